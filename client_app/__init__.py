@@ -1,0 +1,1 @@
+"""The Flower ClientApp: one handler per message kind."""

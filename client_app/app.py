@@ -1,0 +1,169 @@
+"""ClientApp: introduces the client, evaluates models on its data, trains one of them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from client_app.session import Session, State, client_key, device_of, num_partitions, partition_id
+from task.fingerprint import project_fingerprint
+from task.losses import evaluate as test
+from task.losses import loss_vector
+from task.randomness import Purpose, client_number, generator
+from task.training import TrainSettings, gradient, local_update
+from task.wire import kinds
+
+# One thread per process: clients run side by side, and gradients differ in bits between one thread and two.
+torch.set_num_threads(1)
+
+app = ClientApp()
+session = Session()
+
+
+@app.query("hello")
+def hello(message: Message, context: Context) -> Message:
+    """Say who this client is and what it has; loads its data, so that a bad data folder shows before training."""
+    config = _config(message)
+    data = session.client(config, context)
+    metrics = MetricRecord(
+        {
+            kinds.NUM_EXAMPLES: len(data.x_train),
+            # Truth is for simulations: a real node tells it only where its owner wrote it into the node config.
+            kinds.CLUSTER: data.cluster if num_partitions(context) else _stated_cluster(context),
+            kinds.NUM_PARTITIONS: num_partitions(context),
+        }
+    )
+    texts = ConfigRecord(
+        {
+            kinds.CLIENT_KEY: client_key(context),
+            kinds.DEVICE: str(device_of(config, context)),
+            kinds.FINGERPRINT: project_fingerprint(),
+        }
+    )
+    return Message(RecordDict({kinds.METRICS: metrics, kinds.CONFIG: texts}), reply_to=message)
+
+
+@app.evaluate("losses")
+def losses(message: Message, context: Context) -> Message:
+    """Return the mean loss of each model on the whole training set, and whether this client is stable.
+
+    Source: CLoVE Alg. 1, l. 7 and 8; stability: section 3, "Checking for cluster stability".
+    """
+    config = _config(message)
+    history = config.get(kinds.HISTORY, [])
+    rounds = int(config.get(kinds.STABILITY_ROUNDS, 0))  # type: ignore[arg-type]  # the server sends a whole number
+    metrics = MetricRecord(
+        {
+            kinds.MODEL_LOSSES: _losses(message, context).tolist(),
+            kinds.NUM_EXAMPLES: len(session.client(config, context).x_train),
+            kinds.STABLE: int(declares_stable(history if isinstance(history, list) else [], rounds)),
+        }
+    )
+    return Message(RecordDict({kinds.METRICS: metrics}), reply_to=message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Train the model that came and return it, or its gradient."""
+    state = session.states(_arrays(message))[0]
+    arrays, metrics = _update(state, _config(message), context)
+    return Message(RecordDict({kinds.ARRAYS: arrays, kinds.METRICS: metrics}), reply_to=message)
+
+
+@app.train("select")
+def train_select(message: Message, context: Context) -> Message:
+    """Choose the model with the lowest loss on the training set, then do as `train`.
+
+    Source: IFCA Alg. 1, l. 7 and 8.
+    """
+    vector = _losses(message, context)
+    # A model that diverged is never chosen while another has not.
+    chosen = int(np.argmin(np.where(np.isnan(vector), np.inf, vector)))
+    arrays, metrics = _update(session.states(_arrays(message))[chosen], _config(message), context)
+    metrics[kinds.CHOSEN_MODEL] = chosen
+    metrics[kinds.MODEL_LOSSES] = vector.tolist()
+    return Message(RecordDict({kinds.ARRAYS: arrays, kinds.METRICS: metrics}), reply_to=message)
+
+
+@app.evaluate()
+def evaluate(message: Message, context: Context) -> Message:
+    """Test the model that came on this client's test set."""
+    config = _config(message)
+    data, module = session.client(config, context), session.module(config, context)
+    module.load_state_dict(session.states(_arrays(message))[0])
+    loss, accuracy = test(module, data.x_test, data.y_test, session.task(config, context).spec.loss)
+    metrics = MetricRecord({kinds.EVAL_LOSS: loss, kinds.NUM_EXAMPLES: len(data.x_test)})
+    if accuracy is not None:
+        metrics[kinds.EVAL_ACCURACY] = accuracy
+    return Message(RecordDict({kinds.METRICS: metrics}), reply_to=message)
+
+
+def declares_stable(history: Sequence[object], rounds: int) -> bool:
+    """Return whether this client's last `rounds` assignments are all equal."""
+    return rounds > 0 and len(history) >= rounds and len(set(history[-rounds:])) == 1
+
+
+def _losses(message: Message, context: Context) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    config = _config(message)
+    data, module = session.client(config, context), session.module(config, context)
+    states = session.states(_arrays(message))
+    loss = session.task(config, context).spec.loss
+    return np.asarray(loss_vector(module, states, data.x_train, data.y_train, loss))
+
+
+def _update(state: State, config: ConfigRecord, context: Context) -> tuple[ArrayRecord, MetricRecord]:
+    task, data = session.task(config, context), session.client(config, context)
+    module = session.module(config, context)
+    module.load_state_dict(state)
+    x, y, loss = data.x_train, data.y_train, task.spec.loss
+    if config.get(kinds.REPLY, kinds.REPLY_MODEL) == kinds.REPLY_GRADIENT:
+        batch = int(config[kinds.GRADIENT_BATCH])  # type: ignore[arg-type]  # the server sends a whole number
+        rng = _generator(config, context, Purpose.GRADIENT_BATCH)
+        arrays = gradient(module, x, y, loss, batch or None, rng)
+        mean = float(loss_vector(module, [state], x, y, loss)[0])
+        record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
+    else:
+        mean = local_update(
+            module, x, y, loss, _settings(config), _generator(config, context, Purpose.LOCAL_TRAINING)
+        )
+        record = ArrayRecord(module.state_dict())
+    return record, MetricRecord({kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: len(x)})
+
+
+def _settings(config: ConfigRecord) -> TrainSettings:
+    return TrainSettings(
+        learning_rate=float(config[kinds.LEARNING_RATE]),  # type: ignore[arg-type]  # numbers, checked by the server
+        local_epochs=int(config[kinds.LOCAL_EPOCHS]),  # type: ignore[arg-type]
+        batch_size=int(config[kinds.BATCH_SIZE]),  # type: ignore[arg-type]
+        optimizer="sgd" if config.get(kinds.OPTIMIZER) == "sgd" else "adam",
+        momentum=float(config.get(kinds.MOMENTUM, 0.0)),  # type: ignore[arg-type]
+        weight_decay=float(config.get(kinds.WEIGHT_DECAY, 0.0)),  # type: ignore[arg-type]
+        proximal_mu=float(config.get(kinds.PROXIMAL_MU, 0.0)),  # type: ignore[arg-type]
+    )
+
+
+def _generator(config: ConfigRecord, context: Context, purpose: Purpose) -> np.random.Generator:
+    key = client_key(context)
+    number = client_number(key) if key != kinds.NO_KEY else partition_id(context)
+    seed, server_round = config.get(kinds.SEED, 0), config.get(kinds.SERVER_ROUND, 0)
+    return generator(int(seed), int(server_round), purpose, number)  # type: ignore[arg-type]
+
+
+def _stated_cluster(context: Context) -> int:
+    return int(context.node_config.get(kinds.CLUSTER, kinds.NO_CLUSTER))
+
+
+def _config(message: Message) -> ConfigRecord:
+    config = message.content.get(kinds.CONFIG)
+    if not isinstance(config, ConfigRecord):
+        raise ValueError(f"the message has no {kinds.CONFIG!r}")
+    return config
+
+
+def _arrays(message: Message) -> ArrayRecord:
+    arrays = message.content.get(kinds.ARRAYS)
+    if not isinstance(arrays, ArrayRecord):
+        raise ValueError(f"the message has no {kinds.ARRAYS!r}")
+    return arrays

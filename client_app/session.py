@@ -1,0 +1,126 @@
+"""What a client process keeps between messages: only caches, nothing that influences a result."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context
+from torch import Tensor
+from torch.nn import Module
+
+from task.task import ClientData, Task, TaskSpec
+from task.wire import bank, kinds
+
+State = dict[str, Tensor]
+
+_NUM_PARTITIONS = "num-partitions"
+_PARTITION_ID = "partition-id"
+_DATA_DIR = "data-dir"
+
+
+@dataclass
+class Session:
+    """Tasks, modules and unpacked models of one process, which may serve many clients in turn."""
+
+    _tasks: dict[str, Task] = field(default_factory=dict)
+    _modules: dict[str, Module] = field(default_factory=dict)
+    _unpacked: tuple[ArrayRecord, list[State]] | None = None
+
+    def task(self, config: ConfigRecord, context: Context) -> Task:
+        """Return the task that the message describes, with the data folder that this node may use.
+
+        Raises
+        ------
+        ValueError
+            If the message describes no task, or a node that is not simulated has no data folder of its own: a path
+            that a server names is never opened there.
+        """
+        text = config.get(kinds.TASK)
+        if not isinstance(text, str):
+            raise ValueError(f"the message's config has no {kinds.TASK!r}; send task.TaskSpec(...).to_json()")
+        own_folder = context.node_config.get(_DATA_DIR)
+        if own_folder is None and _NUM_PARTITIONS not in context.node_config:
+            raise ValueError("this node has no data-dir in its node config; start its SuperNode with one")
+        key = f"{own_folder or ''}\n{text}"
+        if key not in self._tasks:
+            spec = TaskSpec.from_json(text)
+            if own_folder is not None:
+                spec = TaskSpec(**{**vars(spec), "data_dir": str(Path(str(own_folder)).expanduser())})
+            # One task at a time: a process that serves another run needs none of the last one's data.
+            self._tasks, self._modules, self._unpacked = {key: Task(spec)}, {}, None
+        return self._tasks[key]
+
+    def client(self, config: ConfigRecord, context: Context) -> ClientData:
+        """Return this node's data on the device that it computes on."""
+        data = self.task(config, context).client(partition_id(context))
+        device = device_of(config, context)
+        if device.type == "cpu":
+            return data
+        tensors = {name: value.to(device) for name, value in vars(data).items() if isinstance(value, Tensor)}
+        return ClientData(**{**vars(data), **tensors})
+
+    def module(self, config: ConfigRecord, context: Context) -> Module:
+        """Return the process's one module of this task; whoever uses it loads all of its state first."""
+        device = str(device_of(config, context))
+        if device not in self._modules:
+            self._modules[device] = self.task(config, context).build_model().to(device)
+        return self._modules[device]
+
+    def states(self, record: ArrayRecord) -> list[State]:
+        """Return the models of a record as state dicts; unpacked once where clients are sent one record object."""
+        if self._unpacked is None or self._unpacked[0] is not record:
+            self._unpacked = (record, list(_states(record)))
+        return self._unpacked[1]
+
+
+def partition_id(context: Context) -> int:
+    """Return the number of this node's part of the data.
+
+    Raises
+    ------
+    ValueError
+        If its node config has none.
+    """
+    number = context.node_config.get(_PARTITION_ID)
+    if not isinstance(number, int):
+        raise ValueError("this node has no partition-id in its node config")
+    return number
+
+
+def num_partitions(context: Context) -> int:
+    """Return the number of simulated nodes, 0 on a node that is not simulated."""
+    return int(context.node_config.get(_NUM_PARTITIONS, 0))
+
+
+def client_key(context: Context) -> str:
+    """Return the name under which this node is the same client again after a restart.
+
+    The partition id is padded with zeros, so that the order of the keys is that of the ids.
+    """
+    if "client-id" in context.node_config:
+        return str(context.node_config["client-id"])
+    if _PARTITION_ID in context.node_config:
+        digits = len(str(max(num_partitions(context) - 1, 0)))
+        return str(context.node_config[_PARTITION_ID]).zfill(digits)
+    return kinds.NO_KEY
+
+
+def device_of(config: ConfigRecord, context: Context) -> torch.device:
+    """Return where this node computes: its own setting, else the message's, else the CPU.
+
+    Raises
+    ------
+    ValueError
+        If the device is not there.
+    """
+    name = str(context.node_config.get(kinds.DEVICE, config.get(kinds.DEVICE, "cpu")))
+    device = torch.device(name)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device={name}, but this machine's PyTorch sees no CUDA device; use device=cpu")
+    return device
+
+
+def _states(record: ArrayRecord) -> Iterator[State]:
+    for arrays in bank.models(record):
+        yield {name: torch.from_numpy(array.numpy()) for name, array in arrays.items()}

@@ -1,0 +1,1 @@
+"""Configuration: the typed keys, the presets, and how they become one checked `Config`."""

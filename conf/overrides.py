@@ -1,0 +1,80 @@
+"""Reading `key=value` texts: Hydra's grammar, our rules, errors in our words."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+
+from conf.problems import ConfigError
+
+GROUPS = ("experiment", "strategy", "task", "train")
+"""Keys whose value names a file in conf/: they choose many settings at once."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """One key that a user gave a value: the key, the value as read, and the text as typed."""
+
+    key: str
+    value: Any
+    text: str
+
+
+def parse_overrides_string(text: str) -> list[str]:
+    """Split a text such as "k=5 seed=1" into its overrides, quotes as in a shell.
+
+    Raises
+    ------
+    ConfigError
+        If a quote is not closed.
+    """
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ConfigError([f"overrides={text!r}: {error}; each quote needs its partner."]) from error
+
+
+def parse(overrides: Sequence[str], problems: list[str]) -> list[Override]:
+    """Return what Hydra's grammar makes of each text; a text that it cannot read becomes a problem."""
+    parser = OverridesParser.create()
+    parsed = []
+    for text in overrides:
+        try:
+            parsed.append(parser.parse_override(text))
+        except HydraException:
+            if "=" in text:
+                problems.append(
+                    f"{text}: cannot be read; put values with special characters in quotes: \"key='value'\"."
+                )
+            else:
+                problems.append(f"{text}: is not of the form key=value.")
+    return parsed
+
+
+def read_overrides(overrides: Sequence[str], problems: list[str]) -> list[Given]:
+    """Return every key that was given, once each; what cannot be is appended to `problems`."""
+    found: dict[str, Given] = {}
+    for override in parse(overrides, problems):
+        text = str(override.input_line)
+        key = override.key_or_group
+        if override.is_delete() or override.is_add() or override.is_force_add() or override.package is not None:
+            problems.append(
+                f"{text}: keys are neither added, removed nor moved; the keys of an experiment are fixed "
+                f"(florets --help lists them) and are set as {key.replace('/', '.')}=<value>."
+            )
+        elif override.is_sweep_override():
+            problems.append(
+                f"{text}: several values make a sweep: add -m. For one list, write {key}=[{text.partition('=')[2]}]."
+            )
+        else:
+            entry = Given(key, override.value(), text)
+            earlier = found.setdefault(key, entry)
+            # 1 equals True in Python, but k=1 and k=true are two things.
+            same = earlier.value == entry.value and type(earlier.value) is type(entry.value)
+            if earlier is not entry and not same:
+                problems.append(f"{key}: given twice with two values, {earlier.text} and {entry.text}; keep one.")
+    return list(found.values())

@@ -1,0 +1,48 @@
+"""What is wrong with a configuration, said in one error that names every problem and its remedy."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+class ConfigError(ValueError):
+    """The configuration cannot run; the text lists every problem that was found.
+
+    Parameters
+    ----------
+    problems : sequence of str
+        One line per problem: the key, the rule that it breaks, the remedy.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        """Return one line for a single problem, and a list for more."""
+        if len(self.problems) == 1:
+            return self.problems[0]
+        return f"{len(self.problems)} problems:\n" + "\n".join(f"  - {problem}" for problem in self.problems)
+
+    def __reduce__(self) -> tuple[type["ConfigError"], tuple[tuple[str, ...]]]:
+        # Without this a sweep's worker process could not hand the error over: pickle would pass the text.
+        return ConfigError, (self.problems,)
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that looks most like `name`, or None when nothing is close.
+
+    A name also counts as close when it is the last part of exactly one dotted key: `learning_rate` means
+    `train.learning_rate`.
+    """
+    names = list(known)
+    last_parts = [key for key in names if key.rpartition(".")[2] == name.rpartition(".")[2]]
+    if len(last_parts) == 1:
+        return last_parts[0]
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return " Did you mean ...?" for the nearest known name, or an empty text."""
+    close = nearest(name, known)
+    return f" Did you mean {close}?" if close else ""

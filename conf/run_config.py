@@ -1,0 +1,109 @@
+"""The three ways a configuration travels: Flower's flat run config, one JSON text, and the task's description."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from hydra.core.override_parser.types import Quote, QuotedString
+
+from conf.overrides import parse_overrides_string
+from conf.problems import ConfigError, did_you_mean
+from conf.schema import Config
+from conf.typed import read_config
+from conf.validate import validate
+
+# Flower's names on the left, because that is what its users type; ours on the right.
+_KEYS = {
+    "experiment": "experiment",
+    "strategy": "strategy",
+    "seed": "seed",
+    "k": "k",
+    "k-max": "k_max",
+    "num-clients": "num_clients",
+    "num-server-rounds": "num_rounds",
+    "learning-rate": "train.learning_rate",
+    "local-epochs": "train.local_epochs",
+    "batch-size": "train.batch_size",
+    "fraction-train": "strategy.fraction_train",
+    "data-dir": "data_dir",
+    "results-dir": "results_dir",
+    "device": "device",
+    "eval-every": "eval_every",
+    "quiet": "quiet",
+    "start-timeout": "start_timeout",
+    "round-timeout": "round_timeout",
+}
+
+
+def run_config_overrides(run_config: Mapping[str, Any]) -> list[str]:
+    """Return the overrides that a Flower run config stands for.
+
+    A key that the app declares always arrives with a value, so a sentinel means "the experiment's own value":
+    -1 for the seed, and 0, -1, 0.0, false or an empty text for every other key. `overrides` is split and comes
+    first. `config-json` (read by `config_from_json`) and `run-folder` are another way in and are left out.
+
+    Parameters
+    ----------
+    run_config : mapping
+        `context.run_config`: flat, with text, numbers and truth values.
+
+    Raises
+    ------
+    ConfigError
+        If there is a key that means nothing here, or a text whose quotes do not close.
+    """
+    known = [*_KEYS, "overrides", "config-json", "run-folder"]
+    unknown = [name for name in run_config if name not in known]
+    if unknown:
+        raise ConfigError(
+            [f"{name}: there is no such key in the run config.{did_you_mean(name, known)}" for name in unknown]
+        )
+    overrides = parse_overrides_string(str(run_config.get("overrides", "")))
+    for name, ours in _KEYS.items():
+        value = run_config.get(name, "")
+        sentinels: tuple[Any, ...] = (-1, "") if name == "seed" else (0, -1, "")
+        if value not in sentinels:
+            overrides.append(f"{ours}={_quote(value)}")
+    return overrides
+
+
+def _quote(value: Any) -> str:
+    """Return a value so that Hydra's grammar reads exactly it: a path may hold commas, quotes or braces."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str) and not value.isidentifier():
+        return QuotedString(value, Quote.single).with_quotes()
+    return str(value)
+
+
+def config_to_json(config: Config) -> str:
+    """Return the whole configuration as one line of JSON with sorted keys."""
+    return json.dumps(dataclasses.asdict(config), sort_keys=True)
+
+
+def config_from_json(text: str) -> Config:
+    """Return the configuration that `config_to_json` wrote, checked anew.
+
+    Raises
+    ------
+    ConfigError
+        If the text is not JSON, or holds wrong keys or values.
+    """
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError([f"config-json: is not JSON ({error}); leave it empty and use overrides."]) from error
+    if not isinstance(values, dict):
+        raise ConfigError(["config-json: must be a JSON object; leave it empty and use overrides."])
+    problems: list[str] = []
+    config = read_config(values, problems)
+    if config is None:
+        raise ConfigError([f"config-json: {problem}" for problem in problems])
+    return validate(config)
+
+
+def task_spec(config: Config) -> dict[str, Any]:
+    """Return the fields of the task's description, as `task.task.TaskSpec` takes them."""
+    fields = dataclasses.asdict(config.task)
+    return {**fields, "num_clients": config.num_clients, "seed": config.seed, "data_dir": config.data_dir}

@@ -1,0 +1,43 @@
+"""Where a run's results go: a path that says what was run and that Hydra could take back."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from conf.overrides import read_overrides
+from conf.problems import ConfigError
+from conf.schema import Config
+from conf.typed import show
+
+# These are in the path anyway, or do not change what is computed.
+_LEFT_OUT = ("experiment", "strategy", "seed", "data_dir", "results_dir", "quiet")
+_LONGEST = 120
+
+
+def run_folder(config: Config, overrides: Sequence[str]) -> Path:
+    """Return `<experiment>/<strategy>/<other overrides>/seed-<s>`, relative to the results folder.
+
+    The other overrides are sorted, each as `key-value`, joined by `__`, and the part is left out if there are
+    none. Characters that a shell or Hydra would mind become `-`; a short hash then keeps apart what would
+    otherwise fall together, and also shortens what no file system would take.
+
+    Raises
+    ------
+    ConfigError
+        If the overrides cannot be read.
+    """
+    problems: list[str] = []
+    given = read_overrides(overrides, problems)
+    if problems:
+        raise ConfigError(problems)
+    texts = sorted(f"{entry.key}-{show(entry.value)}" for entry in given if entry.key not in _LEFT_OUT)
+    folder = Path(config.experiment) / config.strategy.name
+    if texts:
+        exact = "__".join(texts)
+        safe = re.sub(r"[^A-Za-z0-9._-]+", "-", exact)
+        if safe != exact or len(safe) > _LONGEST:
+            digest = hashlib.sha256(exact.encode()).hexdigest()[:8]
+            safe = f"{safe[:_LONGEST].strip('-')}-{digest}"
+        folder /= safe
+    return folder / f"seed-{config.seed}"

@@ -1,0 +1,148 @@
+"""From plain mappings to the schema's dataclasses: every value is held to its declared type."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from conf.problems import did_you_mean
+from conf.schema import STRATEGIES, Config, StrategyConfig
+
+_WORDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    NoneType: "null",
+}
+
+
+class _Mismatch(Exception):
+    """A value is not of the type asked for."""
+
+
+def read_config(values: Mapping[str, Any], problems: list[str]) -> Config | None:
+    """Build a `Config` from nested plain values.
+
+    Parameters
+    ----------
+    values : mapping
+        Nested values; a key that is absent takes the schema's default.
+    problems : list of str
+        Every problem found is appended here.
+
+    Returns
+    -------
+    Config or None
+        None when there was a problem.
+    """
+    before = len(problems)
+    strategy = values.get("strategy", {})
+    name = strategy.get("name", "clove") if isinstance(strategy, Mapping) else strategy
+    if not isinstance(strategy, Mapping) or name not in STRATEGIES:
+        names = ", ".join(STRATEGIES)
+        problems.append(f"strategy={name}: no such strategy; there are {names}.{did_you_mean(str(name), STRATEGIES)}")
+        return None
+    rest = {key: value for key, value in values.items() if key != "strategy"}
+    read = _read_fields(Config, rest, "", problems)
+    chosen: StrategyConfig | None = _read(STRATEGIES[name], strategy, "strategy", problems)
+    return None if len(problems) > before else Config(**{**read, "strategy": chosen})
+
+
+def _read(kind: type[Any], values: Mapping[str, Any], path: str, problems: list[str]) -> Any:
+    before = len(problems)
+    read = _read_fields(kind, values, f"{path}.", problems)
+    return kind(**read) if len(problems) == before else None
+
+
+def _read_fields(kind: type[Any], values: Mapping[str, Any], prefix: str, problems: list[str]) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    read: dict[str, Any] = {}
+    for name, value in values.items():
+        path = f"{prefix}{name}"
+        if name not in fields:
+            keys = [f"{prefix}{known}" for known in fields]
+            problems.append(f"{path}: there is no such key.{did_you_mean(path, keys)}")
+        elif dataclasses.is_dataclass(hints[name]):
+            if isinstance(value, Mapping):
+                read[name] = _read(hints[name], value, path, problems)
+            else:
+                problems.append(f"{path}={show(value)}: holds several keys; set them as {path}.<key>=<value>.")
+        else:
+            try:
+                read[name] = convert(value, hints[name])
+            except _Mismatch:
+                problems.append(
+                    f"{path}={show(value)}: must be {describe(hints[name])}, "
+                    f"for example {path}={_example(fields[name])}."
+                )
+    return read
+
+
+def convert(value: Any, kind: Any) -> Any:
+    """Return `value` as the annotated type `kind`, or raise `_Mismatch`.
+
+    Only what loses nothing is converted: a whole number serves as a float. Text is never read as a number, and
+    a truth value never as one; NaN and infinities are refused.
+    """
+    if get_origin(kind) in (Union, UnionType):
+        for option in get_args(kind):
+            try:
+                return convert(value, option)
+            except _Mismatch:
+                continue
+        raise _Mismatch
+    if get_origin(kind) is Literal:
+        if isinstance(value, str) and value in get_args(kind):
+            return value
+        raise _Mismatch
+    if get_origin(kind) is list:
+        if isinstance(value, list | tuple):
+            return [convert(item, get_args(kind)[0]) for item in value]
+        raise _Mismatch
+    if get_origin(kind) is dict:
+        if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+            return dict(value)
+        raise _Mismatch
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise _Mismatch
+        return value
+    raise _Mismatch
+
+
+def describe(kind: Any) -> str:
+    """Return an annotated type in words: `int | Literal["auto"]` is "a whole number or auto"."""
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(describe(option) for option in get_args(kind))
+    if get_origin(kind) is Literal:
+        options = get_args(kind)
+        return str(options[0]) if len(options) == 1 else f"one of {', '.join(options)}"
+    if get_origin(kind) is list:
+        return "a list of texts"
+    if get_origin(kind) is dict:
+        return "a mapping of option names to values"
+    return _WORDS[kind]
+
+
+def show(value: Any) -> str:
+    """Return a value as a user writes it on the command line."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {show(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(show(item) for item in value) + "]"
+    return str(value)
+
+
+def _example(field: "dataclasses.Field[Any]") -> str:
+    if field.default_factory is not dataclasses.MISSING:
+        return "[first,second]" if isinstance(field.default_factory(), list) else "{name: 1}"
+    return "0.5" if field.default is None else show(field.default)

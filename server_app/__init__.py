@@ -1,0 +1,1 @@
+"""The server side of Florets: the ServerApp, the command and the results."""

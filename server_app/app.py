@@ -1,0 +1,57 @@
+"""ServerApp: reads Flower's run config, runs the experiment that it names."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from conf.compose import compose
+from conf.problems import ConfigError
+from conf.run_config import config_from_json, run_config_overrides
+from conf.run_folder import run_folder
+from conf.schema import Config
+from server_app.console import log_to_console
+from server_app.experiment import run_experiment
+from strategies.federation import WrongNodeCount, simulation_command
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run one experiment; what goes wrong becomes the run's status."""
+    log_to_console()
+    config, folder = read_run_config(context.run_config)
+    try:
+        run_experiment(grid, config, folder)
+    except WrongNodeCount as error:
+        given = {name: value for name, value in context.run_config.items() if value not in _UNSET}
+        settings = " ".join(f"{name}={value!r}" for name, value in given.items() if name != "config-json")
+        command = simulation_command(error.expected, settings.replace("'", '"'))
+        raise ConfigError([f"{error.args[0].partition('Give')[0]}Give the same number to both: {command}"]) from error
+
+
+_UNSET = ("", 0, -1, 0.0)
+
+
+def read_run_config(run_config: Mapping[str, Any]) -> tuple[Config, Path]:
+    """Return the experiment that a run config describes, and the folder for its results.
+
+    `config-json` and `run-folder` come from `florets engine=flwr`, which has composed and checked everything; a
+    Flower user gives the other keys.
+
+    Raises
+    ------
+    ConfigError
+        With every problem found.
+    """
+    if text := str(run_config.get("config-json", "")):
+        config, overrides = config_from_json(text), []
+    else:
+        overrides = run_config_overrides(run_config)
+        config = compose(overrides)
+    given = str(run_config.get("run-folder", ""))
+    folder = Path(given) if given else Path(config.results_dir).expanduser() / run_folder(config, overrides)
+    return config, folder.absolute()

@@ -1,0 +1,72 @@
+"""One experiment through `flwr run`: Flower's simulation, on a SuperLink of its own."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from conf.run_config import config_to_json
+from conf.run_folder import run_folder
+from conf.schema import Config
+from server_app.summary import RunSummary
+from server_app.superlink import NAME, SuperLink
+
+PROJECT = Path(__file__).resolve().parents[1]
+
+
+class FlowerRunError(RuntimeError):
+    """Flower did not finish the run; the text says how it ended."""
+
+
+def run(config: Config, overrides: Sequence[str]) -> RunSummary:
+    """Run an experiment on Flower's simulation and return its summary, as the in-process engine does.
+
+    Raises
+    ------
+    FlowerRunError
+        If Flower's own word on the run (`flwr ls`) is not that it completed; `flwr run` exits with 0 either way.
+    """
+    if not (PROJECT / "pyproject.toml").is_file():
+        raise FlowerRunError(f"engine=flwr sends the project's folder to Flower, but {PROJECT} has no pyproject.toml")
+    folder = (Path(config.results_dir) / run_folder(config, overrides)).absolute()
+    with SuperLink() as superlink:
+        settings = Path(superlink.environment["FLWR_HOME"]) / "run.toml"
+        # JSON texts are TOML texts.
+        settings.write_text(
+            f"config-json = {json.dumps(config_to_json(config))}\nrun-folder = {json.dumps(str(folder))}\n",
+            encoding="utf-8",
+        )
+        nodes = f"num-supernodes={config.num_clients} client-resources-num-cpus=1"
+        command = ["run", str(PROJECT), NAME, "--federation-config", nodes, "--run-config", str(settings)]
+        print(f"flwr {command[0]} {command[1]} --federation-config '{nodes}'", file=sys.stderr)
+        started = superlink.flwr(*command, "--format", "json", capture=True)
+        run_id = _run_id(started.stdout)
+        if run_id is None:
+            raise FlowerRunError(f"Flower did not take the run: {(started.stdout + started.stderr).strip()[-2000:]}")
+        superlink.flwr("log", run_id, NAME, "--stream")
+        status, details = _status(superlink, run_id)
+        if status != "finished:completed":
+            raise FlowerRunError(f"the run ended as {status}: {details or superlink.log_end()}")
+    return RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
+
+
+def _run_id(output: str) -> str | None:
+    """Return the run's id from what `flwr run --format json` printed."""
+    start = output.find("{")
+    try:
+        answer = json.loads(output[start:]) if start >= 0 else {}
+    except json.JSONDecodeError:
+        return None
+    return str(answer["run-id"]) if answer.get("run-id") else None
+
+
+def _status(superlink: SuperLink, run_id: str) -> tuple[str, str]:
+    """Return how Flower says the run ended, and its details."""
+    listed = superlink.flwr("ls", NAME, "--run-id", run_id, "--format", "json", capture=True)
+    try:
+        (run,) = json.loads(listed.stdout)["runs"]
+    except (json.JSONDecodeError, KeyError, ValueError) as error:
+        raise FlowerRunError(
+            f"`flwr ls` gave no answer about run {run_id}: {listed.stdout}{listed.stderr}"
+        ) from error
+    return str(run["status"]), str(run.get("status-details", ""))

@@ -1,0 +1,79 @@
+"""One job of the `florets` command: from overrides to a run's summary, and what to tell of it."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from conf.compose import compose
+from conf.problems import ConfigError
+from conf.schema import Config
+from server_app.summary import RunSummary
+
+
+def prepare(overrides: Sequence[str], caller: Path) -> Config:
+    """Return the checked experiment with absolute folders.
+
+    Flower's processes run elsewhere, so a relative folder would be another one there.
+
+    Parameters
+    ----------
+    overrides : sequence of str
+        As `conf.compose.compose` takes them.
+    caller : Path
+        The working directory that relative folders are meant from.
+
+    Raises
+    ------
+    ConfigError
+        With every problem found.
+    """
+    config = compose(overrides)
+    data_dir, results_dir = absolute(config.data_dir, caller), absolute(config.results_dir, caller)
+    return dataclasses.replace(config, data_dir=str(data_dir), results_dir=str(results_dir))
+
+
+def absolute(folder: str, caller: Path) -> Path:
+    """Return a folder as an absolute path, `~` expanded."""
+    return (caller / Path(folder).expanduser()).resolve()
+
+
+def run(config: Config, overrides: Sequence[str]) -> RunSummary:
+    """Run the experiment on the engine that it names."""
+    # The engines import torch and Flower: seconds that `--help` and a mistyped key should not cost.
+    if config.engine == "flwr":
+        from server_app import flower_run
+
+        return flower_run.run(config, list(overrides))
+    from server_app import app
+
+    return app.run_local(config, list(overrides))
+
+
+def score(summary: RunSummary) -> float:
+    """Return what a sweeper such as Optuna optimises: the final accuracy, or the loss where there is none."""
+    value = summary.final_loss if summary.final_accuracy is None else summary.final_accuracy
+    return float("nan") if value is None else value
+
+
+def headline(summary: RunSummary) -> str:
+    """Return the figures of a run in one line."""
+    parts = []
+    if summary.final_accuracy is not None:
+        parts.append(f"accuracy {100 * summary.final_accuracy:.1f} %")
+    elif summary.final_loss is not None:
+        parts.append(f"loss {summary.final_loss:.4g}")
+    if summary.final_ari is not None:
+        parts.append(f"ARI {summary.final_ari:.2f}")
+    if summary.round_of_stability is not None:
+        parts.append(f"stable from round {summary.round_of_stability}")
+    parts.append(f"{summary.rounds} rounds in {summary.seconds:.1f} s")
+    return ", ".join(parts)
+
+
+def explain(error: Exception) -> str:
+    """Return why a job failed, for a reader who has not seen the code."""
+    text = str(error).strip()
+    if isinstance(error, ConfigError) or (text and type(error).__module__.split(".")[0] in ("server_app", "strategies")):
+        return text
+    # Anything else was not foreseen: its type says more than its text, which may be a bare name.
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

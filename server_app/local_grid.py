@@ -1,0 +1,115 @@
+"""`LocalGrid`: Flower's Grid in this process. Messages reach the ClientApp by a plain function call."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from itertools import count
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+
+# Flower's private identity of the running task: outside a Flower process nothing else lets `Message` be built.
+from flwr.supercore.task_identity import TaskIdentity
+
+_RUN_ID = 1
+_SERVER_NODE_ID = 1
+_CLIENT_APP_RAISED = 2
+
+log = logging.getLogger("florets")
+
+
+class LocalGrid(Grid):
+    """Serves `num_nodes` simulated nodes with one ClientApp, one after the other.
+
+    A reply is computed when it is pulled, so that an exchange costs 0.03-0.3 ms a message beside the clients' own
+    work. There are no processes: a deadline cannot interrupt a client, and a message is delivered by reference, so a
+    client must not change what it was sent.
+
+    Parameters
+    ----------
+    client_app
+        The app that handles every message.
+    num_nodes
+        Nodes 1 to `num_nodes` get partitions 0 to `num_nodes` - 1.
+    node_configs
+        Further node config of each node, such as the deployment's `--node-config` would give.
+    """
+
+    def __init__(
+        self,
+        client_app: ClientApp,
+        num_nodes: int,
+        node_configs: Sequence[dict[str, bool | int | float | str]] | None = None,
+    ) -> None:
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = _RUN_ID, _SERVER_NODE_ID, 0
+        self._app = client_app
+        self._run = Run.create_empty(_RUN_ID)
+        self._message_ids = count(1)
+        self._waiting: dict[str, Message] = {}
+        # Node ids start after the server's own.
+        self._contexts = {
+            node + _SERVER_NODE_ID + 1: Context(
+                run_id=_RUN_ID,
+                node_id=node + _SERVER_NODE_ID + 1,
+                node_config={
+                    "partition-id": node,
+                    "num-partitions": num_nodes,
+                    **(node_configs[node] if node_configs else {}),
+                },
+                state=RecordDict(),
+                run_config={},
+            )
+            for node in range(num_nodes)
+        }
+
+    def set_run(self, run: Run) -> None:
+        """Set the run's information."""
+        self._run = run
+
+    @property
+    def run(self) -> Run:
+        """The run's information."""
+        return self._run
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """Build a message; `Message(...)` does the same."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> list[int]:
+        """Return all node ids."""
+        return list(self._contexts)
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Take messages for delivery and give each an id."""
+        message_ids = []
+        for message in messages:
+            message_id = str(next(self._message_ids))
+            # The id is private to the grid that sends the message, as in Flower's own grids.
+            message.metadata.__dict__["_message_id"] = message_id
+            self._waiting[message_id] = message
+            message_ids.append(message_id)
+        return message_ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Deliver the messages with these ids, in the order in which they were sent, and return the replies."""
+        wanted = sorted((message_id for message_id in message_ids if message_id in self._waiting), key=int)
+        return [self._deliver(self._waiting.pop(message_id)) for message_id in wanted]
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """Send messages and return all replies; `timeout` has no effect without processes."""
+        return self.pull_messages(self.push_messages(messages))
+
+    def _deliver(self, message: Message) -> Message:
+        context = self._contexts.get(message.metadata.dst_node_id)
+        if context is None:
+            return Message(Error(code=5, reason="no such node"), reply_to=message)
+        try:
+            return self._app(message, context)
+        # Whatever a client raises becomes its error reply, as in every Flower runtime; the run goes on.
+        except Exception as error:
+            log.debug("client of node %d failed", context.node_id, exc_info=True)
+            reason = f"{type(error).__name__}: {error}"
+            return Message(Error(code=_CLIENT_APP_RAISED, reason=reason), reply_to=message)

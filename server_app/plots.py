@@ -1,0 +1,248 @@
+"""Curves over the rounds of a run, and over those of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from matplotlib import patheffects, rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+from numpy.typing import NDArray
+
+from server_app.summary import RoundLine
+
+# Okabe and Ito's palette, in an order that keeps neighbours apart for every kind of colour blindness.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A00")
+INK, QUIET, GRID = "#1F2933", "#66727F", "#E4E8EC"
+# Any: the type that matplotlib 3.11 asks for, a union of all its setting names, is not in older releases.
+STYLE: Any = {
+    "font.family": ["DejaVu Sans"],
+    "font.size": 10.5,
+    "text.color": INK,
+    "axes.edgecolor": "#9AA5B1",
+    "axes.labelcolor": QUIET,
+    "axes.titlesize": 11.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+}
+Points = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
+"""Rounds, and the mean and the standard deviation in each of them."""
+
+
+def new_figure(width: float, height: float, rows: int = 1) -> tuple[Figure, list[Axes]]:
+    """Return a figure of that size in inches, and its panels, one above the other."""
+    # No pyplot: its global state is not made for the thread in which Flower runs a ServerApp.
+    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.11, w_pad=0.08))
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
+    return figure, list(axes)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as a PNG of 160 dots per inch."""
+    # Without the version of matplotlib and the date in it, equal runs leave equal files.
+    figure.savefig(path, dpi=160, metadata={"Software": None})
+
+
+def _points(lines: Sequence[RoundLine], key: str, spread: str | None = None) -> Points:
+    known = [line for line in lines if line[key] is not None]
+    rounds = np.array([line["round"] for line in known], dtype=np.int64)
+    values = np.array([line[key] for line in known], dtype=np.float64)
+    std = [0.0 if spread is None or line[spread] is None else line[spread] for line in known]
+    return rounds, values, np.array(std, dtype=np.float64)
+
+
+def _curve(axes: Axes, points: Points, colour: str, **style: Any) -> None:
+    rounds, mean, std = points
+    # One point alone would leave a line invisible; a few points deserve their marks.
+    marker = "o" if len(rounds) <= 30 else None
+    if np.any(std > 0):
+        axes.fill_between(rounds, mean - std, mean + std, color=colour, alpha=0.14, linewidth=0)
+    axes.plot(rounds, mean, color=colour, marker=marker, markersize=3.6, **{"linewidth": 1.9, **style})
+
+
+def _spread_labels(heights: Sequence[float], gap: float) -> list[float]:
+    """Move label heights (axes fraction) apart to at least ``gap``, with as little movement as can be.
+
+    Labels in reach of each other form a block around the mean of their heights; a block that touches the next
+    one joins it (least squares under an order: pool adjacent violators).
+    """
+    order = sorted(range(len(heights)), key=lambda i: heights[i])
+    blocks: list[list[float]] = []
+    for rank, i in enumerate(order):
+        # Less its share of the gaps, a label only has to stay in order.
+        blocks.append([heights[i] - rank * gap])
+        while len(blocks) > 1 and fmean(blocks[-2]) > fmean(blocks[-1]):
+            blocks[-2:] = [blocks[-2] + blocks[-1]]
+    levels = [fmean(block) for block in blocks for _ in block]
+    placed = [0.0] * len(heights)
+    for rank, i in enumerate(order):
+        placed[i] = levels[rank] + rank * gap
+    return placed
+
+
+def _label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+    """Write (value, text, colour) to the right of the axes, beside the ends of the lines."""
+    # Through the axes' own transforms, which also know a logarithmic scale.
+    to_axes = axes.transData + axes.transAxes.inverted()
+    heights = _spread_labels([float(to_axes.transform((1, value))[1]) for value, _, _ in ends], 0.085)
+    for height, (_, text, colour) in zip(heights, ends, strict=True):
+        axes.annotate(
+            text,
+            (1.0, height),
+            xycoords="axes fraction",
+            xytext=(8, 0),
+            textcoords="offset points",
+            color=colour,
+            va="center",
+            fontweight="bold",
+            annotation_clip=False,
+        )
+
+
+def _finish_axes(axes: Axes, key: str, values: Sequence[NDArray[np.float64]]) -> None:
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, steps=[1, 2, 5, 10]))
+    flat = np.concatenate(values)
+    if key == "ari":
+        axes.set_ylim(min(-0.06, float(flat.min()) - 0.06), 1.06)
+        axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])
+    elif key == "accuracy":
+        # From a tenth below the lowest value, so that 97 % and 99 % can be told apart, up to a full 100 %.
+        low = max(0.0, float(flat.min()) - 0.1 * (1 - float(flat.min())))
+        axes.set_ylim(low, 1 + 0.04 * (1 - low) + 1e-3)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    elif flat.min() > 0 and flat.max() > 20 * flat.min():
+        axes.set_yscale("log")
+    axes.set_xlim(left=0.5)
+
+
+TITLES = {
+    "ari": "Clusters recovered: adjusted Rand index",
+    "accuracy": "Test accuracy, mean over clients",
+    "loss": "Test loss, mean over clients",
+}
+
+
+def _panels(runs: Sequence[Sequence[RoundLine]]) -> list[str]:
+    """Return what there is to draw: ARI where it is known, and accuracy or else loss."""
+    lines = [line for run in runs for line in run]
+    keys = ["ari"] if any(line["ari"] is not None for line in lines) else []
+    if any(line["accuracy"] is not None for line in lines):
+        return [*keys, "accuracy"]
+    return [*keys, "loss"] if any(line["loss"] is not None for line in lines) else keys
+
+
+def _number(key: str, value: float) -> str:
+    return {"ari": f"{value:.2f}", "accuracy": f"{value:.1%}"}.get(key, f"{value:.3g}")
+
+
+def draw_curves(lines: Sequence[RoundLine], path: Path) -> bool:
+    """Draw a run's ARI and accuracy (or loss) over its rounds; return False where there is nothing to draw.
+
+    The band is one standard deviation over clients; a vertical line marks the round from which on the
+    clustering is frozen.
+    """
+    panels = _panels([lines])
+    if not panels:
+        return False
+    stable = next((line["round"] for line in lines if line["stable"]), None)
+    with rc_context(STYLE):
+        figure, rows = new_figure(8.4, 0.5 + 2.5 * len(panels), len(panels))
+        for axes, key in zip(rows, panels, strict=True):
+            points = _points(lines, key, None if key == "ari" else f"{key}_std")
+            ends = [(float(points[1][-1]), _number(key, float(points[1][-1])), COLOURS[0])]
+            shown = [points[1]]
+            part = _points(lines, "ari_participants")
+            if key == "ari" and len(part[0]) and not np.array_equal(part[1], points[1]):
+                _curve(axes, part, COLOURS[1], linewidth=1.0, alpha=0.75, zorder=1.5)
+                ends = [
+                    (ends[0][0], f"all clients {ends[0][1]}", COLOURS[0]),
+                    (float(part[1][-1]), f"participants {part[1][-1]:.2f}", COLOURS[1]),
+                ]
+                shown.append(part[1])
+            _curve(axes, points, COLOURS[0])
+            _finish_axes(axes, key, shown)
+            axes.set_title(TITLES[key])
+            if stable is not None:
+                axes.axvline(stable, color=QUIET, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
+            axes.set_xlim(0.5, max(lines[-1]["round"] + 0.25, 2))
+            _label_ends(axes, ends)
+        if stable is not None:
+            rows[0].annotate(
+                f"stable from round {stable}",
+                (stable, 0.04),
+                xycoords=("data", "axes fraction"),
+                xytext=(5, 0) if stable < 0.75 * lines[-1]["round"] else (-5, 0),
+                textcoords="offset points",
+                ha="left" if stable < 0.75 * lines[-1]["round"] else "right",
+                color=QUIET,
+                path_effects=[patheffects.withStroke(linewidth=3, foreground="white")],
+            )
+        rows[-1].set_xlabel("round")
+        save(figure, path)
+    return True
+
+
+def _mean_over_runs(runs: Sequence[Sequence[RoundLine]], key: str) -> Points:
+    """Return mean and population std over runs, in each round that some run has a value in."""
+    values: dict[int, list[float]] = {}
+    for run in runs:
+        for line in run:
+            if line[key] is not None:
+                values.setdefault(line["round"], []).append(line[key])
+    rounds = sorted(values)
+    return (
+        np.array(rounds, dtype=np.int64),
+        np.array([np.mean(values[r]) for r in rounds], dtype=np.float64),
+        np.array([np.std(values[r]) for r in rounds], dtype=np.float64),
+    )
+
+
+def draw_sweep(curves: Mapping[str, Sequence[Sequence[RoundLine]]], path: Path, title: str = "") -> bool:
+    """Draw, for each name, the mean over its runs with a band of one standard deviation.
+
+    A run that ended early counts in its own rounds only: nothing is made up for those that it did not have.
+    Returns False where there is nothing to draw.
+    """
+    panels = _panels([run for runs in curves.values() for run in runs])
+    if not panels:
+        return False
+    with rc_context(STYLE):
+        figure, rows = new_figure(8.4, 0.7 + 2.8 * len(panels), len(panels))
+        for axes, key in zip(rows, panels, strict=True):
+            drawn = [(name, _mean_over_runs(runs, key)) for name, runs in curves.items()]
+            known = [(i, name, points) for i, (name, points) in enumerate(drawn) if len(points[0])]
+            for i, _, points in known:
+                _curve(axes, points, COLOURS[i % len(COLOURS)])
+            _finish_axes(axes, key, [points[1] for _, _, points in known])
+            axes.set_xlim(0.5, max(2.0, *(float(points[0][-1]) + 0.25 for _, _, points in known)))
+            axes.set_title(TITLES[key])
+            _label_ends(
+                axes,
+                [
+                    (float(p[1][-1]), f"{name} {_number(key, float(p[1][-1]))}", COLOURS[i % len(COLOURS)])
+                    for i, name, p in known
+                ],
+            )
+        rows[-1].set_xlabel("round")
+        if title:
+            figure.suptitle(title, x=0.01, ha="left", color=QUIET)
+        save(figure, path)
+    return True

@@ -1,0 +1,88 @@
+"""What a run shows while it works: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
+
+
+def describe(line: Mapping[str, Any]) -> str:
+    """Return a round's ARI and accuracy (or loss) as a few words; what is not known is left out."""
+    words = []
+    if line["ari"] is not None:
+        words.append(f"ARI {line['ari']:.3f}")
+    if line["accuracy"] is not None:
+        words.append(f"accuracy {line['accuracy']:.2%}")
+    elif line["loss"] is not None:
+        words.append(f"loss {line['loss']:.4g}")
+    if line["diverged"]:
+        words.append(f"{line['diverged']} clients diverged")
+    return "  ".join(words)
+
+
+class Progress:
+    """Show one round after the other.
+
+    Parameters
+    ----------
+    title : str
+        Names the run; plain lines begin with it, so that the lines of parallel runs can be told apart.
+    num_rounds : int
+        Length of the bar. A run may end before.
+    quiet : bool
+        Plain lines even on a terminal.
+    stream : text file, optional
+        Standard error where none is given: standard output is left to results.
+    """
+
+    def __init__(self, title: str, num_rounds: int, quiet: bool = False, stream: TextIO | None = None) -> None:
+        self._title = title
+        self._num_rounds = num_rounds
+        self._stream = stream if stream is not None else sys.stderr
+        self._bar: RichProgress | None = None
+        self._task = TaskID(0)
+        self._figures = ""
+        console = Console(file=self._stream)
+        if console.is_terminal and not quiet:
+            self._bar = RichProgress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[phase]}  {task.fields[figures]}"),
+                console=console,
+            )
+            self._task = self._bar.add_task(title, total=num_rounds, phase="starting", figures="")
+            self._bar.start()
+
+    def show(self, line: Mapping[str, Any], seconds: float) -> None:
+        """Show a finished round: its line of ``rounds.jsonl``, and how long it took."""
+        if self._bar is not None:
+            # A bar that loses the figures in the rounds without evaluation would flicker: it keeps the last.
+            self._figures = describe(line) or self._figures
+            self._bar.update(self._task, completed=line["round"], phase=line["phase"], figures=self._figures)
+            return
+        print(
+            f"{self._title} | round {line['round']}/{self._num_rounds} {line['phase']}  "
+            f"{describe(line)}  {seconds:.2f} s".replace("    ", "  "),
+            file=self._stream,
+            flush=True,
+        )
+
+    def note(self, text: str) -> None:
+        """Show a line of text, above the bar where there is one."""
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            print(f"{self._title} | {text}", file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Take the bar down; it stays visible as it was last."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None

@@ -1,0 +1,225 @@
+"""The results folder of one run, from the first line of its log to the report."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from server_app.progress import Progress
+from server_app.summary import RoundLine, RunSummary, round_line, round_seconds, summarise
+from strategies.round import Client, Evaluation, RoundReport
+
+log = logging.getLogger("florets")
+
+MARKER = "rounds.jsonl"
+"""Every run writes this file first: a folder with it is an earlier run's, and may be replaced."""
+
+
+def open_folder(folder: Path) -> bool:
+    """Make the folder of a new run, empty but for the marker, and say whether an earlier run was there.
+
+    Raises
+    ------
+    ValueError
+        If there is something in the folder's place that no run has left: it is never removed.
+    """
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise ValueError(f"the results folder {folder} is a file or a link; move it, or set results_dir.")
+    folder.mkdir(parents=True, exist_ok=True)
+    earlier = (folder / MARKER).is_file()
+    others = [entry for entry in folder.iterdir() if entry.name != MARKER]
+    if others and not earlier:
+        raise ValueError(
+            f"the results folder {folder} holds files but no {MARKER}, so it is not an earlier run's folder "
+            "and is not replaced. Move its files, or set results_dir to another folder."
+        )
+    # The marker stays throughout: killed here, the rest is still known as a run's and can be replaced.
+    for entry in others:
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    (folder / MARKER).write_text("")
+    return earlier
+
+
+class Recorder:
+    """Write what a run leaves behind, each round as soon as it is over.
+
+    Use it as a context manager: leaving it closes the log file and the progress bar, whatever happened. A run
+    that is killed leaves ``rounds.jsonl`` with every round up to the last whole one.
+
+    Parameters
+    ----------
+    folder : Path
+        The run's own folder. An earlier run's folder is replaced whole, and the log says so.
+    config_yaml : str
+        The resolved configuration.
+    num_rounds : int
+        Length of the progress bar.
+    quiet : bool
+        Plain lines instead of a bar.
+    task_title : str
+        What the run is, in a few words, for people.
+
+    Raises
+    ------
+    ValueError
+        If the folder holds something that no run has left there.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        config_yaml: str,
+        experiment: str,
+        strategy: str,
+        seed: int,
+        num_rounds: int,
+        quiet: bool = False,
+        task_title: str = "",
+    ) -> None:
+        self.folder = Path(folder).absolute()
+        self._experiment, self._strategy, self._seed = experiment, strategy, seed
+        self._task_title = task_title
+        self._clients: dict[str, Client] = {}
+        self._truth: dict[str, int] = {}
+        self._lines: list[RoundLine] = []
+        replaced = open_folder(self.folder)
+        (self.folder / "config.yaml").write_text(config_yaml, encoding="utf-8")
+        self._open_log()
+        self._progress = Progress(f"{experiment} {strategy} seed {seed}", num_rounds, quiet)
+        if replaced:
+            log.info("Replaced the results of an earlier run in %s", self.folder)
+            self._progress.note(f"replaced the results of an earlier run in {self.folder}")
+
+    def _open_log(self) -> None:
+        self._handler: logging.FileHandler | None = logging.FileHandler(self.folder / "run.log", encoding="utf-8")
+        self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        log.addHandler(self._handler)
+        # Without a level of its own the logger has the root's, WARNING: the file would hold next to nothing.
+        self._level_before = log.level
+        if log.getEffectiveLevel() > logging.INFO:
+            log.setLevel(logging.INFO)
+
+    @property
+    def num_clients(self) -> int:
+        """Number of clients noted so far."""
+        return len(self._clients)
+
+    def clients(self, clients: Sequence[Client]) -> None:
+        """Note the clients of the federation, and their true clusters where they are known."""
+        self._clients = {client.key: client for client in clients}
+        self._truth = {client.key: client.cluster for client in clients if client.cluster is not None}
+        log.info("%d clients, %d with a known true cluster", len(self._clients), len(self._truth))
+
+    def round(self, report: RoundReport) -> RoundLine:
+        """Append a round to ``rounds.jsonl``, show it, and return its line."""
+        line = round_line(report, self._truth)
+        with (self.folder / MARKER).open("a", encoding="utf-8") as file:
+            # One write of one whole line, closed at once: a killed run has no half of a round.
+            file.write(json.dumps(line, allow_nan=False) + "\n")
+        if line["diverged"]:
+            log.warning(
+                "Round %d: the loss of %d clients is not finite; a lower train.learning_rate may help",
+                line["round"],
+                line["diverged"],
+            )
+        self._lines.append(line)
+        self._progress.show(line, round_seconds(line))
+        return line
+
+    def finish(
+        self,
+        models: Mapping[str, NDArray[Any]],
+        evaluations: Mapping[str, Evaluation],
+        assignment: Mapping[str, int],
+        loss_matrix: tuple[Sequence[str], NDArray[np.float64]] | None = None,
+    ) -> RunSummary:
+        """Write all that is known only at the end: tables, models, summary, plots and report.
+
+        Parameters
+        ----------
+        models : mapping of str to array
+            The K models, ``<k>/<name>`` to values.
+        evaluations : mapping of str to Evaluation
+            The last evaluation of each client; may be empty.
+        assignment : mapping of str to int
+            Model of each client that has one.
+        loss_matrix : (sequence of str, array (M, K)), optional
+            Client keys, and the mean loss of each model on each client's training data.
+        """
+        self._progress.close()
+        # The figures come first and the pictures last: a failure while drawing costs no results.
+        self._write_clients(evaluations, assignment)
+        if loss_matrix is not None:
+            self._write_losses(*loss_matrix)
+        names = {"experiment": self._experiment, "strategy": self._strategy, "seed": str(self._seed)}
+        # safetensors writes an array's memory as it lies there, so it must lie in row order.
+        arrays = {name: np.array(values, order="C") for name, values in models.items()}
+        save_file(arrays, self.folder / "models.safetensors", metadata=names)
+        summary = summarise(
+            self._lines,
+            experiment=self._experiment,
+            strategy=self._strategy,
+            seed=self._seed,
+            folder=str(self.folder),
+            evaluations=evaluations,
+        )
+        (self.folder / "summary.json").write_text(summary.to_json(), encoding="utf-8")
+
+        from server_app.report import write_report  # matplotlib takes a second that only the end needs
+
+        write_report(self.folder, self._task_title)
+        log.info("Results are in %s", self.folder)
+        return summary
+
+    def _write_clients(self, evaluations: Mapping[str, Evaluation], assignment: Mapping[str, int]) -> None:
+        head = "client true_cluster found_cluster num_examples test_examples test_loss test_accuracy device"
+        with (self.folder / "clients.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(head.split())
+            for key, client in sorted(self._clients.items()):
+                test = evaluations.get(key)
+                writer.writerow(
+                    [key, client.cluster, assignment.get(key), client.num_examples]
+                    + ([test.num_examples, test.loss, test.accuracy] if test else [None, None, None])
+                    + [client.device]
+                )
+
+    def _write_losses(self, keys: Sequence[str], losses: NDArray[np.float64]) -> None:
+        with (self.folder / "loss_matrix.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["client", "true_cluster", *(f"model_{k}" for k in range(losses.shape[1]))])
+            for row in sorted(range(len(keys)), key=lambda row: keys[row]):
+                # repr of a Python float is the shortest text that reads back to the same bits.
+                writer.writerow([keys[row], self._truth.get(keys[row]), *map(float, losses[row])])
+
+    def close(self) -> None:
+        """Close the log file and the progress bar; a second call does nothing."""
+        self._progress.close()
+        if self._handler is not None:
+            log.removeHandler(self._handler)
+            self._handler.close()
+            self._handler = None
+            log.setLevel(self._level_before)
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            log.error("The run ended early, after %d rounds: %s", len(self._lines), error or kind)
+        self.close()

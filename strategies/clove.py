@@ -1,0 +1,171 @@
+"""CLoVE: cluster the clients by their loss vectors, match clusters to models, train one model per client."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from flwr.app import ConfigRecord
+from flwr.serverapp import Grid
+
+from strategies.base import ClusteredStrategy, Plan
+from strategies.clove_stability import FrozenClusters, Histories
+from strategies.core import FloatArray, IntArray
+from strategies.core.choose_k import choose_k
+from strategies.core.cluster import cluster
+from strategies.core.matching import match_in_order, match_min_cost, match_overlap
+from strategies.core.stability import fraction_stable
+from strategies.federation import FederationError
+from strategies.first_round import FirstRound, draw_models
+from strategies.round import Client
+from task.randomness import Purpose
+
+
+class Clove(ClusteredStrategy):
+    """Clustering of loss vector embeddings.
+
+    Parameters
+    ----------
+    k
+        Number of clusters, or "auto": chosen each round by Alg. 2, at most the number of models.
+    first_round
+        "random": in round 1 each client trains a random model. "evaluate": loss vectors from round 1 on.
+    clustering
+        "kmeans" or "agglomerative" (Ward).
+    choose_k, k_min_improvement
+        Rule for k="auto" ("silhouette" or "elbow"), and the least relative improvement that a larger K must bring.
+    matching
+        How clusters get their models: "min_cost" on summed losses, "overlap" with the last assignment, or "none"
+        (clusters in the order of their smallest client key get models 0, 1, ...).
+    square_root
+        Use the square roots of the losses, for clustering and matching, as the paper's theory does.
+    stop_when_stable, stability_rounds, stability_fraction
+        Freeze the clustering once this share of a round's participants declares that their last `stability_rounds`
+        assignments are equal; False keeps clustering on for ever.
+    reassign_unstable
+        After the freeze, also reassign clients that were not stable themselves, once each.
+    memory
+        Cluster the latest known loss vectors of all clients seen, not only those of this round's participants.
+    common
+        Parameters of `ClusteredStrategy`; the number of models is that of the initial arrays.
+
+    Source: CLoVE, Alg. 1 and 2.
+    """
+
+    def __init__(
+        self,
+        *,
+        k: int | Literal["auto"] = "auto",
+        first_round: FirstRound = "random",
+        clustering: Literal["kmeans", "agglomerative"] = "kmeans",
+        choose_k: Literal["silhouette", "elbow"] = "silhouette",
+        k_min_improvement: float = 0.0,
+        matching: Literal["min_cost", "overlap", "none"] = "min_cost",
+        square_root: bool = False,
+        stop_when_stable: bool = True,
+        stability_rounds: int = 3,
+        stability_fraction: float = 1.0,
+        reassign_unstable: bool = False,
+        memory: bool = False,
+        **common: Any,
+    ) -> None:
+        super().__init__(**common)
+        self.k = k
+        self.first_round = first_round
+        self.clustering = clustering
+        self.choose_k = choose_k
+        self.k_min_improvement = k_min_improvement
+        self.matching = matching
+        self.square_root = square_root
+        self.stop_when_stable = stop_when_stable
+        self.stability_fraction = stability_fraction
+        self.memory = memory
+        self.histories = Histories(stability_rounds)
+        self.reassign_unstable = reassign_unstable
+        self.known: dict[str, FloatArray] = {}
+        self.frozen: FrozenClusters | None = None
+        self._frozen_before_this_round = False
+
+    @property
+    def phase(self) -> str:
+        """The round in which stability is declared still clusters; the next one does not."""
+        return "stable" if self._frozen_before_this_round else "clustering"
+
+    def plan(self, server_round: int, config: ConfigRecord, grid: Grid) -> Plan:
+        """Assign every participant a model (l. 4 to 17), then train it (l. 18 to 22)."""
+        self._frozen_before_this_round = self.frozen is not None
+        if self.frozen is not None:
+            self._assign_newcomers(self.frozen, server_round, config, grid)
+        elif server_round == 1 and self.first_round == "random":
+            rng = self.random(server_round, Purpose.FIRST_ROUND)
+            self.assignment.update(draw_models(self.participants, self.models.count, rng))
+            self.histories.add(self.participants, self.assignment)
+        else:
+            self._assign_by_losses(server_round, config, grid)
+        own = {client.key: self.assignment[client.key] for client in self.participants if self._can_train(client)}
+        return self.train_assigned(server_round, own, config)
+
+    def _assign_by_losses(self, server_round: int, config: ConfigRecord, grid: Grid) -> None:
+        """Alg. 1, l. 5 to 13, and the paper's check for stability."""
+        with self.meter.part("losses"):
+            replies = self.ask_losses(
+                server_round,
+                self.participants,
+                self.models,
+                config,
+                grid,
+                self.histories,
+                self.histories.length,
+            )
+        if not replies.ok:
+            raise FederationError(f"round {server_round} brought no usable loss vector: {replies.failures()}")
+        with self.meter.part("cluster"):
+            fresh = {key: self._embed(reply.losses) for key, reply in replies.ok}
+            self.known = {**self.known, **fresh} if self.memory else fresh
+            keys = sorted(self.known)
+            vectors = np.stack([self.known[key] for key in keys])
+            clusters = self._cluster(vectors, server_round)
+            model_of_cluster = self._match(vectors, clusters, keys)
+            self.assignment.update({key: int(model_of_cluster[c]) for key, c in zip(keys, clusters, strict=True)})
+            self.histories.add([client for client in self.participants if client.key in fresh], self.assignment)
+        share = fraction_stable([reply.stable for _, reply in replies.ok])
+        if self.stop_when_stable and share >= self.stability_fraction:
+            self.frozen = FrozenClusters.of(self.models, vectors, clusters, model_of_cluster)
+
+    def _embed(self, losses: FloatArray) -> FloatArray:
+        return np.sqrt(np.maximum(losses, 0.0)) if self.square_root else losses
+
+    def _cluster(self, vectors: FloatArray, server_round: int) -> IntArray:
+        if self.k == "auto":
+            rng = self.random(server_round, Purpose.CHOOSE_K)
+            k = choose_k(vectors, self.models.count, self.choose_k, self.k_min_improvement, rng)
+        else:
+            k = self.k
+        return cluster(vectors, k, self.clustering, self.random(server_round, Purpose.CLUSTERING))
+
+    def _match(self, vectors: FloatArray, clusters: IntArray, keys: Sequence[str]) -> IntArray:
+        if self.matching == "min_cost":
+            return match_min_cost(vectors, clusters)
+        if self.matching == "overlap":
+            previous = np.array([self.assignment.get(key, -1) for key in keys])
+            return match_overlap(clusters, previous, self.models.count)
+        return match_in_order(int(clusters.max()) + 1, self.models.count)
+
+    def _assign_newcomers(self, frozen: FrozenClusters, server_round: int, config: ConfigRecord, grid: Grid) -> None:
+        """Alg. 1, l. 16: nearest saved centroid, with loss vectors taken on the models saved at stability."""
+        new = [client for client in self.participants if self._is_open(client)]
+        if not new:
+            return
+        with self.meter.part("losses"):
+            replies = self.ask_losses(server_round, new, frozen.models, config, grid)
+        for key, reply in replies.ok:
+            self.assignment[key] = frozen.nearest_model(self._embed(reply.losses))
+            self.histories.settle(key)
+
+    def _is_open(self, client: Client) -> bool:
+        unassigned = client.key not in self.assignment
+        return unassigned or (self.reassign_unstable and not self.histories.is_settled(client.key))
+
+    def _can_train(self, client: Client) -> bool:
+        # Without a loss vector in this clustering round (its reply was lost or refused) a client sits out: it would
+        # train a model that nobody matched it to.
+        return client.key in self.assignment and (self.frozen is not None or self.histories.is_current(client.key))

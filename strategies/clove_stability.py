@@ -1,0 +1,83 @@
+"""CLoVE's memory of assignments, and the clusters that it keeps once they are stable."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from strategies.core import FloatArray, IntArray
+from strategies.core.cluster import centroids, nearest_centroid
+from strategies.core.stability import is_stable
+from strategies.models import Models
+from strategies.round import Client
+
+
+class Histories(Mapping[str, list[int]]):
+    """The last assignments of each client, one for each round in which it took part.
+
+    In the paper each client keeps its own. Deviation: the server keeps them and sends each client its own, so that a
+    client that restarts loses nothing; the declaration of stability stays the client's.
+    """
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self._entries: dict[str, list[int]] = {}
+        self._settled: set[str] = set()
+        self._current: set[str] = set()
+
+    def __getitem__(self, key: str) -> list[int]:
+        return self._entries[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, clients: Iterable[Client], assignment: Mapping[str, int]) -> None:
+        """Append this round's assignment of the clients that took part in it."""
+        self._current = {client.key for client in clients}
+        for key in self._current:
+            self._entries[key] = [*self._entries.get(key, []), assignment[key]][-self.length :]
+
+    def is_current(self, key: str) -> bool:
+        """Whether the client took part in the last clustering."""
+        return key in self._current
+
+    def settle(self, key: str) -> None:
+        """Note that the client has its final model."""
+        self._settled.add(key)
+
+    def is_settled(self, key: str) -> bool:
+        """Whether the client was stable itself, or has been given its final model since."""
+        return key in self._settled or is_stable(self._entries.get(key, []), self.length)
+
+
+@dataclass(frozen=True)
+class FrozenClusters:
+    """The models and the clusters' centroids at the moment of stability.
+
+    Attributes
+    ----------
+    models
+        The K models on which the loss vectors of that round were taken.
+    centroids
+        Mean loss vector of each cluster, (C, K).
+    model_of_cluster
+        Model matched to each cluster, (C,).
+    """
+
+    models: Models
+    centroids: FloatArray
+    model_of_cluster: IntArray
+
+    @classmethod
+    def of(
+        cls, models: Models, vectors: FloatArray, clusters: IntArray, model_of_cluster: IntArray
+    ) -> "FrozenClusters":
+        """Save the clusters found from `vectors` (M, K)."""
+        return cls(models, centroids(vectors, clusters), model_of_cluster)
+
+    def nearest_model(self, losses: FloatArray) -> int:
+        """Return the model of the cluster whose centroid is nearest to one loss vector (K,)."""
+        return int(self.model_of_cluster[nearest_centroid(np.atleast_2d(losses), self.centroids)[0]])

@@ -1,0 +1,102 @@
+"""Choose the number of clusters when it is not known."""
+
+import numpy as np
+from scipy.spatial.distance import pdist, squareform
+from sklearn.metrics import silhouette_score
+
+from strategies.core import FloatArray
+from strategies.core.cluster import canonical, distinct_rows
+from strategies.core.finite import finite_losses
+from strategies.core.ward import cut, ward_tree, within_sums
+
+RULES = ("silhouette", "elbow")
+
+# Up to EXACT_UP_TO vectors all are looked at (all pairs of distances: 32 MB), above it a sample of them.
+EXACT_UP_TO = 2000
+SAMPLE = 1000
+
+
+def choose_k(vectors: FloatArray, k_max: int, rule: str, min_improvement: float, rng: np.random.Generator) -> int:
+    """Return the number of clusters that the loss vectors show.
+
+    Ward's clusters are judged for every K; they only choose K, the clients are grouped afterwards by
+    `cluster`. No row is ever repeated. Defined outcomes for small inputs: no vector, one vector or all
+    vectors equal give 1, and so does ``k_max = 1``; vectors that differ give at least 2 (neither rule can
+    tell one cluster from two), so two different vectors give 2; the answer never exceeds the number of
+    distinct vectors.
+
+    Parameters
+    ----------
+    vectors : (M, D) float64
+        Loss vectors, one row a client; see `finite.finite_losses` for NaN. Above 2,000 rows, 1,000 of them
+        drawn without replacement stand for all.
+    k_max : int
+        Largest K considered, at least 1.
+    rule : str
+        ``"silhouette"``: the K of the best mean silhouette, for K up to M - 1, because the silhouette of M
+        clusters is not defined. ``"elbow"``: the K at which the falling within-cluster sum of squares lies
+        farthest below the straight line between its ends, both axes scaled to [0, 1]. The curve goes one
+        step beyond `k_max` so that `k_max` itself can be the knee. The smaller K wins a tie in both rules.
+    min_improvement : float
+        For ``"silhouette"``: a larger K must beat the best score so far by more than this share of its
+        absolute value, which means the same for negative scores. 0 takes any improvement. Not used by
+        ``"elbow"``.
+    rng : numpy.random.Generator
+        Draws the sample; not used for 2,000 vectors or fewer.
+
+    Returns
+    -------
+    int
+        From 1 to `k_max`.
+
+    Raises
+    ------
+    ValueError
+        If `k_max` is below 1 or `rule` is unknown.
+
+    Source: CLoVE Alg. 2; the elbow rule is named in the text that explains it.
+    """
+    if k_max < 1:
+        raise ValueError(f"k_max is {k_max}: it must be at least 1.")
+    if rule not in RULES:
+        raise ValueError(f"choose_k rule {rule!r} is unknown: choose one of {', '.join(RULES)}.")
+    rows = finite_losses(vectors)
+    if len(rows) > EXACT_UP_TO:
+        rows = rows[np.sort(rng.choice(len(rows), size=SAMPLE, replace=False))]
+    num_distinct = int(distinct_rows(rows).max()) + 1 if len(rows) else 0
+    largest = min(k_max, num_distinct)
+    if largest < 2:
+        return 1
+    if rule == "elbow":
+        return _elbow(rows, largest)
+    return _best_silhouette(rows, largest, min_improvement)
+
+
+def _best_silhouette(rows: FloatArray, largest: int, min_improvement: float) -> int:
+    """Return the K from 2 to `largest` of the best silhouette; 2 where only two rows are left to judge."""
+    tree = ward_tree(rows)
+    # Differences of coordinates, not the faster expansion by inner products: in late rounds the vectors of
+    # a cluster agree in most of their digits, and the expansion loses exactly those that differ.
+    distances: FloatArray = squareform(pdist(rows))
+    best, best_score = 2, -1.0
+    for num_clusters in range(2, min(largest, len(rows) - 1) + 1):
+        labels = canonical(cut(tree, num_clusters))
+        score = float(silhouette_score(distances, labels, metric="precomputed"))
+        if score > best_score + min_improvement * abs(best_score):
+            best, best_score = num_clusters, score
+    return best
+
+
+def _elbow(rows: FloatArray, largest: int) -> int:
+    """Return the knee, from 2 to `largest`, of the within-cluster sums of squares one step beyond it."""
+    sums = within_sums(ward_tree(rows))
+    # With every row alone nothing is left within: the curve stays at 0 from there on.
+    curve = np.concatenate([sums, [0.0]])[: largest + 1]
+    if curve[0] == 0.0:
+        # The squares of the differences are below the smallest number: the rows are equal for our purposes.
+        return 1
+    share = curve / curve[0]
+    line = np.linspace(share[0], share[-1], len(share))
+    # The distance to a straight line is proportional to the vertical gap.
+    gap = (line - share)[1:-1]
+    return 2 + int(np.argmax(gap))

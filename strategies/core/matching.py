@@ -1,0 +1,123 @@
+"""Decide which model each cluster of clients trains."""
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from strategies.core import FloatArray, IntArray
+from strategies.core.finite import finite_losses
+
+
+def summed_losses(losses: FloatArray, clusters: IntArray) -> FloatArray:
+    """Return the cost of each cluster on each model: the sum of its members' losses.
+
+    Parameters
+    ----------
+    losses : (M, K) float64
+        Loss vectors; see `finite.finite_losses` for NaN.
+    clusters : (M,) int64
+        Numbered from 0 without gaps.
+
+    Returns
+    -------
+    (C, K) float64
+        Summed in row order.
+
+    Source: CLoVE Alg. 1, line 12 (edge weights of the bipartite graph).
+    """
+    costs = np.zeros((_count(clusters), losses.shape[1]))
+    np.add.at(costs, clusters, finite_losses(losses))
+    return costs
+
+
+def match_min_cost(losses: FloatArray, clusters: IntArray) -> IntArray:
+    """Give each cluster a model of its own such that the sum of all losses is least.
+
+    Parameters
+    ----------
+    losses : (M, K) float64
+    clusters : (M,) int64
+        Numbered from 0 without gaps; with fewer clusters than models, some models stay unmatched.
+
+    Returns
+    -------
+    (C,) int64
+        Model of each cluster, all different. Equal inputs give equal outputs, ties included.
+
+    Raises
+    ------
+    ValueError
+        If there are more clusters than models.
+
+    Source: CLoVE Alg. 1, line 12.
+    """
+    costs = summed_losses(losses, clusters)
+    _check(len(costs), losses.shape[1])
+    _, models = linear_sum_assignment(costs)
+    return np.asarray(models, dtype=np.int64)
+
+
+def match_overlap(clusters: IntArray, previous: IntArray, num_models: int) -> IntArray:
+    """Give each cluster a model of its own such that the most clients keep the model that they had.
+
+    Parameters
+    ----------
+    clusters : (M,) int64
+        Numbered from 0 without gaps.
+    previous : (M,) int64
+        Model that each client had before, -1 for none.
+    num_models : int
+
+    Returns
+    -------
+    (C,) int64
+        Model of each cluster, all different. Equal inputs give equal outputs, ties included.
+
+    Raises
+    ------
+    ValueError
+        If there are more clusters than models.
+
+    Source: an option of the published CLoVE code that it never implemented; not in the paper.
+    """
+    num_clusters = _count(clusters)
+    _check(num_clusters, num_models)
+    overlap = np.zeros((num_clusters, num_models))
+    known = previous >= 0
+    np.add.at(overlap, (clusters[known], previous[known]), 1.0)
+    _, models = linear_sum_assignment(overlap, maximize=True)
+    return np.asarray(models, dtype=np.int64)
+
+
+def match_in_order(num_clusters: int, num_models: int) -> IntArray:
+    """Give cluster c model c: clusters are numbered in the order of their smallest client key.
+
+    Parameters
+    ----------
+    num_clusters, num_models : int
+
+    Returns
+    -------
+    (C,) int64
+        0, 1, ..., C - 1.
+
+    Raises
+    ------
+    ValueError
+        If there are more clusters than models.
+
+    Source: CLoVE, ablation "no matching".
+    """
+    _check(num_clusters, num_models)
+    return np.arange(num_clusters, dtype=np.int64)
+
+
+def _count(clusters: IntArray) -> int:
+    return int(clusters.max()) + 1 if len(clusters) else 0
+
+
+def _check(num_clusters: int, num_models: int) -> None:
+    if num_clusters > num_models:
+        raise ValueError(
+            f"{num_clusters} clusters cannot be matched to {num_models} models, each with one of its own: "
+            f"ask for at most {num_models} clusters."
+        )

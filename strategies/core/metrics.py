@@ -1,0 +1,55 @@
+"""How well the clusters found agree with the true ones."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from strategies.core import IntArray
+
+
+def adjusted_rand_index(true: Sequence[int], found: Sequence[int]) -> float | None:
+    """Return the adjusted Rand index of two groupings of the same clients.
+
+    Parameters
+    ----------
+    true, found : sequence of int, length M
+        Group of each client; only which clients share a group counts, not the numbers.
+
+    Returns
+    -------
+    float or None
+        1 for equal groupings, about 0 for unrelated ones, negative for worse than chance. 1 also where both
+        put all clients into one group, or both leave every client alone; 0 where just one of them does.
+        None for fewer than two clients, about which no grouping says anything.
+
+    Raises
+    ------
+    ValueError
+        If the lengths differ.
+
+    Source: Hubert and Arabie, Comparing partitions, 1985, in terms of pairs of clients. Written out here
+    because scikit-learn's function (equal to it, as a test shows) warns when most groups hold one client,
+    as in Local-only.
+    """
+    if len(true) != len(found):
+        raise ValueError(f"{len(true)} true and {len(found)} found groups: both need one for each client.")
+    if len(true) < 2:
+        return None
+    _, rows = np.unique(np.asarray(true), return_inverse=True)
+    _, columns = np.unique(np.asarray(found), return_inverse=True)
+    table = np.zeros((int(rows.max()) + 1, int(columns.max()) + 1), dtype=np.int64)
+    np.add.at(table, (rows, columns), 1)
+    # Python's whole numbers: products of pair counts leave 64 bits from about 80,000 clients on.
+    both = _pairs(table)
+    only_true = _pairs(table.sum(axis=1)) - both
+    only_found = _pairs(table.sum(axis=0)) - both
+    neither = _pairs(np.array([len(true)])) - both - only_true - only_found
+    if only_true == 0 and only_found == 0:
+        return 1.0
+    above_chance = 2 * (both * neither - only_true * only_found)
+    scale = (both + only_true) * (only_true + neither) + (both + only_found) * (only_found + neither)
+    return above_chance / scale
+
+
+def _pairs(sizes: IntArray) -> int:
+    return int((sizes * (sizes - 1) // 2).sum())

@@ -1,0 +1,159 @@
+"""The clients of a run: who they are, who is online, who takes part in a round."""
+
+import hashlib
+import logging
+import time
+
+import numpy as np
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+from strategies.exchange import Request, exchange
+from strategies.round import Client
+from task.randomness import client_number
+from task.wire import kinds
+from task.wire.replies import Introduction, read_introduction
+
+log = logging.getLogger("florets")
+
+_SETTLE_SECONDS = 0.5
+
+
+class FederationError(RuntimeError):
+    """The federation that was found cannot run this experiment; the text says why and what to do."""
+
+
+class WrongNodeCount(FederationError):
+    """Flower simulates another number of nodes than the experiment has clients."""
+
+    def __init__(self, expected: int, found: int) -> None:
+        super().__init__(
+            f"this experiment has num_clients={expected}, but Flower started {found} SuperNodes. "
+            f"Give the same number to both: {simulation_command(expected)}"
+        )
+        self.expected, self.found = expected, found
+
+
+def simulation_command(num_clients: int, run_config: str = "") -> str:
+    """Return the whole `flwr run` command for `num_clients` simulated clients."""
+    settings = f" --run-config '{run_config}'" if run_config else ""
+    return (
+        f"flwr run . --stream{settings} "
+        f'--federation-config "num-supernodes={num_clients} client-resources-num-cpus=1"'
+    )
+
+
+class Federation:
+    """Finds the clients behind Flower's nodes and draws participants.
+
+    Parameters
+    ----------
+    num_clients
+        Number of clients that the experiment needs; None takes whoever is there.
+    start_timeout
+        Seconds to wait for the nodes and for their first answers.
+    fingerprint
+        Hash of the code that clients must run; None accepts any.
+    """
+
+    def __init__(self, num_clients: int | None, start_timeout: float, fingerprint: str | None = None) -> None:
+        self.num_clients = num_clients
+        self.start_timeout = start_timeout
+        self.fingerprint = fingerprint
+        self.clients: dict[str, Client] = {}
+        self._online: set[int] = set()
+        self._refused: set[int] = set()
+
+    def refresh(self, grid: Grid, config: ConfigRecord) -> None:
+        """Look who is online and let new nodes introduce themselves.
+
+        Raises
+        ------
+        FederationError
+            If no client can start, their number or their code is not the experiment's, or two share a key.
+        """
+        first = not self.clients
+        self._online = set(self._wait_for_nodes(grid)) if first else set(grid.get_node_ids())
+        known = {client.node_id for client in self.clients.values()} | self._refused
+        new = sorted(self._online - known)
+        if not new:
+            return
+        requests = [Request(f"node {node}", _hello(node, config, self.start_timeout)) for node in new]
+        replies = exchange(grid, requests, lambda _, content: read_introduction(content), self.start_timeout)
+        if first and not replies.ok:
+            raise FederationError(f"no client could start: {replies.failures()}")
+        names = {node.node_id: node for node in grid.get_nodes()}
+        for who, hello in replies.ok:
+            node_id = int(who.removeprefix("node "))
+            if first and hello.num_partitions and self.num_clients not in (None, hello.num_partitions):
+                raise WrongNodeCount(self.num_clients or 0, hello.num_partitions)
+            self._check_code(who, hello)
+            self._add(_client(node_id, hello, names[node_id].name, names[node_id].public_key))
+        self._refused |= set(new) - {client.node_id for client in self.clients.values()}
+        if first and self.num_clients is not None and len(self.clients) < self.num_clients:
+            raise FederationError(
+                f"{len(self.clients)} of {self.num_clients} clients could start: "
+                f"{replies.failures() or 'the other nodes are not online'}"
+            )
+
+    def online(self) -> list[Client]:
+        """Return the clients that are online, in the order of their keys."""
+        return [client for _, client in sorted(self.clients.items()) if client.node_id in self._online]
+
+    def sample(self, fraction: float, generator: np.random.Generator) -> list[Client]:
+        """Draw floor(fraction * M) of the M online clients (at least one) without replacement, sorted by key."""
+        clients = self.online()
+        if not clients:
+            raise FederationError("no client is online")
+        # The small constant keeps products such as 0.29 * 100 from losing one to rounding.
+        count = max(1, int(fraction * len(clients) + 1e-9))
+        chosen = generator.choice(len(clients), size=count, replace=False) if count < len(clients) else None
+        return clients if chosen is None else [clients[index] for index in sorted(chosen)]
+
+    def _wait_for_nodes(self, grid: Grid) -> list[int]:
+        # Simulated nodes register together before the app starts or within moments of it; deployed ones come one by
+        # one. So: wait until the number wanted is there, or (as far as the deadline allows) it has settled.
+        deadline = time.monotonic() + self.start_timeout
+        nodes = list(grid.get_node_ids())
+        pause = 0.0 if self._enough(nodes) else _SETTLE_SECONDS
+        while pause and time.monotonic() < deadline:
+            time.sleep(pause)
+            before, nodes = nodes, list(grid.get_node_ids())
+            if self._enough(nodes) or (nodes and len(nodes) == len(before)):
+                break
+        if not nodes:
+            raise FederationError(f"no node came online within {self.start_timeout:g} s; start SuperNodes first")
+        return nodes
+
+    def _enough(self, nodes: list[int]) -> bool:
+        return self.num_clients is not None and len(nodes) >= self.num_clients
+
+    def _check_code(self, who: str, hello: Introduction) -> None:
+        if self.fingerprint is not None and hello.fingerprint != self.fingerprint:
+            raise FederationError(
+                f"client {hello.key} ({who}) runs other code ({hello.fingerprint}) than the server "
+                f"({self.fingerprint}). Simulated clients import from the folder in which the SuperLink was started: "
+                "start the SuperLink in an empty folder, or in this project's, and run again"
+            )
+
+    def _add(self, client: Client) -> None:
+        other = self.clients.get(client.key)
+        if other is not None and other.node_id in self._online:
+            raise FederationError(
+                f"nodes {other.node_id} and {client.node_id} both call themselves client {client.key!r}; "
+                "give each node a client-id of its own in its node config"
+            )
+        self.clients[client.key] = client
+
+
+def _client(node_id: int, hello: Introduction, registered_name: str, public_key: bytes) -> Client:
+    key = registered_name or hello.key
+    if key == kinds.NO_KEY:
+        key = hashlib.sha256(public_key or str(node_id).encode()).hexdigest()[:16]
+        log.warning("node %d has no name: it will be client %s; set client-id in its node config", node_id, key)
+    return Client(key, node_id, client_number(key), hello.num_examples, hello.cluster, hello.device)
+
+
+def _hello(node_id: int, config: ConfigRecord, timeout: float) -> Message:
+    content = RecordDict({kinds.CONFIG: ConfigRecord(dict(config))})
+    return Message(content, node_id, kinds.HELLO, ttl=timeout, group_id="0")

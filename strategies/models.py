@@ -1,0 +1,49 @@
+"""The K models that a round starts from."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from flwr.app import ArrayRecord
+
+from strategies.core import BoolArray, FloatArray
+from task.wire import Layout, bank
+
+
+class Models:
+    """K models as one record, one by one, and as a flat bank.
+
+    Parameters
+    ----------
+    record
+        K models with numbered entries, or one plain model.
+    shared_layers
+        Name prefixes of the layers that are equal in all models; model 0's are taken where `record` differs.
+    """
+
+    def __init__(self, record: ArrayRecord, shared_layers: Sequence[str] = ()) -> None:
+        self._shared_layers = shared_layers
+        self.layout = Layout.of(bank.model(record, 0))
+        self.shared: BoolArray = self.layout.mask(shared_layers)
+        self.count = bank.num_models(record)
+        self.record = record
+        self._one: dict[int, ArrayRecord] = {}
+        if self.shared.any() and self.count > 1:
+            values = bank.unpack(record)[0]
+            values[:, self.shared] = values[0, self.shared]
+            self.record = bank.pack(values, self.layout, self.shared)
+
+    @cached_property
+    def bank(self) -> FloatArray:
+        """All models as rows (K, R) of float64."""
+        return np.stack([self.layout.flatten(self.one(index)) for index in range(self.count)])
+
+    def one(self, index: int) -> ArrayRecord:
+        """Return model `index` under its plain names."""
+        if index not in self._one:
+            self._one[index] = bank.model(self.record, index)
+        return self._one[index]
+
+    def replaced(self, values: FloatArray) -> "Models":
+        """Return other models (K', R) of the same layout."""
+        return Models(bank.pack(values, self.layout, self.shared), self._shared_layers)

@@ -1,0 +1,71 @@
+"""What a strategy tells the outside world: its clients, and one report per round."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client of the federation, as it introduced itself (`query.hello`).
+
+    Attributes
+    ----------
+    key
+        Name that stays the same when the node comes back under another node id; replies are sorted by it.
+    number
+        The client's whole number in seeded draws: its partition id, else a hash of `key`.
+    cluster
+        True cluster, known for simulated clients only.
+    """
+
+    key: str
+    node_id: int
+    number: int
+    num_examples: int
+    cluster: int | None = None
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A client's assigned model on that client's own test set; `accuracy` is None where there are no labels."""
+
+    num_examples: int
+    loss: float
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """Everything that is recorded of one round.
+
+    Attributes
+    ----------
+    phase
+        "clustering", "stable" (the clustering is frozen) or "training" (the strategy does not cluster).
+    participants
+        Keys of the clients sampled in this round, sorted.
+    assignment
+        Model index of every client that has one, not only of this round's participants.
+    bytes_down, bytes_up
+        Payload of the algorithm's own messages, in bytes. Test evaluation is reporting and is not counted.
+    seconds
+        Wall time by part of the round; "total" is the whole round.
+    replies
+        Counts over all exchanges of the round: ok, error, missing, invalid.
+    evaluations
+        By client key; empty in a round without evaluation.
+    """
+
+    server_round: int
+    phase: str
+    participants: tuple[str, ...]
+    assignment: Mapping[str, int]
+    num_clusters: int
+    stable: bool
+    bytes_down: int
+    bytes_up: int
+    seconds: Mapping[str, float]
+    replies: Mapping[str, int]
+    train_loss: float | None
+    evaluations: Mapping[str, Evaluation] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""Data sets, partitions, models, training and the messages' wire format."""

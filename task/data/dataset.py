@@ -1,0 +1,87 @@
+"""The one form in which every data set arrives: whole arrays in memory, split into train and test."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float32]
+IntArray = NDArray[np.int64]
+TargetArray = NDArray[Any]  # int64 class labels, or float32 values of a regression
+
+# Stands for "the class labels" as groups; replaced when the data set is made.
+_BY_CLASS: IntArray = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set in memory.
+
+    Parameters
+    ----------
+    x_train, x_test
+        Inputs, float32 (n, *input_shape). Images are (n, channels, height, width) in [0, 1].
+    y_train, y_test
+        Targets (n,): int64 class labels, or float32 values.
+    num_outputs
+        How many outputs a model needs: the number of classes, or 1 for a regression.
+    group_train, group_test
+        What partitions go by, int64 (n,). By default the class labels.
+    true_models
+        float32 (K, R): the models behind synthetic data, else None.
+
+    Raises
+    ------
+    ValueError
+        If lengths or shapes do not fit together, labels are out of range, or a regression gives no groups.
+    """
+
+    x_train: FloatArray
+    y_train: TargetArray
+    x_test: FloatArray
+    y_test: TargetArray
+    num_outputs: int
+    group_train: IntArray = field(default_factory=lambda: _BY_CLASS)
+    group_test: IntArray = field(default_factory=lambda: _BY_CLASS)
+    true_models: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        for part in ("train", "test"):
+            x = np.ascontiguousarray(getattr(self, f"x_{part}"), dtype=np.float32)
+            y = np.asarray(getattr(self, f"y_{part}"))
+            y = y.astype(np.int64 if np.issubdtype(y.dtype, np.integer) else np.float32, copy=False)
+            group = getattr(self, f"group_{part}")
+            if group is _BY_CLASS:
+                if y.dtype != np.int64:
+                    raise ValueError(
+                        f"group_{part} is missing: targets that are no class labels do not say "
+                        f"how samples are grouped; give an int64 array with one group a sample."
+                    )
+                group = y
+            group = np.asarray(group, dtype=np.int64)
+            if not len(x) == len(y) == len(group):
+                raise ValueError(
+                    f"the {part} set has {len(x)} inputs, {len(y)} targets and {len(group)} groups: "
+                    f"their numbers must be equal."
+                )
+            if len(x) == 0:
+                raise ValueError(f"the {part} set is empty: every data set needs train and test samples.")
+            object.__setattr__(self, f"x_{part}", x)
+            object.__setattr__(self, f"y_{part}", y)
+            object.__setattr__(self, f"group_{part}", group)
+            if y.dtype == np.int64 and not 0 <= y.min() <= y.max() < self.num_outputs:
+                raise ValueError(
+                    f"the {part} set's class labels go from {y.min()} to {y.max()}: with num_outputs={self.num_outputs} "
+                    f"they must be from 0 to {self.num_outputs - 1}."
+                )
+        if self.x_train.shape[1:] != self.x_test.shape[1:]:
+            raise ValueError(
+                f"train inputs have shape {self.x_train.shape[1:]}, test inputs {self.x_test.shape[1:]}: "
+                f"they must be equal."
+            )
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input, e.g. (1, 28, 28)."""
+        return tuple(self.x_train.shape[1:])

@@ -1,0 +1,144 @@
+"""Losses of models on data: the hot path of every clustering round."""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import Module
+from torch.nn import functional as F
+
+Loss = Literal["cross_entropy", "squared_error", "reconstruction"]
+
+# Samples of one forward pass: enough to hide the cost of a call, few enough for the processor's cache.
+CHUNK = 500
+
+
+def check_loss(loss: str) -> None:
+    """Raise ValueError if `loss` is no known loss."""
+    if loss not in get_args(Loss):
+        raise ValueError(f"task.loss={loss!r} is unknown. Known: {', '.join(get_args(Loss))}.")
+
+
+def targets_of(x: Tensor, y: Tensor, loss: str) -> Tensor:
+    """Return what the outputs are compared with: the flat inputs for ``reconstruction``, else `y`."""
+    return x.flatten(1) if loss == "reconstruction" else y
+
+
+def per_sample_losses(outputs: Tensor, targets: Tensor, loss: str) -> Tensor:
+    """Return the loss of each sample.
+
+    Parameters
+    ----------
+    outputs
+        Of the model: logits (n, C), values (n, 1) or (n,), or reconstructions (n, d).
+    targets
+        Class labels (n,), values (n,), or flat inputs (n, d); see `targets_of`.
+    loss
+        ``cross_entropy`` (in nats), ``squared_error``, or ``reconstruction`` (squared error, mean over the d
+        entries).
+
+    Returns
+    -------
+    Tensor
+        (n,)
+
+    Raises
+    ------
+    ValueError
+        If `loss` is unknown.
+    """
+    if loss == "cross_entropy":
+        return F.cross_entropy(outputs, targets, reduction="none")
+    if loss == "squared_error":
+        # reshape, because an output (n, 1) beside targets (n,) would broadcast to (n, n) without a word.
+        return (outputs.reshape(targets.shape) - targets).square()
+    if loss == "reconstruction":
+        return (outputs.reshape(targets.shape) - targets).square().mean(dim=1)
+    check_loss(loss)
+    raise AssertionError("unreachable")
+
+
+def evaluate(module: Module, x: Tensor, y: Tensor, loss: str, chunk: int = CHUNK) -> tuple[float, float | None]:
+    """Return mean loss and accuracy of a model on a data set, from one pass over it.
+
+    Parameters
+    ----------
+    module
+        The model; it is put into eval mode and left there.
+    x, y
+        Inputs (n, *input_shape) and targets (n,).
+    loss
+        See `per_sample_losses`.
+    chunk
+        Samples of one forward pass; changes the result by rounding at most.
+
+    Returns
+    -------
+    tuple
+        The mean of the per-sample losses, summed in float64 (a NaN passes through), and the share of samples
+        whose largest output is their class, None where there are no classes.
+
+    Raises
+    ------
+    ValueError
+        If there is no sample, or `loss` is unknown.
+    """
+    if len(x) == 0:
+        raise ValueError("a loss over no samples is not defined: give every client at least one sample.")
+    module.eval()
+    classes = loss == "cross_entropy"
+    total = torch.zeros((), dtype=torch.float64)
+    correct = torch.zeros((), dtype=torch.int64)
+    with torch.inference_mode():
+        for start in range(0, len(x), chunk):
+            x_part, y_part = x[start : start + chunk], y[start : start + chunk]
+            outputs = module(x_part)
+            losses = per_sample_losses(outputs, targets_of(x_part, y_part, loss), loss)
+            total += losses.sum(dtype=torch.float64).to(total.device)
+            if classes:
+                correct += (outputs.argmax(dim=1) == y_part).sum().to(correct.device)
+    return total.item() / len(x), correct.item() / len(x) if classes else None
+
+
+def mean_loss(module: Module, x: Tensor, y: Tensor, loss: str, chunk: int = CHUNK) -> float:
+    """Return the mean per-sample loss of a model in eval mode over a whole data set; see `evaluate`.
+
+    Source: CLoVE Sec. 3, the empirical loss of a client.
+    """
+    return evaluate(module, x, y, loss, chunk)[0]
+
+
+def loss_vector(
+    module: Module,
+    states: Iterable[Mapping[str, Tensor]],
+    x: Tensor,
+    y: Tensor,
+    loss: str,
+    chunk: int = CHUNK,
+) -> NDArray[np.float64]:
+    """Return the mean loss of each of K models on one client's data.
+
+    Parameters
+    ----------
+    module
+        A module of the models' shape, used as scratch: afterwards its parameters are those of the last model.
+    states
+        K state dicts, taken one after the other, so that a generator keeps one model in memory at a time.
+    x, y, loss, chunk
+        See `evaluate`.
+
+    Returns
+    -------
+    ndarray
+        float64 (K,)
+
+    Source: CLoVE Alg. 1, l. 6-8.
+    """
+    losses = []
+    for state in states:
+        module.load_state_dict(state)
+        losses.append(mean_loss(module, x, y, loss, chunk))
+    return np.array(losses, dtype=np.float64)

@@ -1,0 +1,118 @@
+"""Concept shift: clusters see like images, but name some of them differently."""
+
+from functools import partial
+from itertools import combinations
+
+import numpy as np
+
+from task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
+from task.partitions.groups import rows_by_group
+from task.partitions.shard import Shard, deal_clusters
+from task.registry import register_partition
+
+# Label swaps of the published code, two a cluster.
+PUBLISHED_SWAPS = [[[0, 3], [8, 9]], [[1, 4], [6, 9]], [[1, 2], [3, 6]], [[3, 5], [4, 7]]]
+
+
+@register_partition("concept_shift")
+def concept_shift(
+    data: Dataset,
+    num_clients: int,
+    num_clusters: int,
+    rng: np.random.Generator,
+    swaps: list[list[list[int]]] | None = None,
+    train_per_label: int = 1250,
+    test_per_label: int = 200,
+    samples_per_client: int | None = None,
+    test_samples_per_client: int | None = None,
+) -> list[Shard]:
+    """Give every cluster the same number of samples of each class, and swap labels in a way of its own.
+
+    Parameters
+    ----------
+    data, num_clients, num_clusters, samples_per_client, test_samples_per_client
+        See `task.partitions.label_skew.label_skew_1`. The paper has 1,000 train and 400 test samples a client.
+    rng
+        Draws the samples, and swaps where they are not given.
+    swaps
+        For each cluster the pairs of labels that trade places, each label at most once. By default the published
+        ones for up to 4 clusters of 10 classes, else two random pairs among the first ten classes, no two clusters
+        alike.
+    train_per_label, test_per_label
+        Samples of each class in a cluster; fewer where K clusters, which share no sample, would need more than the
+        smallest class has.
+
+    Raises
+    ------
+    ValueError
+        If the data have no class labels, or the swaps do not fit.
+
+    Source: CLoVE, Sec. 5, "Concept shift".
+    """
+    if data.y_train.dtype != np.int64:
+        raise ValueError("partition concept_shift needs class labels, but the data set's targets are values.")
+    train, test = rows_by_group(data)
+    chosen = _default_swaps(len(train), num_clusters, rng) if swaps is None else swaps
+    _check_swaps(chosen, num_clusters, len(train))
+    if min(train_per_label, test_per_label) < 1:
+        raise ValueError(
+            f"task.partition_options train_per_label={train_per_label} and test_per_label={test_per_label} must be "
+            f"at least 1."
+        )
+    transforms = []
+    for pairs in chosen:
+        renamed = np.arange(len(train))
+        for a, b in pairs:
+            renamed[a], renamed[b] = b, a
+        transforms.append(partial(_renamed, renamed=renamed))
+    return deal_clusters(
+        _even(train, num_clusters, train_per_label, rng),
+        _even(test, num_clusters, test_per_label, rng),
+        num_clients,
+        rng,
+        samples_per_client,
+        test_samples_per_client,
+        transforms,
+    )
+
+
+def _renamed(x: FloatArray, y: TargetArray, renamed: IntArray) -> tuple[FloatArray, TargetArray]:
+    return x, renamed[y]
+
+
+def _even(rows: list[IntArray], num_clusters: int, per_label: int, rng: np.random.Generator) -> list[IntArray]:
+    """Return the rows of each cluster: equally many of every class, no row twice."""
+    count = min(per_label, min(len(of_class) for of_class in rows) // num_clusters)
+    shuffled = [rng.permutation(of_class) for of_class in rows]
+    return [
+        np.concatenate([of_class[k * count : (k + 1) * count] for of_class in shuffled]) for k in range(num_clusters)
+    ]
+
+
+def _default_swaps(num_labels: int, num_clusters: int, rng: np.random.Generator) -> list[list[list[int]]]:
+    if num_clusters <= len(PUBLISHED_SWAPS) and num_labels == 10:
+        return PUBLISHED_SWAPS[:num_clusters]
+    pairs = list(combinations(range(min(num_labels, 10)), 2))
+    doubles = [[list(a), list(b)] for a, b in combinations(pairs, 2) if not set(a) & set(b)]
+    if len(doubles) < num_clusters:
+        raise ValueError(
+            f"{num_labels} classes have {len(doubles)} ways to swap two pairs of labels, fewer than "
+            f"task.num_clusters={num_clusters}. Lower task.num_clusters or give task.partition_options.swaps."
+        )
+    return [doubles[i] for i in rng.choice(len(doubles), size=num_clusters, replace=False)]
+
+
+def _check_swaps(swaps: list[list[list[int]]], num_clusters: int, num_labels: int) -> None:
+    if len(swaps) != num_clusters:
+        raise ValueError(
+            f"task.partition_options.swaps has {len(swaps)} entries, but task.num_clusters={num_clusters}: give the "
+            f"pairs of each cluster."
+        )
+    for pairs in swaps:
+        labels = [label for pair in pairs for label in pair]
+        fits = all(len(pair) == 2 for pair in pairs) and len(set(labels)) == len(labels)
+        if not fits or not all(0 <= label < num_labels for label in labels):
+            raise ValueError(
+                f"task.partition_options.swaps: {pairs} must be pairs of labels from 0 to {num_labels - 1}, each "
+                f"label at most once."
+            )

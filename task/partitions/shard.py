@@ -1,0 +1,140 @@
+"""A client's share of the data, and the two steps that every partition ends with: spread and deal."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
+
+Transform = Callable[[FloatArray, TargetArray], tuple[FloatArray, TargetArray]]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The data of one client: rows of the data set, and what is done to them.
+
+    Parameters
+    ----------
+    cluster
+        True cluster, from 0.
+    train, test
+        Row numbers, int64 (n,), of the data set's train and test part.
+    transform
+        Maps inputs (n, *input_shape) and targets (n,) of the client, train and test alike; None leaves them.
+    """
+
+    cluster: int
+    train: IntArray
+    test: IntArray
+    transform: Transform | None = None
+
+
+def spread(num_clients: int, num_clusters: int) -> list[int]:
+    """Return the number of clients of each cluster: as even as possible, the first clusters one more.
+
+    Raises
+    ------
+    ValueError
+        If a cluster would have no client.
+    """
+    if num_clusters < 1:
+        raise ValueError(f"task.num_clusters={num_clusters} must be at least 1.")
+    if num_clients < num_clusters:
+        raise ValueError(
+            f"num_clients={num_clients} is less than task.num_clusters={num_clusters}: a cluster would have "
+            f"no client. Raise num_clients or lower task.num_clusters."
+        )
+    share, rest = divmod(num_clients, num_clusters)
+    return [share + (cluster < rest) for cluster in range(num_clusters)]
+
+
+def deal(rows: IntArray, num_clients: int, most: int | None) -> list[IntArray]:
+    """Cut a cluster's rows, already shuffled, into one part for each of its clients.
+
+    With `most`, the parts are equal, at most `most` rows each, and what is left over is not used (as the
+    published code cuts). Without it, all rows are used and parts differ by one at most.
+    """
+    if most is None:
+        return list(np.array_split(rows, num_clients))
+    chunk = len(rows) // num_clients
+    return [rows[i * chunk : i * chunk + min(chunk, most)] for i in range(num_clients)]
+
+
+def deal_clusters(
+    train_rows: Sequence[IntArray],
+    test_rows: Sequence[IntArray],
+    num_clients: int,
+    rng: np.random.Generator,
+    samples_per_client: int | None,
+    test_samples_per_client: int | None,
+    transforms: Sequence[Transform | None] | None = None,
+) -> list[Shard]:
+    """Shuffle the rows of each cluster and deal them to its clients, which get consecutive ids.
+
+    Parameters
+    ----------
+    train_rows, test_rows
+        Rows of each cluster, K arrays each.
+    num_clients
+        Clients of all clusters together, spread evenly.
+    rng
+        Shuffles.
+    samples_per_client
+        At most so many train samples a client; None: all of the cluster's.
+    test_samples_per_client
+        Likewise for test samples; None: the same bound as for train (as the published code does).
+    transforms
+        What is done to the data of each cluster.
+    """
+    counts = spread(num_clients, len(train_rows))
+    check_bounds(samples_per_client, test_samples_per_client)
+    most_test = samples_per_client if test_samples_per_client is None else test_samples_per_client
+    shards = []
+    for cluster, count in enumerate(counts):
+        train = deal(rng.permutation(train_rows[cluster]), count, samples_per_client)
+        test = deal(rng.permutation(test_rows[cluster]), count, most_test)
+        transform = transforms[cluster] if transforms is not None else None
+        shards += [Shard(cluster, a, b, transform) for a, b in zip(train, test, strict=True)]
+    return shards
+
+
+def check_bounds(samples_per_client: int | None, test_samples_per_client: int | None) -> None:
+    """Raise ValueError if a bound on the number of samples is not positive."""
+    for name, value in (
+        ("samples_per_client", samples_per_client),
+        ("test_samples_per_client", test_samples_per_client),
+    ):
+        if value is not None and value < 1:
+            raise ValueError(
+                f"task.partition_options.{name}={value} must be at least 1, or left out for all samples."
+            )
+
+
+def check_shards(shards: Sequence[Shard], data: Dataset, num_clients: int) -> None:
+    """Check what any partition, a user's own included, must give.
+
+    Raises
+    ------
+    ValueError
+        If there is not one shard a client, a client has no train or no test sample, or a row does not exist.
+    """
+    if len(shards) != num_clients:
+        raise ValueError(
+            f"the partition gives {len(shards)} shards for num_clients={num_clients}: give one a client."
+        )
+    for client, shard in enumerate(shards):
+        for part, rows, available in (
+            ("train", shard.train, len(data.x_train)),
+            ("test", shard.test, len(data.x_test)),
+        ):
+            if len(rows) == 0:
+                raise ValueError(
+                    f"client {client} (cluster {shard.cluster}) gets no {part} sample: the {part} set's "
+                    f"{available} samples do not reach for num_clients={num_clients}. Lower num_clients."
+                )
+            if rows.min() < 0 or rows.max() >= available:
+                raise ValueError(
+                    f"client {client} is given {part} rows {rows.min()} to {rows.max()}, but the {part} set "
+                    f"has {available} rows: the partition must give rows of its own data set."
+                )

@@ -1,0 +1,36 @@
+"""Seeded generators: every draw of a run is named by (seed, round, purpose, client)."""
+
+import hashlib
+from enum import IntEnum
+
+import numpy as np
+
+
+class Purpose(IntEnum):
+    """What a draw is for. Values are part of a run's identity: append, never renumber."""
+
+    DATA = 1
+    PARTITION = 2
+    INITIAL_MODEL = 3
+    PARTICIPATION = 4
+    FIRST_ROUND = 5
+    CLUSTERING = 6
+    CHOOSE_K = 7
+    LOCAL_TRAINING = 8
+    GRADIENT_BATCH = 9
+
+
+def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -> np.random.Generator:
+    """Return the generator of one draw; `server_round` and `client` are 0 where none is meant."""
+    return np.random.default_rng([seed, server_round, int(purpose), client])
+
+
+def client_number(client_key: str) -> int:
+    """Return the whole number that stands for a client in `generator`.
+
+    A partition id (a key of digits) is its own number; any other key gives the first 8 bytes of its SHA-256,
+    so that a client keeps its draws when it comes back under another node id.
+    """
+    if client_key.isdecimal():
+        return int(client_key)
+    return int.from_bytes(hashlib.sha256(client_key.encode()).digest()[:8], "big")

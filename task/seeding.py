@@ -1,0 +1,20 @@
+"""The one place where torch's global generator is touched."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+
+@contextmanager
+def torch_random(rng: np.random.Generator) -> Iterator[None]:
+    """Seed torch's global generators from `rng` inside the block, and put their old states back after it.
+
+    Layer initialisation and dropout draw from the global generator and take no other; everything else in the
+    project passes generators along.
+    """
+    # Named devices, because fork_rng warns when it has to find more than one by itself.
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(int(rng.integers(2**63 - 1)))
+        yield

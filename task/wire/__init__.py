@@ -1,0 +1,11 @@
+"""What travels between server and clients: the only part of `task` that knows Flower.
+
+`kinds` names messages and keys, `layout` turns a model into a flat vector, `bank` packs K models into one record,
+`replies` reads what clients send, `size` counts bytes.
+"""
+
+from task.wire import bank, kinds, replies
+from task.wire.layout import Layout, MalformedMessage
+from task.wire.size import payload_bytes
+
+__all__ = ["Layout", "MalformedMessage", "bank", "kinds", "payload_bytes", "replies"]

@@ -1,0 +1,58 @@
+"""Message kinds and record keys: the vocabulary of every exchange.
+
+| kind              | server sends                          | client replies                                        |
+|-------------------|---------------------------------------|-------------------------------------------------------|
+| `query.hello`     | the task                              | key, examples, device, true cluster, code fingerprint |
+| `evaluate.losses` | K models, the client's history        | K losses, examples, whether it declares itself stable |
+| `train`           | one model, training settings          | its update, examples, training loss                   |
+| `train.select`    | K models, training settings           | the same, the chosen model's index, K losses          |
+| `evaluate`        | one model                             | test loss, test accuracy, examples                    |
+
+Models travel in `arrays`, numbers in `metrics`, settings in `config`, under Flower's own names where it has them.
+"""
+
+HELLO = "query.hello"
+LOSSES = "evaluate.losses"
+TRAIN = "train"
+TRAIN_SELECT = "train.select"
+EVALUATE = "evaluate"
+
+ARRAYS = "arrays"
+METRICS = "metrics"
+CONFIG = "config"
+
+NUM_EXAMPLES = "num-examples"
+SERVER_ROUND = "server-round"
+TRAIN_LOSS = "train_loss"
+EVAL_LOSS = "eval_loss"
+EVAL_ACCURACY = "eval_acc"
+CHOSEN_MODEL = "model"
+MODEL_LOSSES = "losses"
+STABLE = "stable"
+
+# Settings that a message's `config` may hold.
+TASK = "task"
+SEED = "seed"
+DEVICE = "device"
+HISTORY = "assignments"
+STABILITY_ROUNDS = "stability-rounds"
+REPLY = "reply"
+REPLY_MODEL = "model"
+REPLY_GRADIENT = "gradient"
+GRADIENT_BATCH = "gradient-batch"
+PROXIMAL_MU = "proximal-mu"
+LEARNING_RATE = "learning-rate"
+LOCAL_EPOCHS = "local-epochs"
+BATCH_SIZE = "batch-size"
+OPTIMIZER = "optimizer"
+MOMENTUM = "momentum"
+WEIGHT_DECAY = "weight-decay"
+
+# What a client tells of itself.
+CLIENT_KEY = "client-key"
+CLUSTER = "true-cluster"
+NUM_PARTITIONS = "num-partitions"
+FINGERPRINT = "fingerprint"
+
+NO_CLUSTER = -1
+NO_KEY = "-"

@@ -1,0 +1,174 @@
+"""`Layout`: the names, shapes and dtypes of a model, between named arrays and a flat vector."""
+
+import struct
+import tokenize
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from io import BytesIO
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Array
+
+Vector = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+
+class MalformedMessage(ValueError):
+    """A message's content breaks the rules of its kind; its text says which rule, with the value."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One named array of a model and its place in the flat vector."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    start: int
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def place(self) -> slice:
+        """Where the values stand in the flat vector."""
+        return slice(self.start, self.start + self.size)
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether this is a counter (such as BatchNorm's number of batches), which is never averaged."""
+        return np.dtype(self.dtype).kind in "iub"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Order, names, shapes and dtypes of one model's arrays.
+
+    A flat vector holds every entry as float64: exact for float32 and for counters below 2**53.
+    """
+
+    entries: tuple[Entry, ...]
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Array]) -> "Layout":
+        """Read the layout of a trusted model, in its own order.
+
+        Raises
+        ------
+        ValueError
+            If an array is neither floating nor integer, or there is no array at all.
+        """
+        entries: list[Entry] = []
+        start = 0
+        for name, array in arrays.items():
+            if np.dtype(array.dtype).kind not in "fiub":
+                raise ValueError(f"model entry {name!r} has dtype {array.dtype}; only real numbers can be averaged")
+            entries.append(Entry(name, tuple(array.shape), array.dtype, start))
+            start += entries[-1].size
+        if not entries:
+            raise ValueError("the initial model holds no arrays; pass ArrayRecord(model.state_dict())")
+        return cls(tuple(entries))
+
+    @property
+    def size(self) -> int:
+        """Length R of the flat vector."""
+        last = self.entries[-1]
+        return last.start + last.size
+
+    @cached_property
+    def integers(self) -> Mask:
+        """Mask (R,) of the entries that are counters."""
+        mask = np.zeros(self.size, dtype=bool)
+        for entry in self.entries:
+            mask[entry.place] = entry.is_integer
+        return mask
+
+    def mask(self, prefixes: Iterable[str]) -> Mask:
+        """Return the mask (R,) of the entries whose name starts with one of `prefixes`.
+
+        Raises
+        ------
+        ValueError
+            If a prefix fits no entry.
+        """
+        mask = np.zeros(self.size, dtype=bool)
+        for prefix in prefixes:
+            found = [entry for entry in self.entries if entry.name == prefix or entry.name.startswith(f"{prefix}.")]
+            if not found:
+                names = ", ".join(entry.name for entry in self.entries)
+                raise ValueError(f"no layer of the model is called {prefix!r}; its entries are {names}")
+            for entry in found:
+                mask[entry.place] = True
+        return mask
+
+    def flatten(self, arrays: Mapping[str, Array]) -> Vector:
+        """Return the flat vector (R,) of a model that may come from anywhere.
+
+        Raises
+        ------
+        MalformedMessage
+            If a name is missing or extra, or dtype, shape, payload size or a value (NaN, infinite) is wrong. All but
+            the values are checked before anything is unpacked.
+        """
+        if len(arrays) != len(self.entries):
+            raise MalformedMessage(f"{len(arrays)} arrays came, the model has {len(self.entries)}")
+        vector = np.empty(self.size)
+        for entry in self.entries:
+            if entry.name not in arrays:
+                raise MalformedMessage(f"array {entry.name!r} is missing")
+            vector[entry.place] = read_array(arrays[entry.name], entry).ravel()
+        if not np.isfinite(vector).all():
+            raise MalformedMessage("the arrays hold NaN or infinite values")
+        return vector
+
+    def arrays(self, vector: Vector) -> dict[str, Array]:
+        """Return the named arrays of one flat vector (R,), each in its own dtype."""
+        return {
+            entry.name: Array(np.ascontiguousarray(vector[entry.place].astype(entry.dtype)).reshape(entry.shape))
+            for entry in self.entries
+        }
+
+
+def read_array(array: Array, entry: Entry) -> npt.NDArray[np.generic]:
+    """Return the values of a serialised array that claims to be `entry`, without trusting any of its claims.
+
+    Flower's own `Array.numpy()` allocates what the payload's header asks for; here the header must agree with the
+    expected entry, and the payload's length with both, before a value is read.
+
+    Raises
+    ------
+    MalformedMessage
+        If any of them disagree.
+    """
+    dtype = np.dtype(entry.dtype)
+    if (array.stype, array.dtype, tuple(array.shape)) != ("numpy.ndarray", entry.dtype, entry.shape):
+        raise MalformedMessage(
+            f"array {entry.name!r} is {array.dtype}{list(array.shape)} ({array.stype}), "
+            f"not {entry.dtype}{list(entry.shape)} (numpy.ndarray)"
+        )
+    header_bytes = len(array.data) - entry.size * dtype.itemsize
+    if header_bytes < 0:
+        raise MalformedMessage(f"array {entry.name!r} holds {len(array.data)} bytes, too few for its shape")
+    stream = BytesIO(array.data)
+    try:
+        version = np.lib.format.read_magic(stream)
+        read_header = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[version]
+        shape, fortran_order, header_dtype = read_header(stream)
+    # What NumPy's header parser (ast.literal_eval inside) is documented or seen to raise on arbitrary bytes.
+    except (ValueError, KeyError, TypeError, SyntaxError, MemoryError, RecursionError, EOFError) as error:
+        raise MalformedMessage(f"array {entry.name!r} has no readable NPY header") from error
+    except (struct.error, tokenize.TokenError) as error:
+        raise MalformedMessage(f"array {entry.name!r} has no readable NPY header") from error
+    if shape != entry.shape or header_dtype != dtype or stream.tell() != header_bytes:
+        raise MalformedMessage(
+            f"the NPY payload of array {entry.name!r} disagrees with its shape {list(entry.shape)}"
+        )
+    values = np.frombuffer(array.data, dtype=dtype, offset=header_bytes)
+    return values.reshape(entry.shape, order="F" if fortran_order else "C")

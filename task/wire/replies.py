@@ -1,0 +1,198 @@
+"""Read clients' replies. Nothing in a reply is trusted: each reader returns checked values or refuses the reply."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from task.wire import kinds
+from task.wire.layout import Layout, MalformedMessage, Vector
+
+MAX_EXAMPLES = 10**9
+"""No single client holds more; a larger claim would let one client's weight drown all others."""
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Reply to `evaluate.losses`: mean loss of each model (K,), and whether the client declares itself stable."""
+
+    losses: npt.NDArray[np.float64]
+    num_examples: int
+    stable: bool
+
+
+@dataclass(frozen=True)
+class Update:
+    """Reply to `train` and `train.select`: new parameters or a gradient (R,) of model `model`."""
+
+    model: int
+    vector: Vector
+    num_examples: int
+    train_loss: float
+    losses: npt.NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True)
+class TestResult:
+    """Reply to `evaluate`: mean loss and accuracy (None without labels) on the client's test set."""
+
+    loss: float
+    accuracy: float | None
+    num_examples: int
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """Reply to `query.hello`. `num_partitions` is 0 unless the node is simulated."""
+
+    key: str
+    num_examples: int
+    cluster: int | None
+    device: str
+    fingerprint: str
+    num_partitions: int
+
+
+def read_losses(content: RecordDict, num_models: int) -> Losses:
+    """Read a loss vector of length `num_models`.
+
+    Raises
+    ------
+    MalformedMessage
+        If keys, types, the number of losses or a value is wrong.
+    """
+    metrics = _metrics(content, {kinds.MODEL_LOSSES, kinds.NUM_EXAMPLES, kinds.STABLE}, arrays=False)
+    stable = metrics[kinds.STABLE]
+    if stable not in (0, 1):
+        raise MalformedMessage(f"{kinds.STABLE} is {stable!r}, not 0 or 1")
+    return Losses(_loss_vector(metrics, num_models), _examples(metrics), bool(stable))
+
+
+def read_update(content: RecordDict, layout: Layout, model: int) -> Update:
+    """Read the update of the model that the client was told to train.
+
+    Raises
+    ------
+    MalformedMessage
+        If keys, types, shapes or a value is wrong.
+    """
+    metrics = _metrics(content, {kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES}, arrays=True)
+    return Update(model, _vector(content, layout), _examples(metrics), _number(metrics, kinds.TRAIN_LOSS))
+
+
+def read_selected_update(content: RecordDict, layout: Layout, num_models: int) -> Update:
+    """Read the update of the model that the client chose among `num_models`.
+
+    Raises
+    ------
+    MalformedMessage
+        If keys, types, shapes or a value is wrong, or the chosen index is not one of the models.
+    """
+    keys = {kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES, kinds.CHOSEN_MODEL, kinds.MODEL_LOSSES}
+    metrics = _metrics(content, keys, arrays=True)
+    chosen = metrics[kinds.CHOSEN_MODEL]
+    if not isinstance(chosen, int) or not 0 <= chosen < num_models:
+        raise MalformedMessage(f"chosen model {chosen!r} is not one of 0 to {num_models - 1}")
+    losses = _loss_vector(metrics, num_models)
+    examples, train_loss = _examples(metrics), _number(metrics, kinds.TRAIN_LOSS)
+    return Update(chosen, _vector(content, layout), examples, train_loss, losses)
+
+
+def read_evaluation(content: RecordDict) -> TestResult:
+    """Read a test result.
+
+    Raises
+    ------
+    MalformedMessage
+        If keys, types or a value is wrong.
+    """
+    keys = {kinds.EVAL_LOSS, kinds.NUM_EXAMPLES}
+    metrics = _metrics(content, keys, arrays=False, optional={kinds.EVAL_ACCURACY})
+    accuracy = _number(metrics, kinds.EVAL_ACCURACY) if kinds.EVAL_ACCURACY in metrics else None
+    if accuracy is not None and not 0 <= accuracy <= 1:
+        raise MalformedMessage(f"{kinds.EVAL_ACCURACY} is {accuracy}, not between 0 and 1")
+    return TestResult(_number(metrics, kinds.EVAL_LOSS), accuracy, _examples(metrics))
+
+
+def read_introduction(content: RecordDict) -> Introduction:
+    """Read what a client tells of itself.
+
+    Raises
+    ------
+    MalformedMessage
+        If keys, types or a value is wrong.
+    """
+    config = content.get(kinds.CONFIG)
+    expected = {kinds.CLIENT_KEY: str, kinds.DEVICE: str, kinds.FINGERPRINT: str}
+    if not isinstance(config, ConfigRecord) or config.keys() != expected.keys():
+        raise MalformedMessage(f"hello must carry the settings {sorted(expected)}")
+    texts = {key: config[key] for key in expected}
+    if not all(isinstance(text, str) and 0 < len(text) <= 200 for text in texts.values()):
+        raise MalformedMessage("the client's key, device and fingerprint must be texts of 1 to 200 characters")
+    keys = {kinds.NUM_EXAMPLES, kinds.CLUSTER, kinds.NUM_PARTITIONS}
+    metrics = _metrics(content, keys, arrays=False, config=True)
+    numbers = {key: metrics[key] for key in (kinds.CLUSTER, kinds.NUM_PARTITIONS)}
+    if not all(isinstance(number, int) and -1 <= number <= MAX_EXAMPLES for number in numbers.values()):
+        raise MalformedMessage(f"{numbers} must be whole numbers")
+    cluster = int(str(numbers[kinds.CLUSTER]))
+    return Introduction(
+        key=str(texts[kinds.CLIENT_KEY]),
+        num_examples=_examples(metrics),
+        cluster=None if cluster == kinds.NO_CLUSTER else cluster,
+        device=str(texts[kinds.DEVICE]),
+        fingerprint=str(texts[kinds.FINGERPRINT]),
+        num_partitions=int(str(numbers[kinds.NUM_PARTITIONS])),
+    )
+
+
+def _metrics(
+    content: RecordDict,
+    keys: set[str],
+    *,
+    arrays: bool,
+    config: bool = False,
+    optional: set[str] | None = None,
+) -> MetricRecord:
+    records = {kinds.METRICS} | ({kinds.ARRAYS} if arrays else set()) | ({kinds.CONFIG} if config else set())
+    if content.keys() != records:
+        raise MalformedMessage(f"the reply holds the records {sorted(content)}, not {sorted(records)}")
+    metrics = content[kinds.METRICS]
+    if not isinstance(metrics, MetricRecord):
+        raise MalformedMessage(f"record {kinds.METRICS!r} is a {type(metrics).__name__}, not a MetricRecord")
+    if not keys <= metrics.keys() <= keys | (optional or set()):
+        raise MalformedMessage(f"the reply holds the metrics {sorted(metrics)}, not {sorted(keys)}")
+    return metrics
+
+
+def _vector(content: RecordDict, layout: Layout) -> Vector:
+    arrays = content[kinds.ARRAYS]
+    if not isinstance(arrays, ArrayRecord):
+        raise MalformedMessage(f"record {kinds.ARRAYS!r} is a {type(arrays).__name__}, not an ArrayRecord")
+    return layout.flatten(arrays)
+
+
+def _examples(metrics: MetricRecord) -> int:
+    number = metrics[kinds.NUM_EXAMPLES]
+    if not isinstance(number, int) or not 1 <= number <= MAX_EXAMPLES:
+        raise MalformedMessage(f"{kinds.NUM_EXAMPLES} is {number!r}, not a whole number from 1 to {MAX_EXAMPLES}")
+    return number
+
+
+def _number(metrics: MetricRecord, key: str) -> float:
+    number = metrics[key]
+    if isinstance(number, list) or not math.isfinite(number):
+        raise MalformedMessage(f"{key} is {number!r}, not a finite number")
+    return float(number)
+
+
+def _loss_vector(metrics: MetricRecord, num_models: int) -> npt.NDArray[np.float64]:
+    losses = metrics[kinds.MODEL_LOSSES]
+    if not isinstance(losses, list) or len(losses) != num_models:
+        found = len(losses) if isinstance(losses, list) else "no"
+        raise MalformedMessage(f"{found} losses came, not {num_models}")
+    vector = np.array(losses, dtype=np.float64)
+    if not np.isfinite(vector).all():
+        raise MalformedMessage("a loss is NaN or infinite")
+    return vector

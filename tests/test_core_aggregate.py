@@ -1,0 +1,156 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strategies.core.aggregate import (
+    NORMALISERS,
+    apply_step,
+    average_gradients,
+    average_models,
+    average_shared,
+)
+
+BANK = np.array([[10.0, 0.0], [20.0, 0.0], [30.0, 7.0]])
+UPDATES = np.array([[1.0, 4.0], [3.0, 8.0], [5.0, 2.0]])
+ASSIGNMENT = np.array([0, 0, 1])
+WEIGHTS = np.array([1.0, 3.0, 4.0])
+NO_INTEGERS = np.array([False, False])
+
+
+@pytest.mark.parametrize(
+    ("normaliser", "expected"),
+    [
+        ("group_n", [[2.5, 7.0], [5.0, 2.0], [30.0, 7.0]]),
+        ("group", [[2.0, 6.0], [5.0, 2.0], [30.0, 7.0]]),
+        # N = 8: model 0 keeps 4/8 of itself, model 1 too.
+        ("all", [[6.25, 3.5], [12.5, 1.0], [30.0, 7.0]]),
+    ],
+)
+def test_models_are_averaged_under_each_normaliser(normaliser: str, expected: list[list[float]]) -> None:
+    result = average_models(BANK, UPDATES, ASSIGNMENT, WEIGHTS, normaliser, NO_INTEGERS)
+    assert result.tolist() == expected
+    assert BANK[0].tolist() == [10.0, 0.0], "the argument must not be changed"
+
+
+@pytest.mark.parametrize("normaliser", NORMALISERS)
+def test_integer_entries_take_the_largest_among_the_members(normaliser: str) -> None:
+    result = average_models(BANK, UPDATES, ASSIGNMENT, WEIGHTS, normaliser, np.array([False, True]))
+    assert result[:, 1].tolist() == [8.0, 2.0, 7.0]
+
+
+@pytest.mark.parametrize("normaliser", NORMALISERS)
+def test_models_without_members_keep_their_bits(normaliser: str) -> None:
+    odd = np.array([[0.1, -0.0, np.nan], [1 / 3, np.inf, 5e-324]])
+    nobody = average_models(odd, np.zeros((0, 3)), np.zeros(0, dtype=int), np.zeros(0), normaliser, np.zeros(3, bool))
+    assert nobody.tobytes() == odd.tobytes()
+    one = average_models(odd, np.ones((1, 3)), np.array([0]), np.ones(1), normaliser, np.zeros(3, bool))
+    assert one[1].tobytes() == odd[1].tobytes()
+
+
+def test_members_without_examples_change_nothing() -> None:
+    result = average_models(BANK, UPDATES, ASSIGNMENT, np.array([0.0, 0.0, 4.0]), "group_n", NO_INTEGERS)
+    assert result[0].tolist() == BANK[0].tolist()
+
+
+def test_all_participants_in_one_group_give_equal_bits_by_every_path() -> None:
+    rng = np.random.default_rng(0)
+    bank, updates = rng.standard_normal((1, 40)), rng.standard_normal((9, 40))
+    weights = rng.integers(1, 500, size=9).astype(np.float64)
+    nobody_else, integers = np.zeros(9, dtype=int), np.zeros(40, dtype=bool)
+    alone = average_models(bank, updates, nobody_else, weights, "group_n", integers)
+    kept = average_models(bank, updates, nobody_else, weights, "all", integers)
+    shared = average_shared(bank, updates, weights, np.ones(40, dtype=bool), integers)
+    among_three = average_models(np.tile(bank, (3, 1)), updates, nobody_else + 1, weights, "group_n", integers)
+    assert alone.tobytes() == kept.tobytes() == shared.tobytes() == among_three[1].tobytes()
+    assert alone[0] == pytest.approx(np.average(updates, axis=0, weights=weights))
+
+
+def test_a_model_of_one_client_comes_back_as_that_clients_float32_model() -> None:
+    update = np.random.default_rng(1).standard_normal((1, 100)).astype(np.float32)
+    result = average_models(
+        np.zeros((1, 100)),
+        update.astype(np.float64),
+        np.array([0]),
+        np.array([359.0]),
+        "group_n",
+        np.zeros(100, bool),
+    )
+    assert result.astype(np.float32).tobytes() == update.tobytes()
+
+
+@given(st.integers(0, 2**31), st.sampled_from(NORMALISERS))
+def test_averages_do_not_depend_on_the_order_of_clients_or_the_numbers_of_models(seed: int, normaliser: str) -> None:
+    rng = np.random.default_rng(seed)
+    bank, updates = rng.standard_normal((3, 4)), rng.standard_normal((6, 4))
+    assignment, weights = rng.integers(3, size=6), rng.integers(1, 9, size=6).astype(np.float64)
+    integers = np.array([False, False, True, False])
+    expected = average_models(bank, updates, assignment, weights, normaliser, integers)
+    order, names = rng.permutation(6), rng.permutation(3)
+    renamed = np.empty_like(bank)
+    renamed[names] = bank
+    result = average_models(renamed, updates[order], names[assignment][order], weights[order], normaliser, integers)
+    assert result[names] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("normaliser", "expected"),
+    [
+        ("group_n", [[2.5, 7.0], [5.0, 2.0], [0.0, 0.0]]),
+        ("group", [[2.0, 6.0], [5.0, 2.0], [0.0, 0.0]]),
+        ("all", [[4 / 3, 4.0], [5 / 3, 2 / 3], [0.0, 0.0]]),
+    ],
+)
+def test_gradients_are_averaged_under_each_normaliser(normaliser: str, expected: list[list[float]]) -> None:
+    gradient, members = average_gradients(UPDATES, ASSIGNMENT, WEIGHTS, normaliser, 3)
+    assert gradient == pytest.approx(np.array(expected))
+    assert members.tolist() == [True, True, False]
+
+
+def test_one_gradient_step_is_theta_minus_gamma_times_the_gradient() -> None:
+    gradient, members = average_gradients(UPDATES, ASSIGNMENT, WEIGHTS, "group_n", 3)
+    stepped = apply_step(BANK, gradient, members, 2.0, "sgd")
+    assert stepped.tolist() == [[5.0, -14.0], [10.0, -4.0], [30.0, 7.0]]
+
+
+def test_an_adam_step_equals_the_first_step_of_torchs_adam() -> None:
+    start, slope = [1.0, -2.0, 3.0, 0.5], [0.3, -1e-9, 0.0, 50.0]
+    parameter = torch.nn.Parameter(torch.tensor(start, dtype=torch.float64))
+    parameter.grad = torch.tensor(slope, dtype=torch.float64)
+    torch.optim.Adam([parameter], lr=0.01).step()
+    stepped = apply_step(np.array([start]), np.array([slope]), np.array([True]), 0.01, "adam")
+    assert stepped[0] == pytest.approx(parameter.detach().numpy(), abs=1e-14)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_step_leaves_models_without_members_as_they_are_to_the_bit(optimizer: str) -> None:
+    bank = np.array([[1 / 3, -0.0, np.nan]])
+    stepped = apply_step(bank, np.ones((1, 3)), np.array([False]), 0.1, optimizer)
+    assert stepped.tobytes() == bank.tobytes()
+
+
+def test_shared_entries_are_equal_in_all_models_and_the_mean_of_all_participants() -> None:
+    averaged = average_models(BANK, UPDATES, ASSIGNMENT, WEIGHTS, "group_n", NO_INTEGERS)
+    result = average_shared(averaged, UPDATES, WEIGHTS, np.array([True, False]))
+    assert result.tolist() == [[3.75, 7.0], [3.75, 2.0], [3.75, 7.0]]
+
+
+def test_shared_counters_take_the_largest_of_all_participants() -> None:
+    result = average_shared(BANK, UPDATES, WEIGHTS, np.array([False, True]), np.array([False, True]))
+    assert result.tolist() == [[10.0, 8.0], [20.0, 8.0], [30.0, 8.0]]
+
+
+def test_nothing_is_shared_where_nobody_took_part_or_no_layer_is_named() -> None:
+    both, neither = np.array([True, True]), np.array([False, False])
+    assert average_shared(BANK, np.zeros((0, 2)), np.zeros(0), both).tobytes() == BANK.tobytes()
+    assert average_shared(BANK, UPDATES, WEIGHTS, neither).tobytes() == BANK.tobytes()
+
+
+def test_unknown_settings_are_named() -> None:
+    with pytest.raises(ValueError, match="'mean' is unknown: choose one of group_n, group, all"):
+        average_models(BANK, UPDATES, ASSIGNMENT, WEIGHTS, "mean", NO_INTEGERS)
+    with pytest.raises(ValueError, match="normaliser 'sum' is unknown"):
+        average_gradients(UPDATES, ASSIGNMENT, WEIGHTS, "sum", 3)
+    with pytest.raises(ValueError, match="'lamb' is unknown: choose one of sgd, adam"):
+        apply_step(BANK, BANK, np.array([True] * 3), 0.1, "lamb")

@@ -1,0 +1,124 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from sklearn.cluster import AgglomerativeClustering
+from sklearn.metrics import silhouette_score
+
+from strategies.core import FloatArray
+from strategies.core import choose_k as module
+from strategies.core.choose_k import RULES, choose_k
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def blobs(num_clusters: int, size: int, seed: int = 0, spread: float = 0.05, width: int = 10) -> FloatArray:
+    truth = np.repeat(np.arange(num_clusters), size)
+    return 2.0 - np.eye(width)[truth] + spread * rng(seed).standard_normal((len(truth), width))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("num_clusters", [2, 3, 5, 8, 10])
+def test_the_number_of_separated_clusters_is_found(rule: str, num_clusters: int) -> None:
+    vectors = blobs(num_clusters, 5, seed=num_clusters)
+    assert choose_k(vectors, 10, rule, 0.0, rng()) == num_clusters
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_upper_bound_itself_can_be_chosen_and_is_never_passed(rule: str) -> None:
+    assert choose_k(blobs(4, 5), 4, rule, 0.0, rng()) == 4
+    assert choose_k(blobs(4, 5), 3, rule, 0.0, rng()) <= 3
+    assert choose_k(blobs(4, 5), 1, rule, 0.0, rng()) == 1
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([], 1),
+        ([[1.0, 2.0]], 1),
+        ([[1.0, 2.0]] * 4, 1),
+        ([[1.0, 2.0], [1.0, 3.0]], 2),
+        ([[1.0, 2.0]] * 3 + [[1.0, 3.0]], 2),
+    ],
+)
+def test_small_and_repeated_inputs_have_a_defined_outcome(rule: str, rows: list[list[float]], expected: int) -> None:
+    assert choose_k(np.array(rows).reshape(-1, 2), 5, rule, 0.0, rng()) == expected
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_clients_with_equal_vectors_give_as_many_clusters_as_there_are_distinct_vectors(rule: str) -> None:
+    vectors = np.repeat(np.eye(5), 3, axis=0)
+    assert choose_k(vectors, 10, rule, 0.0, rng()) == 5
+
+
+def test_the_silhouette_never_leaves_every_client_alone() -> None:
+    # Three clients that are all different: K = 3 is not defined for the silhouette, K = 2 is the only candidate.
+    assert choose_k(np.array([[0.0], [1.0], [9.0]]), 5, "silhouette", 0.0, rng()) == 2
+    assert choose_k(np.eye(3), 5, "silhouette", 0.0, rng()) == 2
+
+
+def test_two_clusters_of_four_clients_are_not_split_into_single_clients() -> None:
+    # The published code repeats the rows five times when there are few and then prefers one cluster a row.
+    for seed in range(20):
+        assert choose_k(blobs(2, 4, seed), 10, "silhouette", 0.0, rng()) == 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_silhouette_rule_equals_the_algorithm_written_with_scikit_learn(seed: int) -> None:
+    vectors = rng(seed).standard_normal((25, 4))
+    scores = {
+        k: silhouette_score(vectors, AgglomerativeClustering(k, linkage="ward").fit_predict(vectors))
+        for k in range(2, 11)
+    }
+    assert choose_k(vectors, 10, "silhouette", 0.0, rng()) == max(scores, key=lambda k: (scores[k], -k))
+
+
+def test_a_larger_k_must_improve_by_the_share_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scored(scores: list[float], min_improvement: float) -> int:
+        given_scores = iter(scores)
+        monkeypatch.setattr(module, "silhouette_score", lambda *_, **__: next(given_scores))
+        return choose_k(np.arange(20.0).reshape(-1, 1), 4, "silhouette", min_improvement, rng())
+
+    assert scored([0.50, 0.54, 0.56], 0.0) == 4
+    assert scored([0.50, 0.54, 0.56], 0.1) == 4
+    assert scored([0.50, 0.54, 0.54], 0.1) == 2
+    # A negative score must rise as well: 10 % better than -0.5 is above -0.45.
+    assert scored([-0.50, -0.54, -0.46], 0.1) == 2
+    assert scored([-0.50, -0.44, -0.44], 0.1) == 3
+    assert scored([0.50, 0.50, 0.50], 0.0) == 2
+
+
+def test_the_elbow_is_the_knee_of_a_curve_worked_out_by_hand() -> None:
+    # One coordinate, pairs around 0 and 10: the sums for K = 1..4 are 101, 1, 0.5, 0; the knee is at 2.
+    vectors = np.array([[-0.5], [0.5], [9.5], [10.5]])
+    assert choose_k(vectors, 3, "elbow", 0.0, rng()) == 2
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_many_clients_are_judged_on_a_seeded_sample(rule: str) -> None:
+    vectors = blobs(4, 600)
+    first = choose_k(vectors, 6, rule, 0.0, rng(1))
+    assert first == choose_k(vectors, 6, rule, 0.0, rng(1)) == 4
+
+
+@pytest.mark.parametrize("rule", RULES)
+@settings(max_examples=40, deadline=None)
+@given(
+    vectors=st.integers(0, 8).flatmap(lambda m: arrays(np.float64, (m, 2), elements=st.floats(0, 1e3))),
+    k_max=st.integers(1, 9),
+)
+def test_the_choice_is_within_its_bounds_for_any_vectors(rule: str, vectors: FloatArray, k_max: int) -> None:
+    chosen = choose_k(vectors, k_max, rule, 0.0, rng())
+    distinct = len(np.unique(vectors, axis=0))
+    assert 1 <= chosen <= max(1, min(k_max, distinct))
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(ValueError, match="k_max is 0"):
+        choose_k(np.zeros((3, 2)), 0, "silhouette", 0.0, rng())
+    with pytest.raises(ValueError, match="'gap' is unknown: choose one of silhouette, elbow"):
+        choose_k(np.zeros((3, 2)), 2, "gap", 0.0, rng())

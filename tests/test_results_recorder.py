@@ -1,0 +1,216 @@
+import csv
+import io
+import json
+import logging
+import math
+
+import numpy as np
+import pytest
+from results_examples import CLIENTS, FOUND, evaluations, record, report
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+from server_app.progress import Progress
+from server_app.recorder import Recorder
+from server_app.summary import RunSummary, round_line
+from strategies.round import Evaluation
+
+
+def recorder(folder, **changes):
+    return Recorder(folder, "k: 2\n", "tiny", "clove", 0, 3, **{"quiet": True, **changes})
+
+
+def rows(path):
+    with path.open(newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_a_run_leaves_all_its_files(tmp_path):
+    folder = tmp_path / "tiny" / "seed-0"
+    summary = record(folder)
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "clients.csv",
+        "config.yaml",
+        "curves.png",
+        "loss_matrix.csv",
+        "loss_matrix.png",
+        "models.safetensors",
+        "report.html",
+        "rounds.jsonl",
+        "run.log",
+        "summary.json",
+    ]
+    assert summary.folder == str(folder)
+    assert RunSummary.from_json((folder / "summary.json").read_text()) == summary
+    assert (folder / "config.yaml").read_text() == "k: 2\n"
+    assert [summary.first_round_ari_90, summary.round_of_stability, summary.final_ari] == [2, 3, 1.0]
+
+
+def test_clients_csv_has_true_and_found_cluster_and_result(tmp_path):
+    record(tmp_path / "run")
+    head, *body = rows(tmp_path / "run" / "clients.csv")
+    assert head[:4] == ["client", "true_cluster", "found_cluster", "num_examples"]
+    assert body[0] == ["00", "0", "1", "100", "20", "0.25", "0.5", "cpu"]
+    assert [row[0] for row in body] == ["00", "01", "02", "03"]
+
+
+def test_a_client_that_never_took_part_has_a_row_with_blanks(tmp_path):
+    with recorder(tmp_path / "run") as run:
+        run.clients(CLIENTS)
+        run.round(report(1))
+        run.finish({}, {}, {"00": 1})
+    assert rows(tmp_path / "run" / "clients.csv")[2] == ["01", "0", "", "101", "", "", "", "cpu"]
+    assert not (tmp_path / "run" / "loss_matrix.csv").exists()
+
+
+def test_the_loss_matrix_reads_back_to_the_bit_and_is_sorted_by_client(tmp_path):
+    losses = np.array([[0.1 + 0.2, math.nan], [1 / 3, 1e-300]])
+    with recorder(tmp_path / "run") as run:
+        run.clients(CLIENTS)
+        run.finish({}, evaluations(), FOUND, (["02", "00"], losses))
+    head, first, second = rows(tmp_path / "run" / "loss_matrix.csv")
+    assert head == ["client", "true_cluster", "model_0", "model_1"]
+    assert first[:2] == ["00", "0"]
+    assert [float(value) for value in first[2:]] == [1 / 3, 1e-300]
+    assert second[:2] == ["02", "1"]
+    assert float(second[2]) == 0.1 + 0.2
+    assert second[3] == "nan"
+
+
+def test_models_keep_their_values_shapes_and_types_whatever_their_memory_order(tmp_path):
+    record(tmp_path / "run")
+    models = load_file(tmp_path / "run" / "models.safetensors")
+    np.testing.assert_array_equal(models["0/w"], np.arange(6, dtype=np.float32).reshape(2, 3).T)
+    assert models["1/n"].shape == ()
+    assert models["1/n"].dtype == np.int64
+    with safe_open(tmp_path / "run" / "models.safetensors", "numpy") as file:
+        assert file.metadata() == {"experiment": "tiny", "strategy": "clove", "seed": "0"}
+
+
+def test_each_round_is_on_disk_as_soon_as_it_is_over(tmp_path):
+    with recorder(tmp_path / "run") as run:
+        run.clients(CLIENTS)
+        line = run.round(report(1))
+        assert json.loads((tmp_path / "run" / "rounds.jsonl").read_text()) == line
+
+
+def test_a_crash_leaves_the_rounds_up_to_the_last_whole_one_and_says_why(tmp_path):
+    def crash():
+        with recorder(tmp_path / "run") as run:
+            run.clients(CLIENTS)
+            run.round(report(1))
+            raise RuntimeError("the machine caught fire")
+
+    with pytest.raises(RuntimeError, match="caught fire"):
+        crash()
+    lines = (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in lines] == [1]
+    assert "ended early, after 1 rounds: the machine caught fire" in (tmp_path / "run" / "run.log").read_text()
+
+
+def test_a_repeated_run_replaces_its_folder_whole_and_says_so(tmp_path, capsys):
+    folder = tmp_path / "run"
+    record(folder)
+    (folder / "checkpoint").mkdir()
+    (folder / "checkpoint" / "old").touch()
+    capsys.readouterr()
+    with recorder(folder):
+        assert sorted(path.name for path in folder.iterdir()) == ["config.yaml", "rounds.jsonl", "run.log"]
+        assert (folder / "rounds.jsonl").read_text() == ""
+    assert f"replaced the results of an earlier run in {folder}" in capsys.readouterr().err
+    assert "Replaced the results" in (folder / "run.log").read_text()
+
+
+def test_a_folder_of_somebody_elses_is_not_touched(tmp_path):
+    (tmp_path / "config.yaml").write_text("mine")
+    with pytest.raises(ValueError, match=r"holds files but no rounds\.jsonl.*results_dir"):
+        recorder(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def test_a_file_or_a_link_in_the_folders_place_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path)
+    for name in ("file", "link"):
+        with pytest.raises(ValueError, match="a file or a link"):
+            recorder(tmp_path / name)
+
+
+def test_a_link_inside_an_old_run_is_removed_but_not_followed(tmp_path):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "data").touch()
+    record(tmp_path / "run")
+    (tmp_path / "run" / "link").symlink_to(tmp_path / "precious")
+    recorder(tmp_path / "run").close()
+    assert (tmp_path / "precious" / "data").exists()
+    assert not (tmp_path / "run" / "link").exists()
+
+
+def test_the_log_file_gets_what_is_logged_during_the_run_only(tmp_path):
+    logger = logging.getLogger("florets")
+    before = (logger.level, list(logger.handlers))
+    with recorder(tmp_path / "run"):
+        logging.getLogger("florets.strategy").info("during the run")
+    logging.getLogger("florets").warning("after the run")
+    text = (tmp_path / "run" / "run.log").read_text()
+    assert "INFO during the run" in text
+    assert "after the run" not in text
+    assert (logger.level, list(logger.handlers)) == before
+
+
+def test_closing_twice_does_no_harm(tmp_path):
+    run = recorder(tmp_path / "run")
+    run.close()
+    run.close()
+
+
+def test_divergence_is_logged_with_a_remedy(tmp_path):
+    with recorder(tmp_path / "run") as run:
+        run.round(report(1, evaluations={"00": Evaluation(20, math.nan, 0.0)}))
+    assert "Round 1: the loss of 1 clients is not finite; a lower train.learning_rate" in (
+        (tmp_path / "run" / "run.log").read_text()
+    )
+
+
+def test_progress_off_a_terminal_is_one_plain_line_a_round():
+    stream = io.StringIO()
+    progress = Progress("tiny clove seed 0", 5, stream=stream)
+    progress.show(round_line(report(2), {"00": 0, "01": 0, "02": 1, "03": 1}), 1.25)
+    progress.close()
+    assert stream.getvalue() == (
+        "tiny clove seed 0 | round 2/5 clustering  ARI 1.000  accuracy 75.00%  1.25 s\n"
+    )
+
+
+def test_progress_shows_the_loss_where_there_is_no_accuracy_and_leaves_out_what_is_unknown():
+    stream = io.StringIO()
+    progress = Progress("t", 5, stream=stream)
+    progress.show(round_line(report(1, evaluations=evaluations({"00": None})), {}), 1)
+    progress.show(round_line(report(2, evaluations={}), {}), 1)
+    assert stream.getvalue().splitlines() == [
+        "t | round 1/5 clustering  loss 0.25  1.00 s",
+        "t | round 2/5 clustering  1.00 s",
+    ]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_on_a_terminal_is_a_bar_with_ari_and_accuracy_unless_quiet(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    for quiet in (False, True):
+        stream = Terminal()
+        progress = Progress("tiny", 5, quiet, stream)
+        progress.show(round_line(report(2), {}), 1.0)
+        # The next round was not evaluated: the bar keeps the figures of the last one that was.
+        progress.show(round_line(report(3, evaluations={}), {}), 1.0)
+        progress.note("a remark")
+        progress.close()
+        text = stream.getvalue()
+        assert ("\x1b[" in text) is not quiet
+        assert "accuracy 75.00%" in text.splitlines()[-1] or quiet
+        assert "3/5" in text
+        assert "a remark" in text
