@@ -65,8 +65,12 @@ def compose(overrides: Sequence[str]) -> Config:
     values = _compose_groups(groups)
     strategy = str(values["strategy"]["name"])
     preset = f"preset {values['experiment']}"
-    values["strategy"].update(_own_settings(values.pop("for_strategy", None) or {}, strategy, preset, problems))
-    _check_preset(values, strategy, preset, problems)
+    faults: list[str] = []
+    own = _own_settings(values.pop("for_strategy", {}), strategy, preset, faults)
+    _check_preset(values, strategy, preset, faults)
+    if faults:
+        raise ConfigError(problems + faults)
+    values["strategy"].update(own)
     for group in ("task", "train"):
         if group in groups:
             # The preset was laid over the file that was chosen by hand; what is given by hand wins.

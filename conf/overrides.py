@@ -43,6 +43,10 @@ def parse(overrides: Sequence[str], problems: list[str]) -> list[Override]:
     parser = OverridesParser.create()
     parsed = []
     for text in overrides:
+        key, _, value = text.partition("=")
+        if not value.isascii() and not set(value) & set(",'\"[]{}()"):
+            # Hydra's grammar takes letters beyond ASCII only in quotes, and a folder may well have them.
+            text = f"{key}='{value}'"
         try:
             parsed.append(parser.parse_override(text))
         except HydraException:

@@ -36,8 +36,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """
     names = list(known)
     last_parts = [key for key in names if key.rpartition(".")[2] == name.rpartition(".")[2]]
-    if len(last_parts) == 1:
-        return last_parts[0]
+    if last_parts:
+        return last_parts[0] if len(last_parts) == 1 else None
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return close[0] if close else None
 

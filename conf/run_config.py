@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +35,9 @@ _KEYS = {
     "start-timeout": "start_timeout",
     "round-timeout": "round_timeout",
 }
+
+# Unquoted, Hydra reads these as something else than text, in any case of their letters.
+_WORDS = ("null", "true", "false", "nan", "inf")
 
 
 def run_config_overrides(run_config: Mapping[str, Any]) -> list[str]:
@@ -72,7 +76,9 @@ def _quote(value: Any) -> str:
     """Return a value so that Hydra's grammar reads exactly it: a path may hold commas, quotes or braces."""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, str) and not value.isidentifier():
+    if isinstance(value, str) and (
+        value.lower() in _WORDS or not re.fullmatch(r"[A-Za-z/][\w./-]*", value, re.ASCII)
+    ):
         return QuotedString(value, Quote.single).with_quotes()
     return str(value)
 

@@ -148,7 +148,7 @@ class Config:
     data_dir: str = key("data", "folder of data sets that come as files; relative to where florets is called")
     results_dir: str = key("results", "folder of results; relative to where florets is called")
     device: str = key("cpu", "cpu, cuda, cuda:<n> or mps")
-    engine: Literal["local", "flwr"] = key("local", "in this process, or through `flwr run`")
+    engine: Literal["local", "flwr"] = key("local", "in this process (local), or through `flwr run` (flwr)")
     eval_every: int = key(1, "rounds between evaluations on test data; the last round is always evaluated")
     stop_at_ari: float | None = key(None, "end the run once the ARI is at least this")
     quiet: bool = key(False, "plain lines in place of the progress bar")

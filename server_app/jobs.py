@@ -73,7 +73,9 @@ def headline(summary: RunSummary) -> str:
 def explain(error: Exception) -> str:
     """Return why a job failed, for a reader who has not seen the code."""
     text = str(error).strip()
-    if isinstance(error, ConfigError) or (text and type(error).__module__.split(".")[0] in ("server_app", "strategies")):
+    if isinstance(error, ConfigError) or (
+        text and type(error).__module__.split(".")[0] in ("server_app", "strategies")
+    ):
         return text
     # Anything else was not foreseen: its type says more than its text, which may be a bare name.
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -88,7 +88,9 @@ def _spread_labels(heights: Sequence[float], gap: float) -> list[float]:
         blocks.append([heights[i] - rank * gap])
         while len(blocks) > 1 and fmean(blocks[-2]) > fmean(blocks[-1]):
             blocks[-2:] = [blocks[-2] + blocks[-1]]
-    levels = [fmean(block) for block in blocks for _ in block]
+    # None rises over the top of the axes: it would push the title and the axes themselves down.
+    ceiling = max(1.0, *heights) - (len(order) - 1) * gap if order else 0.0
+    levels = [min(fmean(block), ceiling) for block in blocks for _ in block]
     placed = [0.0] * len(heights)
     for rank, i in enumerate(order):
         placed[i] = levels[rank] + rank * gap
@@ -118,7 +120,7 @@ def _finish_axes(axes: Axes, key: str, values: Sequence[NDArray[np.float64]]) ->
     axes.grid(axis="y", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(length=0)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     flat = np.concatenate(values)
     if key == "ari":
         axes.set_ylim(min(-0.06, float(flat.min()) - 0.06), 1.06)
@@ -182,7 +184,7 @@ def draw_curves(lines: Sequence[RoundLine], path: Path) -> bool:
             axes.set_title(TITLES[key])
             if stable is not None:
                 axes.axvline(stable, color=QUIET, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
-            axes.set_xlim(0.5, max(lines[-1]["round"] + 0.25, 2))
+            axes.set_xlim(0.5, max(lines[-1]["round"] + 0.25, 1.5))
             _label_ends(axes, ends)
         if stable is not None:
             rows[0].annotate(
@@ -232,7 +234,7 @@ def draw_sweep(curves: Mapping[str, Sequence[Sequence[RoundLine]]], path: Path, 
             for i, _, points in known:
                 _curve(axes, points, COLOURS[i % len(COLOURS)])
             _finish_axes(axes, key, [points[1] for _, _, points in known])
-            axes.set_xlim(0.5, max(2.0, *(float(points[0][-1]) + 0.25 for _, _, points in known)))
+            axes.set_xlim(0.5, max(1.5, *(float(points[0][-1]) + 0.25 for _, _, points in known)))
             axes.set_title(TITLES[key])
             _label_ends(
                 axes,

@@ -21,7 +21,7 @@ def describe(line: Mapping[str, Any]) -> str:
     elif line["loss"] is not None:
         words.append(f"loss {line['loss']:.4g}")
     if line["diverged"]:
-        words.append(f"{line['diverged']} clients diverged")
+        words.append(f"diverged on {line['diverged']} of {line['evaluated']} clients")
     return "  ".join(words)
 
 

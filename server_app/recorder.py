@@ -131,9 +131,11 @@ class Recorder:
             file.write(json.dumps(line, allow_nan=False) + "\n")
         if line["diverged"]:
             log.warning(
-                "Round %d: the loss of %d clients is not finite; a lower train.learning_rate may help",
+                "Round %d: diverged (loss not finite) on %d of %d evaluated clients; "
+                "a lower train.learning_rate may help",
                 line["round"],
                 line["diverged"],
+                line["evaluated"],
             )
         self._lines.append(line)
         self._progress.show(line, round_seconds(line))

@@ -17,7 +17,7 @@ h2 { margin: 0 0 .7rem; font-size: 1.1rem; }
 .verdict { margin: 1rem 0 0; padding: .7rem 1rem; background: var(--paper); border-left: 4px solid var(--accent);
   border-radius: 4px; color: var(--ink); }
 .verdict.good { border-color: var(--good); }
-dl.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .8rem;
+dl.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .8rem;
   margin: 1.2rem 0; }
 dl.tiles div { display: flex; flex-direction: column; background: var(--paper); border: 1px solid var(--line);
   border-radius: 8px; padding: .75rem .9rem; }
@@ -40,7 +40,7 @@ th, td { padding: .28rem .7rem; text-align: right; white-space: nowrap; border-b
 th:first-child, td:first-child { text-align: left; padding-left: .2rem; }
 tbody th { font-weight: 400; color: var(--ink); }
 tr:last-child > * { border-bottom: 0; }
-table.confusion td { min-width: 3.2rem; text-align: center; border: 2px solid var(--paper); border-radius: 5px; }
+table.confusion td { min-width: 2.2rem; text-align: center; border: 2px solid var(--paper); border-radius: 5px; }
 table.confusion thead th { text-align: center; }
 td.amiss { color: #a33a00; font-weight: 600; }
 td.none { color: #a9b3bd; }
@@ -50,7 +50,7 @@ pre { margin: 0; padding: .9rem; overflow-x: auto; background: var(--ground); bo
   font: .84rem/1.5 ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; }
 footer { color: var(--quiet); font-size: .84rem; }
 @media (max-width: 40rem) { main { padding: 1.2rem .7rem 2rem; } section { padding: .9rem .8rem; }
-  h1 { font-size: 1.4rem; } }
+  h1 { font-size: 1.4rem; } th, td { padding: .28rem .4rem; } }
 @media print { body { background: #fff; } section, dl.tiles div { break-inside: avoid; } }
 """
 
@@ -60,7 +60,7 @@ PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{ summary.experiment }} {{ summary.strategy }} seed {{ summary.seed }} (Florets)</title>
-<style>{{ style }}</style>
+<style>{{ style | safe }}</style>
 </head>
 <body>
 <main>
@@ -91,7 +91,8 @@ alt="Curves over the rounds: adjusted Rand index and test result">
 <p>{{ confusion.note }}</p>
 <div class="wide"><table class="confusion">
 <thead><tr><th scope="col">{{ confusion.corner }}</th>
-{%- for model in confusion.models %}<th scope="col">model {{ model }}</th>{% endfor %}</tr></thead>
+{%- for model in confusion.models %}<th scope="col">
+{{- "model " if confusion.models | length <= 8 }}{{ model }}</th>{% endfor %}</tr></thead>
 <tbody>
 {% for row in confusion.rows -%}
 <tr><th scope="row">{{ row.name }}</th>
@@ -147,7 +148,7 @@ alt="Heatmap of the loss of every model on every client">
 {% endfor -%}
 </tbody></table>
 <table>
-<caption>Replies of the clients, all rounds</caption>
+<caption>Replies, all rounds</caption>
 <thead><tr><th scope="col">outcome</th><th scope="col">replies</th></tr></thead>
 <tbody>
 {% for reply in replies -%}

@@ -130,8 +130,10 @@ def summary_markdown(jobs: Sequence[JobResult]) -> str:
     common, groups = group_jobs(jobs)
     failed = [job for job in jobs if job.summary is None]
     parts = []
-    if common:
-        parts.append("Sweep with " + ", ".join(f"{key}={value}" for key, value in common.items()))
+    # The strategy has its column in the table, be it the same for all.
+    shared = [f"{key}={value}" for key, value in common.items() if key != "strategy"]
+    if shared:
+        parts.append("Sweep with " + ", ".join(shared))
     if any(group.runs for group in groups):
         runs = [run for group in groups for run in group.runs]
         accuracy = any(run.final_accuracy is not None for run in runs)

@@ -126,7 +126,7 @@ class Federation:
         return nodes
 
     def _enough(self, nodes: list[int]) -> bool:
-        return self.num_clients is not None and len(nodes) >= self.num_clients
+        return len(nodes) >= (self.num_clients or 1)
 
     def _check_code(self, who: str, hello: Introduction) -> None:
         if self.fingerprint is not None and hello.fingerprint != self.fingerprint:

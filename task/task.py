@@ -1,11 +1,8 @@
 """A task: data, their partition over clients, a model and a loss, from one plain description."""
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,72 +13,9 @@ from task.losses import check_loss, per_sample_losses, targets_of
 from task.partitions.shard import Shard, check_shards
 from task.randomness import Purpose, generator
 from task.registry import check_options, resolve
+from task.spec import TaskSpec
 
-
-@dataclass(frozen=True)
-class TaskSpec:
-    """All that a task depends on, in plain values: it travels to clients as JSON.
-
-    Parameters
-    ----------
-    data, partition, model
-        Registered names or import paths ``package.module:function``.
-    loss
-        See `task.losses.per_sample_losses`.
-    num_clients, num_clusters
-        Clients, and true clusters among them.
-    seed
-        Seed of the run: draws synthetic data and the partition.
-    data_dir
-        Folder of downloaded data sets.
-    data_options, partition_options, model_options
-        Options of the three functions.
-    """
-
-    data: str
-    partition: str
-    model: str
-    loss: str
-    num_clients: int
-    num_clusters: int
-    seed: int
-    data_dir: str
-    data_options: Mapping[str, Any] = field(default_factory=dict)
-    partition_options: Mapping[str, Any] = field(default_factory=dict)
-    model_options: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> str:
-        """Return the description as JSON with sorted keys: equal tasks give equal texts."""
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str) -> "TaskSpec":
-        """Read what `to_json` wrote.
-
-        Raises
-        ------
-        ValueError
-            If the text is no JSON object, a key is unknown or missing, or a value has the wrong type.
-        """
-        try:
-            values = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"the task's description is no JSON ({error}): {text[:80]!r}") from error
-        if not isinstance(values, dict):
-            raise ValueError(f"the task's description must be a JSON object, but is {text[:80]!r}")
-        expected = {f.name: f.type for f in fields(cls)}
-        unknown, missing = sorted(set(values) - set(expected)), sorted(set(expected) - set(values))
-        if unknown or missing:
-            raise ValueError(
-                f"the task's description does not fit: unknown keys {unknown}, missing keys {missing}. "
-                f"Server and clients must run the same version of the code."
-            )
-        types: dict[Any, type] = {str: str, int: int, Mapping[str, Any]: dict}
-        for name, annotation in expected.items():
-            kind = types[annotation]
-            if not isinstance(values[name], kind) or isinstance(values[name], bool):
-                raise ValueError(f"the task's {name}={values[name]!r} must be of type {kind.__name__}.")
-        return cls(**values)
+__all__ = ["ClientData", "Task", "TaskSpec"]
 
 
 @dataclass(frozen=True)
@@ -224,23 +158,20 @@ class Task:
             raise ValueError(f"task.loss=squared_error needs values, but data {spec.data!r} has class labels.")
         module = self.build_model().eval()
         x, y = client.x_train[:2], client.y_train[:2]
-        targets = targets_of(x, y, spec.loss)
         try:
             with torch.inference_mode():
                 outputs = module(x)
-                losses = per_sample_losses(outputs, targets, spec.loss)
+                if classes and spec.loss == "cross_entropy" and outputs.shape[1:] != (self.data.num_outputs,):
+                    raise ValueError(
+                        f"for {self.data.num_outputs} classes its outputs should have shape "
+                        f"({self.data.num_outputs},), but have {tuple(outputs.shape[1:])}."
+                    )
+                per_sample_losses(outputs, targets_of(x, y, spec.loss), spec.loss)
         except (RuntimeError, IndexError, ValueError) as error:
             raise ValueError(
                 f"model {spec.model!r} with loss {spec.loss!r} does not fit data {spec.data!r}, whose inputs "
                 f"have shape {self.data.input_shape}: {error}"
             ) from error
-        if losses.shape != (len(x),):
-            raise ValueError(f"loss {spec.loss!r} gives shape {tuple(losses.shape)} for {len(x)} samples.")
-        if classes and spec.loss == "cross_entropy" and outputs.shape[1] < self.data.num_outputs:
-            raise ValueError(
-                f"model {spec.model!r} has {outputs.shape[1]} outputs, but data {spec.data!r} has "
-                f"{self.data.num_outputs} classes."
-            )
 
 
 def _part(shard: Shard, x: FloatArray, y: TargetArray, rows: IntArray) -> tuple[Tensor, Tensor]:

@@ -73,9 +73,7 @@ def test_the_time_of_a_round_is_its_total_or_else_the_sum_of_its_parts():
 
 
 def test_a_run_is_summed_up():
-    lines = [
-        round_line(report(r, assignment=MIXED if r < 3 else FOUND, stable=r >= 6), TRUTH) for r in range(1, 13)
-    ]
+    lines = [round_line(report(r, assignment=MIXED if r < 3 else FOUND, stable=r >= 6), TRUTH) for r in range(1, 13)]
     summary = summary_of(lines)
     assert summary == RunSummary(
         experiment="tiny",

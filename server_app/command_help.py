@@ -1,0 +1,99 @@
+"""What `florets --help` shows: written from the schema and the presets, so that it cannot lag behind."""
+
+from collections.abc import Iterable
+from dataclasses import Field
+from textwrap import wrap
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from conf.compose import CONFIG_DIR, choices
+from conf.schema import STRATEGIES, Config, TaskConfig, TrainConfig, walk
+from conf.typed import show
+
+_USAGE = """florets: clustered federated learning. Clients fall into unknown groups, which are found during training.
+
+Usage
+  florets                                          the quickstart: CLoVE on rotated digits, in this process
+  florets experiment=quickstart strategy=ifca k=5  one run of a preset, with other values
+  florets -m strategy=clove,ifca seed=0,1,2        a sweep: every combination, and a table of means at its end
+  florets -m seed=range(0,10) hydra/launcher=joblib hydra.launcher.n_jobs=4
+                                                   the same in 4 processes (pip install "florets[sweep]")
+  florets engine=flwr                              through `flwr run`, Flower's own simulation
+
+Options
+  -m, --multirun  sweep over keys that have several values, separated by commas
+  -q, --quiet     plain lines in place of the progress bar
+  --cfg           print the configuration that would run, and end
+  --debug         show Python's traceback of an error
+  -h, --help      this text
+
+Order: a key given by hand wins over the preset, which wins over the defaults.
+Below, [a | b | c] gives a key's choices, [a] its default; of choices the default is the first.
+Results: <results_dir>/<experiment>/<strategy>/<other keys>/seed-<seed>/, a sweep's under <results_dir>/sweeps/.
+Exit code: 0 all went well, 1 a run failed, 2 the configuration is wrong."""
+
+
+def help_text(width: int = 110) -> str:
+    """Return the whole text, wrapped to `width` columns."""
+    parts = [_USAGE, _section("Presets (experiment=...)", _presets(), width)]
+    strategies = [(name, str(kind.__doc__)) for name, kind in STRATEGIES.items()]
+    parts.append(_section("Strategies (strategy=...)", strategies, width))
+    files = [(name, _comment(group, name)[0]) for group in ("task", "train") for name in choices(group)]
+    parts.append(_section("Tasks (task=...) and optimisers (train=...)", files, width))
+    top = [(name, text) for name, text in _keys(Config) if "." not in name]
+    parts.append(_section("Keys of every experiment", top, width))
+    parts.append(_section("Keys of task and train", _keys(TaskConfig, "task.") + _keys(TrainConfig, "train."), width))
+    parts.append(_section("Keys of strategies", _strategy_keys(), width))
+    return "\n\n".join(parts)
+
+
+def _presets() -> list[tuple[str, str]]:
+    return [(name, " ".join(_comment("experiment", name)[1:3])) for name in choices("experiment")]
+
+
+def _comment(group: str, name: str) -> list[str]:
+    """Return the comment at the head of a file in conf/, line by line, Hydra's own directive left out."""
+    lines = (CONFIG_DIR / group / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    head = [line.removeprefix("# ") for line in lines if line.startswith("# ")]
+    return [line for line in head if not line.startswith("@")]
+
+
+def _keys(kind: type, prefix: str = "") -> list[tuple[str, str]]:
+    return [(name, f"{field.metadata['help']} [{_values(kind, field)}]") for name, field in walk(kind, prefix)]
+
+
+def _values(kind: type, field: "Field[Any]") -> str:
+    """Return a key's default, and behind it the other words that it takes."""
+    if callable(field.default_factory):
+        return show(field.default_factory())
+    # A key of a nested dataclass is not among the hints of `kind`: it is listed with its own dataclass.
+    hint = get_type_hints(kind).get(field.name)
+    words = [word for option in (hint, *get_args(hint)) if get_origin(option) is Literal for word in get_args(option)]
+    default = show(field.default)
+    return " | ".join([default, *(word for word in words if word != default)])
+
+
+def _strategy_keys() -> list[tuple[str, str]]:
+    """Return the keys of all strategies, each once, with the strategies that have it."""
+    owners: dict[str, list[str]] = {}
+    texts: dict[str, str] = {}
+    for strategy, kind in STRATEGIES.items():
+        for name, text in _keys(kind, "strategy."):
+            if name != "strategy.name":
+                owners.setdefault(name, []).append(strategy)
+                texts[name] = text
+    everyone = list(STRATEGIES)
+    return [
+        (name, texts[name] if having == everyone else f"{texts[name]} ({', '.join(having)})")
+        for name, having in owners.items()
+    ]
+
+
+def _section(title: str, rows: Iterable[tuple[str, str]], width: int) -> str:
+    rows = list(rows)
+    column = max(len(name) for name, _ in rows) + 4
+    lines = [title]
+    for name, text in rows:
+        first, *rest = wrap(text, width - column) or [""]
+        lines.append(f"  {name}".ljust(column) + first)
+        lines += [" " * column + line for line in rest]
+    return "\n".join(lines)

@@ -1,0 +1,131 @@
+"""The `florets` command: one run, or with -m a sweep, of an experiment that Hydra composes."""
+
+import dataclasses
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from conf.problems import ConfigError, did_you_mean
+
+_FLAGS = {
+    "-m": "sweep",
+    "--multirun": "sweep",
+    "-q": "quiet",
+    "--quiet": "quiet",
+    "--cfg": "show",
+    "--debug": "debug",
+    "-h": "help",
+    "--help": "help",
+}
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The command line, read: what to do, and the overrides."""
+
+    overrides: tuple[str, ...] = ()
+    sweep: bool = False
+    quiet: bool = False
+    show: bool = False
+    debug: bool = False
+    help: bool = False
+
+
+def read_arguments(arguments: Sequence[str]) -> Arguments:
+    """Return the command line, read.
+
+    Raises
+    ------
+    ConfigError
+        If there is an option that florets does not have.
+    """
+    options = [text for text in arguments if text.startswith("-")]
+    unknown = [text for text in options if text not in _FLAGS]
+    if unknown:
+        names = ", ".join(_FLAGS)
+        raise ConfigError(
+            [f"{text}: there is no such option ({names}).{did_you_mean(text, _FLAGS)}" for text in unknown]
+        )
+    overrides = [text for text in arguments if not text.startswith("-")]
+    if any(_FLAGS[text] == "quiet" for text in options):
+        overrides.append("quiet=true")
+    return Arguments(tuple(overrides), **{_FLAGS[text]: True for text in options})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code: 0, 1 when a run failed, 2 when the configuration is wrong.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        The command line without the command's name; by default that of this process.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    # Before torch is imported: with more threads sums differ in their last bits, and sweeps fight for cores.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    try:
+        return _act(read_arguments(given))
+    except ConfigError as error:
+        _complain(str(error), "--debug" in given)
+        return 2
+    except KeyboardInterrupt:
+        _complain("interrupted; rounds.jsonl in the run's folder holds the rounds so far", False)
+        return 130
+    except BrokenPipeError:
+        # `florets --help | head`: the reader has gone; Python must not fail again when it flushes at its end.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - it stays open until the process ends
+        return 1
+    except Exception as error:  # the command ends with a message and an exit code, whatever happens
+        from server_app.jobs import explain
+
+        _complain(f"the run failed: {explain(error)}", "--debug" in given)
+        return 1
+
+
+def _act(arguments: Arguments) -> int:
+    """Do what the command line asks for."""
+    caller = Path.cwd()
+    if arguments.help:
+        from server_app.command_help import help_text
+
+        print(help_text(min(max(shutil.get_terminal_size().columns, 80), 120)))
+        return 0
+    if arguments.show:
+        from server_app.jobs import prepare
+
+        config = prepare(arguments.overrides, caller)
+        print(yaml.safe_dump(dataclasses.asdict(config), sort_keys=False), end="")
+        return 0
+    if arguments.sweep:
+        from server_app.sweep import run_sweep
+
+        return 0 if run_sweep(arguments.overrides, caller) else 1
+    return _single(arguments.overrides, caller)
+
+
+def _single(overrides: Sequence[str], caller: Path) -> int:
+    from server_app import jobs
+
+    for text in overrides:
+        if text.lstrip("+~").startswith(("hydra/", "hydra.")):
+            raise ConfigError([f"{text}: Hydra's own keys shape sweeps; add -m."])
+    summary = jobs.run(jobs.prepare(overrides, caller), overrides)
+    print(f"{summary.experiment}, {summary.strategy}, seed {summary.seed}: {jobs.headline(summary)}")
+    print(f"Results: {summary.folder}")
+    return 0
+
+
+def _complain(text: str, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    print(f"florets: {text}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

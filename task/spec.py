@@ -1,0 +1,72 @@
+"""The plain description of a task, as it travels from the server to its clients."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """All that a task depends on, in plain values: it travels to clients as JSON.
+
+    Parameters
+    ----------
+    data, partition, model
+        Registered names or import paths ``package.module:function``.
+    loss
+        See `task.losses.per_sample_losses`.
+    num_clients, num_clusters
+        Clients, and true clusters among them.
+    seed
+        Seed of the run: draws synthetic data and the partition.
+    data_dir
+        Folder of downloaded data sets.
+    data_options, partition_options, model_options
+        Options of the three functions.
+    """
+
+    data: str
+    partition: str
+    model: str
+    loss: str
+    num_clients: int
+    num_clusters: int
+    seed: int
+    data_dir: str
+    data_options: Mapping[str, Any] = field(default_factory=dict)
+    partition_options: Mapping[str, Any] = field(default_factory=dict)
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Return the description as JSON with sorted keys: equal tasks give equal texts."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> "TaskSpec":
+        """Read what `to_json` wrote.
+
+        Raises
+        ------
+        ValueError
+            If the text is no JSON object, a key is unknown or missing, or a value has the wrong type.
+        """
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"the task's description is no JSON ({error}): {text[:80]!r}") from error
+        if not isinstance(values, dict):
+            raise ValueError(f"the task's description must be a JSON object, but is {text[:80]!r}")
+        expected = {f.name: f.type for f in fields(cls)}
+        unknown, missing = sorted(set(values) - set(expected)), sorted(set(expected) - set(values))
+        if unknown or missing:
+            raise ValueError(
+                f"the task's description does not fit: unknown keys {unknown}, missing keys {missing}. "
+                f"Server and clients must run the same version of the code."
+            )
+        types: dict[Any, type] = {str: str, int: int, Mapping[str, Any]: dict}
+        for name, annotation in expected.items():
+            kind = types[annotation]
+            if not isinstance(values[name], kind) or isinstance(values[name], bool):
+                raise ValueError(f"the task's {name}={values[name]!r} must be of type {kind.__name__}.")
+        return cls(**values)

@@ -1,0 +1,108 @@
+"""A ClientApp of one line of arithmetic, so that expected values can be written by hand.
+
+A model is the number `theta` and a counter `steps`. Client i has a target: its loss is (theta - target)^2, training
+moves theta half of the way, its gradient is 2 (theta - target), and it holds `examples[i]` examples.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from client_app.app import declares_stable
+from server_app.local_grid import LocalGrid
+from task.wire import bank, kinds
+
+Fault = Callable[[RecordDict], RecordDict]
+
+
+def model(theta: float, steps: int = 0) -> dict[str, Array]:
+    return {"theta": Array(np.array([theta], dtype=np.float32)), "steps": Array(np.array(steps, dtype=np.int64))}
+
+
+def models(*thetas: float) -> ArrayRecord:
+    return ArrayRecord({f"{k}/{name}": array for k, theta in enumerate(thetas) for name, array in model(theta).items()})
+
+
+def thetas(record: ArrayRecord) -> list[float]:
+    return [float(one["theta"].numpy()[0]) for one in bank.models(record)]
+
+
+def steps(record: ArrayRecord) -> list[int]:
+    return [int(one["steps"].numpy()) for one in bank.models(record)]
+
+
+@dataclass
+class FakeClients:
+    """`faults[(kind, round, client)]` changes a reply; an exception raised in it is the client's failure."""
+
+    targets: Sequence[float]
+    examples: Sequence[int] | None = None
+    keys: Sequence[str] | None = None
+    faults: Mapping[tuple[str, int, int], Fault] = field(default_factory=dict)
+    seen: list[tuple[str, int, int]] = field(default_factory=list)
+    configs: list[ConfigRecord] = field(default_factory=list)
+
+    def grid(self) -> LocalGrid:
+        app = ClientApp()
+        app.query("hello")(self._handle)
+        app.evaluate("losses")(self._handle)
+        app.evaluate()(self._handle)
+        app.train()(self._handle)
+        app.train("select")(self._handle)
+        return LocalGrid(app, len(self.targets))
+
+    def asked(self, kind: str, server_round: int | None = None) -> list[int]:
+        """Clients that were sent this kind (in this round), in the order of the messages."""
+        return [c for k, r, c in self.seen if k == kind and server_round in (None, r)]
+
+    def _handle(self, message: Message, context: Context) -> Message:
+        client, kind = int(context.node_config["partition-id"]), message.metadata.message_type
+        config = message.content.config_records[kinds.CONFIG]
+        server_round = int(config.get(kinds.SERVER_ROUND, 0))  # type: ignore[arg-type]
+        self.seen.append((kind, server_round, client))
+        self.configs.append(config)
+        content = RecordDict(self._answer(kind, client, message.content, config))
+        fault = self.faults.get((kind, server_round, client))
+        return Message(fault(content) if fault else content, reply_to=message)
+
+    def _answer(
+        self, kind: str, client: int, content: RecordDict, config: ConfigRecord
+    ) -> dict[str, ArrayRecord | MetricRecord | ConfigRecord]:
+        n = self.examples[client] if self.examples else 10
+        if kind == kinds.HELLO:
+            return {
+                kinds.METRICS: MetricRecord(
+                    {kinds.NUM_EXAMPLES: n, kinds.CLUSTER: kinds.NO_CLUSTER, kinds.NUM_PARTITIONS: len(self.targets)}
+                ),
+                kinds.CONFIG: ConfigRecord(
+                    {
+                        kinds.CLIENT_KEY: self.keys[client] if self.keys else str(client),
+                        kinds.DEVICE: "cpu",
+                        kinds.FINGERPRINT: "fake",
+                    }
+                ),
+            }
+        received = content.array_records[kinds.ARRAYS]
+        losses = [(theta - self.targets[client]) ** 2 for theta in thetas(received)]
+        if kind == kinds.LOSSES:
+            stable = declares_stable(config.get(kinds.HISTORY, []), int(config[kinds.STABILITY_ROUNDS]))  # type: ignore[arg-type]
+            return {
+                kinds.METRICS: MetricRecord(
+                    {kinds.MODEL_LOSSES: losses, kinds.NUM_EXAMPLES: n, kinds.STABLE: int(stable)}
+                )
+            }
+        if kind == kinds.EVALUATE:
+            return {kinds.METRICS: MetricRecord({kinds.EVAL_LOSS: losses[0], kinds.NUM_EXAMPLES: n})}
+        chosen = int(np.argmin(losses))
+        theta, count = thetas(received)[chosen], steps(received)[chosen]
+        if config.get(kinds.REPLY) == kinds.REPLY_GRADIENT:
+            update = model(2 * (theta - self.targets[client]), 0)
+        else:
+            update = model((theta + self.targets[client]) / 2, count + 1)
+        metrics = MetricRecord({kinds.TRAIN_LOSS: losses[chosen], kinds.NUM_EXAMPLES: n})
+        if kind == kinds.TRAIN_SELECT:
+            metrics[kinds.CHOSEN_MODEL], metrics[kinds.MODEL_LOSSES] = chosen, losses
+        return {kinds.ARRAYS: ArrayRecord(update), kinds.METRICS: metrics}

@@ -1,0 +1,218 @@
+"""Order of the layers, independence of the surroundings, and every wrong key told in our words."""
+
+import os
+
+import pytest
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+
+from conf import compose as compose_module
+from conf.compose import CONFIG_DIR, compose
+from conf.overrides import parse_overrides_string
+from conf.problems import ConfigError, nearest
+from conf.schema import CloveStrategy, Config, TrainConfig
+
+
+def problems(*overrides: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        compose(overrides)
+    return caught.value.problems
+
+
+def test_alone_it_is_the_quickstart():
+    config = compose([])
+    assert config == compose(["experiment=quickstart"])
+    assert (config.k, config.num_clients, config.task.num_clusters) == (4, 20, 4)
+    assert (config.task.data, config.task.partition, config.task.model) == ("digits", "rotation", "mlp")
+    assert config.task.partition_options == {"split": "shared"}
+    assert config.strategy == CloveStrategy()
+
+
+def test_an_explicit_key_beats_the_preset_and_the_preset_beats_the_schema():
+    assert Config.num_rounds == 10
+    assert compose(["experiment=clove/mnist_label_skew_1"]).num_rounds == 100
+    assert compose(["num_rounds=3", "experiment=clove/mnist_label_skew_1"]).num_rounds == 3
+
+
+def test_an_explicit_strategy_key_beats_the_presets_settings_for_the_strategy():
+    config = compose(["experiment=clove/partial_participation", "strategy.stop_when_stable=true"])
+    assert config.strategy == CloveStrategy(fraction_train=0.1, stop_when_stable=True)
+
+
+def test_an_optimiser_chosen_by_hand_beats_the_presets_figures():
+    train = compose(["experiment=clove/mnist_label_skew_1", "train=sgd"]).train
+    assert (train.optimizer, train.learning_rate) == ("sgd", 0.1)
+    assert compose(["train=sgd", "train.learning_rate=0.5"]).train.learning_rate == 0.5
+
+
+def test_another_data_set_keeps_the_presets_partition():
+    task = compose(["task=mnist"]).task
+    assert (task.data, task.model, task.partition) == ("mnist", "cnn", "rotation")
+    assert task.partition_options == {"split": "shared"}
+
+
+@pytest.mark.parametrize("override", ["task=linear", "task.partition=label_skew_1"])
+def test_options_go_with_the_function_that_they_belong_to(override):
+    assert compose([override]).task.partition_options == {}
+
+
+def test_options_given_beside_another_partition_stay():
+    task = compose(["task.partition=label_skew_1", "task.partition_options.samples_per_client=7"]).task
+    assert task.partition_options == {"samples_per_client": 7}
+
+
+def test_options_take_new_entries_without_a_plus_in_any_order():
+    for given in (
+        ["task.data_options.delta=0.1", "task.data_options={noise: 3}"],
+        ["task.data_options={noise: 3}", "task.data_options.delta=0.1"],
+    ):
+        assert compose(given).task.data_options == {"noise": 3, "delta": 0.1}
+    hidden = compose(["task.model_options.hidden=[64,32]"]).task.model_options
+    assert hidden == {"hidden": [64, 32]}
+
+
+def test_composing_leaves_the_presets_untouched():
+    compose(["task.partition_options.split=disjoint"])
+    assert compose([]).task.partition_options == {"split": "shared"}
+
+
+def test_a_presets_open_k_is_the_true_number_for_strategies_that_need_a_number():
+    preset = "experiment=clove/partial_participation"
+    assert compose([preset]).k == "auto"
+    assert compose([preset, "strategy=ifca"]).k == 5
+    assert compose([preset, "strategy=ifca", "task.num_clusters=2"]).k == 2
+    assert compose([preset, "strategy=ifca", "k=3"]).k == 3
+
+
+def test_it_depends_neither_on_the_working_directory_nor_on_an_outer_hydra(tmp_path, monkeypatch):
+    expected = compose(["k=5"])
+    monkeypatch.chdir(tmp_path)
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+        outer = GlobalHydra.instance().hydra
+        assert compose(["k=5"]) == expected
+        assert GlobalHydra.instance().hydra is outer
+    assert os.listdir(tmp_path) == []
+
+
+def test_values_may_refer_to_environment_and_to_other_keys(monkeypatch):
+    monkeypatch.setenv("FLORETS_TEST_FOLDER", "/somewhere/else")
+    config = compose(["data_dir=${oc.env:FLORETS_TEST_FOLDER}", "k=${task.num_clusters}"])
+    assert (config.data_dir, config.k) == ("/somewhere/else", 4)
+
+
+def test_a_folder_may_have_letters_beyond_ascii():
+    assert compose(["data_dir=/home/josé/données"]).data_dir == "/home/josé/données"
+
+
+def test_the_same_key_with_the_same_value_twice_is_no_conflict():
+    assert compose(["k=5", "k=5", "strategy=ifca", "strategy=ifca"]).k == 5
+
+
+WRONG = {
+    ("k=5", "k=6"): "k: given twice with two values, k=5 and k=6; keep one.",
+    ("strategy=ifca", "strategy=clove"): "strategy: given twice with two values, strategy=ifca and strategy=clove",
+    ("sed=1",): "sed=1: there is no such key. Did you mean seed?",
+    ("learning_rate=0.1",): "learning_rate=0.1: there is no such key. Did you mean train.learning_rate?",
+    ("zzz=1",): "zzz=1: there is no such key. florets --help lists them.",
+    ("+no_such_key=1",): "+no_such_key=1: keys are neither added, removed nor moved",
+    ("++k=3",): "and are set as k=<value>",
+    ("~k",): "~k: keys are neither added, removed nor moved",
+    ("task@other=mnist",): "task@other=mnist: keys are neither added, removed nor moved",
+    ("experiment=quikstart",): "there is no such experiment. Did you mean quickstart? There are: ",
+    ("strategy=cloves",): "there is no such strategy. Did you mean clove?",
+    ("task=mnits",): "there is no such task. Did you mean mnist?",
+    ("train={a: 1}",): "there is no such train",
+    ("experiment=[a]",): "there is no such experiment",
+    ("strategy.name=ifca",): "strategy.name=ifca: choose a strategy with strategy=<name>.",
+    ("strategy=fedavg", "strategy.memory=true"): (
+        "strategy.memory=true: strategy fedavg has no such key; leave it out, or use strategy=clove."
+    ),
+    ("strategy=local", "strategy.init=same"): "use strategy=clove or ifca.",
+    ("k=fast",): "k=fast: must be a whole number or auto, for example k=4.",
+    ("k=true",): "k=true: must be a whole number or auto",
+    ("seed=1.5",): "seed=1.5: must be a whole number, for example seed=0.",
+    ("seed='1'",): "seed=1: must be a whole number",
+    ("num_rounds=null",): "num_rounds=null: must be a whole number",
+    ("k=",): "k=: must be a whole number or auto",
+    ("quiet=1",): "quiet=1: must be true or false, for example quiet=false.",
+    ("data_dir=2024",): "data_dir=2024: must be text, for example data_dir=data.",
+    ("stop_at_ari=high",): "stop_at_ari=high: must be a number or null, for example stop_at_ari=0.5.",
+    ("train.learning_rate=nan",): "train.learning_rate=nan: must be a number",
+    ("train.learning_rate=inf",): "train.learning_rate=inf: must be a number",
+    ("strategy.first_round=x",): "strategy.first_round=x: must be one of random, evaluate",
+    ("strategy.shared_layers=conv",): "must be a list of texts, for example strategy.shared_layers=[first,second].",
+    ("task.data_options=1",): "must be a mapping of option names to values, for example task.data_options={name: 1}.",
+    ("train.optimizer.x=3",): "train.optimizer.x=3: there is no such key. Did you mean train.optimizer?",
+    ("seed=1,2",): "seed=1,2: several values make a sweep: add -m. For one list, write seed=[1,2].",
+    ("seed=range(0,3)",): "several values make a sweep",
+    ("foo",): "foo: is not of the form key=value.",
+    ("k={1",): "k={1: cannot be read",
+    ("data_dir=${nope}",): "Interpolation key 'nope' not found",
+}
+
+
+@pytest.mark.parametrize("overrides", WRONG, ids=" ".join)
+def test_a_wrong_override_is_told_with_its_remedy(overrides):
+    (problem,) = problems(*overrides)
+    assert WRONG[overrides] in problem
+
+
+def test_all_problems_come_in_one_error():
+    found = problems("+x=1", "k=1", "k=2", "sed=3", "train.batch_size=many", "strategy.nope=1")
+    assert [text.split(":")[0] for text in found] == [
+        "+x=1",
+        "k",
+        "sed=3",
+        "strategy.nope=1",
+        "train.batch_size=many",
+    ]
+    text = str(ConfigError(found))
+    assert text.startswith("5 problems:\n  - +x=1: ")
+    assert text.count("\n  - ") == 5
+
+
+def test_a_problem_of_range_does_not_hide_behind_one_of_a_key():
+    found = problems("sed=1", "num_rounds=0")
+    assert len(found) == 2
+    assert found[1].startswith("num_rounds=0: must be at least 1")
+
+
+def test_a_faulty_preset_is_named(tmp_path, monkeypatch):
+    for path in CONFIG_DIR.rglob("*.yaml"):
+        target = tmp_path / path.relative_to(CONFIG_DIR)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(path.read_text())
+    head = "# @package _global_\n"
+    (tmp_path / "experiment" / "odd.yaml").write_text(
+        f"{head}kk: 3\nfor_strategy:\n  clove:\n    memroy: true\n  cluve:\n    memory: true\n"
+    )
+    (tmp_path / "experiment" / "broken.yaml").write_text(f"{head}defaults:\n  - override /task: nowhere\n")
+    monkeypatch.setattr(compose_module, "CONFIG_DIR", tmp_path)
+    found = problems("experiment=odd")
+    assert found == (
+        "preset odd: for_strategy.clove.memroy: there is no such key. Did you mean strategy.memory?",
+        "preset odd: for_strategy.cluve: no such strategy. Did you mean clove?",
+        "preset odd: kk: there is no such key. Did you mean k?",
+    )
+    assert "do not compose" in problems("experiment=broken")[0]
+
+
+def test_overrides_in_one_text_are_split_as_a_shell_would():
+    assert parse_overrides_string("k=5  seed=1 data_dir='/my data'") == ["k=5", "seed=1", "data_dir=/my data"]
+    assert parse_overrides_string("") == []
+    with pytest.raises(ConfigError, match="each quote needs its partner"):
+        parse_overrides_string("data_dir='/my")
+
+
+def test_the_nearest_name_is_found_or_none():
+    assert nearest("trian.lr", ["train.lr", "seed"]) == "train.lr"
+    assert nearest("lr", ["train.lr", "seed"]) == "train.lr"
+    assert nearest("lr", ["a.lr", "b.lr"]) is None
+    assert nearest("zzz", ["train.lr"]) is None
+
+
+def test_defaults_are_not_shared_between_configurations():
+    first, second = compose([]), compose([])
+    first.task.data_options["x"] = 1
+    assert second.task.data_options == {}
+    assert Config().train == TrainConfig()

@@ -1,0 +1,102 @@
+"""Every shipped file of conf/ composes with every strategy and says what it is."""
+
+import dataclasses
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import pytest
+
+from conf.compose import CONFIG_DIR, choices, compose
+from conf.run_config import config_from_json, config_to_json
+from conf.schema import STRATEGIES, CloveStrategy, Config, LocalStrategy, TaskConfig, TrainConfig, walk
+
+REQUIRED = {
+    "quickstart",
+    "digits_label_skew",
+    "clove/mnist_label_skew_1",
+    "clove/mnist_label_skew_2",
+    "clove/mnist_label_skew_3",
+    "clove/mnist_label_skew_4",
+    "clove/mnist_feature_skew",
+    "clove/mnist_concept_shift",
+    "clove/mnist_autoencoder",
+    "clove/linear",
+    "clove/partial_participation",
+    "clove/few_participants",
+}
+
+
+def test_every_promised_preset_is_there():
+    assert set(choices("experiment")) >= REQUIRED
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("experiment", choices("experiment"))
+def test_every_preset_composes_with_every_strategy_and_survives_json(experiment, strategy):
+    config = compose([f"experiment={experiment}", f"strategy={strategy}"])
+    assert (config.experiment, config.strategy.name) == (experiment, strategy)
+    assert config_from_json(config_to_json(config)) == config
+
+
+@pytest.mark.parametrize("group", ["task", "train"])
+def test_every_task_and_optimiser_composes_on_the_quickstart(group):
+    for name in choices(group):
+        compose([f"{group}={name}"])
+
+
+def test_the_strategy_files_are_the_strategies_of_the_schema():
+    assert choices("strategy") == sorted(STRATEGIES)
+
+
+@pytest.mark.parametrize("experiment", choices("experiment"))
+def test_a_preset_begins_with_its_command_line_and_says_what_it_is(experiment):
+    lines = (CONFIG_DIR / "experiment" / f"{experiment}.yaml").read_text().splitlines()
+    # Hydra reads its directive only from the first lines.
+    assert lines[0] == "# @package _global_"
+    assert lines[1] == f"# florets experiment={experiment}"
+    assert len(lines[2]) > 20
+    if experiment.startswith("clove/"):
+        assert any("paper" in line and ("Table" in line or "Fig" in line or "study" in line) for line in lines[2:6])
+
+
+def test_the_clove_presets_hold_the_papers_figures():
+    skew = compose(["experiment=clove/mnist_label_skew_1"])
+    assert (skew.k, skew.num_clients, skew.num_rounds, skew.task.num_clusters) == (5, 25, 100, 5)
+    assert skew.task.partition_options == {"samples_per_client": 500}
+    assert (skew.train.learning_rate, skew.train.batch_size, skew.train.local_epochs) == (0.01, 100, 1)
+    assert skew.strategy == CloveStrategy()
+
+    partial = compose(["experiment=clove/partial_participation"])
+    assert (partial.k, partial.k_max, partial.num_clients) == ("auto", 5, 125)
+    assert partial.strategy == CloveStrategy(fraction_train=0.1, stop_when_stable=False)
+
+    few = compose(["experiment=clove/few_participants"])
+    assert few.strategy.fraction_train * few.num_clients < few.k == few.task.num_clusters == 10
+    assert isinstance(few.strategy, CloveStrategy)
+    assert few.strategy.memory
+
+    linear = compose(["experiment=clove/linear"])
+    assert (linear.task.data_options, linear.task.loss) == ({"delta": 1.0}, "squared_error")
+    assert (linear.train.local_epochs, linear.train.learning_rate) == (25, 0.001)
+
+
+def test_a_presets_settings_for_a_strategy_reach_only_that_strategy():
+    ifca = compose(["experiment=clove/few_participants", "strategy=ifca"]).strategy
+    assert ifca.fraction_train == 0.4
+    assert getattr(ifca, "first_round", None) == "evaluate"
+    local = compose(["experiment=clove/few_participants", "strategy=local"]).strategy
+    assert local == LocalStrategy(fraction_train=0.4)
+
+
+def test_every_key_has_a_help_text():
+    kinds = [Config, TaskConfig, TrainConfig, *STRATEGIES.values()]
+    for kind in kinds:
+        for name, field in walk(kind):
+            assert len(field.metadata["help"]) > 5, name
+
+
+def test_of_several_choices_the_first_is_the_default_as_the_help_says():
+    for kind in [Config, TaskConfig, TrainConfig, *STRATEGIES.values()]:
+        hints = get_type_hints(kind)
+        for field in dataclasses.fields(kind):
+            if get_origin(hints[field.name]) is Literal:
+                assert field.default == get_args(hints[field.name])[0]

@@ -1,0 +1,174 @@
+"""Flower's flat run config, the JSON text, the task's description and the results folder."""
+
+import dataclasses
+import json
+import pickle
+from pathlib import PurePosixPath
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from conf.compose import compose
+from conf.overrides import parse, read_overrides
+from conf.problems import ConfigError
+from conf.run_config import config_from_json, config_to_json, run_config_overrides, task_spec
+from conf.run_folder import run_folder
+
+UNSET = {
+    "experiment": "quickstart",
+    "strategy": "",
+    "overrides": "",
+    "config-json": "",
+    "run-folder": "",
+    "seed": -1,
+    "k": 0,
+    "num-clients": 0,
+    "num-server-rounds": 0,
+    "learning-rate": 0.0,
+    "local-epochs": 0,
+    "batch-size": 0,
+    "fraction-train": 0.0,
+    "data-dir": "",
+    "results-dir": "",
+    "device": "",
+}
+
+
+def test_sentinels_leave_the_experiments_own_values():
+    overrides = run_config_overrides(UNSET)
+    assert overrides == ["experiment=quickstart"]
+    assert compose(overrides) == compose([])
+
+
+def test_a_run_config_and_a_command_line_mean_the_same():
+    run_config = UNSET | {
+        "experiment": "clove/mnist_label_skew_1",
+        "strategy": "ifca",
+        "overrides": "k=5 strategy.init=same",
+        "seed": 0,
+        "num-clients": 10,
+        "num-server-rounds": 7,
+        "learning-rate": 0.5,
+        "local-epochs": 2,
+        "batch-size": 9,
+        "fraction-train": 0.5,
+        "data-dir": "/my data/it's, here",
+        "results-dir": "/out",
+        "device": "cuda:0",
+    }
+    assert compose(run_config_overrides(run_config)) == compose(
+        [
+            "experiment=clove/mnist_label_skew_1",
+            "strategy=ifca",
+            "k=5",
+            "strategy.init=same",
+            "seed=0",
+            "num_clients=10",
+            "num_rounds=7",
+            "train.learning_rate=0.5",
+            "train.local_epochs=2",
+            "train.batch_size=9",
+            "strategy.fraction_train=0.5",
+            'data_dir="/my data/it\'s, here"',
+            "results_dir=/out",
+            "device='cuda:0'",
+        ]
+    )
+
+
+def test_seed_0_is_a_seed_and_k_may_be_auto():
+    assert run_config_overrides({"seed": 0, "k": "auto"}) == ["seed=0", "k=auto"]
+    assert compose(run_config_overrides({"seed": 0, "k": "auto"})).k == "auto"
+
+
+def test_a_text_where_a_number_belongs_is_refused_although_flower_lets_it_through():
+    with pytest.raises(ConfigError, match="k=2: must be a whole number or auto"):
+        compose(run_config_overrides({"k": "2"}))
+
+
+def test_a_key_given_in_overrides_and_beside_them_with_two_values_is_refused():
+    overrides = run_config_overrides({"overrides": "seed=1", "seed": 2})
+    with pytest.raises(ConfigError, match="seed: given twice with two values, seed=1 and seed=2"):
+        compose(overrides)
+
+
+def test_an_unknown_run_config_key_is_named():
+    with pytest.raises(ConfigError, match="num-rounds: there is no such key in the run config"):
+        run_config_overrides({"num-rounds": 3})
+
+
+@given(st.text(min_size=1).filter(lambda text: "${" not in text))
+@example("null")
+@example("True")
+@example("1e5")
+@example("a\\'b\\")
+@example(" a, b ")
+def test_any_text_reaches_the_other_side_of_hydras_grammar(text):
+    problems: list[str] = []
+    read = read_overrides(run_config_overrides({"data-dir": text}), problems)
+    assert problems == []
+    assert [entry.value for entry in read] == [text]
+
+
+def test_a_configuration_survives_json_and_is_checked_anew():
+    config = compose(["strategy=ifca", "task.model_options.hidden=[8,4]", "stop_at_ari=0.9", "k=3"])
+    text = config_to_json(config)
+    assert "\n" not in text
+    assert config_from_json(text) == config
+    values = json.loads(text)
+    for wrong, message in {
+        "{": "is not JSON",
+        "[1]": "must be a JSON object",
+        json.dumps(values | {"sed": 1}): "config-json: sed: there is no such key. Did you mean seed?",
+        json.dumps(values | {"seed": "1"}): "config-json: seed=1: must be a whole number",
+        json.dumps(values | {"seed": -1}): "seed=-1: must be at least 0",
+        json.dumps(values | {"task": 3}): "config-json: task=3: holds several keys",
+        json.dumps(
+            values | {"strategy": {"name": "ifka"}}
+        ): "no such strategy; there are clove, .* Did you mean ifca",
+        json.dumps(values | {"strategy": {"name": "ifca", "memory": True}}): "strategy.memory: there is no such key",
+    }.items():
+        with pytest.raises(ConfigError, match=message):
+            config_from_json(wrong)
+
+
+def test_the_tasks_description_has_all_that_decides_the_data():
+    config = compose(["seed=3", "data_dir=/d"])
+    assert task_spec(config) == dataclasses.asdict(config.task) | {"num_clients": 20, "seed": 3, "data_dir": "/d"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "folder"),
+    [
+        ([], "quickstart/clove/seed-0"),
+        (["seed=3", "strategy=ifca", "quiet=true", "data_dir=/a", "results_dir=/b"], "quickstart/ifca/seed-3"),
+        (["train.learning_rate=0.1", "k=5"], "quickstart/clove/k-5__train.learning_rate-0.1/seed-0"),
+        (["experiment=clove/linear"], "clove/linear/clove/seed-0"),
+        (["strategy.memory=true"], "quickstart/clove/strategy.memory-true/seed-0"),
+    ],
+)
+def test_a_results_folder_says_what_was_run(overrides, folder):
+    assert run_folder(compose(overrides), overrides).as_posix() == folder
+
+
+def test_a_results_folder_can_be_given_back_to_hydra_and_keeps_runs_apart():
+    folders = set()
+    for value in ["[64,32]", "[64 , 32]", "[6,432]", "[64,3,2]"]:
+        overrides = [f"task.model_options.hidden={value}"]
+        folder = run_folder(compose(overrides), overrides)
+        folders.add(folder)
+        problems: list[str] = []
+        (back,) = parse([f"results_dir=/r/{folder.as_posix()}"], problems)
+        assert problems == []
+        assert back.value() == f"/r/{folder.as_posix()}"
+        assert not set("=,[]{}'\" ") & set(folder.as_posix())
+    assert len(folders) == 3
+    long = [f"task.model_options.hidden=[{','.join(map(str, range(200)))}]"]
+    assert all(len(part) <= 140 for part in PurePosixPath(run_folder(compose(long), long)).parts)
+
+
+def test_a_config_error_survives_the_way_from_another_process():
+    error = pickle.loads(pickle.dumps(ConfigError(["a", "b"])))
+    assert error.problems == ("a", "b")
+    assert str(error) == "2 problems:\n  - a\n  - b"

@@ -1,0 +1,98 @@
+"""Ranges and impossible combinations, each with its message."""
+
+import pytest
+
+from conf.compose import compose
+from conf.problems import ConfigError
+
+WRONG = {
+    "seed=-1": "seed=-1: must be at least 0.",
+    "num_clients=0": "num_clients=0: must be at least 1.",
+    "num_rounds=0": "num_rounds=0: must be at least 1.",
+    "eval_every=0": "eval_every=0: must be at least 1.",
+    "start_timeout=0": "start_timeout=0.0: must be greater than 0.",
+    "round_timeout=-5": "round_timeout=-5.0: must be greater than 0.",
+    "device=gpu": "device=gpu: must be cpu, cuda, cuda:<number> or mps.",
+    "data_dir=''": "data_dir: must name a folder",
+    "results_dir=' '": "results_dir: must name a folder",
+    "stop_at_ari=0": "stop_at_ari=0.0: must be greater than 0 and at most 1.",
+    "stop_at_ari=1.5": "stop_at_ari=1.5: must be greater than 0 and at most 1.",
+    "stop_at_ari=0.9 task.num_clusters=0 task.partition=my.own:split": (
+        "stop_at_ari=0.9: the ARI compares with the true clusters, and this task has none"
+    ),
+    "task.num_clusters=0": "partition rotation makes known clusters, at least 1 of them.",
+    "task.num_clusters=-1 task.partition=my.own:split": "task.num_clusters=-1:",
+    "task.num_clusters=30": "num_clients=20: the task has task.num_clusters=30 clusters and each needs a client",
+    "k=21": "k=21: more models than clients (num_clients=20); use k of at most 20, or more clients.",
+    "k=21 strategy=ifca": "k=21: more models than clients",
+    "k=0": "k=0: must be at least 1.",
+    "k=auto k_max=21": "k_max=21: more models than clients",
+    "k=auto k_max=0": "k_max=0: must be at least 1.",
+    "k=auto strategy=ifca": "k=auto: strategy ifca cannot find K; give a whole number, or use strategy=clove.",
+    "strategy.fraction_train=0": "strategy.fraction_train=0.0: is a share, greater than 0 and at most 1",
+    "strategy.fraction_train=1.1": "strategy.fraction_train=1.1: is a share",
+    "strategy.fraction_train=0.04": "no client would take part in a round; use at least 0.05, or more clients.",
+    "strategy=fedprox strategy.proximal_mu=-1": "strategy.proximal_mu=-1.0: must be at least 0.",
+    "strategy.averaging=gradients strategy.gradient_batch=0": "strategy.gradient_batch=0: must be at least 1.",
+    "strategy.averaging=gradients strategy.server_learning_rate=0": (
+        "strategy.server_learning_rate=0.0: must be greater than 0."
+    ),
+    "strategy.gradient_batch=5": "strategy.gradient_batch=5: has an effect only with strategy.averaging=gradients",
+    "strategy.server_learning_rate=1": "has an effect only with strategy.averaging=gradients",
+    "strategy=ifca strategy.server_optimizer=adam": "has an effect only with strategy.averaging=gradients",
+    "strategy.k_min_improvement=-0.1": "strategy.k_min_improvement=-0.1: must be at least 0.",
+    "strategy.stability_rounds=0": "strategy.stability_rounds=0: must be at least 1.",
+    "strategy.stability_fraction=0": "strategy.stability_fraction=0.0: is a share",
+    "train.learning_rate=0": "train.learning_rate=0.0: must be greater than 0.",
+    "train.local_epochs=0": "train.local_epochs=0: must be at least 1.",
+    "train.batch_size=0": "train.batch_size=0: must be at least 1.",
+    "train.weight_decay=-1": "train.weight_decay=-1.0: must be at least 0.",
+    "train=sgd train.momentum=1": "train.momentum=1.0: must be at least 0 and less than 1.",
+    "train.momentum=0.9": "train.momentum=0.9: adam takes no momentum; add train.optimizer=sgd, or leave it out.",
+    "task.loss=reconstruction": "task.loss=reconstruction: does not fit task.model=mlp",
+    "task.model=autoencoder": "Use task.loss=reconstruction.",
+    "task.loss=squared_error": "task.loss=squared_error: does not fit task.data=digits; use task.loss=cross_entropy.",
+    "task=linear task.loss=cross_entropy": "use task.loss=squared_error.",
+}
+
+
+@pytest.mark.parametrize("overrides", WRONG)
+def test_what_cannot_run_is_refused_with_its_remedy(overrides):
+    with pytest.raises(ConfigError) as caught:
+        compose(overrides.split(" ") if "' '" not in overrides else [overrides])
+    (problem,) = caught.value.problems
+    assert WRONG[overrides] in problem
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        "k=20",
+        "k=1",
+        "k=auto k_max=20",
+        "strategy.fraction_train=0.05",
+        "strategy.fraction_train=0.3333333333333333 num_clients=3 k=1 task.num_clusters=3",
+        # Fewer participants than models are allowed: models without a client keep their parameters.
+        "strategy.fraction_train=0.1 k=20",
+        # One model, or one per client: K does not apply, so that a sweep over strategies may set it.
+        "strategy=fedavg k=100",
+        "strategy=local k=auto",
+        "device=cuda:1",
+        "device=mps",
+        "stop_at_ari=1",
+        "task.num_clusters=0 task.partition=my.own:split",
+        "task.model=my.own:net task.loss=reconstruction",
+        "task.data=my.own:data task.loss=squared_error",
+        "strategy.averaging=gradients strategy.server_optimizer=adam strategy.gradient_batch=10",
+        "train=sgd train.momentum=0.9",
+        "train.weight_decay=0",
+    ],
+)
+def test_what_can_run_is_not_refused(overrides):
+    compose(overrides.split(" "))
+
+
+def test_all_ranges_are_reported_together():
+    with pytest.raises(ConfigError) as caught:
+        compose(["num_rounds=0", "k=30", "train.batch_size=0", "train.momentum=0.5"])
+    assert len(caught.value.problems) == 4

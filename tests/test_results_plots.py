@@ -1,0 +1,109 @@
+import math
+import warnings
+
+import numpy as np
+import pytest
+from matplotlib.colors import LogNorm
+from results_examples import FOUND, TRUTH, evaluations, report
+
+from server_app.heatmap import _colour_scale, _order, draw_loss_matrix
+from server_app.plots import _mean_over_runs, _points, _spread_labels, draw_curves, draw_sweep
+from server_app.summary import round_line
+
+
+def line(server_round, truth=TRUTH, **changes):
+    return round_line(report(server_round, **changes), truth)
+
+
+def is_png(path):
+    return path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [line(1)],
+        [line(r, stable=r > 2) for r in range(1, 5)],
+        [line(r, truth={}) for r in range(1, 5)],
+        [line(r, evaluations={} if r % 5 else evaluations()) for r in range(1, 41)],
+        [line(r, evaluations=evaluations(dict.fromkeys(TRUTH), 10.0**-r)) for r in range(1, 6)],
+        [line(r, participants=("00", "03")) for r in range(1, 4)],
+    ],
+    ids=["one round", "stable", "no truth", "evaluated now and then", "loss over decades", "participants"],
+)
+def test_curves_are_drawn_without_a_warning(tmp_path, lines):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert draw_curves(lines, tmp_path / "curves.png")
+    assert is_png(tmp_path / "curves.png")
+
+
+def test_nothing_is_drawn_of_a_run_without_any_figure(tmp_path):
+    assert not draw_curves([line(1, truth={}, evaluations={})], tmp_path / "curves.png")
+    assert not draw_sweep({"clove": [[line(1, truth={}, evaluations={})]]}, tmp_path / "curves.png")
+    assert not (tmp_path / "curves.png").exists()
+
+
+def test_rounds_without_a_value_are_left_out_of_a_curve():
+    rounds, values, std = _points([line(1), line(2, evaluations={}), line(3)], "accuracy", "accuracy_std")
+    assert rounds.tolist() == [1, 3]
+    assert values.tolist() == [0.75, 0.75]
+    np.testing.assert_allclose(std, math.sqrt(1 / 32))
+
+
+def test_the_mean_over_runs_counts_in_each_round_the_runs_that_have_it():
+    low = [line(r, evaluations=evaluations({"00": 0.5})) for r in (1, 2)]
+    high = [line(1, evaluations=evaluations({"00": 1.0}))]
+    rounds, mean, std = _mean_over_runs([low, high], "accuracy")
+    assert (rounds.tolist(), mean.tolist(), std.tolist()) == ([1, 2], [0.75, 0.5], [0.25, 0.0])
+
+
+def test_a_sweep_with_a_strategy_that_has_no_ari_is_drawn(tmp_path):
+    curves = {"clove": [[line(1), line(2)]], "other": [[line(1, truth={}), line(2, truth={})]]}
+    assert draw_sweep(curves, tmp_path / "curves.png", "k=5")
+    assert is_png(tmp_path / "curves.png")
+
+
+def test_labels_that_would_overlap_move_apart_around_their_middle_and_others_stay():
+    assert _spread_labels([0.5, 0.5, 0.9], 0.1) == pytest.approx([0.45, 0.55, 0.9])
+    assert _spread_labels([0.9, 0.1], 0.1) == pytest.approx([0.9, 0.1])
+    assert _spread_labels([0.5, 0.4, 0.5], 0.2) == pytest.approx([7 / 15, 4 / 15, 10 / 15])
+    assert _spread_labels([1.0, 1.0], 0.1) == pytest.approx([0.9, 1.0])
+    assert _spread_labels([], 0.1) == []
+
+
+def test_rows_of_the_heatmap_are_sorted_by_true_cluster_then_model_then_key():
+    keys = ["d", "c", "b", "a", "e"]
+    truth = {"a": 1, "b": 0, "c": 0, "d": 0}
+    assert [keys[row] for row in _order(keys, truth, {"a": 0, "b": 1, "c": 0, "d": 1})] == ["c", "b", "d", "a", "e"]
+
+
+def test_the_colours_are_logarithmic_only_where_that_helps_and_is_possible():
+    assert isinstance(_colour_scale(np.array([[0.01, 2.0]])), LogNorm)
+    assert not isinstance(_colour_scale(np.array([[1.0, 2.0]])), LogNorm)
+    assert not isinstance(_colour_scale(np.array([[0.0, 2.0]])), LogNorm)
+    assert _colour_scale(np.array([[1.0, 1.0]])).vmin == 0.5
+    assert _colour_scale(np.array([[math.nan]])).vmax == 1
+
+
+@pytest.mark.parametrize(("num_clients", "num_models"), [(1, 1), (20, 4), (125, 5), (20, 20)])
+def test_the_heatmap_is_drawn_for_few_and_many_clients(tmp_path, num_clients, num_models):
+    keys = [f"{i:03d}" for i in range(num_clients)]
+    losses = np.random.default_rng(0).uniform(0.01, 3, (num_clients, num_models))
+    losses[0, 0] = math.nan
+    clusters = {key: i % num_models for i, key in enumerate(keys)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert draw_loss_matrix(keys, losses, clusters, clusters, tmp_path / "loss_matrix.png")
+    assert is_png(tmp_path / "loss_matrix.png")
+
+
+def test_the_heatmap_needs_neither_truth_nor_assignment(tmp_path):
+    assert draw_loss_matrix(list(TRUTH), np.ones((4, 2)), {}, {}, tmp_path / "loss_matrix.png")
+    assert not draw_loss_matrix([], np.ones((0, 2)), {}, FOUND, tmp_path / "none.png")
+
+
+def test_equal_runs_leave_equal_pictures(tmp_path):
+    for name in ("a.png", "b.png"):
+        draw_curves([line(1), line(2)], tmp_path / name)
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()

@@ -1,0 +1,156 @@
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from results_examples import CLIENTS, FOUND, MIXED, TRUTH, evaluations, record, report
+
+from server_app.recorder import Recorder
+from server_app.report import write_report
+from server_app.report_figures import size
+from server_app.report_template import STYLE
+from strategies.round import Client
+
+VOID = {"meta", "img", "link", "br"}
+
+
+class Page(HTMLParser):
+    """Checks that tags nest, and gathers the text and the addresses."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.words, self.sources = [], [], []
+        self.feed(html)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.sources += [value for name, value in attributes if name in ("src", "href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1:] != ["style"]:
+            self.words.append(data)
+
+    @property
+    def text(self):
+        return re.sub(r"\s+", " ", " ".join(self.words))
+
+
+def page_of(folder):
+    return Page((folder / "report.html").read_text(encoding="utf-8"))
+
+
+def finished(folder, clients=CLIENTS, assignment=FOUND, **changes):
+    with Recorder(folder, "k: 2\n", "tiny", "clove", 0, 3, quiet=True) as recorder:
+        recorder.clients(clients)
+        recorder.round(report(1, assignment=assignment, **changes))
+        recorder.finish({}, changes.get("evaluations", evaluations()), assignment)
+    return page_of(folder)
+
+
+def test_the_page_shows_the_run(tmp_path):
+    record(tmp_path / "run")
+    text = page_of(tmp_path / "run").text
+    assert "Four clients" in text
+    assert "The 2 true clusters of 4 clients are recovered exactly; the clustering is frozen from round 3 on." in text
+    assert "test accuracy 75.00% mean over clients, std 17.7" in text
+    assert "adjusted Rand index 1.000 at least 0.9 from round 2" in text
+    assert "12 kB 9 kB down, 3 kB up" in text
+    assert "true cluster model 0 model 1 cluster 0 2 cluster 1 2" in text
+    assert "losses 0.60 0.200 20%" in text
+    # Parts 0.2 and 0.5 of a total of 1: what was not measured by part is shown, too.
+    assert "other 0.90 0.300 30%" in text
+    assert "clustering 2 3 kB 1 kB 1.00 stable 1 3 kB 1 kB 1.00" in text
+    assert "ok 24 error 0" in text
+    assert "00 0 1 100 20 0.25 50.0% cpu" in text
+    assert "k: 2" in text
+
+
+def test_the_page_needs_no_other_file(tmp_path):
+    record(tmp_path / "run")
+    sources = page_of(tmp_path / "run").sources
+    assert len(sources) == 2
+    assert all(source.startswith("data:image/png;base64,iVBOR") for source in sources)
+
+
+def test_the_style_sheet_reaches_the_page_unescaped(tmp_path):
+    record(tmp_path / "run")
+    assert STYLE in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_the_page_can_be_written_again_from_the_folder_alone(tmp_path):
+    record(tmp_path / "run")
+    before = (tmp_path / "run" / "report.html").read_bytes()
+    assert write_report(tmp_path / "run", "Four clients").read_bytes() == before
+
+
+def test_a_run_that_did_not_end_has_no_page(tmp_path):
+    with pytest.raises(OSError, match=r"summary\.json"):
+        write_report(tmp_path)
+
+
+def test_names_from_other_machines_are_text_never_markup(tmp_path):
+    key = "<script>alert(1)</script>"
+    page = finished(tmp_path / "run", [Client(key, 1, 1, 10, None, "cpu")], {key: 0}, participants=(key,))
+    assert key in page.text
+    assert key not in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_without_a_known_truth_the_page_says_nothing_about_it(tmp_path):
+    real = [Client(c.key, c.node_id, c.number, c.num_examples, None, "cuda") for c in CLIENTS]
+    text = finished(tmp_path / "run", real).text
+    assert "true cluster" not in text
+    assert "adjusted Rand" not in text
+    assert "Clients of each model. model 0 model 1 clients 2 2" in text
+
+
+def test_a_run_without_any_round_or_evaluation_has_a_page(tmp_path):
+    with Recorder(tmp_path / "run", "", "tiny", "clove", 0, 3, quiet=True) as recorder:
+        recorder.finish({}, {}, {})
+    assert "rounds 0" in page_of(tmp_path / "run").text
+
+
+@pytest.mark.parametrize(
+    ("assignment", "verdict"),
+    [
+        (MIXED, "2 clusters found where 2 are true; adjusted Rand index 0.00"),
+        (dict.fromkeys(TRUTH, 0), "One model serves all clients: the 2 true clusters are not told apart."),
+        ({key: n for n, key in enumerate(TRUTH)}, "Each client has a model of its own"),
+        ({"00": 0, "01": 0, "02": 1}, "The 2 true clusters of 3 clients are recovered exactly."),
+    ],
+)
+def test_the_verdict_fits_the_outcome(tmp_path, assignment, verdict):
+    assert verdict in finished(tmp_path / "run", assignment=assignment).text
+
+
+def test_clients_without_a_model_are_mentioned(tmp_path):
+    assert "1 clients never took part" in finished(tmp_path / "run", assignment={"00": 0, "01": 0, "02": 1}).text
+
+
+def test_a_loss_takes_the_place_of_an_accuracy_that_is_not_there(tmp_path):
+    text = finished(tmp_path / "run", evaluations=evaluations(dict.fromkeys(TRUTH), 0.125)).text
+    assert "test loss 0.125" in text
+    assert "test accuracy" not in text
+
+
+def test_many_clients_are_folded_away_and_many_models_have_no_table(tmp_path):
+    clients = [Client(f"{i:02d}", i, i, 10, i % 2, "cpu") for i in range(50)]
+    own = {client.key: client.number for client in clients}
+    with Recorder(tmp_path / "run", "", "tiny", "local", 0, 3, quiet=True) as recorder:
+        recorder.clients(clients)
+        recorder.round(report(1, assignment=own, participants=tuple(own)))
+        recorder.finish({}, {}, own, (sorted(own), np.ones((50, 50))))
+    html = (tmp_path / "run" / "report.html").read_text()
+    assert "<details open>" not in html
+    assert 'class="confusion"' not in html
+
+
+def test_sizes_are_given_in_units_that_suit_them():
+    sizes = [0, 999, 1000, 123_456, 999_600, 2_500_000, 7.25e9, 1.5e12]
+    assert [size(n) for n in sizes] == [
+        "0 B", "999 B", "1 kB", "123 kB", "1 MB", "2.5 MB", "7.25 GB", "1500 GB",
+    ]  # fmt: skip

@@ -1,0 +1,127 @@
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+from results_examples import record
+
+from server_app.summary import RunSummary
+from server_app.sweep_report import JobResult, group_jobs, mean_std, summary_markdown, write_sweep
+
+BASE = RunSummary("tiny", "clove", 0, 10, 0.9, 0.5, 1.0, 1.0, 2, 5, 3_000_000, 1_000_000, 4.0, "nowhere")
+
+
+def job(strategy="clove", seed=0, extra=None, **changes):
+    overrides = {"strategy": strategy, "seed": str(seed), "experiment": "tiny", **(extra or {})}
+    summary = replace(BASE, strategy=strategy, seed=seed, **changes)
+    return JobResult(overrides, Path(summary.folder), summary, None)
+
+
+def failed(strategy="clove", seed=0, error="k: 30 models for 20 clients;\n  lower k"):
+    return JobResult({"strategy": strategy, "seed": str(seed), "experiment": "tiny"}, None, None, error)
+
+
+def cells(text, name):
+    row = next(line for line in text.splitlines() if line.startswith(f"| {name} "))
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
+def test_a_row_is_the_mean_and_population_std_over_seeds():
+    jobs = [
+        job(seed=0, final_accuracy=0.5, final_ari=0.5, ari_at_10=0.25, first_round_ari_90=2, seconds=3.0),
+        job(seed=1, final_accuracy=1.0, final_ari=1.0, ari_at_10=0.75, first_round_ari_90=5, seconds=5.0),
+    ]
+    text = summary_markdown(jobs)
+    assert cells(text, "strategy") == [
+        "strategy", "runs", "accuracy %", "ARI", "ARI at 10", "ARI ≥ 0.9 from", "stable from", "MB", "seconds",
+    ]  # fmt: skip
+    assert cells(text, "clove") == [
+        "clove", "2", "75.00 ± 25.00",
+        "0.75 ± 0.25", "0.50 ± 0.25", "3.5 ± 1.5", "5.0 ± 0.0",
+        "4.0 ± 0.0", "4.0 ± 1.0",
+    ]  # fmt: skip
+    assert text.startswith("Sweep with experiment=tiny\n")
+
+
+def test_a_figure_that_only_some_runs_have_says_of_how_many():
+    jobs = [job(seed=0, first_round_ari_90=4), job(seed=1, first_round_ari_90=None, round_of_stability=None)]
+    row = cells(summary_markdown(jobs), "clove")
+    assert row[5] == "4.0 ± 0.0 (1 of 2)"
+    assert row[6] == "5.0 ± 0.0 (1 of 2)"
+    assert mean_std([None, None]) == "-"
+    assert mean_std([1, 2], "{:.1f}", 2) == "1.5 ± 0.5"
+
+
+def test_groups_keep_the_order_of_the_command_and_name_what_varies():
+    jobs = [job(s, seed, {"k": k}) for s in ("ifca", "clove") for k in ("4", "5") for seed in (0, 1)]
+    common, groups = group_jobs(jobs)
+    assert common == {"experiment": "tiny"}
+    assert [group.label for group in groups] == ["ifca k=4", "ifca k=5", "clove k=4", "clove k=5"]
+    assert [len(group.jobs) for group in groups] == [2, 2, 2, 2]
+
+
+def test_a_job_that_gives_no_strategy_is_named_by_the_one_that_it_ran():
+    overrides = {"seed": "0"}
+    _, groups = group_jobs([JobResult(overrides, None, BASE, None)])
+    assert groups[0].label == "clove"
+    _, groups = group_jobs([JobResult(overrides, None, None, "no")])
+    assert groups[0].label == "default strategy"
+
+
+def test_failures_are_listed_in_one_line_each_and_their_group_says_how_many_ran():
+    text = summary_markdown([job(seed=0), failed(seed=1)])
+    assert cells(text, "clove")[1] == "1 of 2"
+    assert (
+        "1 of 2 jobs failed:\n\n- strategy=clove seed=1 experiment=tiny: k: 30 models for 20 clients; lower k" in text
+    )
+
+
+def test_a_loss_is_shown_where_a_run_has_no_accuracy():
+    text = summary_markdown([job(final_accuracy=None, final_loss=0.03125)])
+    assert cells(text, "strategy")[2] == "loss"
+    assert cells(text, "clove")[2] == "0.03125 ± 0"
+    assert "loss" not in summary_markdown([job()])
+
+
+def test_a_sweep_whose_jobs_all_failed_has_a_summary(tmp_path):
+    text = write_sweep(tmp_path / "sweep", [failed(), failed("ifca")])
+    assert "2 of 2 jobs failed" in text
+    assert (tmp_path / "sweep" / "summary.md").read_text() == text
+    assert sorted(path.name for path in (tmp_path / "sweep").iterdir()) == ["summary.csv", "summary.md"]
+
+
+def test_a_sweep_without_jobs_says_so(tmp_path):
+    assert write_sweep(tmp_path, []) == "The sweep had no jobs.\n"
+
+
+def test_the_csv_has_a_row_for_each_job_in_order(tmp_path):
+    write_sweep(tmp_path, [job(extra={"train.learning_rate": "0.1"}), failed("ifca", 7)])
+    with (tmp_path / "summary.csv").open(newline="") as file:
+        first, second = list(csv.DictReader(file))
+    assert first["train.learning_rate"] == "0.1"
+    assert (first["strategy"], first["final_accuracy"], first["error"]) == ("clove", "0.9", "")
+    assert (second["strategy"], second["seed"], second["final_accuracy"]) == ("ifca", "7", "")
+    assert second["error"].startswith("k: 30 models")
+
+
+def test_curves_are_drawn_from_the_runs_folders(tmp_path):
+    jobs = []
+    for strategy in ("clove", "ifca"):
+        for seed in (0, 1):
+            folder = tmp_path / strategy / f"seed-{seed}"
+            summary = record(folder, seed, strategy)
+            jobs.append(JobResult({"strategy": strategy, "seed": str(seed)}, folder, summary, None))
+    text = write_sweep(tmp_path / "sweep", jobs)
+    assert cells(text, "ifca")[2] == "75.00 ± 0.00"
+    assert (tmp_path / "sweep" / "curves.png").stat().st_size > 10_000
+
+
+def test_many_groups_get_a_figure_for_each_setting(tmp_path):
+    summary = record(tmp_path / "run")
+    jobs = [
+        JobResult({"strategy": strategy, "k": str(k)}, tmp_path / "run", replace(summary, strategy=strategy), None)
+        for strategy in ("clove", "ifca", "fedavg")
+        for k in (2, 3, 4)
+    ]
+    write_sweep(tmp_path / "sweep", jobs)
+    names = sorted(path.name for path in (tmp_path / "sweep").glob("*.png"))
+    assert names == ["curves-1.png", "curves-2.png", "curves-3.png"]

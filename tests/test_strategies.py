@@ -1,0 +1,371 @@
+"""Strategies against clients of one line of arithmetic: every expected number can be worked out by hand."""
+
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.serverapp.strategy import FedAvg as StockFedAvg
+
+from strategies.averaging import GradientAveraging, ModelAveraging
+from strategies.clove import Clove
+from strategies.fedavg import FedAvg
+from strategies.federation import FederationError, WrongNodeCount
+from strategies.fedprox import FedProx
+from strategies.ifca import Ifca
+from strategies.local import Local
+from strategies.round import RoundReport
+from task.wire import kinds
+from tests.fakes import FakeClients, models, steps, thetas
+
+TWO_GROUPS = [0.0, 0.2, 10.0, 10.2]
+
+
+def reports(strategy: object, clients: FakeClients, first: ArrayRecord, rounds: int) -> list[RoundReport]:
+    collected: list[RoundReport] = []
+    strategy.start(  # type: ignore[attr-defined]
+        clients.grid(), first, num_rounds=rounds, on_round=lambda report, _: collected.append(report)
+    )
+    return collected
+
+
+def models_plain(theta: float) -> ArrayRecord:
+    return ArrayRecord({name.removeprefix("0/"): array for name, array in models(theta).items()})
+
+
+# FedAvg, FedProx, Local-only
+
+
+def test_fedavg_weighs_models_by_examples_and_keeps_the_largest_counter() -> None:
+    clients = FakeClients([2.0, 6.0], examples=[10, 30])
+    result = FedAvg().start(clients.grid(), models(0.0), num_rounds=1)
+    # Halfway to the targets: 1 and 3, weighted 1 : 3.
+    assert thetas(result.arrays) == [2.5]
+    assert steps(result.arrays) == [1]
+    assert result.arrays["0/steps"].dtype == "int64"
+
+
+def test_fedavg_averages_what_flowers_own_fedavg_averages() -> None:
+    clients = FakeClients([2.0, 6.0, -1.0], examples=[10, 30, 7])
+    ours = FedAvg().start(clients.grid(), models(1.0), num_rounds=3)
+    stock = StockFedAvg(fraction_evaluate=0.0).start(
+        clients.grid(), models_plain(1.0), num_rounds=3, train_config=ConfigRecord()
+    )
+    assert thetas(ours.arrays)[0] == pytest.approx(float(stock.arrays["theta"].numpy()[0]), abs=1e-6)
+
+
+def test_fedprox_tells_clients_how_strongly_to_hold_back() -> None:
+    clients = FakeClients([2.0])
+    FedProx(proximal_mu=0.3).start(clients.grid(), models(0.0), num_rounds=1)
+    sent = [config.get(kinds.PROXIMAL_MU) for config in clients.configs]
+    assert 0.3 in sent
+    with pytest.raises(ValueError, match="proximal_mu=-1"):
+        FedProx(proximal_mu=-1)
+
+
+def test_local_keeps_one_model_for_each_client_on_the_server() -> None:
+    clients = FakeClients([2.0, 6.0, -4.0])
+    strategy = Local()
+    result = strategy.start(clients.grid(), models(0.0), num_rounds=2)
+    assert thetas(result.arrays) == [1.5, 4.5, -3.0]
+    assert strategy.assignment == {"0": 0, "1": 1, "2": 2}
+
+
+# CLoVE
+
+
+def test_clove_finds_the_groups_and_trains_one_model_for_each() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    strategy = Clove(k=2, first_round="evaluate")
+    result = strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=1)
+    assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
+    # Group 0 moves from 4 to 2.0 and 2.1, group 1 from 6 to 8.0 and 8.1.
+    assert thetas(result.arrays) == pytest.approx([2.05, 8.05])
+
+
+def test_clove_clusters_where_every_client_has_its_lowest_loss_on_one_model() -> None:
+    # Models 4.9 and -50: model 0 is the better one for everybody, so IFCA puts all clients on it.
+    clients = FakeClients(TWO_GROUPS)
+    ifca = Ifca(first_round="evaluate")
+    ifca.start(clients.grid(), models(4.9, -50.0), num_rounds=1)
+    assert set(ifca.assignment.values()) == {0}
+    clove = Clove(k=2, first_round="evaluate")
+    clove.start(clients.grid(), models(4.9, -50.0), num_rounds=1)
+    assert clove.assignment["0"] == clove.assignment["1"] != clove.assignment["2"] == clove.assignment["3"]
+
+
+def test_a_random_first_round_gives_every_model_a_client_and_asks_for_no_losses() -> None:
+    for seed in range(10):
+        clients = FakeClients(TWO_GROUPS)
+        strategy = Clove(k=4, seed=seed)
+        strategy.start(clients.grid(), models(1.0, 2.0, 3.0, 4.0), num_rounds=1)
+        assert sorted(strategy.assignment.values()) == [0, 1, 2, 3]
+        assert clients.asked(kinds.LOSSES) == []
+
+
+def test_clove_stops_asking_once_every_client_has_said_three_times_the_same() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    seen = reports(Clove(k=2, first_round="evaluate"), clients, models(4.0, 6.0), 6)
+    # Assigned in rounds 1, 2, 3; clients say so when asked in round 4; in force from round 5.
+    assert [report.phase for report in seen] == ["clustering"] * 4 + ["stable"] * 2
+    assert [report.stable for report in seen] == [False] * 4 + [True] * 2
+    assert clients.asked(kinds.LOSSES, 4) == [0, 1, 2, 3]
+    assert clients.asked(kinds.LOSSES, 5) == []
+    assert clients.asked(kinds.TRAIN, 5) == [0, 1, 2, 3]
+
+
+def test_clove_goes_on_clustering_where_it_is_told_to() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    seen = reports(Clove(k=2, first_round="evaluate", stop_when_stable=False), clients, models(4.0, 6.0), 8)
+    assert {report.phase for report in seen} == {"clustering"}
+    assert clients.asked(kinds.LOSSES, 8) == [0, 1, 2, 3]
+
+
+def test_a_share_of_stable_clients_suffices_where_it_is_set() -> None:
+    # Client 3's losses never arrive in round 2: it is behind, and only 3 of 4 declare stability in round 4.
+    def lost(_: RecordDict) -> RecordDict:
+        raise RuntimeError("lost")
+
+    faults = {(kinds.LOSSES, 2, 3): lost}
+    strict = Clove(k=2, first_round="evaluate")
+    seen = reports(strict, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
+    assert [report.stable for report in seen] == [False] * 5 + [True]
+    lenient = Clove(k=2, first_round="evaluate", stability_fraction=0.75)
+    seen = reports(lenient, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
+    assert [report.stable for report in seen] == [False] * 4 + [True] * 2
+
+
+def test_a_client_that_comes_after_stability_gets_the_nearest_saved_centroid() -> None:
+    # Client 4 sees nothing until round 6: its app fails when it is asked or trained before.
+    def absent(_: RecordDict) -> RecordDict:
+        raise RuntimeError("not there")
+
+    faults = {(kinds.LOSSES, r, 4): absent for r in range(1, 6)}
+    clients = FakeClients([*TWO_GROUPS, 9.8], faults=faults)
+    strategy = Clove(k=2, first_round="evaluate")
+    seen = reports(strategy, clients, models(4.0, 6.0), 6)
+    assert "4" not in seen[4].assignment
+    assert seen[5].assignment["4"] == seen[5].assignment["2"]
+    # Only the newcomer is asked, on the models saved at stability and not on those of the round.
+    assert clients.asked(kinds.LOSSES, 6) == [4]
+    assert clients.asked(kinds.TRAIN, 6) == [0, 1, 2, 3, 4]
+    assert strategy.frozen is not None
+    assert thetas(strategy.frozen.models.record) != thetas(strategy.models.record)
+
+
+def test_unstable_clients_can_be_placed_again_once_after_stability() -> None:
+    def lost(_: RecordDict) -> RecordDict:
+        raise RuntimeError("lost")
+
+    faults = {(kinds.LOSSES, r, 3): lost for r in (2, 3, 4)}
+    clients = FakeClients(TWO_GROUPS, faults=faults)
+    strategy = Clove(k=2, first_round="evaluate", stability_fraction=0.75, reassign_unstable=True)
+    reports(strategy, clients, models(4.0, 6.0), 7)
+    assert clients.asked(kinds.LOSSES, 5) == [3]
+    assert clients.asked(kinds.LOSSES, 6) == []
+
+
+def test_memory_clusters_clients_that_are_not_there_this_round() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    strategy = Clove(k=2, first_round="evaluate", memory=True, fraction_train=0.5, seed=3, stop_when_stable=False)
+    seen = reports(strategy, clients, models(4.0, 6.0), 8)
+    final = seen[-1].assignment
+    assert len(final) == 4
+    assert final["0"] == final["1"] != final["2"] == final["3"]
+    assert all(len(clients.asked(kinds.LOSSES, r)) == 2 for r in range(1, 9))
+
+
+def test_fewer_participants_than_clusters_are_legal() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    strategy = Clove(k=4, first_round="evaluate", fraction_train=0.5)
+    result = strategy.start(clients.grid(), models(1.0, 2.0, 8.0, 9.0), num_rounds=2)
+    assert len(thetas(result.arrays)) == 4
+
+
+def test_unknown_k_is_found() -> None:
+    clients = FakeClients([0.0, 0.1, 0.2, 10.0, 10.1, 10.2, -30.0, -30.1, -30.2])
+    strategy = Clove(k="auto", first_round="evaluate")
+    seen = reports(strategy, clients, models(1.0, 3.0, 5.0, 7.0, -9.0, -11.0), 3)
+    assert [report.num_clusters for report in seen] == [3, 3, 3]
+
+
+def test_overlap_keeps_cluster_and_model_together_and_none_takes_the_order_of_the_keys() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    strategy = Clove(k=2, first_round="evaluate", matching="overlap")
+    seen = reports(strategy, clients, models(4.0, 6.0), 4)
+    assert seen[0].assignment == seen[3].assignment
+    # The first cluster is that of client 0, whose better model is model 1 here.
+    plain = Clove(k=2, first_round="evaluate", matching="none")
+    plain.start(clients.grid(), models(6.0, 4.0), num_rounds=1)
+    assert plain.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
+
+
+def test_square_roots_change_the_space_in_which_clients_are_grouped() -> None:
+    # On a model at 0 the losses are 1, 49, 81 and the roots 1, 7, 9: the middle client changes sides at
+    # (1 + 81) / 2 = 41 < 49 and (1 + 9) / 2 = 5 < 7, so a client at 6 (36, root 6) is what tells them apart.
+    clients = [1.0, 6.0, 9.0]
+    plain, roots = (Clove(k=2, first_round="evaluate", square_root=flag) for flag in (False, True))
+    for strategy in (plain, roots):
+        strategy.start(FakeClients(clients).grid(), models(0.0, 0.0), num_rounds=1)
+    assert plain.assignment["0"] == plain.assignment["1"] != plain.assignment["2"]
+    assert roots.assignment["0"] != roots.assignment["1"] == roots.assignment["2"]
+
+
+def test_with_one_model_clove_is_fedavg_to_the_bit() -> None:
+    clients = FakeClients([0.3, 1.7, 2.9], examples=[3, 5, 11])
+    for first_round in ("random", "evaluate"):
+        clove = Clove(k=1, first_round=first_round, fraction_train=0.7).start(clients.grid(), models(0.1), num_rounds=4)  # type: ignore[arg-type]
+        fedavg = FedAvg(fraction_train=0.7).start(clients.grid(), models(0.1), num_rounds=4)
+        assert clove.arrays["0/theta"].data == fedavg.arrays["0/theta"].data
+
+
+# IFCA
+
+
+def test_ifca_lets_clients_choose_in_the_training_exchange_itself() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    strategy = Ifca(first_round="evaluate")
+    result = strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=1)
+    assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
+    assert thetas(result.arrays) == pytest.approx([2.05, 8.05])
+    assert clients.asked(kinds.LOSSES) == []
+    assert clients.asked(kinds.TRAIN_SELECT) == [0, 1, 2, 3]
+
+
+def test_a_model_that_nobody_chose_keeps_its_bits() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    first = models(4.9, -50.1)
+    result = Ifca(first_round="evaluate").start(clients.grid(), first, num_rounds=2)
+    assert result.arrays["1/theta"].data == first["1/theta"].data
+
+
+def test_ifca_draws_models_in_a_random_first_round() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    strategy = Ifca(first_round="random", seed=1)
+    reports(strategy, clients, models(4.0, 6.0), 2)
+    assert clients.asked(kinds.TRAIN, 1) == [0, 1, 2, 3]
+    assert clients.asked(kinds.TRAIN_SELECT, 2) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("averaging", "expected"),
+    [
+        # Gradients at 4 for targets 0 and 2: 8 and 4; at 8 for target 10: -4. Examples 10, 30, 20.
+        (GradientAveraging(0.1, "group_n"), [4 - 0.1 * 5, 8 + 0.1 * 4]),
+        (GradientAveraging(0.1, "group"), [4 - 0.1 * 6, 8 + 0.1 * 4]),
+        (GradientAveraging(0.1, "all"), [4 - 0.1 * 12 / 3, 8 + 0.1 * 4 / 3]),
+        (GradientAveraging(0.1, "group", "adam"), [4 - 0.1, 8 + 0.1]),
+        # Models: 2 and 3; 9. "all" moves by the group's share of the examples.
+        (ModelAveraging("group_n"), [2.75, 9.0]),
+        (ModelAveraging("group"), [2.5, 9.0]),
+        (ModelAveraging("all"), [4 + (10 * -2 + 30 * -1) / 60, 8 + 20 * 1 / 60]),
+    ],
+)
+def test_every_normaliser_and_averaging_option_gives_its_hand_computed_step(
+    averaging: ModelAveraging | GradientAveraging, expected: list[float]
+) -> None:
+    clients = FakeClients([0.0, 2.0, 10.0], examples=[10, 30, 20])
+    strategy = Ifca(first_round="evaluate", averaging=averaging)
+    result = strategy.start(clients.grid(), models(4.0, 8.0), num_rounds=1)
+    assert thetas(result.arrays) == pytest.approx(expected)
+
+
+# What all share
+
+
+def test_shared_layers_are_averaged_over_everybody_and_equal_in_all_models() -> None:
+    clients = FakeClients([0.0, 2.0, 10.0], examples=[10, 30, 20])
+    strategy = Clove(k=2, first_round="random", shared_layers=["theta"], seed=0)
+    result = strategy.start(clients.grid(), models(4.0, 8.0), num_rounds=1)
+    # Model 0's theta, 4, is everybody's start: 2, 3 and 7, weighted 10, 30, 20.
+    expected = (10 * 2 + 30 * 3 + 20 * 7) / 60
+    assert thetas(result.arrays) == pytest.approx([expected, expected])
+    assert "theta" in result.arrays
+    assert "1/theta" not in result.arrays
+
+
+@pytest.mark.parametrize("kind", [kinds.TRAIN, kinds.LOSSES])
+def test_a_bad_reply_costs_its_client_the_round_and_nobody_else(kind: str) -> None:
+    def broken(_: RecordDict) -> RecordDict:
+        return RecordDict()
+
+    clients = FakeClients(TWO_GROUPS, faults={(kind, 1, 3): broken})
+    seen: list[RoundReport] = []
+    result = Clove(k=2, first_round="evaluate").start(
+        clients.grid(), models(4.0, 6.0), num_rounds=1, on_round=lambda report, _: seen.append(report)
+    )
+    assert seen[0].replies["invalid"] == 1
+    assert thetas(result.arrays) == pytest.approx([2.05, 8.0])
+
+
+def test_a_clients_traceback_stays_out_of_the_servers_log(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(_: RecordDict) -> RecordDict:
+        raise ValueError("\x1b[31mTraceback (most recent call last):\n  File secret.py\nthe real reason\x1b[0m")
+
+    clients = FakeClients(TWO_GROUPS, faults={(kinds.TRAIN, 1, 0): fails})
+    seen = reports(FedAvg(), clients, models(0.0), 1)
+    assert seen[0].replies["error"] == 1
+    (record,) = [record for record in caplog.records if "failed" in record.getMessage()]
+    assert record.getMessage() == "client 0 failed: the real reason"
+
+
+def test_a_round_without_any_usable_update_ends_the_run() -> None:
+    def fails(_: RecordDict) -> RecordDict:
+        raise ValueError("no memory left")
+
+    clients = FakeClients([1.0, 2.0], faults={(kinds.TRAIN, 2, c): fails for c in (0, 1)})
+    with pytest.raises(FederationError, match=r"round 2 .*2 failed, for example client 0: .*no memory left"):
+        FedAvg().start(clients.grid(), models(0.0), num_rounds=3)
+
+
+def test_participation_draws_the_asked_share_anew_each_round() -> None:
+    clients = FakeClients([float(i) for i in range(10)])
+    seen = reports(FedAvg(fraction_train=0.3), clients, models(0.0), 5)
+    assert {len(report.participants) for report in seen} == {3}
+    assert len({report.participants for report in seen}) > 1
+    again = reports(FedAvg(fraction_train=0.3), FakeClients([float(i) for i in range(10)]), models(0.0), 5)
+    assert [report.participants for report in again] == [report.participants for report in seen]
+
+
+def test_evaluation_comes_every_few_rounds_and_in_the_last() -> None:
+    clients = FakeClients([1.0, 2.0])
+    seen = reports(FedAvg(eval_every=2), clients, models(0.0), 5)
+    assert [bool(report.evaluations) for report in seen] == [False, True, False, True, True]
+
+
+def test_the_run_ends_when_the_observer_says_so() -> None:
+    seen: list[int] = []
+
+    def stop(report: RoundReport, _: ArrayRecord) -> bool:
+        seen.append(report.server_round)
+        return report.server_round == 2
+
+    FedAvg().start(FakeClients([1.0]).grid(), models(0.0), num_rounds=9, on_round=stop)
+    assert seen == [1, 2]
+
+
+def test_every_message_has_settings_of_its_own() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    Clove(k=2, first_round="evaluate").start(clients.grid(), models(4.0, 6.0), num_rounds=3)
+    assert len({id(config) for config in clients.configs}) == len(clients.configs)
+
+
+def test_the_wrong_number_of_nodes_ends_the_run_with_the_whole_command() -> None:
+    with pytest.raises(WrongNodeCount, match=r"num_clients=4.* 2 SuperNodes.*num-supernodes=4"):
+        FedAvg(num_clients=4, start_timeout=0.2).start(FakeClients([1.0, 2.0]).grid(), models(0.0), num_rounds=1)
+
+
+def test_two_nodes_with_one_key_end_the_run() -> None:
+    clients = FakeClients([1.0, 2.0], keys=["a", "a"])
+    with pytest.raises(FederationError, match="both call themselves client 'a'"):
+        FedAvg().start(clients.grid(), models(0.0), num_rounds=1)
+
+
+def test_other_code_on_a_client_ends_the_run() -> None:
+    with pytest.raises(FederationError, match=r"runs other code \(fake\)"):
+        FedAvg(fingerprint="mine").start(FakeClients([1.0]).grid(), models(0.0), num_rounds=1)
+
+
+def test_bytes_are_those_of_the_algorithms_messages() -> None:
+    few = reports(Ifca(first_round="evaluate"), FakeClients([1.0, 2.0]), models(0.0), 1)[0]
+    many = reports(Ifca(first_round="evaluate"), FakeClients([1.0, 2.0]), models(0.0, 5.0, 9.0), 1)[0]
+    # Down: two more models for each of the two clients. Up: two more losses.
+    assert many.bytes_up - few.bytes_up == 2 * 2 * 8
+    assert many.bytes_down - few.bytes_down == 2 * 2 * sum(len(array.data) for array in models(0.0).values())

@@ -1,0 +1,128 @@
+"""Models: published sizes, shapes, and the fast pooling's bits."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from task.initial import initial_models
+from task.models import autoencoder, cnn, linear, mlp
+from task.models.cnn import _relu_and_pool
+from task.seeding import torch_random
+
+
+def num_parameters(module):
+    return sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        (cnn((1, 28, 28), 10), 5_142),
+        (cnn((1, 28, 28), 62), 18_506),
+        (autoencoder((1, 28, 28), 10), 2_000_964),
+        (linear((20,), 1), 20),
+        (linear((1, 8, 8), 10, bias=True), 650),
+        (mlp((1, 8, 8), 10), 64 * 64 + 64 + 64 * 10 + 10),
+        (mlp((1, 28, 28), 10, [200]), 784 * 200 + 200 + 2000 + 10),
+    ],
+)
+def test_models_have_the_published_number_of_parameters(module, expected):
+    assert num_parameters(module) == expected
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "width"),
+    [
+        (cnn((1, 28, 28), 10), (1, 28, 28), 10),
+        (cnn((1, 8, 8), 10, kernel=3, padding=1), (1, 8, 8), 10),
+        (cnn((3, 31, 33), 5, channels=[4]), (3, 31, 33), 5),
+        (autoencoder((1, 8, 8), 10), (1, 8, 8), 64),
+        (mlp((2, 3), 4, []), (2, 3), 4),
+        (linear((7,), 1), (7,), 1),
+    ],
+)
+@pytest.mark.parametrize("grad", [True, False])
+def test_outputs_have_the_right_shape(module, shape, width, grad):
+    with torch.set_grad_enabled(grad):
+        assert module(torch.rand(3, *shape)).shape == (3, width)
+
+
+@pytest.mark.parametrize("size", [(24, 24), (7, 9)])
+def test_both_ways_of_pooling_give_the_same_bits(size):
+    x = torch.randn(4, 6, *size, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        fast = _relu_and_pool(x)
+    assert torch.equal(fast, _relu_and_pool(x))
+    assert torch.equal(fast, nn.functional.max_pool2d(torch.relu(x), 2))
+
+
+def test_a_nan_passes_through_both_ways_of_pooling():
+    x = torch.full((1, 1, 2, 2), torch.nan)
+    with torch.no_grad():
+        assert _relu_and_pool(x).isnan().all()
+    assert _relu_and_pool(x).isnan().all()
+
+
+def test_the_autoencoder_has_no_activation_at_the_code():
+    layers = list(autoencoder((1, 28, 28), 0))
+    widths = [layer.out_features for layer in layers if isinstance(layer, nn.Linear)]
+    assert widths == [784, 392, 196, 392, 784, 784]
+    assert isinstance(
+        layers[layers.index(next(m for m in layers if getattr(m, "out_features", 0) == 196)) + 1], nn.Linear
+    )
+    assert isinstance(layers[-1], nn.Sigmoid)
+
+
+def test_regression_weights_start_as_a_unit_vector():
+    assert linear((20,), 1)[1].weight.norm().item() == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: cnn((1, 8, 8), 10), r"too small for model cnn: .* kernel=3 padding=1"),
+        (lambda: cnn((20,), 1), r"needs images .* shape \(20,\)"),
+        (lambda: cnn((1, 28, 28), 10, channels=[]), "at least one layer"),
+        (lambda: mlp((4,), 2, [0]), r"hidden=\[0\]"),
+        (lambda: autoencoder((3,), 1), "bottleneck=0 must be at least 1"),
+    ],
+)
+def test_models_that_do_not_fit_are_refused_with_the_remedy(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_initial_models_differ_and_do_not_depend_on_their_number():
+    few = initial_models(lambda: mlp((4,), 2), 2, "different", 3)
+    many = initial_models(lambda: mlp((4,), 2), 4, "different", 3)
+    for a, b in zip(few, many, strict=False):
+        assert all(np.array_equal(a[name], b[name]) for name in a)
+    assert not np.array_equal(many[0]["1.weight"], many[1]["1.weight"])
+    other_seed = initial_models(lambda: mlp((4,), 2), 2, "different", 4)
+    assert not np.array_equal(few[0]["1.weight"], other_seed[0]["1.weight"])
+
+
+def test_equal_initial_models_are_copies_of_the_first():
+    same = initial_models(lambda: nn.BatchNorm1d(3), 3, "same", 0)
+    assert same[0]["num_batches_tracked"].dtype == np.int64
+    assert all(np.array_equal(same[0][name], model[name]) for model in same for name in same[0])
+    same[0]["weight"][:] = 5
+    assert (same[1]["weight"] == 1).all()
+
+
+def test_initial_models_refuse_other_words_and_no_model():
+    with pytest.raises(ValueError, match="init='equal' must be"):
+        initial_models(lambda: mlp((4,), 2), 2, "equal", 0)
+    with pytest.raises(ValueError, match="at least 1"):
+        initial_models(lambda: mlp((4,), 2), 0, "same", 0)
+
+
+def test_torch_random_leaves_the_global_generator_as_it_was():
+    before = torch.random.get_rng_state()
+    draws = []
+    for _ in range(2):
+        with torch_random(np.random.default_rng(1)):
+            draws.append(torch.rand(3))
+    assert torch.equal(draws[0], draws[1])
+    assert torch.equal(before, torch.random.get_rng_state())

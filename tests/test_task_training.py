@@ -1,0 +1,194 @@
+"""Local training and gradients: against plain PyTorch, by hand, and repeatable to the bit."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from task.losses import mean_loss
+from task.models import cnn, linear, mlp
+from task.seeding import torch_random
+from task.training import TrainSettings, gradient, local_update
+
+SGD = TrainSettings(learning_rate=0.1, local_epochs=1, batch_size=4, optimizer="sgd")
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    with torch_random(np.random.default_rng(0)):
+        yield
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def samples():
+    draws = rng(3)
+    return torch.from_numpy(draws.random((10, 6), dtype=np.float32)), torch.from_numpy(draws.integers(3, size=10))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SGD,
+        TrainSettings(0.1, 3, 4, "sgd", momentum=0.9, weight_decay=0.01),
+        TrainSettings(0.01, 2, 4, "adam"),
+        TrainSettings(0.01, 2, 100, "adam", weight_decay=0.1),
+    ],
+)
+def test_training_equals_a_plain_loop(samples, settings):
+    x, y = samples
+    module = mlp((6,), 3, [5])
+    plain = copy.deepcopy(module)
+    if settings.optimizer == "adam":
+        optimizer = torch.optim.Adam(
+            plain.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, foreach=False
+        )
+    else:
+        optimizer = torch.optim.SGD(
+            plain.parameters(),
+            lr=settings.learning_rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            foreach=False,
+        )
+    draws = rng(1)
+    draws.integers(2**63 - 1)  # what seeds dropout
+    for _ in range(settings.local_epochs):
+        seen = []
+        for rows in torch.from_numpy(draws.permutation(10)).split(settings.batch_size):
+            optimizer.zero_grad()
+            losses = F.cross_entropy(plain(x[rows]), y[rows], reduction="none")
+            seen += losses.tolist()
+            losses.mean().backward()
+            optimizer.step()
+    loss = local_update(module, x, y, "cross_entropy", settings, rng(1))
+    assert loss == pytest.approx(np.mean(seen), rel=1e-5)
+    for ours, theirs in zip(module.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_the_same_generator_gives_the_same_bits_and_leaves_no_trace(samples):
+    x, y = samples
+    module = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    other = copy.deepcopy(module)
+    before = torch.random.get_rng_state()
+    losses = [local_update(m, x, y, "cross_entropy", TrainSettings(0.01, 2, 3), rng(5)) for m in (module, other)]
+    assert losses[0] == losses[1]
+    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True))
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_a_step_of_the_proximal_term_by_hand():
+    # One sample, x = 1, y = 0: the data gradient at theta is 2 theta; the proximal one is mu (theta - theta_start).
+    module = linear((1,), 1)
+    with torch.no_grad():
+        module[1].weight.fill_(1.0)
+    x, y = torch.ones(1, 1), torch.zeros(1)
+    settings = TrainSettings(0.1, 2, 1, "sgd", proximal_mu=0.5)
+    loss = local_update(module, x, y, "squared_error", settings, rng())
+    first = 1 - 0.1 * 2
+    second = first - 0.1 * (2 * first + 0.5 * (first - 1))
+    assert module[1].weight.item() == pytest.approx(second, rel=1e-6)
+    assert loss == pytest.approx(first**2, rel=1e-6)
+
+
+def test_a_strong_proximal_term_keeps_the_model_near_its_start(samples):
+    x, y = samples
+    free = mlp((6,), 3)
+    held, start = copy.deepcopy(free), copy.deepcopy(free)
+    settings = {"learning_rate": 0.05, "local_epochs": 20, "batch_size": 5, "optimizer": "sgd"}
+    local_update(free, x, y, "cross_entropy", TrainSettings(**settings), rng())
+    local_update(held, x, y, "cross_entropy", TrainSettings(**settings, proximal_mu=10), rng())
+    moved = [
+        sum((a - b).square().sum().item() for a, b in zip(m.parameters(), start.parameters(), strict=True))
+        for m in (free, held)
+    ]
+    assert moved[1] < 0.1 * moved[0]
+
+
+def test_frozen_parameters_stay(samples):
+    x, y = samples
+    module = mlp((6,), 3)
+    module[1].requires_grad_(False)
+    frozen = module[1].weight.clone()
+    local_update(module, x, y, "cross_entropy", TrainSettings(0.1, 1, 5, proximal_mu=0.1), rng())
+    assert torch.equal(module[1].weight, frozen)
+
+
+def test_the_full_gradient_is_that_of_the_mean_loss_whatever_the_chunk():
+    draws = rng(2)
+    x = torch.from_numpy(draws.random((11, 1, 12, 12), dtype=np.float32))
+    y = torch.from_numpy(draws.integers(3, size=11))
+    module = cnn((1, 12, 12), 3, kernel=3)
+    F.cross_entropy(module(x), y).backward()
+    expected = {name: p.grad.numpy().copy() for name, p in module.named_parameters()}
+    for chunk in (4, 500):
+        found = gradient(module, x, y, "cross_entropy", None, rng(), chunk)
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6)
+    assert all(p.grad is None for p in module.parameters())
+
+
+def test_a_stochastic_gradient_is_that_of_drawn_samples(samples):
+    x, y = samples
+    module = mlp((6,), 3)
+    found = gradient(module, x, y, "cross_entropy", 4, rng(7))
+    drawn = torch.from_numpy(rng(7).choice(10, size=4, replace=False))
+    expected = gradient(module, x[drawn], y[drawn], "cross_entropy", None, rng())
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+    whole = gradient(module, x, y, "cross_entropy", 10, rng(7))
+    np.testing.assert_array_equal(whole["1.weight"], gradient(module, x, y, "cross_entropy", None, rng())["1.weight"])
+
+
+def test_a_gradient_has_an_entry_for_everything_and_changes_nothing(samples):
+    x, y = samples
+    module = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3))
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    found = gradient(module, x, y, "cross_entropy", None, rng())
+    assert found.keys() == before.keys()
+    assert not found["1.running_mean"].any()
+    assert found["1.num_batches_tracked"].dtype == np.int64
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+
+
+def test_training_lowers_the_loss(samples):
+    x, y = samples
+    module = mlp((6,), 3)
+    before = mean_loss(module, x, y, "cross_entropy")
+    local_update(module, x, y, "cross_entropy", TrainSettings(0.01, 20, 4), rng())
+    assert mean_loss(module, x, y, "cross_entropy") < before
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("learning_rate", 0.0),
+        ("learning_rate", float("nan")),
+        ("local_epochs", 0),
+        ("batch_size", 0),
+        ("optimizer", "rmsprop"),
+        ("momentum", 1.0),
+        ("weight_decay", -0.1),
+        ("proximal_mu", -1.0),
+    ],
+)
+def test_settings_out_of_range_are_named(name, value):
+    values = {"learning_rate": 0.1, "local_epochs": 1, "batch_size": 1, name: value}
+    with pytest.raises(ValueError, match=f"^{name}="):
+        TrainSettings(**values)
+
+
+def test_no_samples_and_no_batch_are_refused(samples):
+    x, y = samples
+    with pytest.raises(ValueError, match="training on no samples"):
+        local_update(mlp((6,), 3), x[:0], y[:0], "cross_entropy", SGD, rng())
+    with pytest.raises(ValueError, match="gradient over no samples"):
+        gradient(mlp((6,), 3), x[:0], y[:0], "cross_entropy", None, rng())
+    with pytest.raises(ValueError, match="gradient_batch=0"):
+        gradient(mlp((6,), 3), x, y, "cross_entropy", 0, rng())

@@ -1,0 +1,235 @@
+"""The wire format: models and replies survive the trip, and nothing malformed gets in."""
+
+import io
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from hypothesis import given
+from hypothesis import strategies as st
+
+from task.wire import Layout, MalformedMessage, bank, kinds, payload_bytes
+from task.wire.replies import (
+    MAX_EXAMPLES,
+    read_evaluation,
+    read_introduction,
+    read_losses,
+    read_selected_update,
+    read_update,
+)
+
+MODEL = {
+    "weight": Array(np.arange(6, dtype=np.float32).reshape(2, 3)),
+    "count": Array(np.array(7, dtype=np.int64)),
+    "empty": Array(np.zeros((0, 3), dtype=np.float32)),
+}
+LAYOUT = Layout.of(MODEL)
+
+
+def update(arrays: dict[str, Array] | None = None, **metrics: object) -> RecordDict:
+    numbers: dict[str, object] = {kinds.TRAIN_LOSS: 0.5, kinds.NUM_EXAMPLES: 10, **metrics}
+    return RecordDict(
+        {
+            kinds.ARRAYS: ArrayRecord(MODEL if arrays is None else arrays),
+            kinds.METRICS: MetricRecord(numbers),  # type: ignore[arg-type]
+        }
+    )
+
+
+def losses(**metrics: object) -> RecordDict:
+    numbers: dict[str, object] = {
+        kinds.MODEL_LOSSES: [1.0, 2.0],
+        kinds.NUM_EXAMPLES: 10,
+        kinds.STABLE: 0,
+        **metrics,
+    }
+    return RecordDict({kinds.METRICS: MetricRecord(numbers)})  # type: ignore[arg-type]
+
+
+def test_a_model_becomes_a_flat_vector_and_comes_back_in_its_own_dtypes() -> None:
+    vector = LAYOUT.flatten(MODEL)
+    np.testing.assert_array_equal(vector, [0, 1, 2, 3, 4, 5, 7])
+    np.testing.assert_array_equal(LAYOUT.integers, [False] * 6 + [True])
+    back = LAYOUT.arrays(vector)
+    assert {name: (array.dtype, array.shape) for name, array in back.items()} == {
+        "weight": ("float32", (2, 3)),
+        "count": ("int64", ()),
+        "empty": ("float32", (0, 3)),
+    }
+    np.testing.assert_array_equal(back["weight"].numpy(), MODEL["weight"].numpy())
+
+
+def test_k_models_travel_in_one_record_and_shared_layers_once() -> None:
+    values = np.array([[0, 1, 2, 3, 4, 5, 7], [9, 9, 9, 9, 9, 9, 8]], dtype=np.float64)
+    record = bank.pack(values, LAYOUT)
+    assert sorted(record) == ["0/count", "0/empty", "0/weight", "1/count", "1/empty", "1/weight"]
+    np.testing.assert_array_equal(bank.unpack(record)[0], values)
+
+    shared = bank.pack(values, LAYOUT, LAYOUT.mask(["weight"]))
+    assert sorted(shared) == ["0/count", "0/empty", "1/count", "1/empty", "weight"]
+    assert bank.num_models(shared) == 2
+    np.testing.assert_array_equal(bank.unpack(shared)[0][1], [0, 1, 2, 3, 4, 5, 8])
+
+
+def test_a_plain_model_is_a_bank_of_one() -> None:
+    record = ArrayRecord(MODEL)
+    assert bank.num_models(record) == 1
+    assert list(bank.model(record, 0)) == list(MODEL)
+
+
+def test_a_layer_that_no_model_has_is_named() -> None:
+    with pytest.raises(ValueError, match="no layer of the model is called 'conv1'"):
+        LAYOUT.mask(["conv1"])
+
+
+def test_a_layer_prefix_ends_at_a_dot() -> None:
+    layout = Layout.of({"fc.weight": MODEL["weight"], "fc2.weight": MODEL["weight"]})
+    np.testing.assert_array_equal(layout.mask(["fc"]), [True] * 6 + [False] * 6)
+
+
+def test_a_model_without_arrays_is_refused() -> None:
+    with pytest.raises(ValueError, match="holds no arrays"):
+        Layout.of({})
+
+
+def test_fortran_order_is_read_right() -> None:
+    turned = Array(np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3)))
+    np.testing.assert_array_equal(LAYOUT.flatten({**MODEL, "weight": turned}), LAYOUT.flatten(MODEL))
+
+
+def forged(claimed: np.ndarray, payload: bytes) -> Array:
+    """An array that claims to be `claimed` and carries something else."""
+    return Array(str(claimed.dtype), tuple(claimed.shape), "numpy.ndarray", payload)
+
+
+def npy(array: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def huge_header() -> bytes:
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (100000000000,), }"
+    header += b" " * (118 - len(header) - 1) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + b"\0" * 24
+
+
+WEIGHT = MODEL["weight"].numpy()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "rule"),
+    [
+        ({**MODEL, "extra": MODEL["count"]}, "4 arrays came, the model has 3"),
+        ({"weight": MODEL["weight"], "count": MODEL["count"], "other": MODEL["empty"]}, "'empty' is missing"),
+        ({**MODEL, "weight": Array(WEIGHT.astype(np.float64))}, r"float64\[2, 3\]"),
+        ({**MODEL, "weight": Array(WEIGHT.T.copy())}, r"float32\[3, 2\]"),
+        ({**MODEL, "weight": Array(np.where(WEIGHT == 3, np.nan, WEIGHT))}, "NaN or infinite"),
+        ({**MODEL, "weight": Array(np.where(WEIGHT == 3, np.inf, WEIGHT))}, "NaN or infinite"),
+        ({**MODEL, "weight": forged(WEIGHT, npy(WEIGHT)[:-4])}, "disagrees|no readable"),
+        ({**MODEL, "weight": forged(WEIGHT, npy(WEIGHT) + b"\0" * 4)}, "disagrees|no readable"),
+        ({**MODEL, "weight": forged(WEIGHT, npy(WEIGHT.T.copy()))}, "disagrees"),
+        ({**MODEL, "weight": forged(WEIGHT, npy(WEIGHT.astype(np.int32)))}, "disagrees"),
+        ({**MODEL, "weight": forged(WEIGHT, b"")}, "too few"),
+        ({**MODEL, "weight": forged(WEIGHT, huge_header())}, "disagrees"),
+        ({**MODEL, "weight": forged(WEIGHT, b"\x93NUMPY\x09\x00" + b"x" * 143)}, "no readable"),
+        ({**MODEL, "weight": Array("float32", (2, 3), "other", npy(WEIGHT))}, "not float32"),
+    ],
+)
+def test_a_forged_or_wrong_array_is_refused(arrays: dict[str, Array], rule: str) -> None:
+    with pytest.raises(MalformedMessage, match=rule):
+        read_update(update(arrays), LAYOUT, 0)
+
+
+@given(st.binary(max_size=300))
+def test_no_payload_of_bytes_raises_anything_else(payload: bytes) -> None:
+    try:
+        LAYOUT.flatten({**MODEL, "weight": forged(WEIGHT, payload)})
+    except MalformedMessage:
+        return
+    assert payload.startswith(b"\x93NUMPY")
+
+
+def test_a_good_update_is_read() -> None:
+    read = read_update(update(), LAYOUT, 3)
+    assert (read.model, read.num_examples, read.train_loss) == (3, 10, 0.5)
+    np.testing.assert_array_equal(read.vector, LAYOUT.flatten(MODEL))
+
+
+@pytest.mark.parametrize("count", [0, -1, MAX_EXAMPLES + 1, 2.0, [1]])
+def test_an_impossible_number_of_examples_is_refused(count: object) -> None:
+    with pytest.raises(MalformedMessage, match="num-examples"):
+        read_update(update(**{kinds.NUM_EXAMPLES: count}), LAYOUT, 0)
+
+
+def test_wrong_records_and_metrics_are_refused() -> None:
+    with pytest.raises(MalformedMessage, match="records"):
+        read_update(RecordDict(), LAYOUT, 0)
+    with pytest.raises(MalformedMessage, match="records"):
+        read_update(RecordDict({**update(), "more": MetricRecord()}), LAYOUT, 0)
+    with pytest.raises(MalformedMessage, match="metrics"):
+        read_update(update(extra=1.0), LAYOUT, 0)
+    with pytest.raises(MalformedMessage, match="ArrayRecord"):
+        read_update(RecordDict({kinds.ARRAYS: MetricRecord(), kinds.METRICS: update()[kinds.METRICS]}), LAYOUT, 0)
+    with pytest.raises(MalformedMessage, match="MetricRecord"):
+        read_losses(RecordDict({kinds.METRICS: ConfigRecord()}), 2)
+    with pytest.raises(MalformedMessage, match="train_loss"):
+        read_update(update(**{kinds.TRAIN_LOSS: float("nan")}), LAYOUT, 0)
+
+
+def test_loss_vectors_are_checked() -> None:
+    read = read_losses(losses(**{kinds.STABLE: 1}), 2)
+    np.testing.assert_array_equal(read.losses, [1.0, 2.0])
+    assert read.stable
+    for wrong, rule in (
+        ({kinds.MODEL_LOSSES: [1.0]}, "1 losses came, not 2"),
+        ({kinds.MODEL_LOSSES: 1.0}, "no losses came"),
+        ({kinds.MODEL_LOSSES: [1.0, float("inf")]}, "NaN or infinite"),
+        ({kinds.STABLE: 2}, "not 0 or 1"),
+    ):
+        with pytest.raises(MalformedMessage, match=rule):
+            read_losses(losses(**wrong), 2)
+
+
+def test_the_chosen_model_must_exist() -> None:
+    good = update(**{kinds.CHOSEN_MODEL: 1, kinds.MODEL_LOSSES: [2.0, 1.0]})
+    assert read_selected_update(good, LAYOUT, 2).model == 1
+    for chosen in (2, -1, 0.0):
+        bad = update(**{kinds.CHOSEN_MODEL: chosen, kinds.MODEL_LOSSES: [2.0, 1.0]})
+        with pytest.raises(MalformedMessage, match="chosen model"):
+            read_selected_update(bad, LAYOUT, 2)
+
+
+def test_an_evaluation_without_accuracy_is_legal_and_one_above_1_is_not() -> None:
+    plain = RecordDict({kinds.METRICS: MetricRecord({kinds.EVAL_LOSS: 0.1, kinds.NUM_EXAMPLES: 5})})
+    assert read_evaluation(plain).accuracy is None
+    plain[kinds.METRICS][kinds.EVAL_ACCURACY] = 1.5  # type: ignore[index]
+    with pytest.raises(MalformedMessage, match="between 0 and 1"):
+        read_evaluation(plain)
+
+
+def test_an_introduction_is_checked() -> None:
+    def hello(key: str, cluster: int) -> RecordDict:
+        texts = {kinds.CLIENT_KEY: key, kinds.DEVICE: "cpu", kinds.FINGERPRINT: "f"}
+        numbers = {kinds.NUM_EXAMPLES: 5, kinds.CLUSTER: cluster, kinds.NUM_PARTITIONS: 3}
+        return RecordDict({kinds.CONFIG: ConfigRecord(dict(texts)), kinds.METRICS: MetricRecord(dict(numbers))})
+
+    assert read_introduction(hello("07", kinds.NO_CLUSTER)).cluster is None
+    assert read_introduction(hello("07", 2)).cluster == 2
+    with pytest.raises(MalformedMessage, match="1 to 200 characters"):
+        read_introduction(hello("", 2))
+    with pytest.raises(MalformedMessage, match="whole numbers"):
+        read_introduction(hello("07", -5))
+    with pytest.raises(MalformedMessage, match="settings"):
+        read_introduction(RecordDict({kinds.METRICS: MetricRecord()}))
+
+
+def test_payload_is_counted_in_bytes() -> None:
+    content = RecordDict(
+        {
+            "a": ArrayRecord({"x": Array(np.zeros(4, dtype=np.float32))}),
+            "m": MetricRecord({"one": 1, "three": [1.0, 2.0, 3.0]}),
+            "c": ConfigRecord({"text": "abcd", "empty": ""}),
+        }
+    )
+    assert payload_bytes(content) == len(npy(np.zeros(4, dtype=np.float32))) + 8 + 24 + 4
