@@ -145,7 +145,7 @@ def _no_such_key(key: str, strategy: str) -> str:
     owners = [name for name in STRATEGIES if key in known_keys(name)]
     if owners:
         return f"strategy {strategy} has no such key; leave it out, or use strategy={' or '.join(owners)}."
-    hint = did_you_mean(key, [name for name in known_keys(strategy) if name != "strategy.name"])
+    hint = did_you_mean(key, [*GROUPS, *known_keys(strategy)])
     return f"there is no such key.{hint or ' florets --help lists them.'}"
 
 

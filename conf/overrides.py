@@ -43,19 +43,22 @@ def parse(overrides: Sequence[str], problems: list[str]) -> list[Override]:
     parser = OverridesParser.create()
     parsed = []
     for text in overrides:
-        key, _, value = text.partition("=")
-        if not value.isascii() and not set(value) & set(",'\"[]{}()"):
-            # Hydra's grammar takes letters beyond ASCII only in quotes, and a folder may well have them.
-            text = f"{key}='{value}'"
-        try:
-            parsed.append(parser.parse_override(text))
-        except HydraException:
-            if "=" in text:
-                problems.append(
-                    f"{text}: cannot be read; put values with special characters in quotes: \"key='value'\"."
-                )
-            else:
-                problems.append(f"{text}: is not of the form key=value.")
+        key, equals, value = text.partition("=")
+        candidates = [text]
+        if value and not set(value) & set(",'\"[]{}()\\"):
+            # The grammar takes ~ and letters beyond ASCII only in quotes, and folders may well have them.
+            candidates.append(f"{key}='{value}'")
+        for candidate in candidates:
+            try:
+                parsed.append(parser.parse_override(candidate))
+                break
+            except HydraException:
+                continue
+        else:
+            remedy = "put values with special characters in quotes: \"key='value'\""
+            problems.append(
+                f"{text}: cannot be read; {remedy}." if equals else f"{text}: is not of the form key=value."
+            )
     return parsed
 
 

@@ -28,7 +28,7 @@ Options
 
 Order: a key given by hand wins over the preset, which wins over the defaults.
 Below, [a | b | c] gives a key's choices, [a] its default; of choices the default is the first.
-Results: <results_dir>/<experiment>/<strategy>/<other keys>/seed-<seed>/, a sweep's under <results_dir>/sweeps/.
+Results: <results_dir>/<experiment>/<strategy>/<other keys>/seed-<seed>/; sweeps: <results_dir>/sweeps/.
 Exit code: 0 all went well, 1 a run failed, 2 the configuration is wrong."""
 
 

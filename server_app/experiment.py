@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import yaml
-from flwr.app import ArrayRecord, ConfigRecord
+from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
 from conf.problems import ConfigError
@@ -42,19 +42,20 @@ def run_experiment(grid: Grid, config: Config, folder: Path) -> RunSummary:
         task.check()
         strategy = build_strategy(config)
         models = Models(build_models(config, task), strategy.shared_layers)
+        recorder = Recorder(
+            folder=folder,
+            config_yaml=yaml.safe_dump(dataclasses.asdict(config), sort_keys=False),
+            experiment=config.experiment,
+            strategy=config.strategy.name,
+            seed=config.seed,
+            num_rounds=config.num_rounds,
+            quiet=config.quiet,
+            task_title=f"{config.task.data}, {config.task.partition}, {config.task.model}",
+        )
     except ValueError as error:
         raise ConfigError([str(error)]) from error
     settings = message_settings(config, task)
-    with Recorder(
-        folder=folder,
-        config_yaml=yaml.safe_dump(dataclasses.asdict(config), sort_keys=False),
-        experiment=config.experiment,
-        strategy=config.strategy.name,
-        seed=config.seed,
-        num_rounds=config.num_rounds,
-        quiet=config.quiet,
-        task_title=f"{config.task.data}, {config.task.partition}, {config.task.model}",
-    ) as recorder:
+    with recorder:
         evaluations: dict[str, Evaluation] = {}
 
         def on_round(report: RoundReport, _: ArrayRecord) -> bool:
@@ -73,19 +74,17 @@ def run_experiment(grid: Grid, config: Config, folder: Path) -> RunSummary:
             for index, model in enumerate(bank.models(result.arrays))
             for name, array in model.items()
         }
-        losses = loss_matrix(strategy, Models(result.arrays), config, grid, settings)
+        losses = loss_matrix(strategy, Models(result.arrays))
         return recorder.finish(arrays, evaluations, strategy.assignment, losses)
 
 
-def loss_matrix(
-    strategy: ClusteredStrategy, models: Models, config: Config, grid: Grid, settings: ConfigRecord
-) -> tuple[list[str], FloatArray] | None:
+def loss_matrix(strategy: ClusteredStrategy, models: Models) -> tuple[list[str], FloatArray] | None:
     """Ask every online client for its loss on every final model; None where there are too many of them."""
     clients = strategy.federation.online()
     if len(clients) * models.count > _LARGEST_LOSS_MATRIX:
         log.info("no loss matrix: %d clients x %d models are too many", len(clients), models.count)
         return None
-    replies = strategy.ask_losses(config.num_rounds, clients, models, settings, grid)
+    replies = strategy.context.ask_losses(clients, models)
     if not replies.ok:
         return None
     return [key for key, _ in replies.ok], np.stack([reply.losses for _, reply in replies.ok])

@@ -1,13 +1,16 @@
 """One job of the `florets` command: from overrides to a run's summary, and what to tell of it."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from conf.compose import compose
 from conf.problems import ConfigError
 from conf.schema import Config
 from server_app.summary import RunSummary
+
+Runner = Callable[[Config, Sequence[str]], RunSummary]
+"""Runs a checked experiment; the overrides name its results folder."""
 
 
 def prepare(overrides: Sequence[str], caller: Path) -> Config:
@@ -35,18 +38,6 @@ def prepare(overrides: Sequence[str], caller: Path) -> Config:
 def absolute(folder: str, caller: Path) -> Path:
     """Return a folder as an absolute path, `~` expanded."""
     return (caller / Path(folder).expanduser()).resolve()
-
-
-def run(config: Config, overrides: Sequence[str]) -> RunSummary:
-    """Run the experiment on the engine that it names."""
-    # The engines import torch and Flower: seconds that `--help` and a mistyped key should not cost.
-    if config.engine == "flwr":
-        from server_app import flower_run
-
-        return flower_run.run(config, list(overrides))
-    from server_app import app
-
-    return app.run_local(config, list(overrides))
 
 
 def score(summary: RunSummary) -> float:

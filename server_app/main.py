@@ -12,6 +12,10 @@ from pathlib import Path
 import yaml
 
 from conf.problems import ConfigError, did_you_mean
+from conf.run_folder import run_folder
+from conf.schema import Config
+from server_app import jobs
+from server_app.summary import RunSummary
 
 _FLAGS = {
     "-m": "sweep",
@@ -82,10 +86,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - it stays open until the process ends
         return 1
     except Exception as error:  # the command ends with a message and an exit code, whatever happens
-        from server_app.jobs import explain
-
-        _complain(f"the run failed: {explain(error)}", "--debug" in given)
+        _complain(f"the run failed: {jobs.explain(error)}", "--debug" in given)
         return 1
+
+
+def run(config: Config, overrides: Sequence[str]) -> RunSummary:
+    """Run a checked experiment on the engine that it names and return its summary.
+
+    Parameters
+    ----------
+    config : Config
+        The experiment, with absolute folders.
+    overrides : sequence of str
+        What was typed: the results folder is named after it.
+    """
+    # Imported here: torch and Flower cost seconds, which `--help` and a mistyped key should not.
+    if config.engine == "flwr":
+        from server_app import flower_run
+
+        return flower_run.run(config, overrides)
+    from client_app.app import app as client_app
+    from server_app.experiment import run_experiment
+    from server_app.local_grid import LocalGrid
+
+    folder = Path(config.results_dir) / run_folder(config, overrides)
+    return run_experiment(LocalGrid(client_app, config.num_clients), config, folder)
 
 
 def _act(arguments: Arguments) -> int:
@@ -97,25 +122,21 @@ def _act(arguments: Arguments) -> int:
         print(help_text(min(max(shutil.get_terminal_size().columns, 80), 120)))
         return 0
     if arguments.show:
-        from server_app.jobs import prepare
-
-        config = prepare(arguments.overrides, caller)
+        config = jobs.prepare(arguments.overrides, caller)
         print(yaml.safe_dump(dataclasses.asdict(config), sort_keys=False), end="")
         return 0
     if arguments.sweep:
         from server_app.sweep import run_sweep
 
-        return 0 if run_sweep(arguments.overrides, caller) else 1
+        return 0 if run_sweep(arguments.overrides, caller, run) else 1
     return _single(arguments.overrides, caller)
 
 
 def _single(overrides: Sequence[str], caller: Path) -> int:
-    from server_app import jobs
-
     for text in overrides:
         if text.lstrip("+~").startswith(("hydra/", "hydra.")):
             raise ConfigError([f"{text}: Hydra's own keys shape sweeps; add -m."])
-    summary = jobs.run(jobs.prepare(overrides, caller), overrides)
+    summary = run(jobs.prepare(overrides, caller), overrides)
     print(f"{summary.experiment}, {summary.strategy}, seed {summary.seed}: {jobs.headline(summary)}")
     print(f"Results: {summary.folder}")
     return 0

@@ -20,12 +20,12 @@ from conf.compose import CONFIG_DIR
 from conf.problems import ConfigError
 from conf.schema import Config
 from server_app import jobs
-from server_app.sweep_job import SweepPlace, read_records, run_job
+from server_app.sweep_job import Sweep, read_records, run_job
 from server_app.sweep_keys import count_jobs, decode, encode, read_sweep, require_one_valid
 from server_app.sweep_report import write_sweep
 
 
-def run_sweep(overrides: Sequence[str], caller: Path) -> bool:
+def run_sweep(overrides: Sequence[str], caller: Path, run: jobs.Runner) -> bool:
     """Run every job, write and print the summary; return whether all of them succeeded.
 
     Parameters
@@ -34,6 +34,8 @@ def run_sweep(overrides: Sequence[str], caller: Path) -> bool:
         `key=value` texts, some with several values, and Hydra's own (`hydra/launcher=joblib`).
     caller : Path
         The working directory that relative folders are meant from.
+    run : callable
+        Runs one experiment.
 
     Raises
     ------
@@ -50,9 +52,9 @@ def run_sweep(overrides: Sequence[str], caller: Path) -> bool:
     print(f"Sweep of {total or 'an unknown number of'} jobs; its summary goes to {folder}", flush=True)
     ended_early = None
     with tempfile.TemporaryDirectory(prefix="florets-sweep-") as records:
-        place = SweepPlace(folder, Path(records), caller, total)
+        sweep = Sweep(folder, Path(records), caller, total, run)
         try:
-            _run_hydra([*map(encode, parsed), *for_hydra], place)
+            _run_hydra([*map(encode, parsed), *for_hydra], sweep)
         except KeyboardInterrupt:
             ended_early = "interrupted"
         except (HydraException, OmegaConfBaseException) as error:
@@ -60,7 +62,7 @@ def run_sweep(overrides: Sequence[str], caller: Path) -> bool:
             raise ConfigError([_launch_problem(error)]) from error
         except Exception as error:  # a worker process may die in any way, and what the others found must be kept
             ended_early = jobs.explain(error)
-        results = read_records(place.records)
+        results = read_records(sweep.records)
     if results:
         print(f"\n{write_sweep(folder, results)}\nSummary, table and curves: {folder}", flush=True)
     if ended_early:
@@ -91,21 +93,21 @@ def _sweep_folder(parsed: Sequence[Override], caller: Path) -> Path:
     raise AssertionError("unreachable: count() does not end")
 
 
-def _run_hydra(overrides: Sequence[str], place: SweepPlace) -> None:
-    arguments = ["florets", "--multirun", *overrides, f"hydra.sweep.dir='{place.folder}'"]
+def _run_hydra(overrides: Sequence[str], sweep: Sweep) -> None:
+    arguments = ["florets", "--multirun", *overrides, f"hydra.sweep.dir='{sweep.folder}'"]
     with _hydra_surroundings(arguments):
-        hydra.main(config_path=str(CONFIG_DIR), config_name="sweep", version_base="1.3")(_task(place))()
+        hydra.main(config_path=str(CONFIG_DIR), config_name="sweep", version_base="1.3")(_task(sweep))()
     # Hydra's own record holds the keys as they were encoded for it; summary.csv has them as they were typed.
-    (place.folder / "multirun.yaml").unlink(missing_ok=True)
+    (sweep.folder / "multirun.yaml").unlink(missing_ok=True)
 
 
-def _task(place: SweepPlace) -> Callable[[DictConfig], float]:
+def _task(sweep: Sweep) -> Callable[[DictConfig], float]:
     """Return what Hydra calls for each job, perhaps in another process."""
 
     def task(_: DictConfig) -> float:
         settings = HydraConfig.get()
         overrides = [decode(text) for text in settings.overrides.task]
-        return run_job(int(settings.job.num), overrides, place, "BasicLauncher" in settings.launcher._target_)
+        return run_job(int(settings.job.num), overrides, sweep, "BasicLauncher" in settings.launcher._target_)
 
     return task
 

@@ -19,7 +19,7 @@ from server_app.sweep_report import JobResult
 
 
 @dataclass(frozen=True)
-class SweepPlace:
+class Sweep:
     """What all jobs of a sweep share.
 
     Parameters
@@ -32,15 +32,18 @@ class SweepPlace:
         The working directory that relative folders are meant from.
     total : int or None
         Number of jobs, where it is known beforehand.
+    run : callable
+        Runs one experiment. It must be a function that other processes can import.
     """
 
     folder: Path
     records: Path
     caller: Path
     total: int | None
+    run: jobs.Runner
 
 
-def run_job(number: int, overrides: Sequence[str], place: SweepPlace, alone: bool) -> float:
+def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) -> float:
     """Run one job, record how it ended, and return its score; NaN when it failed. It never raises.
 
     Parameters
@@ -51,34 +54,34 @@ def run_job(number: int, overrides: Sequence[str], place: SweepPlace, alone: boo
         Whether no other job runs at the same time; beside others a job shows no progress bar.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    title = f"[{number + 1}/{place.total or '?'}] {' '.join(overrides)}"
+    title = f"[{number + 1}/{sweep.total or '?'}] {' '.join(overrides)}"
     # Written first, so that a job whose process is killed is not missing from the summary.
-    _record(place, number, overrides, None, None, "its process ended before it did: killed, or out of memory")
+    _record(sweep, number, overrides, None, None, "its process ended before it did: killed, or out of memory")
     if alone:
         print(title, flush=True)
     folder, summary, failure = None, None, None
     try:
-        config = jobs.prepare(overrides, place.caller)
+        config = jobs.prepare(overrides, sweep.caller)
         folder = Path(config.results_dir) / run_folder(config, overrides)
-        summary = jobs.run(config if alone else replace(config, quiet=True), overrides)
+        summary = sweep.run(config if alone else replace(config, quiet=True), overrides)
         folder = Path(summary.folder)
     except KeyboardInterrupt:
-        _record(place, number, overrides, folder, None, "interrupted")
+        _record(sweep, number, overrides, folder, None, "interrupted")
         raise
     except Exception as error:  # whatever ends a job, the others go on and the summary names it
         failure = jobs.explain(error)
         if not isinstance(error, ConfigError):
-            trace = place.folder / f"job-{number + 1}-traceback.txt"
+            trace = sweep.folder / f"job-{number + 1}-traceback.txt"
             trace.write_text(traceback.format_exc(), encoding="utf-8")
             failure = f"{failure} (traceback: {trace.name})"
-    _record(place, number, overrides, folder, summary, failure)
+    _record(sweep, number, overrides, folder, summary, failure)
     outcome = f"failed: {failure}" if summary is None else jobs.headline(summary)
     print(f"      {outcome}" if alone else f"{title}: {outcome}", flush=True)
     return float("nan") if summary is None else jobs.score(summary)
 
 
 def _record(
-    place: SweepPlace,
+    sweep: Sweep,
     number: int,
     overrides: Sequence[str],
     folder: Path | None,
@@ -91,7 +94,7 @@ def _record(
         "summary": None if summary is None else summary.to_json(),
         "error": error,
     }
-    (place.records / f"{number}.json").write_text(json.dumps(content), encoding="utf-8")
+    (sweep.records / f"{number}.json").write_text(json.dumps(content), encoding="utf-8")
 
 
 def read_records(records: Path) -> list[JobResult]:

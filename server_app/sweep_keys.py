@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from hydra.core.override_parser.types import Glob, Override
 
 from conf.compose import compose
-from conf.overrides import parse
+from conf.overrides import GROUPS, parse
 from conf.problems import ConfigError
 
 # In Hydra's empty space a key holds either a value or other keys; these hold both, as in
 # `strategy=ifca strategy.init=same`.
-_CHOICES = {group: f"{group}.choice" for group in ("strategy", "task", "train")}
+_CHOICES = {group: f"{group}.choice" for group in GROUPS}
 _PRECHECKED = 20
 
 

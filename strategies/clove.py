@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from flwr.app import ConfigRecord
-from flwr.serverapp import Grid
 
-from strategies.base import ClusteredStrategy, Plan
+from strategies.base import ClusteredStrategy
 from strategies.clove_stability import FrozenClusters, Histories
+from strategies.context import Plan, RoundContext
 from strategies.core import FloatArray, IntArray
 from strategies.core.choose_k import choose_k
 from strategies.core.cluster import cluster
@@ -47,6 +46,11 @@ class Clove(ClusteredStrategy):
         Cluster the latest known loss vectors of all clients seen, not only those of this round's participants.
     common
         Parameters of `ClusteredStrategy`; the number of models is that of the initial arrays.
+
+    Raises
+    ------
+    ValueError
+        In round 1, if the initial arrays hold fewer models than `k`.
 
     Source: CLoVE, Alg. 1 and 2.
     """
@@ -90,73 +94,70 @@ class Clove(ClusteredStrategy):
         """The round in which stability is declared still clusters; the next one does not."""
         return "stable" if self._frozen_before_this_round else "clustering"
 
-    def plan(self, server_round: int, config: ConfigRecord, grid: Grid) -> Plan:
+    def plan(self, context: RoundContext) -> Plan:
         """Assign every participant a model (l. 4 to 17), then train it (l. 18 to 22)."""
+        if self.k != "auto" and self.k > context.models.count:
+            raise ValueError(
+                f"k={self.k} clusters need as many models, but the initial arrays hold {context.models.count}; "
+                "pack K models with task.wire.bank.pack"
+            )
         self._frozen_before_this_round = self.frozen is not None
         if self.frozen is not None:
-            self._assign_newcomers(self.frozen, server_round, config, grid)
-        elif server_round == 1 and self.first_round == "random":
-            rng = self.random(server_round, Purpose.FIRST_ROUND)
-            self.assignment.update(draw_models(self.participants, self.models.count, rng))
-            self.histories.add(self.participants, self.assignment)
+            self._assign_newcomers(self.frozen, context)
+        elif context.server_round == 1 and self.first_round == "random":
+            rng = context.random(Purpose.FIRST_ROUND)
+            self.assignment.update(draw_models(context.participants, context.models.count, rng))
+            self.histories.add(context.participants, self.assignment)
         else:
-            self._assign_by_losses(server_round, config, grid)
-        own = {client.key: self.assignment[client.key] for client in self.participants if self._can_train(client)}
-        return self.train_assigned(server_round, own, config)
+            self._assign_by_losses(context)
+        ready = [client.key for client in context.participants if self._can_train(client)]
+        return context.train_assigned({key: self.assignment[key] for key in ready})
 
-    def _assign_by_losses(self, server_round: int, config: ConfigRecord, grid: Grid) -> None:
+    def _assign_by_losses(self, context: RoundContext) -> None:
         """Alg. 1, l. 5 to 13, and the paper's check for stability."""
-        with self.meter.part("losses"):
-            replies = self.ask_losses(
-                server_round,
-                self.participants,
-                self.models,
-                config,
-                grid,
-                self.histories,
-                self.histories.length,
-            )
+        with context.meter.part("losses"):
+            replies = context.ask_losses(context.participants, context.models, self.histories, self.histories.length)
         if not replies.ok:
-            raise FederationError(f"round {server_round} brought no usable loss vector: {replies.failures()}")
-        with self.meter.part("cluster"):
+            raise FederationError(f"round {context.server_round} brought no usable loss vector: {replies.failures()}")
+        with context.meter.part("cluster"):
             fresh = {key: self._embed(reply.losses) for key, reply in replies.ok}
             self.known = {**self.known, **fresh} if self.memory else fresh
             keys = sorted(self.known)
             vectors = np.stack([self.known[key] for key in keys])
-            clusters = self._cluster(vectors, server_round)
-            model_of_cluster = self._match(vectors, clusters, keys)
+            clusters = self._cluster(vectors, context)
+            model_of_cluster = self._match(vectors, clusters, keys, context.models.count)
             self.assignment.update({key: int(model_of_cluster[c]) for key, c in zip(keys, clusters, strict=True)})
-            self.histories.add([client for client in self.participants if client.key in fresh], self.assignment)
+            present = [client for client in context.participants if client.key in fresh]
+            self.histories.add(present, self.assignment)
         share = fraction_stable([reply.stable for _, reply in replies.ok])
         if self.stop_when_stable and share >= self.stability_fraction:
-            self.frozen = FrozenClusters.of(self.models, vectors, clusters, model_of_cluster)
+            self.frozen = FrozenClusters.of(context.models, vectors, clusters, model_of_cluster)
 
     def _embed(self, losses: FloatArray) -> FloatArray:
         return np.sqrt(np.maximum(losses, 0.0)) if self.square_root else losses
 
-    def _cluster(self, vectors: FloatArray, server_round: int) -> IntArray:
-        if self.k == "auto":
-            rng = self.random(server_round, Purpose.CHOOSE_K)
-            k = choose_k(vectors, self.models.count, self.choose_k, self.k_min_improvement, rng)
-        else:
-            k = self.k
-        return cluster(vectors, k, self.clustering, self.random(server_round, Purpose.CLUSTERING))
+    def _cluster(self, vectors: FloatArray, context: RoundContext) -> IntArray:
+        k = self.k
+        if k == "auto":
+            rng = context.random(Purpose.CHOOSE_K)
+            k = choose_k(vectors, context.models.count, self.choose_k, self.k_min_improvement, rng)
+        return cluster(vectors, k, self.clustering, context.random(Purpose.CLUSTERING))
 
-    def _match(self, vectors: FloatArray, clusters: IntArray, keys: Sequence[str]) -> IntArray:
+    def _match(self, vectors: FloatArray, clusters: IntArray, keys: Sequence[str], num_models: int) -> IntArray:
         if self.matching == "min_cost":
             return match_min_cost(vectors, clusters)
         if self.matching == "overlap":
             previous = np.array([self.assignment.get(key, -1) for key in keys])
-            return match_overlap(clusters, previous, self.models.count)
-        return match_in_order(int(clusters.max()) + 1, self.models.count)
+            return match_overlap(clusters, previous, num_models)
+        return match_in_order(int(clusters.max()) + 1, num_models)
 
-    def _assign_newcomers(self, frozen: FrozenClusters, server_round: int, config: ConfigRecord, grid: Grid) -> None:
+    def _assign_newcomers(self, frozen: FrozenClusters, context: RoundContext) -> None:
         """Alg. 1, l. 16: nearest saved centroid, with loss vectors taken on the models saved at stability."""
-        new = [client for client in self.participants if self._is_open(client)]
+        new = [client for client in context.participants if self._is_open(client)]
         if not new:
             return
-        with self.meter.part("losses"):
-            replies = self.ask_losses(server_round, new, frozen.models, config, grid)
+        with context.meter.part("losses"):
+            replies = context.ask_losses(new, frozen.models)
         for key, reply in replies.ok:
             self.assignment[key] = frozen.nearest_model(self._embed(reply.losses))
             self.histories.settle(key)

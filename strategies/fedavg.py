@@ -1,9 +1,7 @@
 """FedAvg: one model for everybody. What CLoVE and IFCA are with K = 1."""
 
-from flwr.app import ConfigRecord
-from flwr.serverapp import Grid
-
-from strategies.base import ClusteredStrategy, Plan
+from strategies.base import ClusteredStrategy
+from strategies.context import Plan, RoundContext
 
 
 class FedAvg(ClusteredStrategy):
@@ -12,6 +10,6 @@ class FedAvg(ClusteredStrategy):
     Source: McMahan et al. 2017, Alg. 1.
     """
 
-    def plan(self, server_round: int, config: ConfigRecord, grid: Grid) -> Plan:
+    def plan(self, context: RoundContext) -> Plan:
         """Let every participant train model 0."""
-        return self.train_assigned(server_round, {client.key: 0 for client in self.participants}, config)
+        return context.train_assigned({client.key: 0 for client in context.participants})

@@ -2,15 +2,12 @@
 
 from typing import Any
 
-from flwr.app import ConfigRecord
-from flwr.serverapp import Grid
-
-from strategies.base import Plan
-from strategies.fedavg import FedAvg
+from strategies.base import ClusteredStrategy
+from strategies.context import Plan, RoundContext
 from task.wire import kinds
 
 
-class FedProx(FedAvg):
+class FedProx(ClusteredStrategy):
     """FedAvg with the proximal term mu/2 * ||theta - theta_sent||^2 in local training.
 
     Source: Li et al. 2020, Alg. 2. Deviation: every client runs the same number of local epochs.
@@ -22,7 +19,7 @@ class FedProx(FedAvg):
             raise ValueError(f"proximal_mu={proximal_mu} is negative; 0 is FedAvg, larger values hold clients back")
         self.proximal_mu = proximal_mu
 
-    def plan(self, server_round: int, config: ConfigRecord, grid: Grid) -> Plan:
+    def plan(self, context: RoundContext) -> Plan:
         """Let every participant train model 0 with the proximal term."""
-        settings = ConfigRecord({**config, kinds.PROXIMAL_MU: self.proximal_mu})
-        return super().plan(server_round, settings, grid)
+        everybody = {client.key: 0 for client in context.participants}
+        return context.train_assigned(everybody, **{kinds.PROXIMAL_MU: self.proximal_mu})

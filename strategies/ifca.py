@@ -2,10 +2,8 @@
 
 from typing import Any
 
-from flwr.app import ConfigRecord
-from flwr.serverapp import Grid
-
-from strategies.base import ClusteredStrategy, Plan
+from strategies.base import ClusteredStrategy
+from strategies.context import Plan, RoundContext
 from strategies.first_round import FirstRound, draw_models
 from task.randomness import Purpose
 
@@ -33,10 +31,9 @@ class Ifca(ClusteredStrategy):
         """IFCA never stops clustering."""
         return "clustering"
 
-    def plan(self, server_round: int, config: ConfigRecord, grid: Grid) -> Plan:
+    def plan(self, context: RoundContext) -> Plan:
         """Send all models and let each participant choose; or the random first round."""
-        if server_round == 1 and self.first_round == "random":
-            rng = self.random(server_round, Purpose.FIRST_ROUND)
-            drawn = draw_models(self.participants, self.models.count, rng)
-            return self.train_assigned(server_round, drawn, config)
-        return self.train_selected(server_round, config)
+        if context.server_round == 1 and self.first_round == "random":
+            rng = context.random(Purpose.FIRST_ROUND)
+            return context.train_assigned(draw_models(context.participants, context.models.count, rng))
+        return context.train_selected()

@@ -1,10 +1,12 @@
 """Local-only: every client trains a model of its own and shares nothing."""
 
-import numpy as np
-from flwr.app import ConfigRecord
-from flwr.serverapp import Grid
+from typing import Any
 
-from strategies.base import ClusteredStrategy, Plan
+import numpy as np
+
+from strategies.base import ClusteredStrategy
+from strategies.context import Plan, RoundContext
+from strategies.core import FloatArray
 
 
 class Local(ClusteredStrategy):
@@ -14,17 +16,18 @@ class Local(ClusteredStrategy):
     two clients' models at the end is their data.
     """
 
-    def plan(self, server_round: int, config: ConfigRecord, grid: Grid) -> Plan:
+    def __init__(self, **common: Any) -> None:
+        super().__init__(**common)
+        self._initial: FloatArray | None = None
+
+    def plan(self, context: RoundContext) -> Plan:
         """Let every participant train its own model; a client seen for the first time gets the next free one."""
-        first = self.models.bank[:1] if not self.assignment else None
-        if first is not None:
-            self._initial = first
+        if self._initial is None:
+            self._initial = context.models.bank[:1]
         for client in self.federation.online():
             self.assignment.setdefault(client.key, len(self.assignment))
-        missing = len(self.assignment) - self.models.count
+        missing = len(self.assignment) - context.models.count
         if missing > 0:
-            self.models = self.models.replaced(
-                np.concatenate([self.models.bank, np.repeat(self._initial, missing, axis=0)])
-            )
-        own = {client.key: self.assignment[client.key] for client in self.participants}
-        return self.train_assigned(server_round, own, config)
+            new = np.repeat(self._initial, missing, axis=0)
+            context.models = context.models.replaced(np.concatenate([context.models.bank, new]))
+        return context.train_assigned({client.key: self.assignment[client.key] for client in context.participants})

@@ -23,7 +23,9 @@ def model(theta: float, steps: int = 0) -> dict[str, Array]:
 
 
 def models(*thetas: float) -> ArrayRecord:
-    return ArrayRecord({f"{k}/{name}": array for k, theta in enumerate(thetas) for name, array in model(theta).items()})
+    return ArrayRecord(
+        {f"{k}/{name}": array for k, theta in enumerate(thetas) for name, array in model(theta).items()}
+    )
 
 
 def thetas(record: ArrayRecord) -> list[float]:

@@ -147,7 +147,7 @@ def test_a_client_that_comes_after_stability_gets_the_nearest_saved_centroid() -
     assert clients.asked(kinds.LOSSES, 6) == [4]
     assert clients.asked(kinds.TRAIN, 6) == [0, 1, 2, 3, 4]
     assert strategy.frozen is not None
-    assert thetas(strategy.frozen.models.record) != thetas(strategy.models.record)
+    assert thetas(strategy.frozen.models.record) != thetas(strategy.context.models.record)
 
 
 def test_unstable_clients_can_be_placed_again_once_after_stability() -> None:
@@ -177,6 +177,13 @@ def test_fewer_participants_than_clusters_are_legal() -> None:
     strategy = Clove(k=4, first_round="evaluate", fraction_train=0.5)
     result = strategy.start(clients.grid(), models(1.0, 2.0, 8.0, 9.0), num_rounds=2)
     assert len(thetas(result.arrays)) == 4
+
+
+def test_fewer_models_than_clusters_are_refused_at_once() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    with pytest.raises(ValueError, match="k=3 clusters need as many models, but the initial arrays hold 2"):
+        Clove(k=3).start(clients.grid(), models(0.0, 1.0), num_rounds=1)
+    assert clients.asked(kinds.TRAIN) == []
 
 
 def test_unknown_k_is_found() -> None:
@@ -211,7 +218,9 @@ def test_square_roots_change_the_space_in_which_clients_are_grouped() -> None:
 def test_with_one_model_clove_is_fedavg_to_the_bit() -> None:
     clients = FakeClients([0.3, 1.7, 2.9], examples=[3, 5, 11])
     for first_round in ("random", "evaluate"):
-        clove = Clove(k=1, first_round=first_round, fraction_train=0.7).start(clients.grid(), models(0.1), num_rounds=4)  # type: ignore[arg-type]
+        clove = Clove(k=1, first_round=first_round, fraction_train=0.7).start(
+            clients.grid(), models(0.1), num_rounds=4
+        )  # type: ignore[arg-type]
         fedavg = FedAvg(fraction_train=0.7).start(clients.grid(), models(0.1), num_rounds=4)
         assert clove.arrays["0/theta"].data == fedavg.arrays["0/theta"].data
 

@@ -1,0 +1,113 @@
+"""`RoundContext`: what one round works with, and the exchanges that an algorithm can choose from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+from strategies.averaging import Averaging
+from strategies.exchange import Read, Replies, Request, T, send, sort_replies
+from strategies.meter import Meter
+from strategies.models import Models
+from strategies.round import Client
+from task.randomness import Purpose, generator
+from task.wire import kinds
+from task.wire.replies import Losses, Update, read_losses, read_selected_update, read_update
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The training exchange of one round: the requests, and how to read their replies."""
+
+    requests: list[Request]
+    read: Read[Update]
+
+
+@dataclass
+class RoundContext:
+    """One round: its number, participants, models and means of talking to clients.
+
+    Attributes
+    ----------
+    config
+        Settings that travel with every message.
+    participants
+        Clients sampled for this round, sorted by key.
+    models
+        The K models that the round starts from; after aggregation, those that it ends with.
+    averaging
+        What clients return and how it is averaged.
+    timeout
+        Seconds to wait for the replies of one exchange; also the messages' time to live.
+    """
+
+    server_round: int
+    seed: int
+    config: ConfigRecord
+    grid: Grid
+    participants: list[Client]
+    models: Models
+    averaging: Averaging
+    timeout: float
+    meter: Meter = field(default_factory=Meter)
+
+    def random(self, purpose: Purpose) -> np.random.Generator:
+        """Return the generator of one of the server's draws in this round."""
+        return generator(self.seed, self.server_round, purpose)
+
+    def train_assigned(self, assignment: Mapping[str, int], **settings: float) -> Plan:
+        """Plan one exchange in which each client of `assignment` trains its model; the others sit this round out."""
+        layout = self.models.layout
+        config = {**self.averaging.settings, **settings}
+        requests = [
+            self.request(kinds.TRAIN, client, self.models.one(assignment[client.key]), config)
+            for client in self.participants
+            if client.key in assignment
+        ]
+        return Plan(requests, lambda key, content: read_update(content, layout, assignment[key]))
+
+    def train_selected(self) -> Plan:
+        """Plan one exchange in which each participant picks its lowest-loss model and trains it."""
+        layout, count = self.models.layout, self.models.count
+        requests = [
+            self.request(kinds.TRAIN_SELECT, client, self.models.record, self.averaging.settings)
+            for client in self.participants
+        ]
+        return Plan(requests, lambda _, content: read_selected_update(content, layout, count))
+
+    def ask_losses(
+        self,
+        clients: Sequence[Client],
+        models: Models,
+        histories: Mapping[str, Sequence[int]] | None = None,
+        stability_rounds: int = 0,
+    ) -> Replies[Losses]:
+        """Ask clients for the mean loss of each of K models on their training data (one exchange).
+
+        `histories` holds each client's own last assignments: from them, and nothing that it stores, the client says
+        whether it is stable.
+        """
+        requests = []
+        for client in clients:
+            settings: dict[str, int | list[int]] = {kinds.STABILITY_ROUNDS: stability_rounds}
+            if history := (histories or {}).get(client.key):
+                settings[kinds.HISTORY] = list(history)
+            requests.append(self.request(kinds.LOSSES, client, models.record, settings))
+        replies = send(self.grid, [request.message for request in requests], self.timeout)
+        return self.triage(requests, replies, lambda _, content: read_losses(content, models.count))
+
+    def request(self, kind: str, client: Client, arrays: ArrayRecord, settings: Mapping[str, object]) -> Request:
+        """Build one message; each has a RecordDict and a ConfigRecord of its own, the arrays are shared."""
+        config = ConfigRecord({**self.config, **settings, kinds.SERVER_ROUND: self.server_round})  # type: ignore[dict-item]  # scalars and lists of them, which the record checks itself
+        content = RecordDict({kinds.ARRAYS: arrays, kinds.CONFIG: config})
+        message = Message(content, client.node_id, kind, ttl=self.timeout, group_id=str(self.server_round))
+        return Request(client.key, message)
+
+    def triage(self, requests: Sequence[Request], replies: list[Message], read: Read[T]) -> Replies[T]:
+        """Sort and check the replies of one of the algorithm's exchanges, and count them and their bytes."""
+        triaged = sort_replies(requests, replies, read)
+        self.meter.count(triaged)
+        self.meter.count_bytes([request.message for request in requests], replies)
+        return triaged

@@ -1,0 +1,165 @@
+"""The real ClientApp: each handler on a small task, against plain PyTorch."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp.strategy import FedAvg as StockFedAvg
+
+from client_app.app import app, declares_stable, session
+from client_app.session import client_key
+from conf.compose import compose
+from server_app.build import build_models, build_task, message_settings
+from server_app.local_grid import LocalGrid
+from strategies.fedavg import FedAvg
+from task.wire import Layout, bank, kinds
+from task.wire.replies import read_evaluation, read_introduction, read_losses, read_selected_update, read_update
+
+CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}"])
+TASK = build_task(CONFIG)
+BANK = build_models(CONFIG, TASK)
+SETTINGS = message_settings(CONFIG, TASK)
+
+Ask = Callable[..., RecordDict]
+
+
+@pytest.fixture
+def ask() -> Ask:
+    grid = LocalGrid(app, 4)
+
+    def ask(kind: str, arrays: ArrayRecord | None, node: int = 2, **settings: object) -> RecordDict:
+        config = ConfigRecord({**SETTINGS, kinds.SERVER_ROUND: 1, **settings})  # type: ignore[dict-item]
+        content = RecordDict({kinds.CONFIG: config})
+        if arrays is not None:
+            content[kinds.ARRAYS] = arrays
+        (reply,) = grid.send_and_receive([Message(content, node, kind)])
+        assert not reply.has_error(), reply.error.reason
+        return reply.content
+
+    return ask
+
+
+def plain_losses(node: int) -> list[float]:
+    data, losses = TASK.client(node - 2), []
+    for arrays in bank.models(BANK):
+        module = TASK.build_model()
+        module.load_state_dict({name: torch.from_numpy(array.numpy()) for name, array in arrays.items()})
+        outputs = module.eval()(data.x_train)
+        losses.append(torch.nn.functional.cross_entropy(outputs, data.y_train).item())
+    return losses
+
+
+def test_hello_tells_key_examples_true_cluster_and_code(ask: Ask) -> None:
+    hello = read_introduction(ask(kinds.HELLO, None, node=5))
+    assert (hello.key, hello.cluster, hello.num_partitions, hello.device) == ("3", 3, 4, "cpu")
+    assert hello.num_examples == len(TASK.client(3).x_train)
+
+
+def test_losses_are_the_mean_loss_of_each_model_on_all_training_data(ask: Ask) -> None:
+    read = read_losses(ask(kinds.LOSSES, BANK), 3)
+    np.testing.assert_allclose(read.losses, plain_losses(2), rtol=1e-5)
+    assert not read.stable
+
+
+def test_a_client_declares_stability_from_the_history_that_it_is_sent(ask: Ask) -> None:
+    same = ask(kinds.LOSSES, BANK, **{kinds.HISTORY: [2, 1, 1, 1], kinds.STABILITY_ROUNDS: 3})
+    changed = ask(kinds.LOSSES, BANK, **{kinds.HISTORY: [1, 2, 1], kinds.STABILITY_ROUNDS: 3})
+    assert read_losses(same, 3).stable
+    assert not read_losses(changed, 3).stable
+
+
+@pytest.mark.parametrize(
+    ("history", "rounds", "stable"),
+    [
+        ([], 3, False),
+        ([1, 1], 3, False),
+        ([1, 1, 1], 3, True),
+        ([1, 2, 1], 3, False),
+        ([1], 1, True),
+        ([1], 0, False),
+    ],
+)
+def test_stability_needs_enough_equal_assignments(history: list[int], rounds: int, stable: bool) -> None:
+    assert declares_stable(history, rounds) is stable
+
+
+def test_training_is_repeatable_and_differs_by_round_client_and_seed(ask: Ask) -> None:
+    def trained(node: int = 2, **settings: object) -> bytes:
+        update = read_update(ask(kinds.TRAIN, bank.model(BANK, 0), node, **settings), LAYOUT, 0)
+        return update.vector.tobytes()
+
+    assert trained() == trained()
+    assert len({trained(), trained(3), trained(**{kinds.SERVER_ROUND: 2}), trained(**{kinds.SEED: 1})}) == 4
+
+
+LAYOUT = Layout.of(bank.model(BANK, 0))
+
+
+def test_a_gradient_is_that_of_the_mean_loss(ask: Ask) -> None:
+    settings = {kinds.REPLY: kinds.REPLY_GRADIENT, kinds.GRADIENT_BATCH: 0}
+    update = read_update(ask(kinds.TRAIN, bank.model(BANK, 0), **settings), LAYOUT, 0)
+    module, data = TASK.build_model(), TASK.client(0)
+    module.load_state_dict({n: torch.from_numpy(a.numpy()) for n, a in bank.model(BANK, 0).items()})
+    torch.nn.functional.cross_entropy(module(data.x_train), data.y_train).backward()  # type: ignore[no-untyped-call]
+    expected = np.concatenate([p.grad.numpy().ravel() for p in module.parameters() if p.grad is not None])
+    np.testing.assert_allclose(update.vector, expected, atol=1e-6)
+
+
+def test_selection_trains_the_model_with_the_lowest_loss(ask: Ask) -> None:
+    update = read_selected_update(ask(kinds.TRAIN_SELECT, BANK), LAYOUT, 3)
+    assert update.model == int(np.argmin(plain_losses(2)))
+    assert update.losses is not None
+    np.testing.assert_allclose(update.losses, plain_losses(2), rtol=1e-5)
+    alone = read_update(ask(kinds.TRAIN, bank.model(BANK, update.model)), LAYOUT, update.model)
+    assert alone.vector.tobytes() == update.vector.tobytes()
+
+
+def test_evaluation_uses_the_test_set(ask: Ask) -> None:
+    read = read_evaluation(ask(kinds.EVALUATE, bank.model(BANK, 0)))
+    assert read.num_examples == len(TASK.client(0).x_test)
+    assert read.accuracy is not None
+
+
+def test_what_came_before_in_the_process_changes_nothing(ask: Ask) -> None:
+    first = ask(kinds.LOSSES, BANK)[kinds.METRICS]
+    ask(kinds.TRAIN, bank.model(BANK, 1), node=3)
+    ask(kinds.EVALUATE, bank.model(BANK, 2), node=4)
+    assert ask(kinds.LOSSES, BANK)[kinds.METRICS] == first
+
+
+def test_models_sent_by_reference_are_not_changed_by_training(ask: Ask) -> None:
+    before = {name: array.data for name, array in BANK.items()}
+    ask(kinds.TRAIN_SELECT, BANK)
+    assert {name: array.data for name, array in BANK.items()} == before
+
+
+def context(**node_config: bool | int | float | str) -> Context:
+    return Context(run_id=1, node_id=2, node_config=dict(node_config), state=RecordDict(), run_config={})
+
+
+def test_keys_sort_like_partition_ids() -> None:
+    assert client_key(context(**{"partition-id": 7, "num-partitions": 125})) == "007"
+    assert client_key(context(**{"partition-id": 7, "client-id": "ward-3"})) == "ward-3"
+    assert client_key(context()) == kinds.NO_KEY
+
+
+def test_a_node_that_is_not_simulated_never_opens_a_folder_that_the_server_names() -> None:
+    with pytest.raises(ValueError, match="has no data-dir in its node config"):
+        session.task(SETTINGS, context(**{"partition-id": 0}))
+
+
+def test_a_node_uses_its_own_data_folder_before_the_servers() -> None:
+    own = {"partition-id": 0, "data-dir": "mine"}
+    assert session.task(SETTINGS, context(**own)).spec.data_dir == "mine"
+
+
+def test_flowers_own_fedavg_drives_the_app_and_agrees_with_ours() -> None:
+    first = bank.model(BANK, 0)
+    stock = StockFedAvg().start(
+        LocalGrid(app, 4), first, num_rounds=2, train_config=SETTINGS, evaluate_config=SETTINGS
+    )
+    ours = FedAvg().start(LocalGrid(app, 4), first, num_rounds=2, train_config=SETTINGS)
+    np.testing.assert_allclose(LAYOUT.flatten(bank.model(ours.arrays, 0)), LAYOUT.flatten(stock.arrays), atol=1e-6)
+    assert stock.evaluate_metrics_clientapp[2]["eval_acc"] > 0

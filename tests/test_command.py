@@ -1,0 +1,212 @@
+"""The `florets` command for one run: options, exit codes, folders, texts. The engines are stand-ins."""
+
+import subprocess
+import sys
+import types
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from conf.compose import choices
+from conf.problems import ConfigError
+from conf.schema import STRATEGIES, Config, known_keys
+from server_app import jobs
+from server_app.command_help import help_text
+from server_app.main import main, read_arguments
+from server_app.summary import RunSummary
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def summary_of(config: Config, folder: str = "/results/here", accuracy: float | None = 0.985) -> RunSummary:
+    return RunSummary(
+        experiment=config.experiment,
+        strategy=config.strategy.name,
+        seed=config.seed,
+        rounds=config.num_rounds,
+        final_accuracy=accuracy,
+        final_loss=0.0123,
+        final_ari=1.0,
+        ari_at_10=1.0,
+        first_round_ari_90=2,
+        round_of_stability=5,
+        bytes_down=10,
+        bytes_up=10,
+        seconds=12.34,
+        folder=folder,
+    )
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Record what would have been run, and run nothing."""
+    recorded: list[tuple[Config, list[str]]] = []
+
+    def run(config: Config, overrides: Sequence[str]) -> RunSummary:
+        recorded.append((config, list(overrides)))
+        return summary_of(config)
+
+    monkeypatch.setattr("server_app.main.run", run)
+    return recorded
+
+
+def test_alone_it_runs_the_quickstart_and_says_how_it_went_and_where(calls, capsys):
+    assert main([]) == 0
+    ((config, overrides),) = calls
+    assert (config.experiment, overrides) == ("quickstart", [])
+    assert capsys.readouterr().out.splitlines() == [
+        "quickstart, clove, seed 0: accuracy 98.5 %, ARI 1.00, stable from round 5, 10 rounds in 12.3 s",
+        "Results: /results/here",
+    ]
+
+
+def test_relative_folders_are_meant_from_where_the_command_is_called(calls, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert main(["results_dir=my results", "data_dir=~/data"]) == 0
+    config, overrides = calls[0]
+    assert (config.results_dir, config.data_dir) == (str(tmp_path / "my results"), "/home/someone/data")
+    # The folder's name is made from what was typed, so that it does not depend on the place.
+    assert overrides == ["results_dir=my results", "data_dir=~/data"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_engine_flwr_goes_through_flower(monkeypatch):
+    used = []
+    stand_in = types.ModuleType("server_app.flower_run")
+    stand_in.run = lambda config, overrides: used.append(overrides) or summary_of(config)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "server_app.flower_run", stand_in)
+    monkeypatch.setattr("server_app.flower_run", stand_in, raising=False)
+    assert main(["engine=flwr", "k=3"]) == 0
+    assert used == [("engine=flwr", "k=3")]
+
+
+def test_engine_local_trains_in_this_process(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["-q", "num_rounds=1", "num_clients=4", "k=2"]) == 0
+    folder = tmp_path / "results/quickstart/clove/k-2__num_clients-4__num_rounds-1/seed-0"
+    assert capsys.readouterr().out.endswith(f"Results: {folder}\n")
+    assert (folder / "rounds.jsonl").read_text().count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
+def test_what_only_the_data_can_tell_is_a_configuration_error_too(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["task.data=mnits"]) == 2
+    assert "mnist" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("flag", ["-q", "--quiet"])
+def test_quiet_is_an_option_as_well_as_a_key(calls, flag):
+    assert main([flag]) == 0
+    assert calls[0][0].quiet
+
+
+def test_the_configuration_can_be_looked_at_without_a_run(calls, capsys):
+    assert main(["--cfg", "strategy=ifca", "k=3"]) == 0
+    shown = yaml.safe_load(capsys.readouterr().out)
+    assert (shown["k"], shown["strategy"]["name"]) == (3, "ifca")
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sed=1"], "florets: sed=1: there is no such key. Did you mean seed?\n"),
+        (["k=30"], "florets: k=30: more models than clients"),
+        (["seed=0,1"], "add -m"),
+        (["+no_such_key=1"], "keys are neither added"),
+        (["--multrun"], "florets: --multrun: there is no such option (-m, --multirun, "),
+        (["hydra/launcher=joblib"], "Hydra's own keys shape sweeps; add -m."),
+        (["sed=1", "k=30"], "florets: 2 problems:\n  - "),
+    ],
+)
+def test_a_wrong_configuration_ends_with_code_2_and_no_traceback(calls, capsys, arguments, message):
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert message in shown.err
+    assert "Traceback" not in shown.err
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (ConfigError(["task.data=x: no such data set"]), 2, "florets: task.data=x: no such data set\n"),
+        (KeyError("layer"), 1, "florets: the run failed: KeyError: 'layer'\n"),
+        (ValueError(), 1, "florets: the run failed: ValueError\n"),
+        (KeyboardInterrupt(), 130, "florets: interrupted; "),
+    ],
+)
+def test_a_run_that_fails_ends_with_its_code_and_a_message(monkeypatch, capsys, error, code, message):
+    def run(*_: object) -> RunSummary:
+        raise error
+
+    monkeypatch.setattr("server_app.main.run", run)
+    assert main([]) == code
+    assert capsys.readouterr().err.startswith(message)
+    assert main(["--debug"]) == code
+    assert ("Traceback" in capsys.readouterr().err) == (code != 130)
+
+
+def test_an_error_of_the_projects_own_needs_no_type_before_its_text():
+    foreseen = type("FederationError", (RuntimeError,), {"__module__": "strategies.federation"})
+    assert jobs.explain(foreseen("3 of 20 clients answered")) == "3 of 20 clients answered"
+    assert jobs.explain(OSError(28, "No space left on device")) == "OSError: [Errno 28] No space left on device"
+
+
+def test_the_score_is_the_accuracy_or_else_the_loss():
+    config = Config()
+    assert jobs.score(summary_of(config)) == 0.985
+    without = summary_of(config, accuracy=None)
+    assert jobs.score(without) == 0.0123
+    assert jobs.headline(without).startswith("loss 0.0123, ARI 1.00")
+
+
+def test_options_and_overrides_may_be_mixed():
+    arguments = read_arguments(["k=3", "-m", "seed=0,1", "-q"])
+    assert arguments.overrides == ("k=3", "seed=0,1", "quiet=true")
+    assert arguments.sweep
+    assert not arguments.help
+
+
+def test_help_names_every_preset_strategy_task_and_key():
+    text = help_text()
+    names = [*choices("experiment"), *STRATEGIES, *choices("task"), *choices("train")]
+    keys = {key for strategy in STRATEGIES for key in known_keys(strategy)} - {"strategy.name"}
+    for name in [*names, *keys]:
+        assert f"\n  {name} " in text, name
+    assert "[silhouette | elbow] (clove)" in text
+    assert "[4 | auto]" in text
+    assert max(map(len, text.splitlines())) <= 110
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_ends_well_and_runs_nothing(calls, capsys, flag):
+    assert main([flag, "k=5"]) == 0
+    assert capsys.readouterr().out.startswith("florets: clustered federated learning")
+    assert calls == []
+
+
+def test_help_and_a_mistyped_key_do_not_load_torch_or_flower():
+    code = (
+        "import sys; from server_app.main import main; main(['--help']); main(['sed=1']);"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'flwr', 'sklearn', 'matplotlib')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_one_torch_thread_is_asked_for_unless_the_user_says_otherwise(calls, monkeypatch):
+    import os
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    main([])
+    assert os.environ["OMP_NUM_THREADS"] == "1"
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    main([])
+    assert os.environ["OMP_NUM_THREADS"] == "2"

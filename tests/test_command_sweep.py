@@ -1,0 +1,193 @@
+"""`florets -m`: jobs, failures, the summary at the end. The engine is a stand-in."""
+
+import csv
+import itertools
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from conf.schema import Config
+from server_app import main as command
+from server_app.main import main
+from server_app.summary import RunSummary
+from server_app.sweep_job import Sweep, read_records, run_job
+from server_app.sweep_keys import decode, encode, expand, read_sweep
+from tests.test_command import summary_of
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def ran(monkeypatch, tmp_path):
+    """Run nothing; a job with seed 13 fails, one with seed 99 is interrupted."""
+    monkeypatch.chdir(tmp_path)
+    recorded: list[Config] = []
+
+    def run(config: Config, overrides: Sequence[str]) -> RunSummary:
+        recorded.append(config)
+        if config.seed == 13:
+            raise RuntimeError("the 13th seed")
+        if config.seed == 99:
+            raise KeyboardInterrupt
+        return summary_of(config, folder=str(tmp_path / f"run-{len(recorded)}"))
+
+    monkeypatch.setattr("server_app.main.run", run)
+    return recorded
+
+
+def sweep_folder(root: Path) -> Path:
+    (folder,) = (root / "results" / "sweeps").iterdir()
+    return folder
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "summary.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_sweep_runs_every_combination_and_ends_with_its_table(ran, tmp_path, capsys):
+    assert main(["-m", "strategy=clove,ifca", "seed=0,1,2", "experiment=quickstart"]) == 0
+    assert [(config.strategy.name, config.seed) for config in ran] == list(
+        itertools.product(["clove", "ifca"], [0, 1, 2])
+    )
+    out = capsys.readouterr().out
+    folder = sweep_folder(tmp_path)
+    assert out.startswith(f"Sweep of 6 jobs; its summary goes to {folder}\n")
+    assert "[1/6] strategy=clove seed=0 experiment=quickstart\n      accuracy 98.5 %, ARI 1.00" in out
+    assert "98.50 ± 0.00" in out
+    assert out.endswith(f"Summary, table and curves: {folder}\n")
+    assert [(row["strategy"], row["seed"]) for row in rows(folder)] == [
+        (strategy, str(seed)) for strategy, seed in itertools.product(["clove", "ifca"], range(3))
+    ]
+    assert (folder / "summary.md").is_file()
+
+
+def test_hydra_leaves_nothing_of_its_own(ran, tmp_path):
+    argv, environment = list(sys.argv), dict(os.environ)
+    assert main(["-m", "seed=0,1"]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+    assert {path.suffix for path in sweep_folder(tmp_path).iterdir()} <= {".csv", ".md", ".png"}
+    assert sys.argv == argv
+    assert {k: v for k, v in os.environ.items() if "HYDRA" in k} == {
+        k: v for k, v in environment.items() if "HYDRA" in k
+    }
+
+
+def test_a_job_that_fails_is_recorded_and_the_others_go_on(ran, tmp_path, capsys):
+    assert main(["-m", "seed=0,13,1"]) == 1
+    assert [config.seed for config in ran] == [0, 13, 1]
+    out = capsys.readouterr().out
+    assert "1 of 3 jobs failed" in out
+    assert "RuntimeError: the 13th seed (traceback: job-2-traceback.txt)" in out
+    folder = sweep_folder(tmp_path)
+    assert [bool(row["error"]) for row in rows(folder)] == [False, True, False]
+    assert "in run" in (folder / "job-2-traceback.txt").read_text()
+
+
+def test_a_job_whose_configuration_is_wrong_is_recorded_and_the_others_go_on(ran, tmp_path, capsys):
+    assert main(["-m", "strategy=fedavg,clove,ifca", "strategy.memory=true", "k=2,30"]) == 1
+    assert [(config.strategy.name, config.k) for config in ran] == [("clove", 2)]
+    out = capsys.readouterr().out
+    assert "5 of 6 jobs failed" in out
+    assert "strategy fedavg has no such key" in out
+    assert "k=30: more models than clients" in out
+    assert not list(sweep_folder(tmp_path).glob("*traceback*"))
+
+
+def test_a_key_mistyped_for_all_jobs_ends_the_sweep_before_it_begins(ran, tmp_path, capsys):
+    assert main(["-m", "seed=0,1", "strateggy=clove"]) == 2
+    assert "strateggy=clove: there is no such key. Did you mean strategy?" in capsys.readouterr().err
+    assert ran == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["seed=0,1", "seed=2"], "seed: given twice, seed=0,1 and seed=2; separate the values"),
+        (["+x=1"], "+x=1: keys are neither added"),
+        (["experiment=glob(*)"], "glob is not understood"),
+        (["seed"], "seed: is not of the form key=value."),
+        (["seed=0,1", "hydra/launcher=nope"], "Hydra cannot start the sweep: "),
+        (["seed=0,1", "hydra/sweeper=nope"], "Hydra cannot start the sweep: "),
+        (["seed=0,1", "results_dir=taken"], "results_dir=taken: "),
+    ],
+)
+def test_a_sweep_that_cannot_start_says_why(ran, tmp_path, capsys, overrides, message):
+    (tmp_path / "taken").write_text("a file")
+    assert main(["-m", *overrides]) == 2
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert "Traceback" not in shown
+    assert ran == []
+
+
+def test_an_interrupted_sweep_keeps_the_summary_of_what_has_run(ran, tmp_path, capsys):
+    assert main(["-m", "seed=0,99,1"]) == 1
+    shown = capsys.readouterr()
+    assert "the sweep ended early, after 2 jobs: interrupted" in shown.err
+    assert [row["error"] for row in rows(sweep_folder(tmp_path))] == ["", "interrupted"]
+
+
+def test_results_go_where_they_are_sent(ran, tmp_path):
+    assert main(["-m", "seed=0,1", "results_dir=my out"]) == 0
+    assert {config.results_dir for config in ran} == {str(tmp_path / "my out")}
+    assert (tmp_path / "my out" / "sweeps").is_dir()
+
+
+def test_two_sweeps_in_one_second_do_not_share_a_folder(ran, tmp_path, monkeypatch):
+    monkeypatch.setattr("server_app.sweep.time.strftime", lambda _: "noon")
+    for _ in range(3):
+        assert main(["-m", "seed=0"]) == 0
+    assert sorted(path.name for path in (tmp_path / "results" / "sweeps").iterdir()) == ["noon", "noon-2", "noon-3"]
+
+
+def test_a_choice_and_a_key_of_the_same_group_do_not_meet_in_hydra():
+    parsed = read_sweep(["strategy=clove,ifca", "strategy.init=same,different", "task=mnist", "seed=range(0,2)"])
+    encoded = [encode(override) for override in parsed]
+    assert encoded[0] == "++strategy.choice=clove,ifca"
+    assert [decode(text) for text in encoded] == [override.input_line for override in parsed]
+    jobs_of_it = list(expand(parsed))
+    assert len(jobs_of_it) == 8
+    assert jobs_of_it[1] == ["strategy=clove", "strategy.init=same", "task=mnist", "seed=1"]
+
+
+def test_a_job_beside_others_is_quiet_and_tells_all_in_one_line(ran, tmp_path, capsys):
+    sweep = Sweep(tmp_path, tmp_path, tmp_path, None, command.run)
+    assert run_job(4, ["seed=7"], sweep, alone=False) == 0.985
+    assert ran[0].quiet
+    assert capsys.readouterr().out.startswith("[5/?] seed=7: accuracy 98.5 %")
+    (result,) = read_records(tmp_path)
+    assert (result.overrides, result.error, result.summary.seed) == ({"seed": "7"}, None, 7)
+
+
+def test_a_job_whose_process_dies_is_in_the_records(tmp_path):
+    def die(*_: object) -> RunSummary:
+        raise SystemExit(9)
+
+    sweep = Sweep(tmp_path, tmp_path, tmp_path, 2, die)
+    with pytest.raises(SystemExit):
+        run_job(0, ["seed=0"], sweep, alone=True)
+    (result,) = read_records(tmp_path)
+    assert "its process ended before it did" in str(result.error)
+
+
+def test_a_failed_job_scores_nan_for_sweepers_that_optimise(ran, tmp_path):
+    sweep = Sweep(tmp_path, tmp_path, tmp_path, 1, command.run)
+    score = run_job(0, ["seed=13"], sweep, alone=True)
+    assert score != score
+
+
+@pytest.mark.slow
+def test_jobs_in_other_processes_report_by_files(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    overrides = ["seed=0,1", "k=2,30", "num_rounds=1", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
+    assert main(["-m", *overrides]) == 1
+    folder = sweep_folder(tmp_path)
+    assert [bool(row["error"]) for row in rows(folder)] == [False, True, False, True]
+    assert "2 of 4 jobs failed" in capsys.readouterr().out

@@ -1,0 +1,142 @@
+"""Whole runs in process: every strategy on real digits, equal seeds equal to the bit, all results left behind."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from conf.compose import compose
+from conf.problems import ConfigError
+from server_app.local_run import run
+from server_app.summary import RunSummary
+
+KEYS = {
+    "round", "phase", "ari", "accuracy", "loss", "cluster_sizes", "ari_participants", "stable",
+    "bytes_down", "bytes_up", "seconds", "replies",
+}  # fmt: skip
+
+
+def play(tmp_path: Path, *overrides: str) -> RunSummary:
+    given = [f"results_dir={tmp_path}", "quiet=true", *overrides]
+    return run(compose(given), given)
+
+
+def lines(summary: RunSummary) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (Path(summary.folder) / "rounds.jsonl").read_text().splitlines()]
+
+
+def test_the_quickstart_recovers_the_groups_and_freezes_them(tmp_path: Path) -> None:
+    summary = play(tmp_path)
+    assert summary.final_ari == 1.0
+    assert summary.final_accuracy is not None
+    assert summary.final_accuracy > 0.9
+    assert summary.round_of_stability is not None
+    assert Path(summary.folder) == tmp_path / "quickstart" / "clove" / "seed-0"
+
+
+def test_a_run_leaves_all_its_results(tmp_path: Path) -> None:
+    summary = play(tmp_path, "num_rounds=2")
+    folder = Path(summary.folder)
+    expected = {
+        "config.yaml", "rounds.jsonl", "clients.csv", "loss_matrix.csv", "models.safetensors", "report.html",
+        "summary.json", "run.log", "curves.png", "loss_matrix.png",
+    }  # fmt: skip
+    assert expected <= {path.name for path in folder.iterdir()}
+    for line in lines(summary):
+        assert line.keys() >= KEYS
+        assert line["replies"] == {"ok": 40 if line["round"] == 1 else 60, "error": 0, "missing": 0, "invalid": 0}
+    clients = list(csv.DictReader((folder / "clients.csv").read_text().splitlines()))
+    assert [row["client"] for row in clients] == [f"{i:02d}" for i in range(20)]
+    assert [int(row["true_cluster"]) for row in clients] == [i // 5 for i in range(20)]
+    models = load_file(folder / "models.safetensors")
+    assert sorted({name.split("/")[0] for name in models}) == ["0", "1", "2", "3"]
+
+
+# The bounds are far from the means: they catch a broken strategy, not an unlucky seed.
+@pytest.mark.parametrize(
+    ("strategy", "least_accuracy"),
+    [("clove", 0.9), ("ifca", 0.6), ("fedavg", 0.5), ("fedprox", 0.5), ("local", 0.85)],
+)
+def test_every_strategy_learns_rotated_digits(tmp_path: Path, strategy: str, least_accuracy: float) -> None:
+    summary = play(tmp_path, f"strategy={strategy}", "seed=1")
+    assert summary.final_accuracy is not None
+    assert summary.final_accuracy > least_accuracy
+
+
+@pytest.mark.parametrize("strategy", ["clove", "ifca"])
+def test_equal_seeds_give_equal_runs_to_the_bit_and_other_seeds_do_not(tmp_path: Path, strategy: str) -> None:
+    def models(folder: str, seed: int) -> dict[str, np.ndarray]:
+        settings = (f"strategy={strategy}", f"seed={seed}", "num_rounds=3", "strategy.fraction_train=0.5")
+        return load_file(Path(play(tmp_path / folder, *settings).folder) / "models.safetensors")
+
+    first, again, other = models("a", 3), models("b", 3), models("c", 4)
+    assert all(first[name].tobytes() == again[name].tobytes() for name in first)
+    assert any(first[name].tobytes() != other[name].tobytes() for name in first)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("experiment=digits_label_skew", "k=auto", "k_max=10"),
+        ("experiment=digits_label_skew", "strategy.clustering=agglomerative", "strategy.square_root=true"),
+        ("experiment=digits_label_skew", "strategy.init=orthonormal", "strategy.first_round=evaluate"),
+        ("experiment=digits_label_skew", "strategy.init=same"),
+        ("experiment=digits_label_skew", "strategy.matching=overlap"),
+        ("experiment=clove/linear", "num_rounds=2"),
+    ],
+    ids=lambda settings: " ".join(settings),
+)
+def test_clove_recovers_the_groups_in_all_its_variants(tmp_path: Path, settings: tuple[str, ...]) -> None:
+    assert play(tmp_path, *settings).final_ari == 1.0
+
+
+def test_gradients_can_be_averaged_in_place_of_models(tmp_path: Path) -> None:
+    summary = play(
+        tmp_path, "experiment=digits_label_skew", "strategy.averaging=gradients", "strategy.server_learning_rate=0.5"
+    )
+    assert summary.final_ari == 1.0
+    first, *_, last = lines(summary)
+    assert last["train_loss"] < first["train_loss"]  # type: ignore[operator]
+
+
+def test_shared_layers_end_equal_in_all_models(tmp_path: Path) -> None:
+    summary = play(tmp_path, "num_rounds=3", "strategy.shared_layers=['1']")
+    models = load_file(Path(summary.folder) / "models.safetensors")
+    for name in (name for name in models if name.startswith("0/1.")):
+        assert all(np.array_equal(models[name], models[f"{k}{name[1:]}"]) for k in range(4))
+    assert not np.array_equal(models["0/3.weight"], models["1/3.weight"])
+
+
+def test_the_autoencoder_finds_one_cluster_for_each_class(tmp_path: Path) -> None:
+    summary = play(tmp_path, "experiment=digits_autoencoder")
+    assert summary.final_accuracy is None
+    assert summary.final_loss is not None
+    assert summary.final_ari is not None
+    assert summary.final_ari > 0.9
+
+
+def test_a_run_stops_at_the_asked_ari(tmp_path: Path) -> None:
+    summary = play(tmp_path, "experiment=digits_label_skew", "stop_at_ari=0.99", "num_rounds=50")
+    assert summary.final_ari == 1.0
+    assert summary.rounds < 10
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("experiment=clove/mnist_label_skew_1", "data_dir=/nowhere"), "nowhere"),
+        (("num_clients=5000", "k=4"), "num_clients|client"),
+        (("task.partition=no_such_thing",), "no_such_thing"),
+        (("task.model=json:nothing",), "nothing"),
+        (("strategy.shared_layers=[conv9]",), "conv9"),
+    ],
+)
+def test_what_does_not_fit_the_data_is_said_before_any_client_is_asked(
+    tmp_path: Path, settings: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        play(tmp_path, *settings)
+    assert not list(tmp_path.rglob("rounds.jsonl"))

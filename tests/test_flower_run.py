@@ -1,0 +1,59 @@
+"""Real `flwr run` simulations: the same results as in process, and errors as the run's status."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from server_app.superlink import NAME, SuperLink
+
+ROOT = Path(__file__).parents[1]
+FLORETS = Path(sys.executable).parent / "florets"
+
+pytestmark = pytest.mark.slow
+
+
+def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([str(FLORETS), *arguments], capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.parametrize("strategy", ["clove", "ifca", "fedavg", "local"])
+def test_flower_and_the_local_engine_give_equal_models_and_assignments(tmp_path: Path, strategy: str) -> None:
+    folders = []
+    for engine in ("local", "flwr"):
+        done = florets(f"engine={engine}", f"strategy={strategy}", "num_rounds=4", f"results_dir={tmp_path / engine}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        (models,) = (tmp_path / engine).rglob("models.safetensors")
+        folders.append(models.parent)
+    local, flower = (load_file(folder / "models.safetensors") for folder in folders)
+    assert local.keys() == flower.keys()
+    for name in local:
+        np.testing.assert_array_equal(local[name], flower[name])
+    columns = [
+        [line.split(",")[:3] for line in (folder / "clients.csv").read_text().splitlines()] for folder in folders
+    ]
+    assert columns[0] == columns[1]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "settings", "expected"),
+    [
+        (3, "", "num-supernodes=20"),
+        (2, "overrides='k=40'", "num_clients"),
+        (2, "overrides='no_such_key=1'", "no_such_key"),
+    ],
+)
+def test_a_run_that_cannot_work_ends_soon_and_says_why(
+    tmp_path: Path, nodes: int, settings: str, expected: str
+) -> None:
+    with SuperLink() as superlink:
+        config = ["--run-config", f"results-dir='{tmp_path}' {settings}"]
+        federation = ["--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1"]
+        superlink.flwr("run", str(ROOT), NAME, *federation, *config, "--stream", capture=True)
+        listed = superlink.flwr("ls", NAME, "--format", "json", capture=True).stdout
+    assert "finished:failed" in listed
+    assert expected in listed
+    assert not list(tmp_path.rglob("rounds.jsonl"))
