@@ -1,0 +1,1 @@
+"""Benchmarks: `make bench` runs them all. CPU seconds on one thread; compare ratios, not machines."""
