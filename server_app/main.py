@@ -116,6 +116,8 @@ def run(config: Config, overrides: Sequence[str]) -> RunSummary:
 def _act(arguments: Arguments) -> int:
     """Do what the command line asks for."""
     caller = Path.cwd()
+    # Functions of the user's own are found where florets is called; last, so that they hide none of the project's.
+    sys.path.append(str(caller))
     if arguments.help:
         from server_app.command_help import help_text
 

@@ -23,7 +23,7 @@ ALLOWED = {
 HEAVY = ("flwr", "torch", "torchvision", "numpy", "scipy", "sklearn", "hydra", "omegaconf", "matplotlib", "ray")
 # Loaded when first needed: they cost a second or more, and a client may lack the extra.
 LAZY = {"client_app": ("sklearn", "torchvision", "scipy"), "task": ("sklearn", "torchvision", "scipy")}
-WIRES_BOTH_APPS = "server_app/local_run.py"
+WIRES_BOTH_APPS = "server_app/main.py"
 
 
 def files() -> list[Path]:

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from conf.compose import compose
 from conf.problems import ConfigError
-from server_app.local_run import run
+from server_app.main import run
 from server_app.summary import RunSummary
 
 KEYS = {
