@@ -59,7 +59,9 @@ class CloveStrategy(_ClusteredStrategy):
     name: Literal["clove"] = key("clove", "name of the strategy")
     clustering: Literal["kmeans", "agglomerative"] = key("kmeans", "how loss vectors are clustered")
     choose_k: Literal["silhouette", "elbow"] = key("silhouette", "rule that finds K (k=auto)")
-    k_min_improvement: float = key(0.0, "least relative gain that a larger K must bring (k=auto)")
+    k_min_improvement: float = key(
+        0.0, "least relative gain that a larger K must bring; negative: a loss that it may cost (k=auto)"
+    )
     matching: Literal["min_cost", "overlap", "none"] = key("min_cost", "how clusters are matched to models")
     square_root: bool = key(False, "take the square root of the losses before clustering and matching")
     stability_rounds: int = key(3, "a client is stable when its last s assignments are equal")

@@ -1,6 +1,7 @@
 """Ranges and combinations: what can be refused without looking at any data."""
 
 import re
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -123,7 +124,10 @@ def _strategy(config: Config) -> list[str]:
             problems += _above_zero([("strategy.server_learning_rate", strategy.server_learning_rate)])
         problems += _gradients_only(strategy)
     if isinstance(strategy, CloveStrategy):
-        problems += _at_least(0, **{"strategy.k_min_improvement": strategy.k_min_improvement})
+        if not -1 < strategy.k_min_improvement < math.inf:
+            problems.append(
+                f"strategy.k_min_improvement={strategy.k_min_improvement}: must be greater than -1; 0 takes any gain."
+            )
         problems += _at_least(1, **{"strategy.stability_rounds": strategy.stability_rounds})
         problems += _share("strategy.stability_fraction", strategy.stability_fraction)
     return problems

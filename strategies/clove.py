@@ -31,7 +31,8 @@ class Clove(ClusteredStrategy):
     clustering
         "kmeans" or "agglomerative" (Ward).
     choose_k, k_min_improvement
-        Rule for k="auto" ("silhouette" or "elbow"), and the least relative improvement that a larger K must bring.
+        Rule for k="auto" ("silhouette" or "elbow"), and the least relative improvement that a larger K must bring
+        (negative: the loss that it may cost).
     matching
         How clusters get their models: "min_cost" on summed losses, "overlap" with the last assignment, or "none"
         (clusters in the order of their smallest client key get models 0, 1, ...).

@@ -40,7 +40,7 @@ WRONG = {
     "strategy.gradient_batch=5": "strategy.gradient_batch=5: has an effect only with strategy.averaging=gradients",
     "strategy.server_learning_rate=1": "has an effect only with strategy.averaging=gradients",
     "strategy=ifca strategy.server_optimizer=adam": "has an effect only with strategy.averaging=gradients",
-    "strategy.k_min_improvement=-0.1": "strategy.k_min_improvement=-0.1: must be at least 0.",
+    "strategy.k_min_improvement=-1": "strategy.k_min_improvement=-1.0: must be greater than -1; 0 takes any gain.",
     "strategy.stability_rounds=0": "strategy.stability_rounds=0: must be at least 1.",
     "strategy.stability_fraction=0": "strategy.stability_fraction=0.0: is a share",
     "train.learning_rate=0": "train.learning_rate=0.0: must be greater than 0.",

@@ -90,6 +90,27 @@ def test_a_larger_k_must_improve_by_the_share_asked_for(monkeypatch: pytest.Monk
     assert scored([-0.50, -0.54, -0.46], 0.1) == 2
     assert scored([-0.50, -0.44, -0.44], 0.1) == 3
     assert scored([0.50, 0.50, 0.50], 0.0) == 2
+    # A tolerance is measured from the highest score, so that small losses do not add up.
+    assert scored([0.50, 0.48, 0.46], -0.05) == 3
+    assert scored([0.50, 0.40, 0.49], -0.05) == 4
+
+
+def test_a_tolerance_keeps_two_lone_clients_apart_that_the_plain_rule_joins() -> None:
+    # Loss vectors of 12 participants from 5 groups, two of which have one client each; rounded from a real round.
+    vectors = np.array(
+        [[34.2, 23.9, 26.0, 0, 26.3], [32.9, 23.4, 25.1, 0, 24.2], [33.6, 24.0, 25.7, 0, 26.4]]
+        + [[31.1, 0.2, 24.6, 63.4, 34.9]]
+        + [[32.2, 25.3, 25.3, 65.7, 0.1], [32.3, 25.4, 25.3, 68.4, 0.1], [32.5, 25.3, 25.1, 66.5, 0.2]]
+        + [
+            [0.1, 25.1, 26.2, 70.1, 30.6],
+            [0, 24.6, 25.1, 66.6, 31.0],
+            [0, 25.5, 26.1, 70.2, 31.6],
+            [0.1, 25, 26, 69, 31],
+        ]
+        + [[33.0, 24.3, 0.2, 70.4, 31.1]]
+    )
+    assert choose_k(vectors, 5, "silhouette", 0.0, rng()) == 4
+    assert choose_k(vectors, 5, "silhouette", -0.05, rng()) == 5
 
 
 def test_the_elbow_is_the_knee_of_a_curve_worked_out_by_hand() -> None:
