@@ -1,7 +1,7 @@
 """Ranges and combinations: what can be refused without looking at any data."""
 
-import re
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 

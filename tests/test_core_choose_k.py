@@ -98,16 +98,20 @@ def test_a_larger_k_must_improve_by_the_share_asked_for(monkeypatch: pytest.Monk
 def test_a_tolerance_keeps_two_lone_clients_apart_that_the_plain_rule_joins() -> None:
     # Loss vectors of 12 participants from 5 groups, two of which have one client each; rounded from a real round.
     vectors = np.array(
-        [[34.2, 23.9, 26.0, 0, 26.3], [32.9, 23.4, 25.1, 0, 24.2], [33.6, 24.0, 25.7, 0, 26.4]]
-        + [[31.1, 0.2, 24.6, 63.4, 34.9]]
-        + [[32.2, 25.3, 25.3, 65.7, 0.1], [32.3, 25.4, 25.3, 68.4, 0.1], [32.5, 25.3, 25.1, 66.5, 0.2]]
-        + [
+        [
+            [34.2, 23.9, 26.0, 0, 26.3],
+            [32.9, 23.4, 25.1, 0, 24.2],
+            [33.6, 24.0, 25.7, 0, 26.4],
+            [31.1, 0.2, 24.6, 63.4, 34.9],
+            [32.2, 25.3, 25.3, 65.7, 0.1],
+            [32.3, 25.4, 25.3, 68.4, 0.1],
+            [32.5, 25.3, 25.1, 66.5, 0.2],
             [0.1, 25.1, 26.2, 70.1, 30.6],
             [0, 24.6, 25.1, 66.6, 31.0],
             [0, 25.5, 26.1, 70.2, 31.6],
             [0.1, 25, 26, 69, 31],
+            [33.0, 24.3, 0.2, 70.4, 31.1],
         ]
-        + [[33.0, 24.3, 0.2, 70.4, 31.1]]
     )
     assert choose_k(vectors, 5, "silhouette", 0.0, rng()) == 4
     assert choose_k(vectors, 5, "silhouette", -0.05, rng()) == 5
@@ -143,3 +147,7 @@ def test_wrong_arguments_are_named() -> None:
         choose_k(np.zeros((3, 2)), 0, "silhouette", 0.0, rng())
     with pytest.raises(ValueError, match="'gap' is unknown: choose one of silhouette, elbow"):
         choose_k(np.zeros((3, 2)), 2, "gap", 0.0, rng())
+
+
+def test_vectors_that_look_like_a_matrix_of_distances_are_taken_as_vectors() -> None:
+    assert choose_k(np.array([[0.0, 1.0], [1.0, 0.0]]), 2, "silhouette", 0.0, rng()) == 2

@@ -38,7 +38,7 @@ def choose_k(vectors: FloatArray, k_max: int, rule: str, min_improvement: float,
         farthest below the straight line between its ends, both axes scaled to [0, 1]. The curve goes one
         step beyond `k_max` so that `k_max` itself can be the knee. The smaller K wins a tie in both rules.
     min_improvement : float
-        For ``"silhouette"``: a larger K must beat the highest score so far by more than this share of its
+        For ``"silhouette"``: a larger K must beat the best score so far by more than this share of its
         absolute value, which means the same for negative scores. 0 takes any improvement. A negative value is
         a tolerance: a larger K is taken even where it costs less than this share. The silhouette of a client
         alone in its cluster is 0 by definition, so with few participants two lone clients score a little better
@@ -80,14 +80,13 @@ def _best_silhouette(rows: FloatArray, largest: int, min_improvement: float) -> 
     # Differences of coordinates, not the faster expansion by inner products: in late rounds the vectors of
     # a cluster agree in most of their digits, and the expansion loses exactly those that differ.
     distances: FloatArray = squareform(pdist(rows))
-    # Compared with the highest score and not with the chosen K's, so that tolerances do not add up.
-    best, highest = 2, -1.0
+    best, best_score = 2, -1.0
     for num_clusters in range(2, min(largest, len(rows) - 1) + 1):
         labels = canonical(cut(tree, num_clusters))
         score = float(silhouette_score(distances, labels, metric="precomputed"))
-        if score > highest + min_improvement * abs(highest):
-            best = num_clusters
-        highest = max(highest, score)
+        if score > best_score + min_improvement * abs(best_score):
+            # Not simply the score: with a tolerance it may be the lower one, and tolerances must not add up.
+            best, best_score = num_clusters, max(best_score, score)
     return best
 
 

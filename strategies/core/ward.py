@@ -2,6 +2,7 @@
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import pdist
 
 from strategies.core import FloatArray, IntArray
 
@@ -19,7 +20,8 @@ def ward_tree(vectors: FloatArray) -> FloatArray:
     (M - 1, 4) float64
         SciPy's linkage matrix: the two nodes merged, their distance, the size of the union.
     """
-    tree: FloatArray = linkage(vectors, method="ward")
+    # Given rows, SciPy warns where they happen to look like a matrix of distances, as K vectors of length K can.
+    tree: FloatArray = linkage(pdist(vectors), method="ward")
     return tree
 
 
