@@ -42,6 +42,12 @@ def run_experiment(grid: Grid, config: Config, folder: Path) -> RunSummary:
         task.check()
         strategy = build_strategy(config)
         models = Models(build_models(config, task), strategy.shared_layers)
+    except ValueError as error:
+        raise ConfigError([str(error)]) from error
+    settings = message_settings(config, task)
+    # Clients first, folder second: a run that cannot start leaves the results of an earlier one alone.
+    strategy.federation.refresh(grid, settings)
+    try:
         recorder = Recorder(
             folder=folder,
             config_yaml=yaml.safe_dump(dataclasses.asdict(config), sort_keys=False),
@@ -54,7 +60,6 @@ def run_experiment(grid: Grid, config: Config, folder: Path) -> RunSummary:
         )
     except ValueError as error:
         raise ConfigError([str(error)]) from error
-    settings = message_settings(config, task)
     with recorder:
         evaluations: dict[str, Evaluation] = {}
 

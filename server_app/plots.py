@@ -71,7 +71,8 @@ def _curve(axes: Axes, points: Points, colour: str, **style: Any) -> None:
     # One point alone would leave a line invisible; a few points deserve their marks.
     marker = "o" if len(rounds) <= 30 else None
     if np.any(std > 0):
-        axes.fill_between(rounds, mean - std, mean + std, color=colour, alpha=0.14, linewidth=0)
+        # A spread larger than the mean has no lower end on a logarithmic axis.
+        axes.fill_between(rounds, mean - std, mean + std, where=std < mean, color=colour, alpha=0.14, linewidth=0)
     axes.plot(rounds, mean, color=colour, marker=marker, markersize=3.6, **{"linewidth": 1.9, **style})
 
 
