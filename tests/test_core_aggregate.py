@@ -9,7 +9,6 @@ from strategies.core.aggregate import (
     apply_step,
     average_gradients,
     average_models,
-    average_shared,
 )
 
 BANK = np.array([[10.0, 0.0], [20.0, 0.0], [30.0, 7.0]])
@@ -61,9 +60,8 @@ def test_all_participants_in_one_group_give_equal_bits_by_every_path() -> None:
     nobody_else, integers = np.zeros(9, dtype=int), np.zeros(40, dtype=bool)
     alone = average_models(bank, updates, nobody_else, weights, "group_n", integers)
     kept = average_models(bank, updates, nobody_else, weights, "all", integers)
-    shared = average_shared(bank, updates, weights, np.ones(40, dtype=bool), integers)
     among_three = average_models(np.tile(bank, (3, 1)), updates, nobody_else + 1, weights, "group_n", integers)
-    assert alone.tobytes() == kept.tobytes() == shared.tobytes() == among_three[1].tobytes()
+    assert alone.tobytes() == kept.tobytes() == among_three[1].tobytes()
     assert alone[0] == pytest.approx(np.average(updates, axis=0, weights=weights))
 
 
@@ -128,23 +126,6 @@ def test_a_step_leaves_models_without_members_as_they_are_to_the_bit(optimizer: 
     bank = np.array([[1 / 3, -0.0, np.nan]])
     stepped = apply_step(bank, np.ones((1, 3)), np.array([False]), 0.1, optimizer)
     assert stepped.tobytes() == bank.tobytes()
-
-
-def test_shared_entries_are_equal_in_all_models_and_the_mean_of_all_participants() -> None:
-    averaged = average_models(BANK, UPDATES, ASSIGNMENT, WEIGHTS, "group_n", NO_INTEGERS)
-    result = average_shared(averaged, UPDATES, WEIGHTS, np.array([True, False]))
-    assert result.tolist() == [[3.75, 7.0], [3.75, 2.0], [3.75, 7.0]]
-
-
-def test_shared_counters_take_the_largest_of_all_participants() -> None:
-    result = average_shared(BANK, UPDATES, WEIGHTS, np.array([False, True]), np.array([False, True]))
-    assert result.tolist() == [[10.0, 8.0], [20.0, 8.0], [30.0, 8.0]]
-
-
-def test_nothing_is_shared_where_nobody_took_part_or_no_layer_is_named() -> None:
-    both, neither = np.array([True, True]), np.array([False, False])
-    assert average_shared(BANK, np.zeros((0, 2)), np.zeros(0), both).tobytes() == BANK.tobytes()
-    assert average_shared(BANK, UPDATES, WEIGHTS, neither).tobytes() == BANK.tobytes()
 
 
 def test_unknown_settings_are_named() -> None:

@@ -156,51 +156,6 @@ def apply_step(
     return stepped
 
 
-def average_shared(
-    bank: FloatArray,
-    updates: FloatArray,
-    weights: FloatArray,
-    shared: BoolArray,
-    integers: BoolArray | None = None,
-) -> FloatArray:
-    """Make the shared entries of all models equal to their mean over all participants.
-
-    Serves gradients as well: given the averaged gradients as `bank` and the participants' as `updates`,
-    every model gets the same shared gradient (then let `apply_step` move all models: where nobody trained
-    the rest is zero).
-
-    Parameters
-    ----------
-    bank : (K, R) float64
-        Averaged models. Not modified.
-    updates : (P, R) float64
-        With P = 0 (or no examples at all) nothing changes.
-    weights : (P,) float64
-        Example counts n.
-    shared : (R,) bool
-        Entries of the layers that all models share.
-    integers : (R,) bool, optional
-        Counters, of which the largest is kept.
-
-    Returns
-    -------
-    (K, R) float64
-
-    Source: IFCA, weight sharing. Deviation: the published IFCA code freezes the shared layers after a
-    FedAvg run.
-    """
-    result = np.array(bank, dtype=np.float64)
-    total = float(weights.sum())
-    if total <= 0.0:
-        return result
-    everybody = np.arange(len(updates))
-    mean = _weighted_sum(updates, weights.astype(np.float64), everybody) / total
-    if integers is not None:
-        mean[integers] = _largest(updates, everybody, integers)
-    result[:, shared] = mean[shared]
-    return result
-
-
 def _factors(weights: FloatArray, normaliser: str) -> FloatArray:
     if normaliser not in NORMALISERS:
         raise ValueError(f"normaliser {normaliser!r} is unknown: choose one of {', '.join(NORMALISERS)}.")
