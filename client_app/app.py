@@ -1,25 +1,28 @@
 """ClientApp: introduces the client, evaluates models on its data, trains one of them."""
 
-from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from numpy.typing import NDArray
 
-from client_app.session import Session, State, client_key, device_of, num_partitions, partition_id
+from client_app.session import Session, State, client_key, device_of, num_partitions
 from task.fingerprint import project_fingerprint
 from task.losses import evaluate as test
 from task.losses import loss_vector
 from task.randomness import Purpose, client_number, generator
 from task.training import TrainSettings, gradient, local_update
-from task.wire import kinds
+from task.wire import is_stable, kinds
 
 # One thread per process: clients run side by side, and gradients differ in bits between one thread and two.
 torch.set_num_threads(1)
 
 app = ClientApp()
 session = Session()
+
+Loss = TypeVar("Loss", float, NDArray[np.float64])
 
 
 @app.query("hello")
@@ -58,7 +61,7 @@ def losses(message: Message, context: Context) -> Message:
         {
             kinds.MODEL_LOSSES: _losses(message, context).tolist(),
             kinds.NUM_EXAMPLES: len(session.client(config, context).x_train),
-            kinds.STABLE: int(declares_stable(history if isinstance(history, list) else [], rounds)),
+            kinds.STABLE: int(is_stable(history if isinstance(history, list) else [], rounds)),
         }
     )
     return Message(RecordDict({kinds.METRICS: metrics}), reply_to=message)
@@ -79,8 +82,7 @@ def train_select(message: Message, context: Context) -> Message:
     Source: IFCA Alg. 1, l. 7 and 8.
     """
     vector = _losses(message, context)
-    # A model that diverged is never chosen while another has not.
-    chosen = int(np.argmin(np.where(np.isnan(vector), np.inf, vector)))
+    chosen = int(np.argmin(vector))
     arrays, metrics = _update(session.states(_arrays(message))[chosen], _config(message), context)
     metrics[kinds.CHOSEN_MODEL] = chosen
     metrics[kinds.MODEL_LOSSES] = vector.tolist()
@@ -94,23 +96,25 @@ def evaluate(message: Message, context: Context) -> Message:
     data, module = session.client(config, context), session.module(config, context)
     module.load_state_dict(session.states(_arrays(message))[0])
     loss, accuracy = test(module, data.x_test, data.y_test, session.task(config, context).spec.loss)
-    metrics = MetricRecord({kinds.EVAL_LOSS: loss, kinds.NUM_EXAMPLES: len(data.x_test)})
+    metrics = MetricRecord({kinds.EVAL_LOSS: _reported(loss), kinds.NUM_EXAMPLES: len(data.x_test)})
     if accuracy is not None:
         metrics[kinds.EVAL_ACCURACY] = accuracy
     return Message(RecordDict({kinds.METRICS: metrics}), reply_to=message)
 
 
-def declares_stable(history: Sequence[object], rounds: int) -> bool:
-    """Return whether this client's last `rounds` assignments are all equal."""
-    return rounds > 0 and len(history) >= rounds and len(set(history[-rounds:])) == 1
-
-
-def _losses(message: Message, context: Context) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _losses(message: Message, context: Context) -> NDArray[np.float64]:
     config = _config(message)
     data, module = session.client(config, context), session.module(config, context)
     states = session.states(_arrays(message))
     loss = session.task(config, context).spec.loss
-    return np.asarray(loss_vector(module, states, data.x_train, data.y_train, loss))
+    return _reported(loss_vector(module, states, data.x_train, data.y_train, loss))
+
+
+def _reported(losses: Loss) -> Loss:
+    """Return losses as they may be sent: a model that diverged is the worst there is, and nobody's choice."""
+    finite = np.nan_to_num(losses, nan=kinds.DIVERGED, posinf=kinds.DIVERGED)
+    clipped = np.clip(finite, 0.0, kinds.DIVERGED)
+    return clipped if isinstance(losses, np.ndarray) else float(clipped)
 
 
 def _update(state: State, config: ConfigRecord, context: Context) -> tuple[ArrayRecord, MetricRecord]:
@@ -145,10 +149,10 @@ def _settings(config: ConfigRecord) -> TrainSettings:
 
 
 def _generator(config: ConfigRecord, context: Context, purpose: Purpose) -> np.random.Generator:
-    key = client_key(context)
-    number = client_number(key) if key != kinds.NO_KEY else partition_id(context)
+    # The server knows the client's registered name, the node may not; other strategies than ours send no number.
+    number = config.get(kinds.CLIENT_NUMBER, client_number(client_key(context)))
     seed, server_round = config.get(kinds.SEED, 0), config.get(kinds.SERVER_ROUND, 0)
-    return generator(int(seed), int(server_round), purpose, number)  # type: ignore[arg-type]
+    return generator(int(seed), int(server_round), purpose, int(number))  # type: ignore[arg-type]  # whole numbers
 
 
 def _stated_cluster(context: Context) -> int:

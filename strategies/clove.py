@@ -12,11 +12,11 @@ from strategies.core import FloatArray, IntArray
 from strategies.core.choose_k import choose_k
 from strategies.core.cluster import cluster
 from strategies.core.matching import match_in_order, match_min_cost, match_overlap
-from strategies.core.stability import fraction_stable
 from strategies.federation import FederationError
 from strategies.first_round import FirstRound, draw_models
 from strategies.round import Client
 from task.randomness import Purpose
+from task.wire import is_stable
 
 
 class Clove(ClusteredStrategy):
@@ -40,7 +40,8 @@ class Clove(ClusteredStrategy):
         Use the square roots of the losses, for clustering and matching, as the paper's theory does.
     stop_when_stable, stability_rounds, stability_fraction
         Freeze the clustering once this share of a round's participants declares that their last `stability_rounds`
-        assignments are equal; False keeps clustering on for ever.
+        assignments are equal; False keeps clustering on for ever. It is not frozen in a round that lacks a cluster
+        whose model other clients use.
     reassign_unstable
         After the freeze, also reassign clients that were not stable themselves, once each.
     memory
@@ -59,7 +60,7 @@ class Clove(ClusteredStrategy):
     def __init__(
         self,
         *,
-        k: int | Literal["auto"] = "auto",
+        k: int | Literal["auto"],
         first_round: FirstRound = "random",
         clustering: Literal["kmeans", "agglomerative"] = "kmeans",
         choose_k: Literal["silhouette", "elbow"] = "silhouette",
@@ -87,13 +88,15 @@ class Clove(ClusteredStrategy):
         self.histories = Histories(stability_rounds)
         self.reassign_unstable = reassign_unstable
         self.known: dict[str, FloatArray] = {}
+        self.clustered: set[str] = set()
         self.frozen: FrozenClusters | None = None
-        self._frozen_before_this_round = False
+        self.settled: set[str] = set()
+        self._phase = "clustering"
 
     @property
     def phase(self) -> str:
         """The round in which stability is declared still clusters; the next one does not."""
-        return "stable" if self._frozen_before_this_round else "clustering"
+        return self._phase
 
     def plan(self, context: RoundContext) -> Plan:
         """Assign every participant a model (l. 4 to 17), then train it (l. 18 to 22)."""
@@ -102,19 +105,19 @@ class Clove(ClusteredStrategy):
                 f"k={self.k} clusters need as many models, but the initial arrays hold {context.models.count}; "
                 "pack K models with task.wire.bank.pack"
             )
-        self._frozen_before_this_round = self.frozen is not None
         if self.frozen is not None:
-            self._assign_newcomers(self.frozen, context)
+            self._phase = "stable"
+            ready = self._assign_newcomers(self.frozen, context)
         elif context.server_round == 1 and self.first_round == "random":
-            rng = context.random(Purpose.FIRST_ROUND)
-            self.assignment.update(draw_models(context.participants, context.models.count, rng))
-            self.histories.add(context.participants, self.assignment)
+            ready = draw_models(context.participants, context.models.count, context.random(Purpose.FIRST_ROUND))
+            self.histories.add(ready)
         else:
-            self._assign_by_losses(context)
-        ready = [client.key for client in context.participants if self._can_train(client)]
-        return context.train_assigned({key: self.assignment[key] for key in ready})
+            # A client whose loss vector was lost sits this round out: nobody has matched it to a model.
+            ready = self._assign_by_losses(context)
+        self.assignment.update(ready)
+        return context.train_assigned(ready)
 
-    def _assign_by_losses(self, context: RoundContext) -> None:
+    def _assign_by_losses(self, context: RoundContext) -> dict[str, int]:
         """Alg. 1, l. 5 to 13, and the paper's check for stability."""
         with context.meter.part("losses"):
             replies = context.ask_losses(context.participants, context.models, self.histories, self.histories.length)
@@ -127,12 +130,27 @@ class Clove(ClusteredStrategy):
             vectors = np.stack([self.known[key] for key in keys])
             clusters = self._cluster(vectors, context)
             model_of_cluster = self._match(vectors, clusters, keys, context.models.count)
-            self.assignment.update({key: int(model_of_cluster[c]) for key, c in zip(keys, clusters, strict=True)})
-            present = [client for client in context.participants if client.key in fresh]
-            self.histories.add(present, self.assignment)
-        share = fraction_stable([reply.stable for _, reply in replies.ok])
-        if self.stop_when_stable and share >= self.stability_fraction:
+            found = {key: int(model_of_cluster[c]) for key, c in zip(keys, clusters, strict=True)}
+        # Deviation: a declaration counts only if this round's clustering keeps the client where it was. The client
+        # declares before that clustering is known, and it is this clustering that would be frozen.
+        stable = {key for key, reply in replies.ok if reply.stable and found[key] == self.assignment.get(key)}
+        ready = {key: found[key] for key in fresh}
+        self.assignment.update(found)
+        self.clustered |= found.keys()
+        self.histories.add(ready)
+        if self.stop_when_stable and self._is_stable(len(stable), context, model_of_cluster):
             self.frozen = FrozenClusters.of(context.models, vectors, clusters, model_of_cluster)
+            self.settled = stable | {key for key in self.clustered - ready.keys() if self._was_stable(key)}
+        return ready
+
+    def _is_stable(self, declared: int, context: RoundContext, model_of_cluster: IntArray) -> bool:
+        # A model without a centroid could never be given to a newcomer, nor any of its clients be placed again.
+        in_use = {self.assignment[key] for key in self.clustered}
+        covered = in_use <= set(model_of_cluster.tolist())
+        return covered and declared >= self.stability_fraction * len(context.participants)
+
+    def _was_stable(self, key: str) -> bool:
+        return is_stable(self.histories[key], self.histories.length) if key in self.histories else False
 
     def _embed(self, losses: FloatArray) -> FloatArray:
         return np.sqrt(np.maximum(losses, 0.0)) if self.square_root else losses
@@ -152,22 +170,20 @@ class Clove(ClusteredStrategy):
             return match_overlap(clusters, previous, num_models)
         return match_in_order(int(clusters.max()) + 1, num_models)
 
-    def _assign_newcomers(self, frozen: FrozenClusters, context: RoundContext) -> None:
+    def _assign_newcomers(self, frozen: FrozenClusters, context: RoundContext) -> dict[str, int]:
         """Alg. 1, l. 16: nearest saved centroid, with loss vectors taken on the models saved at stability."""
         new = [client for client in context.participants if self._is_open(client)]
-        if not new:
-            return
-        with context.meter.part("losses"):
-            replies = context.ask_losses(new, frozen.models)
-        for key, reply in replies.ok:
-            self.assignment[key] = frozen.nearest_model(self._embed(reply.losses))
-            self.histories.settle(key)
+        if new:
+            with context.meter.part("losses"):
+                replies = context.ask_losses(new, frozen.models)
+            for key, reply in replies.ok:
+                self.assignment[key] = frozen.nearest_model(self._embed(reply.losses))
+                self.clustered.add(key)
+                self.settled.add(key)
+        return {
+            client.key: self.assignment[client.key] for client in context.participants if not self._is_open(client)
+        }
 
     def _is_open(self, client: Client) -> bool:
-        unassigned = client.key not in self.assignment
-        return unassigned or (self.reassign_unstable and not self.histories.is_settled(client.key))
-
-    def _can_train(self, client: Client) -> bool:
-        # Without a loss vector in this clustering round (its reply was lost or refused) a client sits out: it would
-        # train a model that nobody matched it to.
-        return client.key in self.assignment and (self.frozen is not None or self.histories.is_current(client.key))
+        # A model drawn at random in round 1 says nothing of where the client belongs.
+        return client.key not in (self.settled if self.reassign_unstable else self.clustered)

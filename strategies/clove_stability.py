@@ -1,15 +1,13 @@
 """CLoVE's memory of assignments, and the clusters that it keeps once they are stable."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from strategies.core import FloatArray, IntArray
 from strategies.core.cluster import centroids, nearest_centroid
-from strategies.core.stability import is_stable
 from strategies.models import Models
-from strategies.round import Client
 
 
 class Histories(Mapping[str, list[int]]):
@@ -22,8 +20,6 @@ class Histories(Mapping[str, list[int]]):
     def __init__(self, length: int) -> None:
         self.length = length
         self._entries: dict[str, list[int]] = {}
-        self._settled: set[str] = set()
-        self._current: set[str] = set()
 
     def __getitem__(self, key: str) -> list[int]:
         return self._entries[key]
@@ -34,23 +30,10 @@ class Histories(Mapping[str, list[int]]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, clients: Iterable[Client], assignment: Mapping[str, int]) -> None:
+    def add(self, assignment: Mapping[str, int]) -> None:
         """Append this round's assignment of the clients that took part in it."""
-        self._current = {client.key for client in clients}
-        for key in self._current:
-            self._entries[key] = [*self._entries.get(key, []), assignment[key]][-self.length :]
-
-    def is_current(self, key: str) -> bool:
-        """Whether the client took part in the last clustering."""
-        return key in self._current
-
-    def settle(self, key: str) -> None:
-        """Note that the client has its final model."""
-        self._settled.add(key)
-
-    def is_settled(self, key: str) -> bool:
-        """Whether the client was stable itself, or has been given its final model since."""
-        return key in self._settled or is_stable(self._entries.get(key, []), self.length)
+        for key, model in assignment.items():
+            self._entries[key] = [*self._entries.get(key, []), model][-self.length :]
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,8 @@ class RoundContext:
 
     def request(self, kind: str, client: Client, arrays: ArrayRecord, settings: Mapping[str, object]) -> Request:
         """Build one message; each has a RecordDict and a ConfigRecord of its own, the arrays are shared."""
-        config = ConfigRecord({**self.config, **settings, kinds.SERVER_ROUND: self.server_round})  # type: ignore[dict-item]  # scalars and lists of them, which the record checks itself
+        own = {kinds.SERVER_ROUND: self.server_round, kinds.CLIENT_NUMBER: client.number}
+        config = ConfigRecord({**self.config, **settings, **own})  # type: ignore[dict-item]  # the record checks types itself
         content = RecordDict({kinds.ARRAYS: arrays, kinds.CONFIG: config})
         message = Message(content, client.node_id, kind, ttl=self.timeout, group_id=str(self.server_round))
         return Request(client.key, message)

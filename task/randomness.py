@@ -31,6 +31,7 @@ def client_number(client_key: str) -> int:
     A partition id (a key of digits) is its own number; any other key gives the first 8 bytes of its SHA-256,
     so that a client keeps its draws when it comes back under another node id.
     """
-    if client_key.isdecimal():
+    # Longer texts of digits are no partition ids, and Python refuses to read very long ones.
+    if client_key.isascii() and client_key.isdecimal() and len(client_key) <= 18:
         return int(client_key)
     return int.from_bytes(hashlib.sha256(client_key.encode()).digest()[:8], "big")

@@ -11,9 +11,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from client_app.app import declares_stable
 from server_app.local_grid import LocalGrid
-from task.wire import bank, kinds
+from task.wire import bank, is_stable, kinds
 
 Fault = Callable[[RecordDict], RecordDict]
 
@@ -90,7 +89,7 @@ class FakeClients:
         received = content.array_records[kinds.ARRAYS]
         losses = [(theta - self.targets[client]) ** 2 for theta in thetas(received)]
         if kind == kinds.LOSSES:
-            stable = declares_stable(config.get(kinds.HISTORY, []), int(config[kinds.STABILITY_ROUNDS]))  # type: ignore[arg-type]
+            stable = is_stable(config.get(kinds.HISTORY, []), int(config[kinds.STABILITY_ROUNDS]))  # type: ignore[arg-type]
             return {
                 kinds.METRICS: MetricRecord(
                     {kinds.MODEL_LOSSES: losses, kinds.NUM_EXAMPLES: n, kinds.STABLE: int(stable)}

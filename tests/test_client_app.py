@@ -8,13 +8,13 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg as StockFedAvg
 
-from client_app.app import app, declares_stable, session
+from client_app.app import app, session
 from client_app.session import client_key
 from conf.compose import compose
 from server_app.build import build_models, build_task, message_settings
 from server_app.local_grid import LocalGrid
 from strategies.fedavg import FedAvg
-from task.wire import Layout, bank, kinds
+from task.wire import Layout, bank, is_stable, kinds
 from task.wire.replies import read_evaluation, read_introduction, read_losses, read_selected_update, read_update
 
 CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}"])
@@ -82,7 +82,7 @@ def test_a_client_declares_stability_from_the_history_that_it_is_sent(ask: Ask) 
     ],
 )
 def test_stability_needs_enough_equal_assignments(history: list[int], rounds: int, stable: bool) -> None:
-    assert declares_stable(history, rounds) is stable
+    assert is_stable(history, rounds) is stable
 
 
 def test_training_is_repeatable_and_differs_by_round_client_and_seed(ask: Ask) -> None:

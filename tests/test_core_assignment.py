@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
-from strategies.core.assignment import lowest_loss, random_assignment
+from strategies.core.assignment import random_assignment
 from strategies.core.metrics import adjusted_rand_index
 from strategies.core.orthonormal import orthonormal_rows
-from strategies.core.stability import fraction_stable, is_stable
 
 groupings = st.integers(2, 12).flatmap(
     lambda m: st.tuples(*[st.lists(st.integers(0, 3), min_size=m, max_size=m)] * 2)
@@ -37,40 +36,6 @@ def test_a_random_assignment_is_repeated_by_its_seed_and_uniform_over_models() -
 def test_a_random_assignment_needs_a_model() -> None:
     with pytest.raises(ValueError, match="num_models is 0"):
         random_assignment(3, 0, np.random.default_rng(0))
-
-
-def test_each_client_chooses_its_lowest_loss_the_first_of_equals_and_never_nan() -> None:
-    losses = np.array([[3.0, 1.0, 2.0], [1.0, 1.0, 2.0], [np.nan, 5.0, 4.0], [np.nan] * 3, [np.inf, np.nan, 7.0]])
-    assert lowest_loss(losses).tolist() == [1, 0, 2, 0, 2]
-
-
-@pytest.mark.parametrize(
-    ("history", "num_rounds", "stable"),
-    [
-        ([], 1, False),
-        ([2], 1, True),
-        ([0, 1, 1], 3, False),
-        ([1, 1], 3, False),
-        ([1, 0, 1], 3, False),  # First and last of three agree: not enough, unlike in the published code.
-        ([1, 1, 1], 3, True),
-        ([0, 2, 2, 2], 3, True),
-        ([2, 2, 2, 0], 3, False),
-    ],
-)
-def test_a_client_is_stable_when_its_last_assignments_are_all_equal(
-    history: list[int], num_rounds: int, stable: bool
-) -> None:
-    assert is_stable(history, num_rounds) is stable
-
-
-def test_stability_needs_at_least_one_round() -> None:
-    with pytest.raises(ValueError, match="num_rounds is 0"):
-        is_stable([1, 1], 0)
-
-
-def test_the_stable_fraction_counts_this_rounds_declarations() -> None:
-    assert fraction_stable([True, False, True, True]) == 0.75
-    assert fraction_stable([]) == 0.0
 
 
 @given(groupings)

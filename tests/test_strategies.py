@@ -139,7 +139,7 @@ def test_a_client_that_comes_after_stability_gets_the_nearest_saved_centroid() -
 
     faults = {(kinds.LOSSES, r, 4): absent for r in range(1, 6)}
     clients = FakeClients([*TWO_GROUPS, 9.8], faults=faults)
-    strategy = Clove(k=2, first_round="evaluate")
+    strategy = Clove(k=2, first_round="evaluate", stability_fraction=0.8)
     seen = reports(strategy, clients, models(4.0, 6.0), 6)
     assert "4" not in seen[4].assignment
     assert seen[5].assignment["4"] == seen[5].assignment["2"]
@@ -148,6 +148,83 @@ def test_a_client_that_comes_after_stability_gets_the_nearest_saved_centroid() -
     assert clients.asked(kinds.TRAIN, 6) == [0, 1, 2, 3, 4]
     assert strategy.frozen is not None
     assert thetas(strategy.frozen.models.record) != thetas(strategy.context.models.record)
+
+
+def test_lost_loss_vectors_count_against_stability() -> None:
+    def lost(_: RecordDict) -> RecordDict:
+        raise RuntimeError("lost")
+
+    # In round 4 only client 0 answers, and says that it is stable: one of four participants.
+    faults = {(kinds.LOSSES, 4, client): lost for client in (1, 2, 3)}
+    seen = reports(Clove(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 7)
+    # The others answered one time less; everybody declares stability in round 5, for round 6.
+    assert [report.stable for report in seen] == [False] * 5 + [True] * 2
+
+
+def test_a_round_that_lacks_a_cluster_is_not_frozen() -> None:
+    def lost(_: RecordDict) -> RecordDict:
+        raise RuntimeError("lost")
+
+    faults = {(kinds.LOSSES, 4, client): lost for client in (2, 3)}
+    strategy = Clove(k=2, first_round="evaluate", stability_fraction=0.5)
+    seen = reports(strategy, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
+    assert [report.stable for report in seen] == [False] * 5 + [True]
+    assert strategy.frozen is not None
+    assert sorted(strategy.frozen.model_of_cluster) == [0, 1]
+
+
+def test_a_client_that_is_moved_in_the_last_moment_keeps_the_clustering_open() -> None:
+    # Client 1's losses in round 4 look like those of the other group: it declares stability and is moved.
+    def moved(content: RecordDict) -> RecordDict:
+        metrics = content.metric_records[kinds.METRICS]
+        metrics[kinds.MODEL_LOSSES] = [100.0, 0.0]
+        return content
+
+    clients = FakeClients(TWO_GROUPS, faults={(kinds.LOSSES, 4, 1): moved})
+    seen = reports(Clove(k=2, first_round="evaluate"), clients, models(4.0, 6.0), 6)
+    assert seen[3].assignment["1"] == seen[3].assignment["2"]
+    assert not any(report.stable for report in seen)
+
+
+def test_a_client_with_a_random_model_only_is_a_newcomer_after_stability() -> None:
+    # Client 3 draws a model in round 1 and is silent until the others are stable.
+    def absent(_: RecordDict) -> RecordDict:
+        raise RuntimeError("not there")
+
+    faults = {(kinds.LOSSES, r, 3): absent for r in range(2, 6)}
+    clients = FakeClients(TWO_GROUPS, faults=faults)
+    seen = reports(Clove(k=2, seed=1, stability_fraction=0.75), clients, models(4.0, 6.0), 9)
+    stable = next(report.server_round for report in seen if report.stable)
+    assert clients.asked(kinds.LOSSES, stable) == [3]
+    assert seen[-1].assignment["3"] == seen[-1].assignment["2"]
+
+
+@pytest.mark.parametrize("strategy", [Clove(k=2, first_round="evaluate"), Ifca(first_round="evaluate")])
+def test_a_model_that_diverged_does_not_end_the_run(strategy: Clove | Ifca) -> None:
+    def diverged(content: RecordDict) -> RecordDict:
+        content.metric_records[kinds.METRICS][kinds.MODEL_LOSSES][1] = kinds.DIVERGED  # type: ignore[index]
+        return content
+
+    kind = kinds.LOSSES if isinstance(strategy, Clove) else kinds.TRAIN_SELECT
+    faults = {(kind, 1, client): diverged for client in range(4)}
+    (report,) = reports(strategy, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 1e9), 1)
+    assert report.replies["invalid"] == 0
+    assert len(report.assignment) == 4
+
+
+@pytest.mark.parametrize(
+    "settings", [{"k": 2}, {"k": 2, "clustering": "agglomerative"}, {"k": "auto"}, {"k": "auto", "choose_k": "elbow"}]
+)
+def test_absurd_losses_of_one_client_are_refused_and_the_others_go_on(settings: dict[str, object]) -> None:
+    def absurd(content: RecordDict) -> RecordDict:
+        content.metric_records[kinds.METRICS][kinds.MODEL_LOSSES] = [1e200, 1e300]
+        return content
+
+    clients = FakeClients(TWO_GROUPS, faults={(kinds.LOSSES, 1, 0): absurd})
+    strategy = Clove(first_round="evaluate", **settings)  # type: ignore[arg-type]
+    (report,) = reports(strategy, clients, models(4.0, 6.0), 1)
+    assert report.replies["invalid"] == 1
+    assert report.assignment["1"] != report.assignment["2"] == report.assignment["3"]
 
 
 def test_unstable_clients_can_be_placed_again_once_after_stability() -> None:

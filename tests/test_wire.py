@@ -184,11 +184,18 @@ def test_loss_vectors_are_checked() -> None:
     for wrong, rule in (
         ({kinds.MODEL_LOSSES: [1.0]}, "1 losses came, not 2"),
         ({kinds.MODEL_LOSSES: 1.0}, "no losses came"),
-        ({kinds.MODEL_LOSSES: [1.0, float("inf")]}, "NaN or infinite"),
+        ({kinds.MODEL_LOSSES: [1.0, float("inf")]}, "NaN, negative or larger"),
+        ({kinds.MODEL_LOSSES: [1.0, float("nan")]}, "NaN, negative or larger"),
+        ({kinds.MODEL_LOSSES: [1.0, -0.1]}, "NaN, negative or larger"),
+        ({kinds.MODEL_LOSSES: [1e200, 1e300]}, "NaN, negative or larger"),
         ({kinds.STABLE: 2}, "not 0 or 1"),
     ):
         with pytest.raises(MalformedMessage, match=rule):
             read_losses(losses(**wrong), 2)
+
+
+def test_the_loss_of_a_model_that_diverged_is_infinite_for_the_server() -> None:
+    assert read_losses(losses(**{kinds.MODEL_LOSSES: [1.0, kinds.DIVERGED]}), 2).losses.tolist() == [1.0, np.inf]
 
 
 def test_the_chosen_model_must_exist() -> None:

@@ -1,8 +1,8 @@
-"""Assign models to clients without clusters: at random, or each client the model of its lowest loss."""
+"""Assign models to clients at random, before any losses are known."""
 
 import numpy as np
 
-from strategies.core import FloatArray, IntArray
+from strategies.core import IntArray
 
 
 def random_assignment(num_clients: int, num_models: int, rng: np.random.Generator) -> IntArray:
@@ -41,23 +41,3 @@ def random_assignment(num_clients: int, num_models: int, rng: np.random.Generato
         sizes[model] += 1
         assignment[giver] = model
     return assignment
-
-
-def lowest_loss(losses: FloatArray) -> IntArray:
-    """Return for each client the model with the lowest loss.
-
-    Parameters
-    ----------
-    losses : (M, K) float64
-        A NaN counts as infinite: a model that diverged is chosen only where all did (then model 0).
-
-    Returns
-    -------
-    (M,) int64
-        The lowest index among equals.
-
-    Source: IFCA Alg. 1 (cluster identity estimate).
-    """
-    known = np.where(np.isnan(losses), np.inf, losses)
-    models: IntArray = np.argmin(known, axis=1).astype(np.int64)
-    return models

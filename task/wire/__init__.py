@@ -1,11 +1,12 @@
 """What travels between server and clients: the only part of `task` that knows Flower.
 
 `kinds` names messages and keys, `layout` turns a model into a flat vector, `bank` packs K models into one record,
-`replies` reads what clients send, `size` counts bytes.
+`replies` reads what clients send, `size` counts bytes, `stability` is the rule that clients and server share.
 """
 
 from task.wire import bank, kinds, replies
 from task.wire.layout import Layout, MalformedMessage
 from task.wire.size import payload_bytes
+from task.wire.stability import is_stable
 
-__all__ = ["Layout", "MalformedMessage", "bank", "kinds", "payload_bytes", "replies"]
+__all__ = ["Layout", "MalformedMessage", "bank", "is_stable", "kinds", "payload_bytes", "replies"]

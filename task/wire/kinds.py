@@ -34,6 +34,7 @@ STABLE = "stable"
 TASK = "task"
 SEED = "seed"
 DEVICE = "device"
+CLIENT_NUMBER = "client-number"
 HISTORY = "assignments"
 STABILITY_ROUNDS = "stability-rounds"
 REPLY = "reply"
@@ -56,3 +57,6 @@ FINGERPRINT = "fingerprint"
 
 NO_CLUSTER = -1
 NO_KEY = "-"
+
+DIVERGED = 3.4e38
+"""What a client reports as the loss of a model that diverged; no finite loss in float32 is larger."""

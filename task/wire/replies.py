@@ -1,6 +1,7 @@
 """Read clients' replies. Nothing in a reply is trusted: each reader returns checked values or refuses the reply."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,12 +12,15 @@ from task.wire import kinds
 from task.wire.layout import Layout, MalformedMessage, Vector
 
 MAX_EXAMPLES = 10**9
-"""No single client holds more; a larger claim would let one client's weight drown all others."""
+"""Guards sums of counts against absurd claims. It does not keep one client from outweighing the others."""
 
 
 @dataclass(frozen=True)
 class Losses:
-    """Reply to `evaluate.losses`: mean loss of each model (K,), and whether the client declares itself stable."""
+    """Reply to `evaluate.losses`: mean loss of each model (K,) and whether the client declares itself stable.
+
+    The loss of a model that diverged is infinite.
+    """
 
     losses: npt.NDArray[np.float64]
     num_examples: int
@@ -113,7 +117,7 @@ def read_evaluation(content: RecordDict) -> TestResult:
     accuracy = _number(metrics, kinds.EVAL_ACCURACY) if kinds.EVAL_ACCURACY in metrics else None
     if accuracy is not None and not 0 <= accuracy <= 1:
         raise MalformedMessage(f"{kinds.EVAL_ACCURACY} is {accuracy}, not between 0 and 1")
-    return TestResult(_number(metrics, kinds.EVAL_LOSS), accuracy, _examples(metrics))
+    return TestResult(float(_losses([_number(metrics, kinds.EVAL_LOSS)])[0]), accuracy, _examples(metrics))
 
 
 def read_introduction(content: RecordDict) -> Introduction:
@@ -192,7 +196,12 @@ def _loss_vector(metrics: MetricRecord, num_models: int) -> npt.NDArray[np.float
     if not isinstance(losses, list) or len(losses) != num_models:
         found = len(losses) if isinstance(losses, list) else "no"
         raise MalformedMessage(f"{found} losses came, not {num_models}")
-    vector = np.array(losses, dtype=np.float64)
-    if not np.isfinite(vector).all():
-        raise MalformedMessage("a loss is NaN or infinite")
-    return vector
+    return _losses(losses)
+
+
+def _losses(values: Sequence[float]) -> npt.NDArray[np.float64]:
+    # Honest clients report a model that diverged as DIVERGED: a NaN or more than that is no loss but a fault.
+    losses = np.array(values, dtype=np.float64)
+    if not ((losses >= 0) & (losses <= kinds.DIVERGED)).all():
+        raise MalformedMessage(f"a loss is NaN, negative or larger than {kinds.DIVERGED:g}")
+    return np.where(losses == kinds.DIVERGED, np.inf, losses)
