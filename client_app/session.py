@@ -25,6 +25,7 @@ class Session:
 
     _tasks: dict[str, Task] = field(default_factory=dict)
     _modules: dict[str, Module] = field(default_factory=dict)
+    _moved: dict[tuple[int, str], ClientData] = field(default_factory=dict)
     _unpacked: tuple[ArrayRecord, list[State]] | None = None
 
     def task(self, config: ConfigRecord, context: Context) -> Task:
@@ -48,17 +49,20 @@ class Session:
             if own_folder is not None:
                 spec = TaskSpec(**{**vars(spec), "data_dir": str(Path(str(own_folder)).expanduser())})
             # One task at a time: a process that serves another run needs none of the last one's data.
-            self._tasks, self._modules, self._unpacked = {key: Task(spec)}, {}, None
+            self._tasks, self._modules, self._moved, self._unpacked = {key: Task(spec)}, {}, {}, None
         return self._tasks[key]
 
     def client(self, config: ConfigRecord, context: Context) -> ClientData:
-        """Return this node's data on the device that it computes on."""
+        """Return this node's data on the device that it computes on; moved there once."""
         data = self.task(config, context).client(partition_id(context))
         device = device_of(config, context)
         if device.type == "cpu":
             return data
-        tensors = {name: value.to(device) for name, value in vars(data).items() if isinstance(value, Tensor)}
-        return ClientData(**{**vars(data), **tensors})
+        place = (partition_id(context), str(device))
+        if place not in self._moved:
+            tensors = {name: value.to(device) for name, value in vars(data).items() if isinstance(value, Tensor)}
+            self._moved[place] = ClientData(**{**vars(data), **tensors})
+        return self._moved[place]
 
     def module(self, config: ConfigRecord, context: Context) -> Module:
         """Return the process's one module of this task; whoever uses it loads all of its state first."""

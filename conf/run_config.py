@@ -44,7 +44,7 @@ def run_config_overrides(run_config: Mapping[str, Any]) -> list[str]:
     """Return the overrides that a Flower run config stands for.
 
     A key that the app declares always arrives with a value, so a sentinel means "the experiment's own value":
-    -1 for the seed, and 0, -1, 0.0, false or an empty text for every other key. `overrides` is split and comes
+    -1 for numbers and an empty text for texts. A 0 is taken as it is, to be refused. `overrides` is split and comes
     first. `config-json` (read by `config_from_json`) and `run-folder` are another way in and are left out.
 
     Parameters
@@ -66,8 +66,7 @@ def run_config_overrides(run_config: Mapping[str, Any]) -> list[str]:
     overrides = parse_overrides_string(str(run_config.get("overrides", "")))
     for name, ours in _KEYS.items():
         value = run_config.get(name, "")
-        sentinels: tuple[Any, ...] = (-1, "") if name == "seed" else (0, -1, "")
-        if value not in sentinels:
+        if value not in (-1, ""):
             overrides.append(f"{ours}={_quote(value)}")
     return overrides
 

@@ -45,7 +45,8 @@ class _ClusteredStrategy(_AveragingStrategy):
     init: Literal["different", "same", "orthonormal"] = key("different", "how the K first models relate")
     averaging: Literal["models", "gradients"] = key("models", "what clients send and the server averages")
     normaliser: Literal["group_n", "group", "all"] = key(
-        "group_n", "divide by the group's samples, by the group's clients, or by all participants"
+        "group_n",
+        "divide by the group's samples, its clients, or by all participants (models: samples, gradients: clients)",
     )
     gradient_batch: int | Literal["full"] = key("full", "samples per gradient (averaging=gradients)")
     server_learning_rate: float | None = key(None, "gamma of averaging=gradients; null: train.learning_rate")
@@ -149,7 +150,7 @@ class Config:
     num_rounds: int = key(10, "rounds of training")
     data_dir: str = key("data", "folder of data sets that come as files; relative to where florets is called")
     results_dir: str = key("results", "folder of results; relative to where florets is called")
-    device: str = key("cpu", "cpu, cuda, cuda:<n> or mps")
+    device: str = key("cpu", "cpu, cuda or cuda:<n>")
     engine: Literal["local", "flwr"] = key("local", "in this process (local), or through `flwr run` (flwr)")
     eval_every: int = key(1, "rounds between evaluations on test data; the last round is always evaluated")
     stop_at_ari: float | None = key(None, "end the run once the ARI is at least this")

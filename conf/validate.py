@@ -9,7 +9,7 @@ from conf.problems import ConfigError
 from conf.schema import CloveStrategy, Config, FedProxStrategy, IfcaStrategy, TaskConfig
 from conf.typed import show
 
-_DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
+_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
 def validate(config: Config) -> Config:
@@ -54,12 +54,14 @@ def _share(name: str, value: float) -> list[str]:
 
 def _run(config: Config) -> list[str]:
     problems = _at_least(0, seed=config.seed)
+    if config.seed >= 2**63:
+        problems.append(f"seed={config.seed}: must be less than 2**63, the largest number that a message can hold.")
     problems += _at_least(
         1, num_clients=config.num_clients, num_rounds=config.num_rounds, eval_every=config.eval_every
     )
     problems += _above_zero([("start_timeout", config.start_timeout), ("round_timeout", config.round_timeout)])
     if not _DEVICE.fullmatch(config.device):
-        problems.append(f"device={config.device}: must be cpu, cuda, cuda:<number> or mps.")
+        problems.append(f"device={config.device}: must be cpu, cuda or cuda:<number>.")
     for name, folder in (("data_dir", config.data_dir), ("results_dir", config.results_dir)):
         if not folder.strip():
             problems.append(f"{name}: must name a folder; leave the key out for the default.")

@@ -1,5 +1,6 @@
 """ServerApp: reads Flower's run config, runs the experiment that it names."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,12 +29,14 @@ def main(grid: Grid, context: Context) -> None:
         run_experiment(grid, config, folder)
     except WrongNodeCount as error:
         given = {name: value for name, value in context.run_config.items() if value not in _UNSET}
-        settings = " ".join(f"{name}={value!r}" for name, value in given.items() if name != "config-json")
-        command = simulation_command(error.expected, settings.replace("'", '"'))
+        # JSON's texts, numbers and truth values are TOML's.
+        settings = " ".join(f"{name}={json.dumps(value)}" for name, value in given.items() if name not in _INTERNAL)
+        command = simulation_command(error.expected, settings)
         raise ConfigError([f"{error.args[0].partition('Give')[0]}Give the same number to both: {command}"]) from error
 
 
-_UNSET = ("", 0, -1, 0.0)
+_UNSET = ("", -1)
+_INTERNAL = ("config-json", "run-folder")
 
 
 def read_run_config(run_config: Mapping[str, Any]) -> tuple[Config, Path]:

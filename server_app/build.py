@@ -84,8 +84,9 @@ def build_models(config: Config, task: Task) -> ArrayRecord:
     layout = Layout.of(records[0])
     values = np.stack([layout.flatten(record) for record in records])
     if how == "orthonormal":
-        # Counters are no directions: they keep their values.
-        trained = ~layout.integers
+        # Counters and running statistics are no directions: they keep their values.
+        parameters = {name for name, _ in task.build_model().named_parameters()}
+        trained = layout.mask(name for name in states[0] if name in parameters)
         values[:, trained] = orthonormal_rows(values[:, trained])
     return bank.pack(values, layout)
 

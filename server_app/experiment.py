@@ -17,13 +17,15 @@ from server_app.summary import RunSummary
 from strategies.base import ClusteredStrategy
 from strategies.core import FloatArray
 from strategies.models import Models
-from strategies.round import Evaluation, RoundReport
+from strategies.round import RoundReport
 from task.wire import bank
 
 log = logging.getLogger("florets")
 
 _LARGEST_LOSS_MATRIX = 2500
-"""Entries (clients x models) up to which the loss matrix at the end costs no more than a few rounds."""
+"""Entries (clients x models) that still make a legible picture."""
+_LARGEST_LOSS_MATRIX_BYTES = 4 * 2**30
+"""Bytes of models sent, over all clients; Local-only's many models would soon pass any round's."""
 
 
 def run_experiment(grid: Grid, config: Config, folder: Path) -> RunSummary:
@@ -61,13 +63,11 @@ def run_experiment(grid: Grid, config: Config, folder: Path) -> RunSummary:
     except ValueError as error:
         raise ConfigError([str(error)]) from error
     with recorder:
-        evaluations: dict[str, Evaluation] = {}
 
         def on_round(report: RoundReport, _: ArrayRecord) -> bool:
             clients = list(strategy.federation.clients.values())
             if len(clients) != recorder.num_clients:
                 recorder.clients(clients)
-            evaluations.update(report.evaluations)
             ari = recorder.round(report)["ari"]
             return config.stop_at_ari is not None and ari is not None and ari >= config.stop_at_ari
 
@@ -80,13 +80,14 @@ def run_experiment(grid: Grid, config: Config, folder: Path) -> RunSummary:
             for name, array in model.items()
         }
         losses = loss_matrix(strategy, Models(result.arrays))
-        return recorder.finish(arrays, evaluations, strategy.assignment, losses)
+        return recorder.finish(arrays, strategy.evaluations, strategy.assignment, losses)
 
 
 def loss_matrix(strategy: ClusteredStrategy, models: Models) -> tuple[list[str], FloatArray] | None:
     """Ask every online client for its loss on every final model; None where there are too many of them."""
     clients = strategy.federation.online()
-    if len(clients) * models.count > _LARGEST_LOSS_MATRIX:
+    sent = len(clients) * sum(len(array.data) for array in models.record.values())
+    if len(clients) * models.count > _LARGEST_LOSS_MATRIX or sent > _LARGEST_LOSS_MATRIX_BYTES:
         log.info("no loss matrix: %d clients x %d models are too many", len(clients), models.count)
         return None
     replies = strategy.context.ask_losses(clients, models)

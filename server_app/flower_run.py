@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from conf.run_folder import run_folder
 from conf.schema import Config
 from server_app.summary import RunSummary
 from server_app.superlink import NAME, SuperLink
+
+_POLL_SECONDS = 2.0
 
 PROJECT = Path(__file__).resolve().parents[1]
 
@@ -43,11 +46,23 @@ def run(config: Config, overrides: Sequence[str]) -> RunSummary:
         run_id = _run_id(started.stdout)
         if run_id is None:
             raise FlowerRunError(f"Flower did not take the run: {(started.stdout + started.stderr).strip()[-2000:]}")
-        superlink.flwr("log", run_id, NAME, "--stream")
-        status, details = _status(superlink, run_id)
+        try:
+            superlink.flwr("log", run_id, NAME, "--stream")
+            status, details = _final_status(superlink, run_id)
+        except BaseException:
+            # Whatever interrupts the wait, Flower must not go on without anybody watching.
+            superlink.flwr("stop", run_id, NAME, capture=True)
+            raise
         if status != "finished:completed":
             raise FlowerRunError(f"the run ended as {status}: {details or superlink.log_end()}")
     return RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
+
+
+def _final_status(superlink: SuperLink, run_id: str) -> tuple[str, str]:
+    """Wait until the run has finished: the log's stream can break off earlier."""
+    while not (answer := _status(superlink, run_id))[0].startswith("finished"):
+        time.sleep(_POLL_SECONDS)
+    return answer
 
 
 def _run_id(output: str) -> str | None:

@@ -3,7 +3,9 @@
 import dataclasses
 import os
 import shutil
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,6 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     # Before torch is imported: with more threads sums differ in their last bits, and sweeps fight for cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Ended politely, the command ends what it has started, as it does after Ctrl-C.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         return _act(read_arguments(given))
     except ConfigError as error:

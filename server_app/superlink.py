@@ -1,5 +1,6 @@
 """A SuperLink of one's own, for the time of one run: nothing of another run's can leak in."""
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -10,6 +11,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from types import TracebackType
+
+import psutil
 
 NAME = "own"
 """Name of the connection in the SuperLink's own Flower configuration."""
@@ -41,7 +44,7 @@ class SuperLink:
     """
 
     def __enter__(self) -> "SuperLink":
-        self._folder = tempfile.TemporaryDirectory(prefix="florets-")
+        self._folder = tempfile.TemporaryDirectory(prefix="florets-", ignore_cleanup_errors=True)
         root = Path(self._folder.name)
         home, work = root / "flwr", root / "empty"
         home.mkdir()
@@ -109,14 +112,23 @@ class SuperLink:
         raise RuntimeError(f"the SuperLink did not start:\n{self.log_end()}")
 
     def _stop(self) -> None:
-        # By process id: another SuperLink on this machine is somebody else's.
+        # By process id, and only what descends from the process started here: another SuperLink on this machine is
+        # somebody else's. No signal to a group finds them all: the simulation and Ray have sessions of their own.
+        descendants = []
         if self._process.poll() is None:
+            descendants = psutil.Process(self._process.pid).children(recursive=True)
             self._process.terminate()
             try:
                 self._process.wait(_STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        for process in descendants:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+        for process in psutil.wait_procs(descendants, timeout=_STOP_SECONDS)[1]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         self._folder.cleanup()
 
 

@@ -126,6 +126,9 @@ class ClusteredStrategy(Strategy):
             raise RuntimeError("aggregate_train was called before configure_train")
         context = self.context
         updates = context.triage(self._plan.requests, list(replies), self._plan.read)
+        if not self._plan.requests:
+            log.warning("round %d: no participant could be given a model; the models stay as they are", server_round)
+            return context.models.record, None
         if not updates.ok:
             raise FederationError(f"round {server_round} brought no usable update: {updates.failures()}")
         with context.meter.part("aggregate"):
@@ -205,7 +208,11 @@ class ClusteredStrategy(Strategy):
         ------
         FederationError
             If the clients cannot run this experiment or a round brings no usable update.
+        RuntimeError
+            On a second call.
         """
+        if self._context is not None:
+            raise RuntimeError(f"this {type(self).__name__} has run already and holds its state; build a new one")
         self.round_timeout = self.round_timeout if timeout is None else timeout
         train_config = train_config or ConfigRecord()
         evaluate_config = evaluate_config or train_config

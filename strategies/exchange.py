@@ -110,7 +110,8 @@ def sort_replies(requests: Sequence[Request], replies: Iterable[Message], read: 
     for title, reasons in (("failed", error), ("sent an unusable reply", invalid)):
         for key, reason in sorted(reasons.items()):
             log.warning("client %s %s: %s", key, title, reason)
-    missing = tuple(sorted(keys.values()))
+    # By key and not by message id: a message that the network refused has none.
+    missing = tuple(sorted({request.key for request in requests} - ok.keys() - error.keys() - invalid.keys()))
     if missing:
         log.warning("no answer in time from client %s", ", ".join(missing))
     return Replies(tuple(sorted(ok.items(), key=lambda item: item[0])), error, missing, invalid)

@@ -2,7 +2,10 @@
 
 import hashlib
 import logging
+import shlex
 import time
+from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -17,6 +20,7 @@ from task.wire.replies import Introduction, read_introduction
 log = logging.getLogger("florets")
 
 _SETTLE_SECONDS = 0.5
+_MOST_TRIES = 3
 
 
 class FederationError(RuntimeError):
@@ -36,7 +40,7 @@ class WrongNodeCount(FederationError):
 
 def simulation_command(num_clients: int, run_config: str = "") -> str:
     """Return the whole `flwr run` command for `num_clients` simulated clients."""
-    settings = f" --run-config '{run_config}'" if run_config else ""
+    settings = f" --run-config {shlex.quote(run_config)}" if run_config else ""
     return (
         f"flwr run . --stream{settings} "
         f'--federation-config "num-supernodes={num_clients} client-resources-num-cpus=1"'
@@ -62,10 +66,10 @@ class Federation:
         self.fingerprint = fingerprint
         self.clients: dict[str, Client] = {}
         self._online: set[int] = set()
-        self._refused: set[int] = set()
+        self._tries: Counter[int] = Counter()
 
     def refresh(self, grid: Grid, config: ConfigRecord) -> None:
-        """Look who is online and let new nodes introduce themselves.
+        """Look who is online and let new nodes introduce themselves; each has three tries.
 
         Raises
         ------
@@ -74,23 +78,35 @@ class Federation:
         """
         first = not self.clients
         self._online = set(self._wait_for_nodes(grid)) if first else set(grid.get_node_ids())
-        known = {client.node_id for client in self.clients.values()} | self._refused
-        new = sorted(self._online - known)
+        known = {client.node_id for client in self.clients.values()}
+        new = [node for node in sorted(self._online - known) if self._tries[node] < _MOST_TRIES]
         if not new:
             return
+        self._tries.update(new)
         requests = [Request(f"node {node}", _hello(node, config, self.start_timeout)) for node in new]
         replies = exchange(grid, requests, lambda _, content: read_introduction(content), self.start_timeout)
-        if first and not replies.ok:
-            raise FederationError(f"no client could start: {replies.failures()}")
-        names = {node.node_id: node for node in grid.get_nodes()}
-        for who, hello in replies.ok:
-            node_id = int(who.removeprefix("node "))
-            if first and hello.num_partitions and self.num_clients not in (None, hello.num_partitions):
-                raise WrongNodeCount(self.num_clients or 0, hello.num_partitions)
-            self._check_code(who, hello)
-            self._add(_client(node_id, hello, names[node_id].name, names[node_id].public_key))
-        self._refused |= set(new) - {client.node_id for client in self.clients.values()}
-        if first and self.num_clients is not None and len(self.clients) < self.num_clients:
+        hellos = {int(who.removeprefix("node ")): hello for who, hello in replies.ok}
+        if first:
+            self._check_start(hellos, replies.failures())
+        infos = {node.node_id: node for node in grid.get_nodes()}
+        joined: dict[str, int] = {}
+        for node_id, hello in hellos.items():
+            if problem := self._other_code(node_id, hello):
+                # Late, it costs this node its place and not everybody the run.
+                log.warning("%s", problem)
+                self._tries[node_id] = _MOST_TRIES
+                continue
+            info = infos.get(node_id)
+            client = _client(node_id, hello, info.name if info else "", info.public_key if info else b"")
+            if client.key in joined:
+                raise FederationError(
+                    f"nodes {joined[client.key]} and {node_id} both call themselves client {client.key!r}; "
+                    "give each node a client-id of its own in its node config"
+                )
+            # A key that is known already is a node that came back under another id.
+            joined[client.key] = node_id
+            self.clients[client.key] = client
+        if first and len(self.clients) < (self.num_clients or 0):
             raise FederationError(
                 f"{len(self.clients)} of {self.num_clients} clients could start: "
                 f"{replies.failures() or 'the other nodes are not online'}"
@@ -128,22 +144,23 @@ class Federation:
     def _enough(self, nodes: list[int]) -> bool:
         return len(nodes) >= (self.num_clients or 1)
 
-    def _check_code(self, who: str, hello: Introduction) -> None:
-        if self.fingerprint is not None and hello.fingerprint != self.fingerprint:
-            raise FederationError(
-                f"client {hello.key} ({who}) runs other code ({hello.fingerprint}) than the server "
-                f"({self.fingerprint}). Simulated clients import from the folder in which the SuperLink was started: "
-                "start the SuperLink in an empty folder, or in this project's, and run again"
-            )
+    def _check_start(self, hellos: Mapping[int, Introduction], failures: str) -> None:
+        if not hellos:
+            raise FederationError(f"no client could start: {failures}")
+        for node_id, hello in hellos.items():
+            if self.num_clients and hello.num_partitions not in (0, self.num_clients):
+                raise WrongNodeCount(self.num_clients, hello.num_partitions)
+            if problem := self._other_code(node_id, hello):
+                raise FederationError(problem)
 
-    def _add(self, client: Client) -> None:
-        other = self.clients.get(client.key)
-        if other is not None and other.node_id in self._online:
-            raise FederationError(
-                f"nodes {other.node_id} and {client.node_id} both call themselves client {client.key!r}; "
-                "give each node a client-id of its own in its node config"
-            )
-        self.clients[client.key] = client
+    def _other_code(self, node_id: int, hello: Introduction) -> str | None:
+        if self.fingerprint is None or hello.fingerprint == self.fingerprint:
+            return None
+        return (
+            f"client {hello.key} (node {node_id}) runs other code ({hello.fingerprint}) than the server "
+            f"({self.fingerprint}). Simulated clients import from the folder in which the SuperLink was started: "
+            "start the SuperLink in an empty folder, or in this project's, and run again"
+        )
 
 
 def _client(node_id: int, hello: Introduction, registered_name: str, public_key: bytes) -> Client:

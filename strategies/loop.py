@@ -42,17 +42,25 @@ def run_rounds(
             result.train_metrics_clientapp[server_round] = train_metrics
         # 2. Test the new models, where it is due.
         with strategy.context.meter.part("evaluate"):
-            messages = strategy.configure_evaluate(server_round, result.arrays, evaluate_config, grid)
-            replies = send(grid, messages, strategy.round_timeout)
-            test_metrics = strategy.aggregate_evaluate(server_round, replies)
-        if test_metrics is not None:
-            result.evaluate_metrics_clientapp[server_round] = test_metrics
+            _evaluate_on_clients(strategy, grid, result, server_round, evaluate_config)
         _evaluate_on_server(result, server_round, evaluate_fn)
         # 3. Report; whoever watches may end the run.
         report = strategy.close_round(server_round)
         if on_round and on_round(report, result.arrays):
+            if not report.evaluations:
+                strategy.last_round = server_round
+                _evaluate_on_clients(strategy, grid, result, server_round, evaluate_config)
             break
     return result
+
+
+def _evaluate_on_clients(
+    strategy: "ClusteredStrategy", grid: Grid, result: Result, server_round: int, config: ConfigRecord
+) -> None:
+    messages = strategy.configure_evaluate(server_round, result.arrays, config, grid)
+    metrics = strategy.aggregate_evaluate(server_round, send(grid, messages, strategy.round_timeout))
+    if metrics is not None:
+        result.evaluate_metrics_clientapp[server_round] = metrics
 
 
 def _evaluate_on_server(result: Result, server_round: int, evaluate_fn: EvaluateModels | None) -> None:

@@ -19,6 +19,11 @@ class Models:
         K models with numbered entries, or one plain model.
     shared_layers
         Name prefixes of the layers that are equal in all models; model 0's are taken where `record` differs.
+
+    Raises
+    ------
+    ValueError
+        If a prefix fits no layer, or all layers of several models are shared.
     """
 
     def __init__(self, record: ArrayRecord, shared_layers: Sequence[str] = ()) -> None:
@@ -26,6 +31,11 @@ class Models:
         self.layout = Layout.of(bank.model(record, 0))
         self.shared: BoolArray = self.layout.mask(shared_layers)
         self.count = bank.num_models(record)
+        if self.count > 1 and self.shared.all():
+            raise ValueError(
+                f"shared_layers={list(shared_layers)} leaves nothing to differ between {self.count} models; "
+                "leave a layer out, or use one model (fedavg)"
+            )
         self.record = record
         self._one: dict[int, ArrayRecord] = {}
         if self.shared.any() and self.count > 1:

@@ -14,7 +14,9 @@ def torch_random(rng: np.random.Generator) -> Iterator[None]:
     Layer initialisation and dropout draw from the global generator and take no other; everything else in the
     project passes generators along.
     """
-    # Named devices, because fork_rng warns when it has to find more than one by itself.
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    # Named devices, because fork_rng warns when it has to find more than one by itself; and only once CUDA is in use,
+    # because asking for a generator's state would open a context on every GPU.
+    used = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]  # torch leaves it without types
+    with torch.random.fork_rng(devices=used):
         torch.manual_seed(int(rng.integers(2**63 - 1)))
         yield

@@ -1,9 +1,12 @@
 """A task: data, their partition over clients, a model and a loss, from one plain description."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Module
@@ -64,7 +67,7 @@ class Task:
         function = resolve("data", spec.data)
         check_options(function, spec.data_options, "data", spec.data)
         folder = Path(spec.data_dir).expanduser() if spec.data_dir else None
-        data = function(folder, spec.seed, spec.num_clusters, **spec.data_options)
+        data = _call("data", spec.data, function, folder, spec.seed, spec.num_clusters, **spec.data_options)
         if not isinstance(data, Dataset):
             raise ValueError(f"data {spec.data!r} returned a {type(data).__name__}: return a task.data.Dataset.")
         return data
@@ -76,7 +79,8 @@ class Task:
         function = resolve("partition", spec.partition)
         check_options(function, spec.partition_options, "partition", spec.partition)
         rng = generator(spec.seed, 0, Purpose.PARTITION)
-        shards = function(self.data, spec.num_clients, spec.num_clusters, rng, **spec.partition_options)
+        given = (self.data, spec.num_clients, spec.num_clusters, rng)
+        shards = _call("partition", spec.partition, function, *given, **spec.partition_options)
         check_shards(shards, self.data, spec.num_clients)
         return list(shards)
 
@@ -122,7 +126,8 @@ class Task:
         spec = self.spec
         function = resolve("model", spec.model)
         check_options(function, spec.model_options, "model", spec.model)
-        module = function(self.data.input_shape, self.data.num_outputs, **spec.model_options)
+        given = (self.data.input_shape, self.data.num_outputs)
+        module = _call("model", spec.model, function, *given, **spec.model_options)
         if not isinstance(module, Module):
             raise ValueError(f"model {spec.model!r} returned a {type(module).__name__}: return a torch.nn.Module.")
         if len(self.data.input_shape) == 3:
@@ -179,7 +184,24 @@ def _part(shard: Shard, x: FloatArray, y: TargetArray, rows: IntArray) -> tuple[
     x_part, y_part = x[rows], y[rows]
     if shard.transform is not None:
         x_part, y_part = shard.transform(x_part, y_part)
+        if len(x_part) != len(rows) or len(y_part) != len(rows):
+            raise ValueError(
+                f"the transform of a shard returned {len(x_part)} inputs and {len(y_part)} targets for {len(rows)} "
+                "samples: it must keep their number."
+            )
+        x_part = np.asarray(x_part, dtype=np.float32)
     inputs = torch.from_numpy(x_part)
     if inputs.ndim == 4:
         inputs = inputs.contiguous(memory_format=torch.channels_last)
     return inputs, torch.from_numpy(y_part)
+
+
+def _call(kind: str, name: str, function: Callable[..., Any], *given: Any, **options: Any) -> Any:
+    """Call a registered function or a user's own; what it raises names it."""
+    try:
+        return function(*given, **options)
+    except ValueError:
+        # The built-in functions explain their own problems.
+        raise
+    except Exception as error:  # a user's function may raise anything
+        raise ValueError(f"{kind} {name!r} failed with {type(error).__name__}: {error}") from error

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from task.losses import CHUNK, per_sample_losses, targets_of
@@ -97,6 +98,7 @@ def local_update(
     trainable = [p for p in module.parameters() if p.requires_grad]
     start = [p.detach().clone() for p in trainable] if settings.proximal_mu > 0 else []
     optimizer = _optimizer(trainable, settings)
+    normalises = any(isinstance(part, _BatchNorm) for part in module.modules())
     size = settings.batch_size
     seen = torch.zeros((), dtype=torch.float64, device=x.device)
     with torch_random(rng):
@@ -105,8 +107,8 @@ def local_update(
             # One gather an epoch; batches are then slices.
             x_epoch, y_epoch = x[order], y[order]
             seen.zero_()
-            for begin in range(0, len(x), size):
-                x_batch, y_batch = x_epoch[begin : begin + size], y_epoch[begin : begin + size]
+            for begin, end in _batches(len(x), size, joined=normalises):
+                x_batch, y_batch = x_epoch[begin:end], y_epoch[begin:end]
                 optimizer.zero_grad(set_to_none=True)
                 outputs = module(x_batch)
                 mean = per_sample_losses(outputs, targets_of(x_batch, y_batch, loss), loss).mean()
@@ -118,6 +120,17 @@ def local_update(
                 optimizer.step()
                 seen += mean.detach() * len(x_batch)
     return seen.item() / len(x)
+
+
+def _batches(num_samples: int, size: int, joined: bool) -> list[tuple[int, int]]:
+    """Return begin and end of each batch; with `joined`, a last batch of one sample becomes part of the one before.
+
+    Batch normalisation has no variance over one sample, and PyTorch refuses to train on it.
+    """
+    starts = list(range(0, num_samples, size))
+    if joined and num_samples % size == 1 and len(starts) > 1:
+        starts.pop()
+    return list(zip(starts, [*starts[1:], num_samples], strict=True))
 
 
 def _optimizer(parameters: list[torch.nn.Parameter], settings: TrainSettings) -> Optimizer:
@@ -186,7 +199,8 @@ def gradient(
         losses = per_sample_losses(module(x_part), targets_of(x_part, y_part, loss), loss)
         (losses.sum() / len(x)).backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
     gradients = {name: np.zeros_like(value.detach().cpu().numpy()) for name, value in module.state_dict().items()}
-    for name, parameter in module.named_parameters():
+    # Tied weights stand in the state dict under each of their names, and the server moves each of them.
+    for name, parameter in module.named_parameters(remove_duplicate=False):
         if parameter.grad is not None:
             gradients[name] = parameter.grad.detach().cpu().numpy().copy()
     module.zero_grad(set_to_none=True)

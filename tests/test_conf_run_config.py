@@ -3,7 +3,8 @@
 import dataclasses
 import json
 import pickle
-from pathlib import PurePosixPath
+import tomllib
+from pathlib import Path, PurePosixPath
 
 import pytest
 from hypothesis import example, given
@@ -15,20 +16,22 @@ from conf.problems import ConfigError
 from conf.run_config import config_from_json, config_to_json, run_config_overrides, task_spec
 from conf.run_folder import run_folder
 
+ROOT = Path(__file__).parents[1]
+
 UNSET = {
-    "experiment": "quickstart",
+    "experiment": "",
     "strategy": "",
     "overrides": "",
     "config-json": "",
     "run-folder": "",
     "seed": -1,
-    "k": 0,
-    "num-clients": 0,
-    "num-server-rounds": 0,
-    "learning-rate": 0.0,
-    "local-epochs": 0,
-    "batch-size": 0,
-    "fraction-train": 0.0,
+    "k": -1,
+    "num-clients": -1,
+    "num-server-rounds": -1,
+    "learning-rate": -1.0,
+    "local-epochs": -1,
+    "batch-size": -1,
+    "fraction-train": -1.0,
     "data-dir": "",
     "results-dir": "",
     "device": "",
@@ -37,8 +40,25 @@ UNSET = {
 
 def test_sentinels_leave_the_experiments_own_values():
     overrides = run_config_overrides(UNSET)
-    assert overrides == ["experiment=quickstart"]
+    assert overrides == []
     assert compose(overrides) == compose([])
+
+
+def test_a_zero_is_no_sentinel_but_a_value_to_be_refused():
+    with pytest.raises(ConfigError, match=r"fraction_train=0\.0"):
+        compose(run_config_overrides(UNSET | {"fraction-train": 0.0}))
+
+
+def test_overrides_may_name_the_experiment():
+    assert (
+        compose(run_config_overrides(UNSET | {"overrides": "experiment=clove/linear"})).experiment == "clove/linear"
+    )
+
+
+def test_the_app_declares_every_key_with_its_sentinel():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    assert run_config_overrides(declared) == []
+    assert set(UNSET) <= set(declared)
 
 
 def test_a_run_config_and_a_command_line_mean_the_same():

@@ -12,7 +12,9 @@ WRONG = {
     "eval_every=0": "eval_every=0: must be at least 1.",
     "start_timeout=0": "start_timeout=0.0: must be greater than 0.",
     "round_timeout=-5": "round_timeout=-5.0: must be greater than 0.",
-    "device=gpu": "device=gpu: must be cpu, cuda, cuda:<number> or mps.",
+    "seed=99999999999999999999": "seed=99999999999999999999: must be less than 2**63, the largest number that a "
+    "message can hold.",
+    "device=gpu": "device=gpu: must be cpu, cuda or cuda:<number>.",
     "data_dir=''": "data_dir: must name a folder",
     "results_dir=' '": "results_dir: must name a folder",
     "stop_at_ari=0": "stop_at_ari=0.0: must be greater than 0 and at most 1.",
@@ -78,7 +80,6 @@ def test_what_cannot_run_is_refused_with_its_remedy(overrides):
         "strategy=fedavg k=100",
         "strategy=local k=auto",
         "device=cuda:1",
-        "device=mps",
         "stop_at_ari=1",
         "task.num_clusters=0 task.partition=my.own:split",
         "task.model=my.own:net task.loss=reconstruction",
