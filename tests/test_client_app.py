@@ -163,3 +163,15 @@ def test_flowers_own_fedavg_drives_the_app_and_agrees_with_ours() -> None:
     ours = FedAvg().start(LocalGrid(app, 4), first, num_rounds=2, train_config=SETTINGS)
     np.testing.assert_allclose(LAYOUT.flatten(bank.model(ours.arrays, 0)), LAYOUT.flatten(stock.arrays), atol=1e-6)
     assert stock.evaluate_metrics_clientapp[2]["eval_acc"] > 0
+
+
+def test_orthonormal_models_keep_their_running_statistics() -> None:
+    config = compose(["num_clients=4", "k=3", "strategy.init=orthonormal", "task.model=tests.normalised:net"])
+    for arrays in bank.models(build_models(config, build_task(config))):
+        np.testing.assert_array_equal(arrays["2.running_var"].numpy(), np.ones(16))
+
+
+def test_a_function_of_ones_own_that_fails_is_named() -> None:
+    task = build_task(compose(["task.model=tests.normalised:broken"]))
+    with pytest.raises(ValueError, match=r"model 'tests.normalised:broken' failed with TypeError: boom"):
+        task.check()

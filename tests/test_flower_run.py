@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from safetensors.numpy import load_file
 
@@ -44,6 +46,7 @@ def test_flower_and_the_local_engine_give_equal_models_and_assignments(tmp_path:
         (3, "", "num-supernodes=20"),
         (2, "overrides='k=40'", "num_clients"),
         (2, "overrides='no_such_key=1'", "no_such_key"),
+        (2, "fraction-train=0.0", "fraction_train"),
     ],
 )
 def test_a_run_that_cannot_work_ends_soon_and_says_why(
@@ -57,3 +60,18 @@ def test_a_run_that_cannot_work_ends_soon_and_says_why(
     assert "finished:failed" in listed
     assert expected in listed
     assert not list(tmp_path.rglob("rounds.jsonl"))
+
+
+def test_interrupting_a_run_leaves_no_process_behind(tmp_path: Path) -> None:
+    command = [str(FLORETS), "engine=flwr", "num_rounds=2000", f"results_dir={tmp_path}"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    family = psutil.Process(process.pid)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.rglob("rounds.jsonl")) and time.monotonic() < deadline:
+        time.sleep(1)
+    descendants = family.children(recursive=True)
+    assert len(descendants) > 3
+    process.terminate()
+    process.wait(90)
+    alive = psutil.wait_procs(descendants, timeout=30)[1]
+    assert [process.name() for process in alive] == []

@@ -1,11 +1,12 @@
 """Strategies against clients of one line of arithmetic: every expected number can be worked out by hand."""
 
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg as StockFedAvg
 
 from strategies.averaging import GradientAveraging, ModelAveraging
 from strategies.clove import Clove
+from strategies.exchange import Request, sort_replies
 from strategies.fedavg import FedAvg
 from strategies.federation import FederationError, WrongNodeCount
 from strategies.fedprox import FedProx
@@ -455,3 +456,46 @@ def test_bytes_are_those_of_the_algorithms_messages() -> None:
     # Down: two more models for each of the two clients. Up: two more losses.
     assert many.bytes_up - few.bytes_up == 2 * 2 * 8
     assert many.bytes_down - few.bytes_down == 2 * 2 * sum(len(array.data) for array in models(0.0).values())
+
+
+def test_sharing_every_layer_of_several_models_is_refused() -> None:
+    strategy = Clove(k=2, shared_layers=["theta", "steps"])
+    with pytest.raises(ValueError, match="leaves nothing to differ between 2 models"):
+        strategy.start(FakeClients(TWO_GROUPS).grid(), models(0.0, 1.0), num_rounds=1)
+
+
+def test_a_run_that_is_stopped_between_evaluations_is_evaluated_at_its_end() -> None:
+    strategy = FedAvg(eval_every=50)
+    result = strategy.start(
+        FakeClients([1.0, 2.0]).grid(), models(0.0), num_rounds=9, on_round=lambda report, _: report.server_round == 2
+    )
+    assert list(result.evaluate_metrics_clientapp) == [2]
+    assert sorted(strategy.evaluations) == ["0", "1"]
+
+
+def test_a_strategy_object_runs_once() -> None:
+    strategy = FedAvg()
+    strategy.start(FakeClients([1.0]).grid(), models(0.0), num_rounds=1)
+    with pytest.raises(RuntimeError, match="has run already"):
+        strategy.start(FakeClients([1.0]).grid(), models(0.0), num_rounds=1)
+
+
+def test_a_node_whose_first_answer_is_lost_is_asked_again() -> None:
+    asked = []
+
+    def once(content: RecordDict) -> RecordDict:
+        asked.append(1)
+        if len(asked) == 1:
+            raise RuntimeError("not yet")
+        return content
+
+    clients = FakeClients([1.0, 2.0], faults={(kinds.HELLO, 0, 1): once})
+    seen = reports(FedAvg(), clients, models(0.0), 2)
+    assert [len(report.participants) for report in seen] == [1, 2]
+
+
+def test_messages_that_the_network_refused_are_all_missing() -> None:
+    grid = FakeClients([1.0, 2.0, 3.0]).grid()
+    requests = [Request(str(node), Message(RecordDict(), node, kinds.TRAIN)) for node in grid.get_node_ids()]
+    replies = sort_replies(requests, [], lambda _, content: content)
+    assert replies.missing == ("2", "3", "4")

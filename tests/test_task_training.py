@@ -192,3 +192,32 @@ def test_no_samples_and_no_batch_are_refused(samples):
         gradient(mlp((6,), 3), x[:0], y[:0], "cross_entropy", None, rng())
     with pytest.raises(ValueError, match="gradient_batch=0"):
         gradient(mlp((6,), 3), x, y, "cross_entropy", 0, rng())
+
+
+class Tied(torch.nn.Module):
+    """Two layers that are one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = torch.nn.Linear(3, 3, bias=False)
+        self.b = torch.nn.Linear(3, 3, bias=False)
+        self.b.weight = self.a.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(torch.relu(self.a(x)))
+
+
+def test_tied_weights_have_their_gradient_under_each_name() -> None:
+    x, y = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1, 2])
+    arrays = gradient(Tied(), x, y, "cross_entropy", None, np.random.default_rng(0))
+    assert np.abs(arrays["a.weight"]).max() > 0
+    np.testing.assert_array_equal(arrays["a.weight"], arrays["b.weight"])
+
+
+def test_batch_normalisation_trains_where_one_sample_is_left_over() -> None:
+    x, y = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1])
+    module = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 3))
+    settings = TrainSettings(learning_rate=0.1, local_epochs=1, batch_size=2)
+    local_update(module, x, y, "cross_entropy", settings, np.random.default_rng(0))
+    # Two batches, of 2 and 3 samples.
+    assert int(module.state_dict()["0.num_batches_tracked"]) == 2
