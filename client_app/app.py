@@ -56,7 +56,7 @@ def losses(message: Message, context: Context) -> Message:
     """
     config = _config(message)
     history = config.get(kinds.HISTORY, [])
-    rounds = int(config.get(kinds.STABILITY_ROUNDS, 0))  # type: ignore[arg-type]  # the server sends a whole number
+    rounds = int(_number(config, kinds.STABILITY_ROUNDS, 0))
     metrics = MetricRecord(
         {
             kinds.MODEL_LOSSES: _losses(message, context).tolist(),
@@ -123,7 +123,7 @@ def _update(state: State, config: ConfigRecord, context: Context) -> tuple[Array
     module.load_state_dict(state)
     x, y, loss = data.x_train, data.y_train, task.spec.loss
     if config.get(kinds.REPLY, kinds.REPLY_MODEL) == kinds.REPLY_GRADIENT:
-        batch = int(config[kinds.GRADIENT_BATCH])  # type: ignore[arg-type]  # the server sends a whole number
+        batch = int(_number(config, kinds.GRADIENT_BATCH, 0))
         rng = _generator(config, context, Purpose.GRADIENT_BATCH)
         arrays = gradient(module, x, y, loss, batch or None, rng)
         mean = float(loss_vector(module, [state], x, y, loss)[0])
@@ -138,21 +138,28 @@ def _update(state: State, config: ConfigRecord, context: Context) -> tuple[Array
 
 def _settings(config: ConfigRecord) -> TrainSettings:
     return TrainSettings(
-        learning_rate=float(config[kinds.LEARNING_RATE]),  # type: ignore[arg-type]  # numbers, checked by the server
-        local_epochs=int(config[kinds.LOCAL_EPOCHS]),  # type: ignore[arg-type]
-        batch_size=int(config[kinds.BATCH_SIZE]),  # type: ignore[arg-type]
+        learning_rate=_number(config, kinds.LEARNING_RATE),
+        local_epochs=int(_number(config, kinds.LOCAL_EPOCHS)),
+        batch_size=int(_number(config, kinds.BATCH_SIZE)),
         optimizer="sgd" if config.get(kinds.OPTIMIZER) == "sgd" else "adam",
-        momentum=float(config.get(kinds.MOMENTUM, 0.0)),  # type: ignore[arg-type]
-        weight_decay=float(config.get(kinds.WEIGHT_DECAY, 0.0)),  # type: ignore[arg-type]
-        proximal_mu=float(config.get(kinds.PROXIMAL_MU, 0.0)),  # type: ignore[arg-type]
+        momentum=_number(config, kinds.MOMENTUM, 0.0),
+        weight_decay=_number(config, kinds.WEIGHT_DECAY, 0.0),
+        proximal_mu=_number(config, kinds.PROXIMAL_MU, 0.0),
     )
 
 
 def _generator(config: ConfigRecord, context: Context, purpose: Purpose) -> np.random.Generator:
     # The server knows the client's registered name, the node may not; other strategies than ours send no number.
-    number = config.get(kinds.CLIENT_NUMBER, client_number(client_key(context)))
-    seed, server_round = config.get(kinds.SEED, 0), config.get(kinds.SERVER_ROUND, 0)
-    return generator(int(seed), int(server_round), purpose, int(number))  # type: ignore[arg-type]  # whole numbers
+    number = int(_number(config, kinds.CLIENT_NUMBER, client_number(client_key(context))))
+    seed, server_round = int(_number(config, kinds.SEED, 0)), int(_number(config, kinds.SERVER_ROUND, 0))
+    return generator(seed, server_round, purpose, number)
+
+
+def _number(config: ConfigRecord, key: str, default: float | None = None) -> float:
+    value = config.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"the message's config has {key}={value!r}, not a number")
+    return value
 
 
 def _stated_cluster(context: Context) -> int:
