@@ -19,6 +19,7 @@ help: ## list the targets
 setup: $(SETUP) ## make the virtual environment
 
 $(SETUP): pyproject.toml constraints.txt
+	@echo "Setting up $(VENV): a few minutes for the first time"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[sim,sweep,dev]"
 	touch $@

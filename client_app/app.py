@@ -29,15 +29,17 @@ Loss = TypeVar("Loss", float, NDArray[np.float64])
 def hello(message: Message, context: Context) -> Message:
     """Say who this client is and what it has; loads its data, so that a bad data folder shows before training."""
     config = _config(message)
-    data = session.client(config, context)
-    metrics = MetricRecord(
-        {
-            kinds.NUM_EXAMPLES: len(data.x_train),
-            # Truth is for simulations: a real node tells it only where its owner wrote it into the node config.
-            kinds.CLUSTER: data.cluster if num_partitions(context) else _stated_cluster(context),
-            kinds.NUM_PARTITIONS: num_partitions(context),
-        }
-    )
+    spec = session.task(config, context).spec
+    numbers = {kinds.NUM_EXAMPLES: 1, kinds.CLUSTER: kinds.NO_CLUSTER, kinds.NUM_PARTITIONS: num_partitions(context)}
+    # Of another number of simulated nodes than clients, some would have no data: the server refuses all of them.
+    if num_partitions(context) in (0, spec.num_clients):
+        data = session.client(config, context)
+        numbers[kinds.NUM_EXAMPLES] = len(data.x_train)
+        # Truth is for simulations: a real node tells it only where its owner wrote it into the node config.
+        numbers[kinds.CLUSTER] = _stated_cluster(context)
+        if num_partitions(context) and spec.num_clusters:
+            numbers[kinds.CLUSTER] = data.cluster
+    metrics = MetricRecord(dict(numbers))
     texts = ConfigRecord(
         {
             kinds.CLIENT_KEY: client_key(context),

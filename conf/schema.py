@@ -116,9 +116,15 @@ STRATEGIES: dict[str, type[StrategyConfig]] = {
 class TaskConfig:
     """Data, how they are spread over clients, model and loss."""
 
-    data: str = key("digits", "data set: a registered name, or a function of yours as package.module:function")
-    partition: str = key("rotation", "how data are spread over clusters and clients: a name or an import path")
-    model: str = key("mlp", "model: a name or an import path")
+    data: str = key(
+        "digits",
+        "digits, mnist, fashion_mnist, cifar10 or linear, or a function of yours as package.module:function",
+    )
+    partition: str = key(
+        "rotation",
+        "who holds what: rotation, label_skew_1 to label_skew_4, concept_shift or by_class, or an import path",
+    )
+    model: str = key("mlp", "model: mlp, cnn, linear or autoencoder, or an import path")
     loss: Literal["cross_entropy", "squared_error", "reconstruction"] = key("cross_entropy", "loss per sample")
     num_clusters: int = key(4, "true number of clusters of the partition; 0: not known (a partition of your own)")
     data_options: dict[str, Any] = key({}, "options of the data set's function")
@@ -161,6 +167,9 @@ class Config:
     task: TaskConfig = key(TaskConfig(), "data, partition, model and loss")
     train: TrainConfig = key(TrainConfig(), "local training")
 
+
+ONE_MODEL = (FedAvgStrategy, FedProxStrategy, LocalStrategy)
+"""Strategies that start from one model, whatever k is."""
 
 OPTION_KEYS = ("task.data_options", "task.partition_options", "task.model_options")
 """Keys whose value is a free mapping: the function that takes the options checks them."""

@@ -100,7 +100,9 @@ def convert(value: Any, kind: Any) -> Any:
         raise _Mismatch
     if get_origin(kind) is list:
         if isinstance(value, list | tuple):
-            return [convert(item, get_args(kind)[0]) for item in value]
+            # Names may be numbers, as those of the layers of a Sequential are, and Hydra reads them as such.
+            texts = [str(item) if type(item) is int and get_args(kind) == (str,) else item for item in value]
+            return [convert(item, get_args(kind)[0]) for item in texts]
         raise _Mismatch
     if get_origin(kind) is dict:
         if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):

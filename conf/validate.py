@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from conf.problems import ConfigError
-from conf.schema import CloveStrategy, Config, FedProxStrategy, IfcaStrategy, TaskConfig
+from conf.schema import ONE_MODEL, CloveStrategy, Config, FedProxStrategy, IfcaStrategy, TaskConfig
 from conf.typed import show
 
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
@@ -97,7 +97,7 @@ def _participation(config: Config) -> list[str]:
 def _models(config: Config) -> list[str]:
     """Check K, which only strategies with several models use: FedAvg has one model and Local-only one per client."""
     strategy = config.strategy
-    if not isinstance(strategy, CloveStrategy | IfcaStrategy):
+    if isinstance(strategy, ONE_MODEL):
         return []
     if config.k == "auto":
         if not isinstance(strategy, CloveStrategy):

@@ -13,7 +13,7 @@ from conf.problems import ConfigError
 from conf.run_config import config_from_json, run_config_overrides
 from conf.run_folder import run_folder
 from conf.schema import Config
-from server_app.console import log_to_console
+from server_app.console import log, log_to_console
 from server_app.experiment import run_experiment
 from strategies.federation import WrongNodeCount, simulation_command
 
@@ -32,7 +32,10 @@ def main(grid: Grid, context: Context) -> None:
         # JSON's texts, numbers and truth values are TOML's.
         settings = " ".join(f"{name}={json.dumps(value)}" for name, value in given.items() if name not in _INTERNAL)
         command = simulation_command(error.expected, settings)
-        raise ConfigError([f"{error.args[0].partition('Give')[0]}Give the same number to both: {command}"]) from error
+        problem = f"{error.args[0].partition('Give')[0]}Give the same number to both: {command}"
+        # Said once on a line of its own: Flower prints what is raised below tracebacks.
+        log.error("%s", problem)
+        raise ConfigError([problem]) from None
 
 
 _UNSET = ("", -1)

@@ -6,7 +6,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord
 
 from conf.run_config import task_spec
-from conf.schema import CloveStrategy, Config, FedProxStrategy, IfcaStrategy, LocalStrategy
+from conf.schema import ONE_MODEL, CloveStrategy, Config, FedAvgStrategy, FedProxStrategy, IfcaStrategy, LocalStrategy
 from strategies.averaging import Averaging, GradientAveraging, ModelAveraging
 from strategies.base import ClusteredStrategy
 from strategies.clove import Clove
@@ -63,7 +63,9 @@ def build_strategy(config: Config) -> ClusteredStrategy:
             memory=own.memory,
             **common,
         )
-    return FedAvg(**common)
+    if isinstance(own, FedAvgStrategy):
+        return FedAvg(**common)
+    raise ValueError(f"strategy {own.name!r} is not built here; add it to server_app/build.py")
 
 
 def build_models(config: Config, task: Task) -> ArrayRecord:
@@ -75,10 +77,9 @@ def build_models(config: Config, task: Task) -> ArrayRecord:
         If more orthonormal models are wanted than a model has parameters.
     """
     own = config.strategy
-    if not isinstance(own, CloveStrategy | IfcaStrategy):
-        count, how = 1, "different"
-    else:
-        count, how = config.k_max if config.k == "auto" else config.k, own.init
+    count, how = 1, getattr(own, "init", "different")
+    if not isinstance(own, ONE_MODEL):
+        count = config.k_max if config.k == "auto" else config.k
     states = initial_models(task.build_model, count, "same" if how == "same" else "different", config.seed)
     records = [ArrayRecord({name: Array(array) for name, array in state.items()}) for state in states]
     layout = Layout.of(records[0])

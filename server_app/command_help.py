@@ -15,7 +15,7 @@ Usage
   florets                                          the quickstart: CLoVE on rotated digits, in this process
   florets experiment=quickstart strategy=ifca k=5  one run of a preset, with other values
   florets -m strategy=clove,ifca seed=0,1,2        a sweep: every combination, and a table of means at its end
-  florets -m seed=range(0,10) hydra/launcher=joblib hydra.launcher.n_jobs=4
+  florets -m 'seed=range(0,10)' hydra/launcher=joblib hydra.launcher.n_jobs=4
                                                    the same in 4 processes (pip install "florets[sweep]")
   florets engine=flwr                              through `flwr run`, Flower's own simulation
 

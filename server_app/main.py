@@ -83,8 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         _complain(str(error), "--debug" in given)
         return 2
-    except KeyboardInterrupt:
-        _complain("interrupted; rounds.jsonl in the run's folder holds the rounds so far", False)
+    except KeyboardInterrupt as interrupt:
+        _complain(f"interrupted{interrupt.args[0] if interrupt.args else ''}", False)
         return 130
     except BrokenPipeError:
         # `florets --help | head`: the reader has gone; Python must not fail again when it flushes at its end.
@@ -135,7 +135,7 @@ def _act(arguments: Arguments) -> int:
     if arguments.sweep:
         from server_app.sweep import run_sweep
 
-        return 0 if run_sweep(arguments.overrides, caller, run) else 1
+        return run_sweep(arguments.overrides, caller, run)
     return _single(arguments.overrides, caller)
 
 
@@ -143,7 +143,12 @@ def _single(overrides: Sequence[str], caller: Path) -> int:
     for text in overrides:
         if text.lstrip("+~").startswith(("hydra/", "hydra.")):
             raise ConfigError([f"{text}: Hydra's own keys shape sweeps; add -m."])
-    summary = run(jobs.prepare(overrides, caller), overrides)
+    config = jobs.prepare(overrides, caller)
+    try:
+        summary = run(config, overrides)
+    except KeyboardInterrupt:
+        folder = Path(config.results_dir) / run_folder(config, overrides)
+        raise KeyboardInterrupt(f"; {folder} holds the rounds so far") from None
     print(f"{summary.experiment}, {summary.strategy}, seed {summary.seed}: {jobs.headline(summary)}")
     print(f"Results: {summary.folder}")
     return 0

@@ -66,13 +66,18 @@ def _points(lines: Sequence[RoundLine], key: str, spread: str | None = None) -> 
     return rounds, values, np.array(std, dtype=np.float64)
 
 
-def _curve(axes: Axes, points: Points, colour: str, **style: Any) -> None:
+def _curve(axes: Axes, points: Points, colour: str, bounded: bool, **style: Any) -> None:
+    """Draw a mean with its spread; a `bounded` quantity (ARI, accuracy) ends at 1."""
     rounds, mean, std = points
     # One point alone would leave a line invisible; a few points deserve their marks.
     marker = "o" if len(rounds) <= 30 else None
     if np.any(std > 0):
-        # A spread larger than the mean has no lower end on a logarithmic axis.
-        axes.fill_between(rounds, mean - std, mean + std, where=std < mean, color=colour, alpha=0.14, linewidth=0)
+        low, high = mean - std, mean + std
+        if bounded:
+            high = np.minimum(high, 1.0)
+        # A spread larger than the mean has no lower end on a logarithmic axis, which losses may get.
+        drawn = np.ones(len(mean), dtype=bool) if bounded else std < mean
+        axes.fill_between(rounds, low, high, where=drawn, color=colour, alpha=0.14, linewidth=0)
     axes.plot(rounds, mean, color=colour, marker=marker, markersize=3.6, **{"linewidth": 1.9, **style})
 
 
@@ -174,13 +179,13 @@ def draw_curves(lines: Sequence[RoundLine], path: Path) -> bool:
             shown = [points[1]]
             part = _points(lines, "ari_participants")
             if key == "ari" and len(part[0]) and not np.array_equal(part[1], points[1]):
-                _curve(axes, part, COLOURS[1], linewidth=1.0, alpha=0.75, zorder=1.5)
+                _curve(axes, part, COLOURS[1], True, linewidth=1.0, alpha=0.75, zorder=1.5)
                 ends = [
                     (ends[0][0], f"all clients {ends[0][1]}", COLOURS[0]),
                     (float(part[1][-1]), f"participants {part[1][-1]:.2f}", COLOURS[1]),
                 ]
                 shown.append(part[1])
-            _curve(axes, points, COLOURS[0])
+            _curve(axes, points, COLOURS[0], key != "loss")
             _finish_axes(axes, key, shown)
             axes.set_title(TITLES[key])
             if stable is not None:
@@ -233,7 +238,7 @@ def draw_sweep(curves: Mapping[str, Sequence[Sequence[RoundLine]]], path: Path, 
             drawn = [(name, _mean_over_runs(runs, key)) for name, runs in curves.items()]
             known = [(i, name, points) for i, (name, points) in enumerate(drawn) if len(points[0])]
             for i, _, points in known:
-                _curve(axes, points, COLOURS[i % len(COLOURS)])
+                _curve(axes, points, COLOURS[i % len(COLOURS)], key != "loss")
             _finish_axes(axes, key, [points[1] for _, _, points in known])
             axes.set_xlim(0.5, max(1.5, *(float(points[0][-1]) + 0.25 for _, _, points in known)))
             axes.set_title(TITLES[key])

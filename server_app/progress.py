@@ -22,6 +22,10 @@ def describe(line: Mapping[str, Any]) -> str:
         words.append(f"loss {line['loss']:.4g}")
     if line["diverged"]:
         words.append(f"diverged on {line['diverged']} of {line['evaluated']} clients")
+    replies = line.get("replies", {})
+    lost = [f"{replies[kind]} {kind}" for kind in ("error", "missing", "invalid") if replies.get(kind)]
+    if lost:
+        words.append(f"replies lost: {', '.join(lost)}")
     return "  ".join(words)
 
 

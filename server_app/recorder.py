@@ -35,7 +35,13 @@ def open_folder(folder: Path) -> bool:
     """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise ValueError(f"the results folder {folder} is a file or a link; move it, or set results_dir.")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ValueError(
+            f"the results folder {folder} cannot be made ({reason}); name another results_dir."
+        ) from error
     earlier = (folder / MARKER).is_file()
     others = [entry for entry in folder.iterdir() if entry.name != MARKER]
     if others and not earlier:
@@ -223,5 +229,7 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            log.error("The run ended early, after %d rounds: %s", len(self._lines), error or kind)
+            log.error(
+                "The run ended early, after %d rounds: %s", len(self._lines), str(error) or type(error).__name__
+            )
         self.close()

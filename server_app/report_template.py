@@ -116,7 +116,7 @@ alt="Heatmap of the loss of every model on every client">
 <section>
 <h2>Time, traffic, replies</h2>
 <div class="columns">
-<table>
+<div class="wide"><table>
 <caption>Seconds, by part of the round</caption>
 <thead><tr>
 <th scope="col">part</th><th scope="col">all rounds</th><th scope="col">per round</th><th scope="col">share</th>
@@ -128,8 +128,8 @@ alt="Heatmap of the loss of every model on every client">
 <td>{{ part.per_round }}</td>
 <td>{{ part.share }}</td></tr>
 {% endfor -%}
-</tbody></table>
-<table>
+</tbody></table></div>
+<div class="wide"><table>
 <caption>Per round, by phase</caption>
 <thead><tr>
 <th scope="col">phase</th>
@@ -146,8 +146,8 @@ alt="Heatmap of the loss of every model on every client">
 <td>{{ phase.up }}</td>
 <td>{{ phase.seconds }}</td></tr>
 {% endfor -%}
-</tbody></table>
-<table>
+</tbody></table></div>
+<div class="wide"><table>
 <caption>Replies, all rounds</caption>
 <thead><tr><th scope="col">outcome</th><th scope="col">replies</th></tr></thead>
 <tbody>
@@ -155,7 +155,7 @@ alt="Heatmap of the loss of every model on every client">
 <tr><th scope="row">{{ reply.name }}</th>
 <td{% if reply.amiss %} class="amiss"{% endif %}>{{ reply.count }}</td></tr>
 {% endfor -%}
-</tbody></table>
+</tbody></table></div>
 </div>
 </section>
 

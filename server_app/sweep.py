@@ -24,9 +24,11 @@ from server_app.sweep_job import Sweep, read_records, run_job
 from server_app.sweep_keys import count_jobs, decode, encode, read_sweep, require_one_valid
 from server_app.sweep_report import write_sweep
 
+_INTERRUPTED = "interrupted"
 
-def run_sweep(overrides: Sequence[str], caller: Path, run: jobs.Runner) -> bool:
-    """Run every job, write and print the summary; return whether all of them succeeded.
+
+def run_sweep(overrides: Sequence[str], caller: Path, run: jobs.Runner) -> int:
+    """Run every job, write and print the summary; return the exit code: 0, 1 if a job failed, 130 if interrupted.
 
     Parameters
     ----------
@@ -56,7 +58,7 @@ def run_sweep(overrides: Sequence[str], caller: Path, run: jobs.Runner) -> bool:
         try:
             _run_hydra([*map(encode, parsed), *for_hydra], sweep)
         except KeyboardInterrupt:
-            ended_early = "interrupted"
+            ended_early = _INTERRUPTED
         except (HydraException, OmegaConfBaseException) as error:
             folder.rmdir()
             raise ConfigError([_launch_problem(error)]) from error
@@ -64,10 +66,15 @@ def run_sweep(overrides: Sequence[str], caller: Path, run: jobs.Runner) -> bool:
             ended_early = jobs.explain(error)
         results = read_records(sweep.records)
     if results:
-        print(f"\n{write_sweep(folder, results)}\nSummary, table and curves: {folder}", flush=True)
+        print(f"\n{write_sweep(folder, results)}\nResults of the sweep: {folder}", flush=True)
     if ended_early:
-        print(f"florets: the sweep ended early, after {len(results)} jobs: {ended_early}", file=sys.stderr)
-    return bool(results) and ended_early is None and all(result.error is None for result in results)
+        print(
+            f"florets: the sweep ended early, after {len(results)} of {total or 'its'} jobs: {ended_early}",
+            file=sys.stderr,
+        )
+    if ended_early == _INTERRUPTED:
+        return 130
+    return 0 if results and ended_early is None and all(result.error is None for result in results) else 1
 
 
 def _sweep_folder(parsed: Sequence[Override], caller: Path) -> Path:
@@ -96,9 +103,11 @@ def _sweep_folder(parsed: Sequence[Override], caller: Path) -> Path:
 def _run_hydra(overrides: Sequence[str], sweep: Sweep) -> None:
     arguments = ["florets", "--multirun", *overrides, f"hydra.sweep.dir='{sweep.folder}'"]
     with _hydra_surroundings(arguments):
-        hydra.main(config_path=str(CONFIG_DIR), config_name="sweep", version_base="1.3")(_task(sweep))()
-    # Hydra's own record holds the keys as they were encoded for it; summary.csv has them as they were typed.
-    (sweep.folder / "multirun.yaml").unlink(missing_ok=True)
+        try:
+            hydra.main(config_path=str(CONFIG_DIR), config_name="sweep", version_base="1.3")(_task(sweep))()
+        finally:
+            # Hydra's record holds the keys as they were encoded for it; summary.csv has them as they were typed.
+            (sweep.folder / "multirun.yaml").unlink(missing_ok=True)
 
 
 def _task(sweep: Sweep) -> Callable[[DictConfig], float]:

@@ -108,8 +108,9 @@ def sort_replies(requests: Sequence[Request], replies: Iterable[Message], read: 
             except MalformedMessage as problem:
                 invalid[key] = str(problem)
     for title, reasons in (("failed", error), ("sent an unusable reply", invalid)):
-        for key, reason in sorted(reasons.items()):
-            log.warning("client %s %s: %s", key, title, reason)
+        for reason in sorted(set(reasons.values())):
+            keys_of_reason = sorted(key for key in reasons if reasons[key] == reason)
+            log.warning("client %s %s: %s", ", ".join(keys_of_reason), title, reason)
     # By key and not by message id: a message that the network refused has none.
     missing = tuple(sorted({request.key for request in requests} - ok.keys() - error.keys() - invalid.keys()))
     if missing:

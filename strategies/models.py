@@ -49,7 +49,15 @@ class Models:
         return np.stack([self.layout.flatten(self.one(index)) for index in range(self.count)])
 
     def one(self, index: int) -> ArrayRecord:
-        """Return model `index` under its plain names."""
+        """Return model `index` under its plain names.
+
+        Raises
+        ------
+        ValueError
+            If there is no such model.
+        """
+        if not 0 <= index < self.count:
+            raise ValueError(f"a client was given model {index}, but there are {self.count} models, from 0; set k")
         if index not in self._one:
             self._one[index] = bank.model(self.record, index)
         return self._one[index]

@@ -93,9 +93,9 @@ def _imported(kind: Kind, path: str) -> Function:
     where = f"task.{kind}={path!r}"
     try:
         module = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
+    except Exception as error:  # a module of the user's own may raise anything while it is imported
         raise ValueError(
-            f"{where}: module {module_name!r} cannot be imported ({error}). "
+            f"{where}: module {module_name!r} cannot be imported ({type(error).__name__}: {error}). "
             f"The form is package.module:function, with the package on Python's path."
         ) from error
     function = getattr(module, attribute, None)

@@ -200,8 +200,8 @@ def _call(kind: str, name: str, function: Callable[..., Any], *given: Any, **opt
     """Call a registered function or a user's own; what it raises names it."""
     try:
         return function(*given, **options)
-    except ValueError:
-        # The built-in functions explain their own problems.
-        raise
     except Exception as error:  # a user's function may raise anything
+        if isinstance(error, ValueError) and ":" not in name:
+            # The built-in functions explain their own problems.
+            raise
         raise ValueError(f"{kind} {name!r} failed with {type(error).__name__}: {error}") from error

@@ -166,12 +166,12 @@ def test_flowers_own_fedavg_drives_the_app_and_agrees_with_ours() -> None:
 
 
 def test_orthonormal_models_keep_their_running_statistics() -> None:
-    config = compose(["num_clients=4", "k=3", "strategy.init=orthonormal", "task.model=tests.normalised:net"])
+    config = compose(["num_clients=4", "k=3", "strategy.init=orthonormal", "task.model=tests.own_functions:net"])
     for arrays in bank.models(build_models(config, build_task(config))):
         np.testing.assert_array_equal(arrays["2.running_var"].numpy(), np.ones(16))
 
 
 def test_a_function_of_ones_own_that_fails_is_named() -> None:
-    task = build_task(compose(["task.model=tests.normalised:broken"]))
-    with pytest.raises(ValueError, match=r"model 'tests.normalised:broken' failed with TypeError: boom"):
+    task = build_task(compose(["task.model=tests.own_functions:broken"]))
+    with pytest.raises(ValueError, match=r"model 'tests.own_functions:broken' failed with TypeError: boom"):
         task.check()

@@ -58,7 +58,7 @@ def test_a_sweep_runs_every_combination_and_ends_with_its_table(ran, tmp_path, c
     assert out.startswith(f"Sweep of 6 jobs; its summary goes to {folder}\n")
     assert "[1/6] strategy=clove seed=0 experiment=quickstart\n      accuracy 98.5 %, ARI 1.00" in out
     assert "98.50 ± 0.00" in out
-    assert out.endswith(f"Summary, table and curves: {folder}\n")
+    assert out.endswith(f"Results of the sweep: {folder}\n")
     assert [(row["strategy"], row["seed"]) for row in rows(folder)] == [
         (strategy, str(seed)) for strategy, seed in itertools.product(["clove", "ifca"], range(3))
     ]
@@ -126,9 +126,9 @@ def test_a_sweep_that_cannot_start_says_why(ran, tmp_path, capsys, overrides, me
 
 
 def test_an_interrupted_sweep_keeps_the_summary_of_what_has_run(ran, tmp_path, capsys):
-    assert main(["-m", "seed=0,99,1"]) == 1
+    assert main(["-m", "seed=0,99,1"]) == 130
     shown = capsys.readouterr()
-    assert "the sweep ended early, after 2 jobs: interrupted" in shown.err
+    assert "the sweep ended early, after 2 of 3 jobs: interrupted" in shown.err
     assert [row["error"] for row in rows(sweep_folder(tmp_path))] == ["", "interrupted"]
 
 

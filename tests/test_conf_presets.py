@@ -1,6 +1,7 @@
 """Every shipped file of conf/ composes with every strategy and says what it is."""
 
 import dataclasses
+import re
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from conf.compose import CONFIG_DIR, choices, compose
 from conf.run_config import config_from_json, config_to_json
 from conf.schema import STRATEGIES, CloveStrategy, Config, LocalStrategy, TaskConfig, TrainConfig, walk
+from task.registry import names
 
 REQUIRED = {
     "quickstart",
@@ -100,3 +102,10 @@ def test_of_several_choices_the_first_is_the_default_as_the_help_says():
         for field in dataclasses.fields(kind):
             if get_origin(hints[field.name]) is Literal:
                 assert field.default == get_args(hints[field.name])[0]
+
+
+@pytest.mark.parametrize("kind", ["data", "partition", "model"])
+def test_the_help_names_every_registered_function(kind):
+    text = {field.name: field.metadata["help"] for field in dataclasses.fields(TaskConfig)}[kind]
+    text = text.replace("label_skew_1 to label_skew_4", "label_skew_1 label_skew_2 label_skew_3 label_skew_4")
+    assert [name for name in names(kind) if name not in re.findall(r"\w+", text)] == []

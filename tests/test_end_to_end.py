@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from client_app.app import app as client_app
 from conf.compose import compose
 from conf.problems import ConfigError
+from server_app.experiment import run_experiment
+from server_app.local_grid import LocalGrid
 from server_app.main import run
 from server_app.summary import RunSummary
+from strategies.federation import WrongNodeCount
 
 KEYS = {
     "round", "phase", "ari", "accuracy", "loss", "cluster_sizes", "ari_participants", "stable",
@@ -103,7 +107,7 @@ def test_gradients_can_be_averaged_in_place_of_models(tmp_path: Path) -> None:
 
 
 def test_shared_layers_end_equal_in_all_models(tmp_path: Path) -> None:
-    summary = play(tmp_path, "num_rounds=3", "strategy.shared_layers=['1']")
+    summary = play(tmp_path, "num_rounds=3", "strategy.shared_layers=[1]")
     models = load_file(Path(summary.folder) / "models.safetensors")
     for name in (name for name in models if name.startswith("0/1.")):
         assert all(np.array_equal(models[name], models[f"{k}{name[1:]}"]) for k in range(4))
@@ -140,3 +144,25 @@ def test_what_does_not_fit_the_data_is_said_before_any_client_is_asked(
     with pytest.raises(ConfigError, match=message):
         play(tmp_path, *settings)
     assert not list(tmp_path.rglob("rounds.jsonl"))
+
+
+def test_a_results_folder_that_cannot_be_made_is_said_before_training(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be made"):
+        play(tmp_path / "file")
+
+
+def test_a_task_without_known_groups_reports_no_ari(tmp_path: Path) -> None:
+    summary = play(
+        tmp_path,
+        "task.partition=tests.own_functions:anyhow",
+        "task.num_clusters=0",
+        "num_rounds=1",
+    )
+    assert summary.final_ari is None
+
+
+def test_the_wrong_number_of_simulated_nodes_is_told_without_touching_data(tmp_path: Path) -> None:
+    config = compose([f"results_dir={tmp_path}", "num_clients=5", "k=2", "task.num_clusters=2"])
+    with pytest.raises(WrongNodeCount, match=r"num_clients=5.* 8 SuperNodes"):
+        run_experiment(LocalGrid(client_app, 8), config, tmp_path)

@@ -6,6 +6,7 @@ from flwr.serverapp.strategy import FedAvg as StockFedAvg
 
 from strategies.averaging import GradientAveraging, ModelAveraging
 from strategies.clove import Clove
+from strategies.context import Plan, RoundContext
 from strategies.exchange import Request, sort_replies
 from strategies.fedavg import FedAvg
 from strategies.federation import FederationError, WrongNodeCount
@@ -499,3 +500,25 @@ def test_messages_that_the_network_refused_are_all_missing() -> None:
     requests = [Request(str(node), Message(RecordDict(), node, kinds.TRAIN)) for node in grid.get_node_ids()]
     replies = sort_replies(requests, [], lambda _, content: content)
     assert replies.missing == ("2", "3", "4")
+
+
+def test_a_model_that_does_not_exist_is_refused_before_it_is_sent() -> None:
+    class Third(FedAvg):
+        def plan(self, context: RoundContext) -> Plan:
+            return context.train_assigned({client.key: 2 for client in context.participants})
+
+    clients = FakeClients([1.0, 2.0])
+    with pytest.raises(ValueError, match="given model 2, but there are 2 models"):
+        Third().start(clients.grid(), models(0.0, 1.0), num_rounds=1)
+    assert clients.asked(kinds.TRAIN) == []
+
+
+def test_equal_failures_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(_: RecordDict) -> RecordDict:
+        raise ValueError("no data")
+
+    clients = FakeClients(TWO_GROUPS, faults={(kinds.TRAIN, 1, client): fails for client in (0, 2)})
+    reports(FedAvg(), clients, models(0.0), 1)
+    assert [record.getMessage() for record in caplog.records if "failed" in record.getMessage()] == [
+        "client 0, 2 failed: ValueError: no data"
+    ]
