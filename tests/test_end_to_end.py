@@ -115,7 +115,7 @@ def test_shared_layers_end_equal_in_all_models(tmp_path: Path) -> None:
 
 
 def test_the_autoencoder_finds_one_cluster_for_each_class(tmp_path: Path) -> None:
-    summary = play(tmp_path, "experiment=digits_autoencoder")
+    summary = play(tmp_path, "experiment=digits_autoencoder", "eval_every=20", "stop_at_ari=0.91")
     assert summary.final_accuracy is None
     assert summary.final_loss is not None
     assert summary.final_ari is not None
