@@ -147,7 +147,8 @@ class Clove(ClusteredStrategy):
         # A model without a centroid could never be given to a newcomer, nor any of its clients be placed again.
         in_use = {self.assignment[key] for key in self.clustered}
         covered = in_use <= set(model_of_cluster.tolist())
-        return covered and declared >= self.stability_fraction * len(context.participants)
+        # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
+        return covered and declared >= self.stability_fraction * len(context.participants) - 1e-9
 
     def _was_stable(self, key: str) -> bool:
         return is_stable(self.histories[key], self.histories.length) if key in self.histories else False
