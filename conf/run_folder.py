@@ -41,3 +41,8 @@ def run_folder(config: Config, overrides: Sequence[str]) -> Path:
             safe = f"{safe[:_LONGEST].strip('-')}-{digest}"
         folder /= safe
     return folder / f"seed-{config.seed}"
+
+
+def results_folder(config: Config, overrides: Sequence[str]) -> Path:
+    """Return the absolute folder of a run's results; see `run_folder`."""
+    return (Path(config.results_dir).expanduser() / run_folder(config, overrides)).absolute()

@@ -11,13 +11,16 @@ from flwr.serverapp import Grid, ServerApp
 from conf.compose import compose
 from conf.problems import ConfigError
 from conf.run_config import config_from_json, run_config_overrides
-from conf.run_folder import run_folder
+from conf.run_folder import results_folder
 from conf.schema import Config
 from server_app.console import log, log_to_console
 from server_app.experiment import run_experiment
 from strategies.federation import WrongNodeCount, simulation_command
 
 app = ServerApp()
+
+_UNSET = ("", -1)
+_INTERNAL = ("config-json", "run-folder")
 
 
 @app.main()
@@ -38,10 +41,6 @@ def main(grid: Grid, context: Context) -> None:
         raise ConfigError([problem]) from None
 
 
-_UNSET = ("", -1)
-_INTERNAL = ("config-json", "run-folder")
-
-
 def read_run_config(run_config: Mapping[str, Any]) -> tuple[Config, Path]:
     """Return the experiment that a run config describes, and the folder for its results.
 
@@ -59,5 +58,4 @@ def read_run_config(run_config: Mapping[str, Any]) -> tuple[Config, Path]:
         overrides = run_config_overrides(run_config)
         config = compose(overrides)
     given = str(run_config.get("run-folder", ""))
-    folder = Path(given) if given else Path(config.results_dir).expanduser() / run_folder(config, overrides)
-    return config, folder.absolute()
+    return config, Path(given) if given else results_folder(config, overrides)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from conf.run_config import config_to_json
-from conf.run_folder import run_folder
+from conf.run_folder import results_folder
 from conf.schema import Config
 from server_app.summary import RunSummary
 from server_app.superlink import NAME, SuperLink
@@ -31,7 +31,7 @@ def run(config: Config, overrides: Sequence[str]) -> RunSummary:
     """
     if not (PROJECT / "pyproject.toml").is_file():
         raise FlowerRunError(f"engine=flwr sends the project's folder to Flower, but {PROJECT} has no pyproject.toml")
-    folder = (Path(config.results_dir) / run_folder(config, overrides)).absolute()
+    folder = results_folder(config, overrides)
     with SuperLink() as superlink:
         settings = Path(superlink.environment["FLWR_HOME"]) / "run.toml"
         # JSON texts are TOML texts.

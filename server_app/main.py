@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from conf.problems import ConfigError, did_you_mean
-from conf.run_folder import run_folder
+from conf.run_folder import results_folder
 from conf.schema import Config
 from server_app import jobs
 from server_app.summary import RunSummary
@@ -114,8 +114,8 @@ def run(config: Config, overrides: Sequence[str]) -> RunSummary:
     from server_app.experiment import run_experiment
     from server_app.local_grid import LocalGrid
 
-    folder = Path(config.results_dir) / run_folder(config, overrides)
-    return run_experiment(LocalGrid(client_app, config.num_clients), config, folder)
+    grid = LocalGrid(client_app, config.num_clients)
+    return run_experiment(grid, config, results_folder(config, overrides))
 
 
 def _act(arguments: Arguments) -> int:
@@ -147,7 +147,7 @@ def _single(overrides: Sequence[str], caller: Path) -> int:
     try:
         summary = run(config, overrides)
     except KeyboardInterrupt:
-        folder = Path(config.results_dir) / run_folder(config, overrides)
+        folder = results_folder(config, overrides)
         raise KeyboardInterrupt(f"; {folder} holds the rounds so far") from None
     print(f"{summary.experiment}, {summary.strategy}, seed {summary.seed}: {jobs.headline(summary)}")
     print(f"Results: {summary.folder}")

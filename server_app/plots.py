@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -66,7 +66,7 @@ def _points(lines: Sequence[RoundLine], key: str, spread: str | None = None) -> 
     return rounds, values, np.array(std, dtype=np.float64)
 
 
-def _curve(axes: Axes, points: Points, colour: str, bounded: bool, **style: Any) -> None:
+def draw_curve(axes: Axes, points: Points, colour: str, bounded: bool, **style: Any) -> None:
     """Draw a mean with its spread; a `bounded` quantity (ARI, accuracy) ends at 1."""
     rounds, mean, std = points
     # One point alone would leave a line invisible; a few points deserve their marks.
@@ -103,7 +103,7 @@ def _spread_labels(heights: Sequence[float], gap: float) -> list[float]:
     return placed
 
 
-def _label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
     """Write (value, text, colour) to the right of the axes, beside the ends of the lines."""
     # Through the axes' own transforms, which also know a logarithmic scale.
     to_axes = axes.transData + axes.transAxes.inverted()
@@ -122,7 +122,8 @@ def _label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
         )
 
 
-def _finish_axes(axes: Axes, key: str, values: Sequence[NDArray[np.float64]]) -> None:
+def finish_axes(axes: Axes, key: str, values: Sequence[NDArray[np.float64]]) -> None:
+    """Set grid, ticks and limits for the quantity `key`; losses that span much get a logarithmic axis."""
     axes.grid(axis="y", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(length=0)
@@ -148,7 +149,7 @@ TITLES = {
 }
 
 
-def _panels(runs: Sequence[Sequence[RoundLine]]) -> list[str]:
+def panels_of(runs: Sequence[Sequence[RoundLine]]) -> list[str]:
     """Return what there is to draw: ARI where it is known, and accuracy or else loss."""
     lines = [line for run in runs for line in run]
     keys = ["ari"] if any(line["ari"] is not None for line in lines) else []
@@ -157,7 +158,8 @@ def _panels(runs: Sequence[Sequence[RoundLine]]) -> list[str]:
     return [*keys, "loss"] if any(line["loss"] is not None for line in lines) else keys
 
 
-def _number(key: str, value: float) -> str:
+def value_text(key: str, value: float) -> str:
+    """Return a value of the quantity `key` as it is written beside its line."""
     return {"ari": f"{value:.2f}", "accuracy": f"{value:.1%}"}.get(key, f"{value:.3g}")
 
 
@@ -167,7 +169,7 @@ def draw_curves(lines: Sequence[RoundLine], path: Path) -> bool:
     The band is one standard deviation over clients; a vertical line marks the round from which on the
     clustering is frozen.
     """
-    panels = _panels([lines])
+    panels = panels_of([lines])
     if not panels:
         return False
     stable = next((line["round"] for line in lines if line["stable"]), None)
@@ -175,23 +177,23 @@ def draw_curves(lines: Sequence[RoundLine], path: Path) -> bool:
         figure, rows = new_figure(8.4, 0.5 + 2.5 * len(panels), len(panels))
         for axes, key in zip(rows, panels, strict=True):
             points = _points(lines, key, None if key == "ari" else f"{key}_std")
-            ends = [(float(points[1][-1]), _number(key, float(points[1][-1])), COLOURS[0])]
+            ends = [(float(points[1][-1]), value_text(key, float(points[1][-1])), COLOURS[0])]
             shown = [points[1]]
             part = _points(lines, "ari_participants")
             if key == "ari" and len(part[0]) and not np.array_equal(part[1], points[1]):
-                _curve(axes, part, COLOURS[1], True, linewidth=1.0, alpha=0.75, zorder=1.5)
+                draw_curve(axes, part, COLOURS[1], True, linewidth=1.0, alpha=0.75, zorder=1.5)
                 ends = [
                     (ends[0][0], f"all clients {ends[0][1]}", COLOURS[0]),
                     (float(part[1][-1]), f"participants {part[1][-1]:.2f}", COLOURS[1]),
                 ]
                 shown.append(part[1])
-            _curve(axes, points, COLOURS[0], key != "loss")
-            _finish_axes(axes, key, shown)
+            draw_curve(axes, points, COLOURS[0], key != "loss")
+            finish_axes(axes, key, shown)
             axes.set_title(TITLES[key])
             if stable is not None:
                 axes.axvline(stable, color=QUIET, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
             axes.set_xlim(0.5, max(lines[-1]["round"] + 0.25, 1.5))
-            _label_ends(axes, ends)
+            label_ends(axes, ends)
         if stable is not None:
             rows[0].annotate(
                 f"stable from round {stable}",
@@ -204,53 +206,5 @@ def draw_curves(lines: Sequence[RoundLine], path: Path) -> bool:
                 path_effects=[patheffects.withStroke(linewidth=3, foreground="white")],
             )
         rows[-1].set_xlabel("round")
-        save(figure, path)
-    return True
-
-
-def _mean_over_runs(runs: Sequence[Sequence[RoundLine]], key: str) -> Points:
-    """Return mean and population std over runs, in each round that some run has a value in."""
-    values: dict[int, list[float]] = {}
-    for run in runs:
-        for line in run:
-            if line[key] is not None:
-                values.setdefault(line["round"], []).append(line[key])
-    rounds = sorted(values)
-    return (
-        np.array(rounds, dtype=np.int64),
-        np.array([np.mean(values[r]) for r in rounds], dtype=np.float64),
-        np.array([np.std(values[r]) for r in rounds], dtype=np.float64),
-    )
-
-
-def draw_sweep(curves: Mapping[str, Sequence[Sequence[RoundLine]]], path: Path, title: str = "") -> bool:
-    """Draw, for each name, the mean over its runs with a band of one standard deviation.
-
-    A run that ended early counts in its own rounds only: nothing is made up for those that it did not have.
-    Returns False where there is nothing to draw.
-    """
-    panels = _panels([run for runs in curves.values() for run in runs])
-    if not panels:
-        return False
-    with rc_context(STYLE):
-        figure, rows = new_figure(8.4, 0.7 + 2.8 * len(panels), len(panels))
-        for axes, key in zip(rows, panels, strict=True):
-            drawn = [(name, _mean_over_runs(runs, key)) for name, runs in curves.items()]
-            known = [(i, name, points) for i, (name, points) in enumerate(drawn) if len(points[0])]
-            for i, _, points in known:
-                _curve(axes, points, COLOURS[i % len(COLOURS)], key != "loss")
-            _finish_axes(axes, key, [points[1] for _, _, points in known])
-            axes.set_xlim(0.5, max(1.5, *(float(points[0][-1]) + 0.25 for _, _, points in known)))
-            axes.set_title(TITLES[key])
-            _label_ends(
-                axes,
-                [
-                    (float(p[1][-1]), f"{name} {_number(key, float(p[1][-1]))}", COLOURS[i % len(COLOURS)])
-                    for i, name, p in known
-                ],
-            )
-        rows[-1].set_xlabel("round")
-        if title:
-            figure.suptitle(title, x=0.01, ha="left", color=QUIET)
         save(figure, path)
     return True

@@ -27,6 +27,7 @@ _ENVIRONMENT = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     # Actors of one run share the machine's cores: one thread each.
     "OMP_NUM_THREADS": "1",
+    # Without it Ray prints a warning about a default that it will change.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 

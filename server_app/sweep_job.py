@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from conf.problems import ConfigError
-from conf.run_folder import run_folder
+from conf.run_folder import results_folder
 from server_app import jobs
 from server_app.summary import RunSummary
 from server_app.sweep_report import JobResult
@@ -62,7 +62,7 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
     folder, summary, failure = None, None, None
     try:
         config = jobs.prepare(overrides, sweep.caller)
-        folder = Path(config.results_dir) / run_folder(config, overrides)
+        folder = results_folder(config, overrides)
         summary = sweep.run(config if alone else replace(config, quiet=True), overrides)
         folder = Path(summary.folder)
     except KeyboardInterrupt:

@@ -179,7 +179,7 @@ def read_lines(folder: Path) -> list[RoundLine]:
 
 
 def _draw(folder: Path, groups: Sequence[Group]) -> None:
-    from server_app.plots import draw_sweep  # matplotlib takes a second that only the end needs
+    from server_app.sweep_plots import draw_sweep  # matplotlib takes a second that only the end needs
 
     drawn = [
         (group, [read_lines(Path(run.folder)) for run in group.runs])

@@ -140,7 +140,9 @@ class Clove(ClusteredStrategy):
         self.histories.add(ready)
         if self.stop_when_stable and self._is_stable(len(stable), context, model_of_cluster):
             self.frozen = FrozenClusters.of(context.models, vectors, clusters, model_of_cluster)
-            self.settled = stable | {key for key in self.clustered - ready.keys() if self._was_stable(key)}
+            absent = self.clustered - ready.keys()
+            length = self.histories.length
+            self.settled = stable | {key for key in absent if is_stable(self.histories.get(key, ()), length)}
         return ready
 
     def _is_stable(self, declared: int, context: RoundContext, model_of_cluster: IntArray) -> bool:
@@ -149,9 +151,6 @@ class Clove(ClusteredStrategy):
         covered = in_use <= set(model_of_cluster.tolist())
         # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
         return covered and declared >= self.stability_fraction * len(context.participants) - 1e-9
-
-    def _was_stable(self, key: str) -> bool:
-        return is_stable(self.histories[key], self.histories.length) if key in self.histories else False
 
     def _embed(self, losses: FloatArray) -> FloatArray:
         return np.sqrt(np.maximum(losses, 0.0)) if self.square_root else losses

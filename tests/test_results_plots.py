@@ -7,8 +7,9 @@ from matplotlib.colors import LogNorm
 from results_examples import FOUND, TRUTH, evaluations, report
 
 from server_app.heatmap import _colour_scale, _order, draw_loss_matrix
-from server_app.plots import _mean_over_runs, _points, _spread_labels, draw_curves, draw_sweep
+from server_app.plots import _points, _spread_labels, draw_curves
 from server_app.summary import round_line
+from server_app.sweep_plots import _mean_over_runs, draw_sweep
 
 
 def line(server_round, truth=TRUTH, **changes):
