@@ -125,7 +125,9 @@ class TaskConfig:
         "who holds what: rotation, label_skew_1 to label_skew_4, concept_shift or by_class, or an import path",
     )
     model: str = key("mlp", "model: mlp, cnn, linear or autoencoder, or an import path")
-    loss: Literal["cross_entropy", "squared_error", "reconstruction"] = key("cross_entropy", "loss per sample")
+    loss: Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"] = key(
+        "cross_entropy", "loss per sample"
+    )
     num_clusters: int = key(4, "true number of clusters of the partition; 0: not known (a partition of your own)")
     data_options: dict[str, Any] = key({}, "options of the data set's function")
     partition_options: dict[str, Any] = key({}, "options of the partition's function")

@@ -9,6 +9,7 @@ from conf.problems import ConfigError
 from conf.schema import ONE_MODEL, CloveStrategy, Config, FedProxStrategy, IfcaStrategy, TaskConfig
 from conf.typed import show
 
+_REGRESSIONS = ("linear", "lines")
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
@@ -182,7 +183,8 @@ def _task(task: TaskConfig) -> list[str]:
             f"go together. Use {remedy}."
         )
     elif ":" not in task.data and task.loss != "reconstruction":
-        fitting = "squared_error" if task.data == "linear" else "cross_entropy"
-        if task.loss != fitting:
+        regression = task.loss in ("squared_error", "half_squared_error")
+        if regression != (task.data in _REGRESSIONS):
+            fitting = "squared_error" if task.data in _REGRESSIONS else "cross_entropy"
             problems.append(f"task.loss={task.loss}: does not fit task.data={task.data}; use task.loss={fitting}.")
     return problems

@@ -56,7 +56,7 @@ def run_experiment(grid: Grid, config: Config, folder: Path) -> RunSummary:
             experiment=config.experiment,
             strategy=config.strategy.name,
             seed=config.seed,
-            num_rounds=config.num_rounds,
+            num_rounds=strategy.first_rounds + config.num_rounds,
             quiet=config.quiet,
             task_title=f"{config.task.data}, {config.task.partition}, {config.task.model}",
         )

@@ -13,14 +13,15 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from strategies.averaging import Averaging, ModelAveraging
 from strategies.context import Plan, RoundContext
+from strategies.core import FloatArray
 from strategies.exchange import Request, log, sort_replies
 from strategies.federation import Federation, FederationError
 from strategies.loop import EvaluateModels, RoundObserver, run_rounds
 from strategies.models import Models
-from strategies.round import Evaluation, RoundReport
+from strategies.round import Detail, Evaluation, RoundReport
 from task.randomness import Purpose, generator
 from task.wire import kinds
-from task.wire.replies import read_evaluation
+from task.wire.replies import Update, read_evaluation
 
 
 class ClusteredStrategy(Strategy):
@@ -84,6 +85,15 @@ class ClusteredStrategy(Strategy):
         return "training"
 
     @property
+    def first_rounds(self) -> int:
+        """Rounds that the algorithm needs before those that `num_rounds` counts."""
+        return 0
+
+    def details(self) -> dict[str, Detail]:
+        """Return what this algorithm alone has to tell of the round that just ended."""
+        return {}
+
+    @property
     def context(self) -> RoundContext:
         """The current round, or the last one.
 
@@ -132,19 +142,22 @@ class ClusteredStrategy(Strategy):
         if not updates.ok:
             raise FederationError(f"round {server_round} brought no usable update: {updates.failures()}")
         with context.meter.part("aggregate"):
-            chosen = [update for _, update in updates.ok]
             self.assignment.update({key: update.model for key, update in updates.ok})
-            weights = np.array([update.num_examples for update in chosen], dtype=np.float64)
-            values = self.averaging.next_bank(
-                context.models,
-                np.stack([update.vector for update in chosen]),
-                np.array([update.model for update in chosen]),
-                weights,
-            )
-            context.models = context.models.replaced(values)
-        self.train_loss = float(np.average([update.train_loss for update in chosen], weights=weights))
-        metrics = MetricRecord({kinds.TRAIN_LOSS: self.train_loss, kinds.NUM_EXAMPLES: int(weights.sum())})
+            combine = self._plan.combine or self.average
+            context.models = context.models.replaced(combine(updates.ok))
+        weights = [update.num_examples for _, update in updates.ok]
+        self.train_loss = float(np.average([update.train_loss for _, update in updates.ok], weights=weights))
+        metrics = MetricRecord({kinds.TRAIN_LOSS: self.train_loss, kinds.NUM_EXAMPLES: sum(weights)})
         return context.models.record, metrics
+
+    def average(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
+        """Return the next bank (K, R): each model's updates averaged as `averaging` says."""
+        return self.averaging.next_bank(
+            self.context.models,
+            np.stack([update.vector for _, update in updates]),
+            np.array([update.model for _, update in updates]),
+            np.array([update.num_examples for _, update in updates], dtype=np.float64),
+        )
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -193,6 +206,8 @@ class ClusteredStrategy(Strategy):
 
         Parameters
         ----------
+        num_rounds
+            Rounds after the algorithm's `first_rounds`.
         initial_arrays
             K models with numbered entries (`task.wire.bank`), or one plain model.
         timeout
@@ -217,9 +232,8 @@ class ClusteredStrategy(Strategy):
         train_config = train_config or ConfigRecord()
         evaluate_config = evaluate_config or train_config
         self.summary()
-        return run_rounds(
-            self, grid, initial_arrays, num_rounds, train_config, evaluate_config, evaluate_fn, on_round
-        )
+        rounds = self.first_rounds + num_rounds
+        return run_rounds(self, grid, initial_arrays, rounds, train_config, evaluate_config, evaluate_fn, on_round)
 
     def close_round(self, server_round: int) -> RoundReport:
         """Return the report of the round that just ended."""
@@ -238,4 +252,5 @@ class ClusteredStrategy(Strategy):
             replies=dict(meter.replies),
             train_loss=self.train_loss,
             evaluations=dict(self.evaluations),
+            details=self.details(),
         )

@@ -1,6 +1,6 @@
 """`RoundContext`: what one round works with, and the exchanges that an algorithm can choose from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,6 +8,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from strategies.averaging import Averaging
+from strategies.core import FloatArray
 from strategies.exchange import Read, Replies, Request, T, send, sort_replies
 from strategies.meter import Meter
 from strategies.models import Models
@@ -16,13 +17,27 @@ from task.randomness import Purpose, generator
 from task.wire import kinds
 from task.wire.replies import Losses, Update, read_losses, read_selected_update, read_update
 
+Combine = Callable[[Sequence[tuple[str, Update]]], FloatArray]
+
 
 @dataclass(frozen=True)
 class Plan:
-    """The training exchange of one round: the requests, and how to read their replies."""
+    """The training exchange of one round.
+
+    Attributes
+    ----------
+    requests
+        One for each client that is to train.
+    read
+        How a reply is read; may return a subclass of `Update`.
+    combine
+        How the usable updates, in the order of the client keys, become the next bank (K, R); None: the strategy's
+        averaging (`ClusteredStrategy.average`).
+    """
 
     requests: list[Request]
     read: Read[Update]
+    combine: Combine | None = None
 
 
 @dataclass
@@ -95,14 +110,30 @@ class RoundContext:
             if history := (histories or {}).get(client.key):
                 settings[kinds.HISTORY] = list(history)
             requests.append(self.request(kinds.LOSSES, client, models.record, settings))
-        replies = send(self.grid, [request.message for request in requests], self.timeout)
-        return self.triage(requests, replies, lambda _, content: read_losses(content, models.count))
+        return self.ask(requests, lambda _, content: read_losses(content, models.count))
 
-    def request(self, kind: str, client: Client, arrays: ArrayRecord, settings: Mapping[str, object]) -> Request:
-        """Build one message; each has a RecordDict and a ConfigRecord of its own, the arrays are shared."""
+    def ask(self, requests: Sequence[Request], read: Read[T]) -> Replies[T]:
+        """Send the requests of one exchange and wait for their replies; see `triage`."""
+        replies = send(self.grid, [request.message for request in requests], self.timeout)
+        return self.triage(requests, replies, read)
+
+    def request(
+        self,
+        kind: str,
+        client: Client,
+        arrays: ArrayRecord | None,
+        settings: Mapping[str, object],
+        others: Mapping[str, ArrayRecord] | None = None,
+    ) -> Request:
+        """Build one message; each has a RecordDict and a ConfigRecord of its own, the arrays are shared.
+
+        `others` are further array records by name.
+        """
         own = {kinds.SERVER_ROUND: self.server_round, kinds.CLIENT_NUMBER: client.number}
         config = ConfigRecord({**self.config, **settings, **own})  # type: ignore[dict-item]  # the record checks types itself
-        content = RecordDict({kinds.ARRAYS: arrays, kinds.CONFIG: config})
+        content = RecordDict({kinds.CONFIG: config, **(others or {})})
+        if arrays is not None:
+            content[kinds.ARRAYS] = arrays
         message = Message(content, client.node_id, kind, ttl=self.timeout, group_id=str(self.server_round))
         return Request(client.key, message)
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+Detail = float | str | list[float]
+
 
 @dataclass(frozen=True)
 class Client:
@@ -55,6 +57,8 @@ class RoundReport:
         Counts over all exchanges of the round: ok, error, missing, invalid.
     evaluations
         By client key; empty in a round without evaluation.
+    details
+        What only this algorithm has to tell, e.g. the K that it found; values for JSON.
     """
 
     server_round: int
@@ -69,3 +73,4 @@ class RoundReport:
     replies: Mapping[str, int]
     train_loss: float | None
     evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
+    details: Mapping[str, Detail] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn import functional as F
 
-Loss = Literal["cross_entropy", "squared_error", "reconstruction"]
+Loss = Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"]
 
 # Samples of one forward pass: enough to hide the cost of a call, few enough for the processor's cache.
 CHUNK = 500
@@ -37,8 +37,8 @@ def per_sample_losses(outputs: Tensor, targets: Tensor, loss: str) -> Tensor:
     targets
         Class labels (n,), values (n,), or flat inputs (n, d); see `targets_of`.
     loss
-        ``cross_entropy`` (in nats), ``squared_error``, or ``reconstruction`` (squared error, mean over the d
-        entries).
+        ``cross_entropy`` (in nats), ``squared_error``, ``half_squared_error`` (with factor 1/2), or
+        ``reconstruction`` (squared error, mean over the d entries).
 
     Returns
     -------
@@ -55,6 +55,8 @@ def per_sample_losses(outputs: Tensor, targets: Tensor, loss: str) -> Tensor:
     if loss == "squared_error":
         # reshape, because an output (n, 1) beside targets (n,) would broadcast to (n, n) without a word.
         return (outputs.reshape(targets.shape) - targets).square()
+    if loss == "half_squared_error":
+        return (outputs.reshape(targets.shape) - targets).square() / 2
     if loss == "reconstruction":
         return (outputs.reshape(targets.shape) - targets).square().mean(dim=1)
     check_loss(loss)

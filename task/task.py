@@ -159,8 +159,8 @@ class Task:
         classes = not client.y_train.is_floating_point()
         if spec.loss == "cross_entropy" and not classes:
             raise ValueError(f"task.loss=cross_entropy needs class labels, but data {spec.data!r} has values.")
-        if spec.loss == "squared_error" and classes:
-            raise ValueError(f"task.loss=squared_error needs values, but data {spec.data!r} has class labels.")
+        if spec.loss in ("squared_error", "half_squared_error") and classes:
+            raise ValueError(f"task.loss={spec.loss} needs values, but data {spec.data!r} has class labels.")
         module = self.build_model().eval()
         x, y = client.x_train[:2], client.y_train[:2]
         try:

@@ -157,8 +157,8 @@ def gradient(
     batch: int | None,
     rng: np.random.Generator,
     chunk: int = CHUNK,
-) -> dict[str, NDArray[Any]]:
-    """Return the gradient of the mean loss, in eval mode.
+) -> tuple[dict[str, NDArray[Any]], float]:
+    """Return the gradient of the mean loss, in eval mode, and that loss.
 
     Parameters
     ----------
@@ -175,8 +175,9 @@ def gradient(
 
     Returns
     -------
-    dict
-        One array for every entry of the state dict; buffers, and parameters without gradient, have zeros.
+    dict, float
+        One array for every entry of the state dict; buffers, and parameters without gradient, have zeros. The mean
+        loss over the samples that the gradient was taken on.
 
     Raises
     ------
@@ -194,14 +195,16 @@ def gradient(
         x, y = x[drawn], y[drawn]
     module.eval()
     module.zero_grad(set_to_none=True)
+    total = torch.zeros((), dtype=torch.float64, device=x.device)
     for begin in range(0, len(x), chunk):
         x_part, y_part = x[begin : begin + chunk], y[begin : begin + chunk]
         losses = per_sample_losses(module(x_part), targets_of(x_part, y_part, loss), loss)
         (losses.sum() / len(x)).backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
+        total += losses.detach().sum(dtype=torch.float64)
     gradients = {name: np.zeros_like(value.detach().cpu().numpy()) for name, value in module.state_dict().items()}
     # Tied weights stand in the state dict under each of their names, and the server moves each of them.
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if parameter.grad is not None:
             gradients[name] = parameter.grad.detach().cpu().numpy().copy()
     module.zero_grad(set_to_none=True)
-    return gradients
+    return gradients, total.item() / len(x)

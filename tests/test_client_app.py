@@ -8,7 +8,8 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg as StockFedAvg
 
-from client_app.app import app, session
+from client_app.app import app
+from client_app.local_work import session
 from client_app.session import client_key
 from conf.compose import compose
 from server_app.build import build_models, build_task, message_settings

@@ -129,7 +129,8 @@ def test_the_full_gradient_is_that_of_the_mean_loss_whatever_the_chunk():
     F.cross_entropy(module(x), y).backward()
     expected = {name: p.grad.numpy().copy() for name, p in module.named_parameters()}
     for chunk in (4, 500):
-        found = gradient(module, x, y, "cross_entropy", None, rng(), chunk)
+        found, mean = gradient(module, x, y, "cross_entropy", None, rng(), chunk)
+        assert mean == pytest.approx(mean_loss(module, x, y, "cross_entropy"), rel=1e-6)
         for name, value in expected.items():
             np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6)
     assert all(p.grad is None for p in module.parameters())
@@ -138,19 +139,21 @@ def test_the_full_gradient_is_that_of_the_mean_loss_whatever_the_chunk():
 def test_a_stochastic_gradient_is_that_of_drawn_samples(samples):
     x, y = samples
     module = mlp((6,), 3)
-    found = gradient(module, x, y, "cross_entropy", 4, rng(7))
+    found, _ = gradient(module, x, y, "cross_entropy", 4, rng(7))
     drawn = torch.from_numpy(rng(7).choice(10, size=4, replace=False))
-    expected = gradient(module, x[drawn], y[drawn], "cross_entropy", None, rng())
+    expected, _ = gradient(module, x[drawn], y[drawn], "cross_entropy", None, rng())
     assert all(np.array_equal(found[name], expected[name]) for name in expected)
-    whole = gradient(module, x, y, "cross_entropy", 10, rng(7))
-    np.testing.assert_array_equal(whole["1.weight"], gradient(module, x, y, "cross_entropy", None, rng())["1.weight"])
+    whole, _ = gradient(module, x, y, "cross_entropy", 10, rng(7))
+    np.testing.assert_array_equal(
+        whole["1.weight"], gradient(module, x, y, "cross_entropy", None, rng())[0]["1.weight"]
+    )
 
 
 def test_a_gradient_has_an_entry_for_everything_and_changes_nothing(samples):
     x, y = samples
     module = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3))
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    found = gradient(module, x, y, "cross_entropy", None, rng())
+    found, _ = gradient(module, x, y, "cross_entropy", None, rng())
     assert found.keys() == before.keys()
     assert not found["1.running_mean"].any()
     assert found["1.num_batches_tracked"].dtype == np.int64
@@ -209,7 +212,7 @@ class Tied(torch.nn.Module):
 
 def test_tied_weights_have_their_gradient_under_each_name() -> None:
     x, y = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1, 2])
-    arrays = gradient(Tied(), x, y, "cross_entropy", None, np.random.default_rng(0))
+    arrays, _ = gradient(Tied(), x, y, "cross_entropy", None, np.random.default_rng(0))
     assert np.abs(arrays["a.weight"]).max() > 0
     np.testing.assert_array_equal(arrays["a.weight"], arrays["b.weight"])
 

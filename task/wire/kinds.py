@@ -7,6 +7,13 @@
 | `train`           | one model, training settings          | its update, examples, training loss                   |
 | `train.select`    | K models, training settings           | the same, the chosen model's index, K losses          |
 | `evaluate`        | one model                             | test loss, test accuracy, examples                    |
+| `train.probe`     | own model, probe model                | as `train`, and its compressed change on the probe    |
+| `query.subspace`  | anchors' estimates and bases          | its term of the orthogonal iteration, examples        |
+| `query.moments`   | anchors' estimates                    | factors of its moment matrices, examples              |
+| `train.moment_descent` | an anchor's estimate and basis   | its next estimate, examples, residual size            |
+| `train.soft`      | K models, training settings           | all K trained, its weight of each, examples, loss     |
+| `train.estimate`  | one model                             | this client's own estimate, examples, loss            |
+| `query.kmeans`    | settings                              | local centres and their sizes                         |
 
 Models travel in `arrays`, numbers in `metrics`, settings in `config`, under Flower's own names where it has them.
 """
@@ -15,6 +22,13 @@ HELLO = "query.hello"
 LOSSES = "evaluate.losses"
 TRAIN = "train"
 TRAIN_SELECT = "train.select"
+TRAIN_PROBE = "train.probe"
+TRAIN_SOFT = "train.soft"
+TRAIN_ESTIMATE = "train.estimate"
+MOMENT_DESCENT = "train.moment_descent"
+SUBSPACE = "query.subspace"
+MOMENTS = "query.moments"
+KMEANS = "query.kmeans"
 EVALUATE = "evaluate"
 
 ARRAYS = "arrays"
