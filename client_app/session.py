@@ -9,11 +9,14 @@ from flwr.app import ArrayRecord, ConfigRecord, Context
 from torch import Tensor
 from torch.nn import Module
 
+from task.linear_steps import LinearModels, LinearNames, linear_names
 from task.task import ClientData, Task, TaskSpec
 from task.wire import bank, kinds
+from task.wire.layout import view_array
 
 State = dict[str, Tensor]
 
+_CPU = torch.device("cpu")
 _NUM_PARTITIONS = "num-partitions"
 _PARTITION_ID = "partition-id"
 _DATA_DIR = "data-dir"
@@ -27,6 +30,8 @@ class Session:
     _modules: dict[str, Module] = field(default_factory=dict)
     _moved: dict[tuple[int, str], ClientData] = field(default_factory=dict)
     _unpacked: tuple[ArrayRecord, list[State]] | None = None
+    _linear: LinearNames | None = None
+    _stacked: tuple[ArrayRecord, LinearModels] | None = None
 
     def task(self, config: ConfigRecord, context: Context) -> Task:
         """Return the task that the message describes, with the data folder that this node may use.
@@ -49,7 +54,8 @@ class Session:
             if own_folder is not None:
                 spec = TaskSpec(**{**vars(spec), "data_dir": str(Path(str(own_folder)).expanduser())})
             # One task at a time: a process that serves another run needs none of the last one's data.
-            self._tasks, self._modules, self._moved, self._unpacked = {key: Task(spec)}, {}, {}, None
+            self._tasks, self._modules, self._moved = {key: Task(spec)}, {}, {}
+            self._unpacked = self._stacked = self._linear = None
         return self._tasks[key]
 
     def client(self, config: ConfigRecord, context: Context) -> ClientData:
@@ -68,7 +74,9 @@ class Session:
         """Return the process's one module of this task; whoever uses it loads all of its state first."""
         device = str(device_of(config, context))
         if device not in self._modules:
-            self._modules[device] = self.task(config, context).build_model().to(device)
+            task = self.task(config, context)
+            self._modules[device] = task.build_model().to(device)
+            self._linear = linear_names(self._modules[device], task.spec.loss)
         return self._modules[device]
 
     def states(self, record: ArrayRecord) -> list[State]:
@@ -76,6 +84,21 @@ class Session:
         if self._unpacked is None or self._unpacked[0] is not record:
             self._unpacked = (record, list(_states(record)))
         return self._unpacked[1]
+
+    def linear(self, config: ConfigRecord, context: Context) -> LinearNames | None:
+        """Return the names of the model's entries if it is linear and computed on the CPU, else None."""
+        if device_of(config, context).type != "cpu":
+            return None
+        if not self._modules:
+            self.module(config, context)
+        return self._linear
+
+    def linear_models(self, record: ArrayRecord, names: LinearNames) -> LinearModels:
+        """Return a record's linear models; unpacked once, as in `states`."""
+        if self._stacked is None or self._stacked[0] is not record:
+            values = [{name: view_array(array) for name, array in model.items()} for model in bank.models(record)]
+            self._stacked = (record, LinearModels.of(values, names))
+        return self._stacked[1]
 
 
 def partition_id(context: Context) -> int:
@@ -119,6 +142,8 @@ def device_of(config: ConfigRecord, context: Context) -> torch.device:
         If the device is not there.
     """
     name = str(context.node_config.get(kinds.DEVICE, config.get(kinds.DEVICE, "cpu")))
+    if name == "cpu":
+        return _CPU
     device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device={name}, but this machine's PyTorch sees no CUDA device; use device=cpu")
@@ -127,4 +152,4 @@ def device_of(config: ConfigRecord, context: Context) -> torch.device:
 
 def _states(record: ArrayRecord) -> Iterator[State]:
     for arrays in bank.models(record):
-        yield {name: torch.from_numpy(array.numpy()) for name, array in arrays.items()}
+        yield {name: torch.from_numpy(view_array(array).copy()) for name, array in arrays.items()}
