@@ -1,6 +1,6 @@
 """What several handlers do with models and this client's data: take losses, train."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord
@@ -12,6 +12,7 @@ from task.losses import loss_vector
 from task.randomness import Purpose
 from task.training import gradient, local_update
 from task.wire import kinds
+from task.wire.compression import quantise
 
 session = Session()
 """The process's caches; one process may serve many clients in turn."""
@@ -37,17 +38,43 @@ def reported(losses: Loss) -> Loss:
 
 def update(state: State, config: ConfigRecord, context: Context) -> tuple[ArrayRecord, MetricRecord]:
     """Train a model, or take its gradient; return what the server asked for, and the loss and count beside it."""
+    arrays, mean = work(state, config, context)
+    examples = len(session.client(config, context).x_train)
+    record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
+    return record, MetricRecord({kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: examples})
+
+
+def work(state: State, config: ConfigRecord, context: Context) -> tuple[dict[str, NDArray[Any]], float]:
+    """Return the arrays that the server asked for, a gradient or the model after local training, and the mean loss.
+
+    The arrays may share the process's module: use them before another model is loaded.
+    """
     task, data = session.task(config, context), session.client(config, context)
     module = session.module(config, context)
     module.load_state_dict(state)
     x, y, loss = data.x_train, data.y_train, task.spec.loss
-    if config.get(kinds.REPLY, kinds.REPLY_MODEL) == kinds.REPLY_GRADIENT:
+    if sends_gradient(config):
         batch = int(number(config, kinds.GRADIENT_BATCH, 0))
         rng = client_generator(config, context, Purpose.GRADIENT_BATCH)
         arrays, mean = gradient(module, x, y, loss, batch or None, rng)
-        record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
     else:
         rng = client_generator(config, context, Purpose.LOCAL_TRAINING)
         mean = local_update(module, x, y, loss, train_settings(config), rng)
-        record = ArrayRecord(module.state_dict())
-    return record, MetricRecord({kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: len(x)})
+        arrays = {name: value.detach().cpu().numpy() for name, value in module.state_dict().items()}
+    return _quantised(arrays, state, config), mean
+
+
+def sends_gradient(config: ConfigRecord) -> bool:
+    """Return whether the server asks for a gradient, not for a trained model."""
+    return config.get(kinds.REPLY, kinds.REPLY_MODEL) == kinds.REPLY_GRADIENT
+
+
+def _quantised(arrays: dict[str, NDArray[Any]], state: State, config: ConfigRecord) -> dict[str, NDArray[Any]]:
+    """Return gradients, or what training changed in a model, with the decimals that the server asks for."""
+    how, digits = str(config.get(kinds.QUANTISE, "none")), int(number(config, kinds.QUANTISE_DIGITS, 0))
+    if how == "none":
+        return arrays
+    if sends_gradient(config):
+        return {name: quantise(array, how, digits) for name, array in arrays.items()}
+    starts = {name: value.numpy() for name, value in state.items()}
+    return {name: starts[name] + quantise(array - starts[name], how, digits) for name, array in arrays.items()}
