@@ -90,7 +90,9 @@ class CflGpStrategy(_AveragingStrategy):
     averaging: Literal["gradients", "models"] = key(
         "gradients", "what clients send and the server averages; the profile is made of gradients or model changes"
     )
-    normaliser: Literal["group", "group_n"] = key("group", "mean over a group's clients, or weighted by their samples")
+    normaliser: Literal["group", "group_n"] = key(
+        "group", "mean over a group's clients, or weighted by their samples"
+    )
     gradient_batch: int | Literal["full"] | None = key(
         None, "samples per gradient (averaging=gradients); null: train.batch_size"
     )

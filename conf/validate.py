@@ -103,7 +103,8 @@ def _models(config: Config) -> list[str]:
     if config.k == "auto":
         if not isinstance(strategy, CloveStrategy | CflGpStrategy):
             return [
-                f"k=auto: strategy {strategy.name} cannot find K; give a whole number, or use strategy=clove or cfl_gp."
+                f"k=auto: strategy {strategy.name} cannot find K; give a whole number, "
+                "or use strategy=clove or strategy=cfl_gp."
             ]
         name, number = "k_max", config.k_max
     else:
@@ -142,7 +143,8 @@ def _strategy(config: Config) -> list[str]:
 
 def _cfl_gp(own: CflGpStrategy, config: Config) -> list[str]:
     problems = _at_least(
-        1, **{"strategy.period": own.period, "strategy.compression": own.compression, "strategy.k_warmup": own.k_warmup}
+        1,
+        **{"strategy.period": own.period, "strategy.compression": own.compression, "strategy.k_warmup": own.k_warmup},
     )
     problems += _at_least(0, **{"strategy.quantise_digits": own.quantise_digits})
     if own.gradient_batch not in ("full", None):
@@ -151,7 +153,8 @@ def _cfl_gp(own: CflGpStrategy, config: Config) -> list[str]:
         problems += _at_least(2, **{"strategy.cluster_rounds": own.cluster_rounds})
     if not 0 <= own.stop_unchanged <= 1:
         problems.append(
-            f"strategy.stop_unchanged={show(own.stop_unchanged)}: is a share, at least 0 and at most 1; 0 means never."
+            f"strategy.stop_unchanged={show(own.stop_unchanged)}: is a share, at least 0 and at most 1; "
+            "0 means never."
         )
     last = config.num_rounds if own.cluster_rounds is None else min(own.cluster_rounds, config.num_rounds)
     if config.k == "auto" and own.k_warmup >= last:

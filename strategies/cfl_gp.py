@@ -186,12 +186,10 @@ class CflGp(ClusteredStrategy):
         """Refresh one block of the profile and group all clients that have one (l. 8 to 10)."""
         assert self.profiles is not None
         start = context.models.bank[probe] if isinstance(self.averaging, ModelAveraging) else 0.0
-        vectors = {}
-        for key, update in updates:
-            if isinstance(update, ProbeUpdate):
-                vectors[key] = update.profile
-            else:
-                vectors[key] = (update.vector - start)[self._places]
+        vectors = {
+            key: update.profile if isinstance(update, ProbeUpdate) else (update.vector - start)[self._places]
+            for key, update in updates
+        }
         self.profiles.refresh(probe, vectors)
         keys = self.profiles.keys
         gram = self.profiles.gram(keys)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from strategies.core import FloatArray, IntArray
 from strategies.core.profile import GradientProfile
@@ -71,13 +72,13 @@ class ClientProfiles:
         """Keys of the clients with at least one refreshed block, sorted."""
         return sorted(self._rows)
 
-    def refresh(self, model: int, vectors: Mapping[str, FloatArray]) -> None:
+    def refresh(self, model: int, vectors: Mapping[str, NDArray[np.floating]]) -> None:
         """Take the vectors (d_hat,) of some clients on one model into its block."""
         new = [key for key in vectors if key not in self._rows]
         self._rows.update({key: len(self._rows) + place for place, key in enumerate(new)})
         self.profile.add_clients(len(new))
         rows = np.array([self._rows[key] for key in vectors], dtype=np.int64)
-        self.profile.refresh(model, rows, np.stack(list(vectors.values())))
+        self.profile.refresh(model, rows, list(vectors.values()))
 
     def gram(self, keys: Sequence[str]) -> FloatArray:
         """Return the inner products of some clients' profiles, in the order of the keys."""

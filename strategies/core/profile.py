@@ -1,7 +1,9 @@
 """The gradient profile: what every client's gradients on every model were, averaged over time."""
 
+from collections.abc import Sequence
+
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from strategies.core import BoolArray, FloatArray, IntArray
 from strategies.core.threads import one_thread
@@ -48,8 +50,7 @@ class GradientProfile:
     @property
     def known(self) -> BoolArray:
         """Which clients have at least one refreshed block, (M,)."""
-        known: BoolArray = self._counts.any(axis=1)
-        return known
+        return np.asarray(self._counts.any(axis=1))
 
     def block(self, index: int) -> NDArray[np.float32]:
         """Return block `index`, (M, d); rows that were never refreshed are zero."""
@@ -57,11 +58,13 @@ class GradientProfile:
 
     def add_clients(self, number: int) -> None:
         """Append rows for `number` clients about whom nothing is known yet."""
+        if number == 0:
+            return
         self._blocks = [np.pad(block, ((0, number), (0, 0))) for block in self._blocks]
         self._grams = [np.pad(gram, (0, number)) for gram in self._grams]
         self._counts = np.pad(self._counts, ((0, number), (0, 0)))
 
-    def refresh(self, index: int, rows: IntArray, vectors: ArrayLike) -> None:
+    def refresh(self, index: int, rows: IntArray, vectors: Sequence[NDArray[np.floating]]) -> None:
         """Take new vectors of some clients into block `index`; the other clients keep theirs.
 
         Parameters
@@ -70,18 +73,19 @@ class GradientProfile:
             The block, from 0.
         rows : (m,) int64
             The clients, all different.
-        vectors : (m, d) float
+        vectors : m arrays (d,) of float
             Their vectors, in that order. Finite; entries beyond 1e18 are cut off there.
         """
         block, counts = self._blocks[index], self._counts[:, index]
-        bounded = np.clip(vectors, -LARGEST, LARGEST).astype(np.float32)
-        if self._running_mean:
-            factors = (1.0 / (counts[rows] + 1)).astype(np.float32)
-            bounded -= block[rows]
-            bounded *= factors[:, np.newaxis]
-            block[rows] += bounded
-        else:
-            block[rows] = bounded
+        # Row by row: with a hundred thousand parameters the whole block would leave the cache at every step.
+        for row, vector in zip(rows, vectors, strict=True):
+            fresh = np.clip(vector, -LARGEST, LARGEST).astype(np.float32, copy=False)
+            if self._running_mean:
+                fresh -= block[row]
+                fresh *= np.float32(1.0 / (counts[row] + 1))
+                block[row] += fresh
+            else:
+                block[row] = fresh
         counts[rows] += 1
         products = _products(block, rows)
         self._grams[index][rows] = products

@@ -13,8 +13,8 @@ from task.registry import register_data
 def cifar10(data_dir: Path | None, seed: int, num_clusters: int, pooled: bool = False) -> Dataset:
     """Load CIFAR-10: 50,000 train and 10,000 test images (n, 3, 32, 32), pixels in [0, 1].
 
-    The files are torchvision's, under ``<data_dir>/cifar-10-batches-py``. `seed` and `num_clusters` are not used. With
-    `pooled` all 60,000 are one pool; see `task.data.mnist`.
+    The files are torchvision's, under ``<data_dir>/cifar-10-batches-py``. `seed` and `num_clusters` are not used.
+    With `pooled` all 60,000 are one pool; see `task.data.mnist`.
 
     Deviation: the published CLoVE code feeds raw bytes, 0 to 255; networks train better on [0, 1].
 

@@ -87,7 +87,7 @@ def rotation(
     )
 
 
-def turned(x: FloatArray, y: TargetArray, angle: float, order: int = 1) -> tuple[FloatArray, TargetArray]:
+def turned(x: FloatArray, y: TargetArray, angle: float, order: Literal[0, 1] = 1) -> tuple[FloatArray, TargetArray]:
     """Turn images (n, ..., height, width) counter-clockwise by `angle` degrees, with corners filled by 0.
 
     Multiples of 90 are exact quarter turns. For others `order` is that of the interpolation: 0 takes the nearest

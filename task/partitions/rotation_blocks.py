@@ -10,7 +10,7 @@ from task.partitions.rotation import turned
 from task.partitions.shard import Shard
 from task.registry import register_partition
 
-_ORDERS = {"nearest": 0, "linear": 1}
+_ORDERS: dict[str, Literal[0, 1]] = {"nearest": 0, "linear": 1}
 
 
 @register_partition("rotation_blocks")

@@ -11,18 +11,17 @@ from task.wire.layout import Entry, Layout, MalformedMessage, read_array
 from task.wire.replies import Update, read_update
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ProbeUpdate(Update):
     """Reply to `train.probe`.
 
     Attributes
     ----------
     profile
-        The client's gradient on the probe, or its change of the probe, float32 (d_hat,); None from a client whose
-        own model is the probe: there the update itself holds it.
+        The client's gradient on the probe, or what local training changes in it, float32 (d_hat,).
     """
 
-    profile: npt.NDArray[np.float32] | None = None
+    profile: npt.NDArray[np.float32]
 
 
 def read_probe_update(content: RecordDict, layout: Layout, model: int, length: int) -> ProbeUpdate:
