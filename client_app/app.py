@@ -7,6 +7,7 @@ from flwr.clientapp import ClientApp
 
 from client_app.incoming import arrays_of, config_of, number
 from client_app.local_work import model_losses, reported, session, test_result, update
+from client_app.probe import train_probe
 from client_app.session import client_key, device_of, num_partitions
 from task.fingerprint import project_fingerprint
 from task.wire import is_stable, kinds
@@ -15,6 +16,7 @@ from task.wire import is_stable, kinds
 torch.set_num_threads(1)
 
 app = ClientApp()
+app.train("probe")(train_probe)
 
 
 @app.query("hello")

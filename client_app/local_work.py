@@ -22,6 +22,7 @@ from task.randomness import Purpose
 from task.task import ClientData
 from task.training import TrainSettings, gradient, local_update
 from task.wire import kinds
+from task.wire.compression import quantise
 from task.wire.layout import write_array
 
 session = Session()
@@ -62,26 +63,51 @@ def reported(losses: Loss) -> Loss:
 
 def update(state: State, config: ConfigRecord, context: Context) -> tuple[ArrayRecord, MetricRecord]:
     """Train a model, or take its gradient; return what the server asked for, and the loss and count beside it."""
+    arrays, mean = work(state, config, context)
+    examples = len(session.client(config, context).x_train)
+    record = ArrayRecord({name: write_array(array) for name, array in arrays.items()})
+    return record, MetricRecord({kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: examples})
+
+
+def work(state: State, config: ConfigRecord, context: Context) -> tuple[dict[str, NDArray[Any]], float]:
+    """Return the arrays that the server asked for, a gradient or the model after local training, and the mean loss.
+
+    The arrays may share the process's module: use them before another model is loaded.
+    """
     task, data = session.task(config, context), session.client(config, context)
     x, y, loss = data.x_train, data.y_train, task.spec.loss
+    settings = None if sends_gradient(config) else train_settings(config)
+    names = session.linear(config, context) if settings and takes_full_steps(settings, len(x)) else None
+    if settings and names:
+        arrays, mean = _full_steps(state, names, data, loss, settings)
+        return _quantised(arrays, state, config), mean
     module = session.module(config, context)
-    if config.get(kinds.REPLY, kinds.REPLY_MODEL) == kinds.REPLY_GRADIENT:
-        module.load_state_dict(state)
+    module.load_state_dict(state)
+    if settings is None:
         batch = int(number(config, kinds.GRADIENT_BATCH, 0))
         rng = client_generator(config, context, Purpose.GRADIENT_BATCH)
         arrays, mean = gradient(module, x, y, loss, batch or None, rng)
     else:
-        settings = train_settings(config)
-        names = session.linear(config, context) if takes_full_steps(settings, len(x)) else None
-        if names is not None:
-            arrays, mean = _full_steps(state, names, data, loss, settings)
-        else:
-            module.load_state_dict(state)
-            rng = client_generator(config, context, Purpose.LOCAL_TRAINING)
-            mean = local_update(module, x, y, loss, settings, rng)
-            arrays = {name: value.detach().cpu().numpy() for name, value in module.state_dict().items()}
-    record = ArrayRecord({name: write_array(values) for name, values in arrays.items()})
-    return record, MetricRecord({kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: len(x)})
+        rng = client_generator(config, context, Purpose.LOCAL_TRAINING)
+        mean = local_update(module, x, y, loss, settings, rng)
+        arrays = {name: value.detach().cpu().numpy() for name, value in module.state_dict().items()}
+    return _quantised(arrays, state, config), mean
+
+
+def sends_gradient(config: ConfigRecord) -> bool:
+    """Return whether the server asks for a gradient, not for a trained model."""
+    return config.get(kinds.REPLY, kinds.REPLY_MODEL) == kinds.REPLY_GRADIENT
+
+
+def _quantised(arrays: dict[str, NDArray[Any]], state: State, config: ConfigRecord) -> dict[str, NDArray[Any]]:
+    """Return gradients, or what training changed in a model, with the decimals that the server asks for."""
+    how, digits = str(config.get(kinds.QUANTISE, "none")), int(number(config, kinds.QUANTISE_DIGITS, 0))
+    if how == "none":
+        return arrays
+    if sends_gradient(config):
+        return {name: quantise(array, how, digits) for name, array in arrays.items()}
+    starts = {name: value.numpy() for name, value in state.items()}
+    return {name: starts[name] + quantise(array - starts[name], how, digits) for name, array in arrays.items()}
 
 
 def _full_steps(

@@ -80,6 +80,33 @@ class IfcaStrategy(_ClusteredStrategy):
 
 
 @dataclass(frozen=True)
+class CflGpStrategy(_AveragingStrategy):
+    """The server clusters the clients' gradients on all models, averaged over time."""
+
+    name: Literal["cfl_gp"] = key("cfl_gp", "name of the strategy")
+    init: Literal["different", "same", "orthonormal"] = key("different", "how the K first models relate")
+    initial_groups: Literal["random", "one"] = key("random", "groups before the first clustering, in round 2")
+    period: int = key(2, "rounds P from one clustering to the next")
+    averaging: Literal["gradients", "models"] = key(
+        "gradients", "what clients send and the server averages; the profile is made of gradients or model changes"
+    )
+    normaliser: Literal["group", "group_n"] = key(
+        "group", "mean over a group's clients, or weighted by their samples"
+    )
+    gradient_batch: int | Literal["full"] | None = key(
+        None, "samples per gradient (averaging=gradients); null: train.batch_size"
+    )
+    cluster_rounds: int | None = key(None, "no clustering after this round; null: no such bound")
+    stop_unchanged: float = key(0.1, "stop clustering once unchanged for this share of all rounds; 0: never")
+    running_mean: bool = key(True, "average gradients over time; false keeps the last one (beta = 1)")
+    compression: float = key(1.0, "d / d_hat: one random coordinate in so many makes the profile")
+    profile_layers: list[str] = key([], "name prefixes of the layers that make the profile; none: all")
+    quantise: Literal["none", "round", "truncate"] = key("none", "decimals of everything that a client sends")
+    quantise_digits: int = key(2, "decimals that are kept (quantise)")
+    k_warmup: int = key(20, "rounds before the number of clusters is estimated (k=auto)")
+
+
+@dataclass(frozen=True)
 class FedAvgStrategy(_AveragingStrategy):
     """One global model, the average of the clients' models."""
 
@@ -101,11 +128,12 @@ class LocalStrategy(_AnyStrategy):
     name: Literal["local"] = key("local", "name of the strategy")
 
 
-StrategyConfig = CloveStrategy | IfcaStrategy | FedAvgStrategy | FedProxStrategy | LocalStrategy
+StrategyConfig = CloveStrategy | IfcaStrategy | CflGpStrategy | FedAvgStrategy | FedProxStrategy | LocalStrategy
 
 STRATEGIES: dict[str, type[StrategyConfig]] = {
     "clove": CloveStrategy,
     "ifca": IfcaStrategy,
+    "cfl_gp": CflGpStrategy,
     "fedavg": FedAvgStrategy,
     "fedprox": FedProxStrategy,
     "local": LocalStrategy,
@@ -118,11 +146,12 @@ class TaskConfig:
 
     data: str = key(
         "digits",
-        "digits, mnist, fashion_mnist, cifar10 or linear, or a function of yours as package.module:function",
+        "digits, mnist, fashion_mnist, cifar10, linear or lines, or a function of yours as package.module:function",
     )
     partition: str = key(
         "rotation",
-        "who holds what: rotation, label_skew_1 to label_skew_4, concept_shift or by_class, or an import path",
+        "who holds what: rotation, rotation_blocks, label_skew_1 to label_skew_4, concept_shift or by_class, or an "
+        "import path",
     )
     model: str = key("mlp", "model: mlp, cnn, linear or autoencoder, or an import path")
     loss: Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"] = key(
@@ -152,7 +181,7 @@ class Config:
 
     experiment: str = key("quickstart", "name of the preset, a file in conf/experiment/")
     seed: int = key(0, "every draw of a run follows from it")
-    k: int | Literal["auto"] = key(4, "number K of models; auto finds it in every round (clove)")
+    k: int | Literal["auto"] = key(4, "number K of models; auto finds it (clove, cfl_gp)")
     k_max: int = key(10, "largest K that k=auto may find, and the number of models then")
     num_clients: int = key(20, "clients of the federation")
     num_rounds: int = key(10, "rounds of training")

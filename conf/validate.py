@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from conf.problems import ConfigError
-from conf.schema import ONE_MODEL, CloveStrategy, Config, FedProxStrategy, IfcaStrategy, TaskConfig
+from conf.schema import ONE_MODEL, CflGpStrategy, CloveStrategy, Config, FedProxStrategy, IfcaStrategy, TaskConfig
 from conf.typed import show
 
 _REGRESSIONS = ("linear", "lines")
@@ -101,8 +101,11 @@ def _models(config: Config) -> list[str]:
     if isinstance(strategy, ONE_MODEL):
         return []
     if config.k == "auto":
-        if not isinstance(strategy, CloveStrategy):
-            return [f"k=auto: strategy {strategy.name} cannot find K; give a whole number, or use strategy=clove."]
+        if not isinstance(strategy, CloveStrategy | CflGpStrategy):
+            return [
+                f"k=auto: strategy {strategy.name} cannot find K; give a whole number, "
+                "or use strategy=clove or strategy=cfl_gp."
+            ]
         name, number = "k_max", config.k_max
     else:
         name, number = "k", config.k
@@ -133,6 +136,37 @@ def _strategy(config: Config) -> list[str]:
             )
         problems += _at_least(1, **{"strategy.stability_rounds": strategy.stability_rounds})
         problems += _share("strategy.stability_fraction", strategy.stability_fraction)
+    if isinstance(strategy, CflGpStrategy):
+        problems += _cfl_gp(strategy, config)
+    return problems
+
+
+def _cfl_gp(own: CflGpStrategy, config: Config) -> list[str]:
+    problems = _at_least(
+        1,
+        **{"strategy.period": own.period, "strategy.compression": own.compression, "strategy.k_warmup": own.k_warmup},
+    )
+    problems += _at_least(0, **{"strategy.quantise_digits": own.quantise_digits})
+    if own.gradient_batch not in ("full", None):
+        problems += _at_least(1, **{"strategy.gradient_batch": int(own.gradient_batch)})
+    if own.cluster_rounds is not None:
+        problems += _at_least(2, **{"strategy.cluster_rounds": own.cluster_rounds})
+    if not 0 <= own.stop_unchanged <= 1:
+        problems.append(
+            f"strategy.stop_unchanged={show(own.stop_unchanged)}: is a share, at least 0 and at most 1; "
+            "0 means never."
+        )
+    last = config.num_rounds if own.cluster_rounds is None else min(own.cluster_rounds, config.num_rounds)
+    if config.k == "auto" and own.k_warmup >= last:
+        problems.append(
+            f"k=auto: strategy.k_warmup={own.k_warmup} leaves none of the {last} rounds that cluster to find K in; "
+            "lower it, or use more rounds."
+        )
+    if own.gradient_batch is not None and own.averaging == "models":
+        problems.append(
+            f"strategy.gradient_batch={show(own.gradient_batch)}: has an effect only with "
+            "strategy.averaging=gradients; add that, or leave it out."
+        )
     return problems
 
 

@@ -6,9 +6,20 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord
 
 from conf.run_config import task_spec
-from conf.schema import ONE_MODEL, CloveStrategy, Config, FedAvgStrategy, FedProxStrategy, IfcaStrategy, LocalStrategy
+from conf.schema import (
+    ONE_MODEL,
+    CflGpStrategy,
+    CloveStrategy,
+    Config,
+    FedAvgStrategy,
+    FedProxStrategy,
+    IfcaStrategy,
+    LocalStrategy,
+)
 from strategies.averaging import Averaging, GradientAveraging, ModelAveraging
 from strategies.base import ClusteredStrategy
+from strategies.cfl_gp import CflGp
+from strategies.cfl_gp_profile import Upload
 from strategies.clove import Clove
 from strategies.core.orthonormal import orthonormal_rows
 from strategies.fedavg import FedAvg
@@ -63,6 +74,8 @@ def build_strategy(config: Config) -> ClusteredStrategy:
             memory=own.memory,
             **common,
         )
+    if isinstance(own, CflGpStrategy):
+        return _cfl_gp(own, config, common)
     if isinstance(own, FedAvgStrategy):
         return FedAvg(**common)
     raise ValueError(f"strategy {own.name!r} is not built here; add it to server_app/build.py")
@@ -118,4 +131,26 @@ def _averaging(own: CloveStrategy | IfcaStrategy, learning_rate: float) -> Avera
         normaliser=own.normaliser,
         optimizer=own.server_optimizer,
         batch=0 if own.gradient_batch == "full" else own.gradient_batch,
+    )
+
+
+def _cfl_gp(own: CflGpStrategy, config: Config, common: dict[str, Any]) -> CflGp:
+    batch = config.train.batch_size if own.gradient_batch is None else own.gradient_batch
+    averaging: Averaging = ModelAveraging(own.normaliser)
+    if own.averaging == "gradients":
+        size = 0 if batch == "full" else batch
+        averaging = GradientAveraging(config.train.learning_rate, own.normaliser, batch=size)
+    return CflGp(
+        k=config.k,
+        period=own.period,
+        initial_groups=own.initial_groups,
+        cluster_rounds=own.cluster_rounds,
+        stop_unchanged=own.stop_unchanged,
+        running_mean=own.running_mean,
+        k_warmup=own.k_warmup,
+        upload=Upload(
+            own.compression, tuple(own.profile_layers), own.quantise, own.quantise_digits, seed=config.seed
+        ),
+        averaging=averaging,
+        **common,
     )

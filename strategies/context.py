@@ -72,7 +72,7 @@ class RoundContext:
         """Return the generator of one of the server's draws in this round."""
         return generator(self.seed, self.server_round, purpose)
 
-    def train_assigned(self, assignment: Mapping[str, int], **settings: float) -> Plan:
+    def train_assigned(self, assignment: Mapping[str, int], **settings: str | float) -> Plan:
         """Plan one exchange in which each client of `assignment` trains its model; the others sit this round out."""
         layout = self.models.layout
         config = {**self.averaging.settings, **settings}

@@ -192,10 +192,12 @@ def gradient(
         losses = per_sample_losses(module(x_part), targets_of(x_part, y_part, loss), loss)
         (losses.sum() / len(x)).backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
         total += losses.detach().sum(dtype=torch.float64)
-    gradients = {name: np.zeros_like(value.detach().cpu().numpy()) for name, value in module.state_dict().items()}
     # Tied weights stand in the state dict under each of their names, and the server moves each of them.
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        if parameter.grad is not None:
-            gradients[name] = parameter.grad.detach().cpu().numpy().copy()
+    taken = {name: parameter.grad for name, parameter in module.named_parameters(remove_duplicate=False)}
+    gradients: dict[str, NDArray[Any]] = {}
+    for name, value in module.state_dict().items():
+        grad = taken.get(name)
+        # Not copied: the module lets go of its gradients below.
+        gradients[name] = np.zeros_like(value.cpu().numpy()) if grad is None else grad.cpu().numpy()
     module.zero_grad(set_to_none=True)
     return gradients, total.item() / len(x)

@@ -1,16 +1,15 @@
 """Group clients by their loss vectors."""
 
 import warnings
-from functools import cache
 
 import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  # it ships no types
 
 from strategies.core import FloatArray, IntArray
 from strategies.core.finite import finite_losses
+from strategies.core.threads import one_thread
 from strategies.core.ward import cut, ward_tree
 
 METHODS = ("kmeans", "agglomerative")
@@ -138,15 +137,10 @@ def _kmeans(rows: FloatArray, num_clusters: int, seed: int) -> IntArray:
     model = KMeans(n_clusters=num_clusters, init="k-means++", n_init=10, random_state=seed)
     # k-means adds up chunks of 256 rows in the order in which its threads finish: with one thread, equal
     # seeds give equal sums to the last bit.
-    with _threads().limit(limits=1), warnings.catch_warnings():
+    with one_thread(), warnings.catch_warnings():
         # Rows that differ only in their last bits can fall together when k-means centres them: fewer
         # clusters then come out, which is this module's documented outcome for rows that cannot be told
         # apart.
         warnings.simplefilter("ignore", ConvergenceWarning)
         labels: IntArray = model.fit_predict(rows).astype(np.int64)
     return labels
-
-
-@cache
-def _threads() -> ThreadpoolController:
-    return ThreadpoolController()  # Searching the loaded libraries takes milliseconds: once is enough.

@@ -77,7 +77,8 @@ def match_overlap(clusters: IntArray, previous: IntArray, num_models: int) -> In
     ValueError
         If there are more clusters than models.
 
-    Source: an option of the published CLoVE code that it never implemented; not in the paper.
+    Source: CFL-GP, Sec. 3, spectral clustering, step (c); an option of the published CLoVE code that it never
+    implemented.
     """
     num_clusters = _count(clusters)
     _check(num_clusters, num_models)

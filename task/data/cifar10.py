@@ -5,15 +5,16 @@ from pathlib import Path
 import numpy as np
 
 from task.data.dataset import Dataset, FloatArray
-from task.data.vision import read
+from task.data.vision import pool, read
 from task.registry import register_data
 
 
 @register_data("cifar10")
-def cifar10(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
+def cifar10(data_dir: Path | None, seed: int, num_clusters: int, pooled: bool = False) -> Dataset:
     """Load CIFAR-10: 50,000 train and 10,000 test images (n, 3, 32, 32), pixels in [0, 1].
 
     The files are torchvision's, under ``<data_dir>/cifar-10-batches-py``. `seed` and `num_clusters` are not used.
+    With `pooled` all 60,000 are one pool; see `task.data.mnist`.
 
     Deviation: the published CLoVE code feeds raw bytes, 0 to 255; networks train better on [0, 1].
 
@@ -27,4 +28,5 @@ def cifar10(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
     def scaled(images: np.ndarray) -> FloatArray:
         return images.astype(np.float32).transpose(0, 3, 1, 2) / np.float32(255)
 
-    return Dataset(scaled(x_train), y_train, scaled(x_test), y_test, num_outputs=10)
+    data = Dataset(scaled(x_train), y_train, scaled(x_test), y_test, num_outputs=10)
+    return pool(data) if pooled else data

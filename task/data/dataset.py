@@ -21,7 +21,8 @@ class Dataset:
     Parameters
     ----------
     x_train, x_test
-        Inputs, float32 (n, *input_shape). Images are (n, channels, height, width) in [0, 1].
+        Inputs, float32 (n, *input_shape). Images are (n, channels, height, width) in [0, 1]. One array under both
+        names is a pool without a split of its own: each client then splits what it gets of it.
     y_train, y_test
         Targets (n,): int64 class labels, or float32 values.
     num_outputs
@@ -80,6 +81,11 @@ class Dataset:
                 f"train inputs have shape {self.x_train.shape[1:]}, test inputs {self.x_test.shape[1:]}: "
                 f"they must be equal."
             )
+
+    @property
+    def pooled(self) -> bool:
+        """Whether train and test part are one pool of samples."""
+        return self.x_train is self.x_test
 
     @property
     def input_shape(self) -> tuple[int, ...]:

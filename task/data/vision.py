@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from task.data.dataset import Dataset
+
 # Kept for the life of the process: torch forgets an operator when its library object goes.
 _libraries: list[torch.library.Library] = []
 
@@ -95,3 +97,9 @@ def read(
             ) from error
         arrays += [np.asarray(part.data, dtype=np.uint8), np.asarray(part.targets, dtype=np.int64)]
     return arrays[0], arrays[1], arrays[2], arrays[3]
+
+
+def pool(data: Dataset) -> Dataset:
+    """Return all samples as one pool, train part first, for partitions that split it on each client."""
+    x, y = np.concatenate([data.x_train, data.x_test]), np.concatenate([data.y_train, data.y_test])
+    return Dataset(x, y, x, y, num_outputs=data.num_outputs)

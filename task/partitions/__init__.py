@@ -5,6 +5,7 @@ from task.partitions.concept_shift import concept_shift
 from task.partitions.dominant_label import label_skew_4
 from task.partitions.label_skew import label_skew_1, label_skew_2, label_skew_3
 from task.partitions.rotation import rotation
+from task.partitions.rotation_blocks import rotation_blocks
 from task.partitions.shard import Shard, check_shards
 
 __all__ = [
@@ -17,4 +18,5 @@ __all__ = [
     "label_skew_3",
     "label_skew_4",
     "rotation",
+    "rotation_blocks",
 ]

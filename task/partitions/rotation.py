@@ -66,7 +66,7 @@ def rotation(
     height, width = data.input_shape[-2:]
     if height != width and any(turn % 180 == 90 for turn in turns):
         raise ValueError(f"images of {height} x {width} pixels cannot make quarter turns: use angles 0 and 180.")
-    transforms: list[Transform | None] = [None if turn % 360 == 0 else partial(_turned, angle=turn) for turn in turns]
+    transforms: list[Transform | None] = [None if turn % 360 == 0 else partial(turned, angle=turn) for turn in turns]
     if split == "shared":
         check_bounds(samples_per_client, test_samples_per_client)
         most_test = samples_per_client if test_samples_per_client is None else test_samples_per_client
@@ -87,11 +87,15 @@ def rotation(
     )
 
 
-def _turned(x: FloatArray, y: TargetArray, angle: float) -> tuple[FloatArray, TargetArray]:
-    """Turn images (n, ..., height, width) counter-clockwise by `angle` degrees."""
+def turned(x: FloatArray, y: TargetArray, angle: float, order: Literal[0, 1] = 1) -> tuple[FloatArray, TargetArray]:
+    """Turn images (n, ..., height, width) counter-clockwise by `angle` degrees, with corners filled by 0.
+
+    Multiples of 90 are exact quarter turns. For others `order` is that of the interpolation: 0 takes the nearest
+    pixel, 1 is linear; both keep pixels within [0, 1].
+    """
     if angle % 90 == 0:
         return np.ascontiguousarray(np.rot90(x, round(angle / 90), axes=(-2, -1))), y
     from scipy.ndimage import rotate  # only odd angles need it
 
-    # Axes in this order turn the same way as rot90; linear interpolation keeps pixels within [0, 1].
-    return np.ascontiguousarray(rotate(x, angle, axes=(-1, -2), reshape=False, order=1)), y
+    # Axes in this order turn the same way as rot90.
+    return np.ascontiguousarray(rotate(x, angle, axes=(-1, -2), reshape=False, order=order)), y

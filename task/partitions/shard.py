@@ -117,7 +117,8 @@ def check_shards(shards: Sequence[Shard], data: Dataset, num_clients: int) -> No
     Raises
     ------
     ValueError
-        If there is not one shard a client, a client has no train or no test sample, or a row does not exist.
+        If there is not one shard a client, a client has no train or no test sample, a row does not exist, or a row
+        of a pool without a split of its own is trained on and tested on.
     """
     if len(shards) != num_clients:
         raise ValueError(
@@ -138,3 +139,11 @@ def check_shards(shards: Sequence[Shard], data: Dataset, num_clients: int) -> No
                     f"client {client} is given {part} rows {rows.min()} to {rows.max()}, but the {part} set "
                     f"has {available} rows: the partition must give rows of its own data set."
                 )
+    if data.pooled:
+        trained = np.unique(np.concatenate([shard.train for shard in shards]))
+        both = np.intersect1d(trained, np.concatenate([shard.test for shard in shards]))
+        if len(both):
+            raise ValueError(
+                f"{len(both)} rows of the pool are in a train and in a test part: with task.data_options.pooled=true "
+                "the partition must split what each client gets, as rotation_blocks does."
+            )

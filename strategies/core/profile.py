@@ -1,0 +1,136 @@
+"""The gradient profile: what every client's gradients on every model were, averaged over time."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strategies.core import BoolArray, FloatArray, IntArray
+from strategies.core.threads import one_thread
+
+LARGEST = 1e18
+"""Entries are cut off here, so that neither a running mean in float32 nor a product in float64 can overflow."""
+
+CHUNK_ENTRIES = 2**18
+"""Entries of the profile that are turned into float64 at a time: 2 MB, which a processor's cache holds."""
+
+
+class GradientProfile:
+    """K blocks of one vector a client, and the inner products of the clients' vectors.
+
+    Block k holds each client's running mean of its gradients (or model changes) on model k. The profile G of the
+    paper, (K d, M), is never formed: its singular values and right singular vectors follow from the Gram matrix
+    G^T G, which is the sum of the blocks' own. Only the block that was refreshed is multiplied out again.
+
+    Parameters
+    ----------
+    num_blocks
+        K, at least 1.
+    length
+        d: entries of one client's vector in one block.
+    running_mean
+        False keeps the last vector in place of the mean (beta = 1).
+
+    Source: CFL-GP Alg. 1, l. 8, 9 and 12; App. F.1 (beta = 1).
+    Deviation: the factor of the running mean is 1/(n + 1) at a block's (n + 1)-th refresh, counted for each client
+    and block; with all clients in every round it is the paper's beta_t.
+    """
+
+    def __init__(self, num_blocks: int, length: int, running_mean: bool = True) -> None:
+        self._blocks = [np.zeros((0, length), dtype=np.float32) for _ in range(num_blocks)]
+        self._grams: list[FloatArray] = [np.zeros((0, 0)) for _ in range(num_blocks)]
+        self._counts = np.zeros((0, num_blocks), dtype=np.int64)
+        self._running_mean = running_mean
+
+    @property
+    def counts(self) -> IntArray:
+        """How often each block of each client was refreshed, (M, K)."""
+        return self._counts
+
+    @property
+    def known(self) -> BoolArray:
+        """Which clients have at least one refreshed block, (M,)."""
+        return np.asarray(self._counts.any(axis=1))
+
+    def block(self, index: int) -> NDArray[np.float32]:
+        """Return block `index`, (M, d); rows that were never refreshed are zero."""
+        return self._blocks[index]
+
+    def add_clients(self, number: int) -> None:
+        """Append rows for `number` clients about whom nothing is known yet."""
+        if number == 0:
+            return
+        self._blocks = [np.pad(block, ((0, number), (0, 0))) for block in self._blocks]
+        self._grams = [np.pad(gram, (0, number)) for gram in self._grams]
+        self._counts = np.pad(self._counts, ((0, number), (0, 0)))
+
+    def refresh(self, index: int, rows: IntArray, vectors: Sequence[NDArray[np.floating]]) -> None:
+        """Take new vectors of some clients into block `index`; the other clients keep theirs.
+
+        Parameters
+        ----------
+        index : int
+            The block, from 0.
+        rows : (m,) int64
+            The clients, all different.
+        vectors : m arrays (d,) of float
+            Their vectors, in that order. Finite; entries beyond 1e18 are cut off there.
+        """
+        block, counts = self._blocks[index], self._counts[:, index]
+        # Row by row: with a hundred thousand parameters the whole block would leave the cache at every step.
+        for row, vector in zip(rows, vectors, strict=True):
+            fresh = np.clip(vector, -LARGEST, LARGEST).astype(np.float32, copy=False)
+            if self._running_mean:
+                fresh -= block[row]
+                fresh *= np.float32(1.0 / (counts[row] + 1))
+                block[row] += fresh
+            else:
+                block[row] = fresh
+        counts[rows] += 1
+        products = _products(block, rows)
+        self._grams[index][rows] = products
+        self._grams[index][:, rows] = products.T
+
+    def gram(self, rows: IntArray) -> FloatArray:
+        """Return the inner products of some clients' vectors over all blocks.
+
+        A block that a client lacks counts as the mean of those that have it, which tells it apart from nobody.
+
+        Parameters
+        ----------
+        rows : (m,) int64
+            The clients, in the order in which they are wanted.
+
+        Returns
+        -------
+        (m, m) float64
+            Symmetric, positive semidefinite.
+
+        Notes
+        -----
+        Deviation: the paper's clients all take part in every round. With the zeros that it starts from, clients
+        would be told apart by when they took part.
+        """
+        total = np.zeros((len(rows), len(rows)))
+        for gram, count in zip(self._grams, self._counts.T, strict=True):
+            has = count > 0
+            if has[rows].all():
+                total += gram[np.ix_(rows, rows)]
+            elif has.any():
+                mixing = np.where(has[:, np.newaxis], np.eye(len(has)), has / has.sum())[rows]
+                with one_thread():
+                    total += mixing @ gram @ mixing.T
+        return total
+
+
+def _products(block: NDArray[np.float32], rows: IntArray) -> FloatArray:
+    """Return the inner products (m, M) of the vectors `rows` of a block (M, d) with all, in float64."""
+    products = np.zeros((len(rows), len(block)))
+    everybody = np.array_equal(rows, np.arange(len(block)))
+    width = max(CHUNK_ENTRIES // max(len(block), 1), 1)
+    with one_thread():
+        for start in range(0, block.shape[1], width):
+            part = block[:, start : start + width].astype(np.float64)
+            # A matrix times its own transpose takes half the work, and NumPy sees that it is one.
+            products += part @ part.T if everybody else part[rows] @ part.T
+    return products
