@@ -5,7 +5,9 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from client_app.estimate import estimate
 from client_app.incoming import arrays_of, config_of, number
+from client_app.kmeans import kmeans
 from client_app.local_work import model_losses, reported, session, update
 from client_app.session import client_key, device_of, num_partitions
 from task.fingerprint import project_fingerprint
@@ -16,6 +18,9 @@ from task.wire import is_stable, kinds
 torch.set_num_threads(1)
 
 app = ClientApp()
+# Handlers with a file of their own.
+app.train("estimate")(estimate)
+app.query("kmeans")(kmeans)
 
 
 @app.query("hello")

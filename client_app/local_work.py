@@ -35,8 +35,13 @@ def reported(losses: Loss) -> Loss:
     return clipped if isinstance(losses, np.ndarray) else float(clipped)
 
 
-def update(state: State, config: ConfigRecord, context: Context) -> tuple[ArrayRecord, MetricRecord]:
-    """Train a model, or take its gradient; return what the server asked for, and the loss and count beside it."""
+def update(
+    state: State, config: ConfigRecord, context: Context, purpose: Purpose = Purpose.LOCAL_TRAINING
+) -> tuple[ArrayRecord, MetricRecord]:
+    """Train a model, or take its gradient; return what the server asked for, and the loss and count beside it.
+
+    `purpose` names the draws of training.
+    """
     task, data = session.task(config, context), session.client(config, context)
     module = session.module(config, context)
     module.load_state_dict(state)
@@ -47,7 +52,7 @@ def update(state: State, config: ConfigRecord, context: Context) -> tuple[ArrayR
         arrays, mean = gradient(module, x, y, loss, batch or None, rng)
         record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
     else:
-        rng = client_generator(config, context, Purpose.LOCAL_TRAINING)
+        rng = client_generator(config, context, purpose)
         mean = local_update(module, x, y, loss, train_settings(config), rng)
         record = ArrayRecord(module.state_dict())
     return record, MetricRecord({kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: len(x)})

@@ -40,9 +40,14 @@ class _AveragingStrategy(_AnyStrategy):
 
 
 @dataclass(frozen=True)
-class _ClusteredStrategy(_AveragingStrategy):
-    first_round: Literal["random", "evaluate"] = key("random", "round 1 assigns models at random, or by the losses")
+class _ManyModels(_AveragingStrategy):
     init: Literal["different", "same", "orthonormal"] = key("different", "how the K first models relate")
+
+
+@dataclass(frozen=True)
+class ModelsOrGradients(_ManyModels):
+    """What strategies have whose clients can send gradients in place of models."""
+
     averaging: Literal["models", "gradients"] = key("models", "what clients send and the server averages")
     normaliser: Literal["group_n", "group", "all"] = key(
         "group_n",
@@ -51,6 +56,11 @@ class _ClusteredStrategy(_AveragingStrategy):
     gradient_batch: int | Literal["full"] = key("full", "samples per gradient (averaging=gradients)")
     server_learning_rate: float | None = key(None, "gamma of averaging=gradients; null: train.learning_rate")
     server_optimizer: Literal["sgd", "adam"] = key("sgd", "the server's step of averaging=gradients")
+
+
+@dataclass(frozen=True)
+class _ClusteredStrategy(ModelsOrGradients):
+    first_round: Literal["random", "evaluate"] = key("random", "round 1 assigns models at random, or by the losses")
 
 
 @dataclass(frozen=True)
@@ -101,7 +111,48 @@ class LocalStrategy(_AnyStrategy):
     name: Literal["local"] = key("local", "name of the strategy")
 
 
-StrategyConfig = CloveStrategy | IfcaStrategy | FedAvgStrategy | FedProxStrategy | LocalStrategy
+@dataclass(frozen=True)
+class OracleStrategy(ModelsOrGradients):
+    """The benchmark that knows the truth: the true clusters, or the true models to start from."""
+
+    name: Literal["oracle"] = key("oracle", "name of the strategy")
+    mode: Literal["labels", "true_start"] = key(
+        "labels", "each client trains its true cluster's model; or IFCA from the true models, where the task has them"
+    )
+
+
+@dataclass(frozen=True)
+class OneShotStrategy(_ManyModels):
+    """Clients estimate models alone, k-means groups the estimates once, then FedAvg in each group."""
+
+    name: Literal["one_shot"] = key("one_shot", "name of the strategy")
+    estimate: Literal["train", "least_squares"] = key(
+        "train", "a client's estimate: local training, or the shortest least-squares solution (linear regressions)"
+    )
+    estimate_epochs: int = key(10, "passes over the client's data for its estimate (estimate=train)")
+
+
+@dataclass(frozen=True)
+class KFedStrategy(_ManyModels):
+    """Clients cluster their own data, the server groups the centres once, then FedAvg in each group."""
+
+    name: Literal["k_fed"] = key("k_fed", "name of the strategy")
+    local_clusters: int = key(1, "centres that a client finds in its data; 1: their mean")
+    features: Literal["inputs", "inputs_and_targets"] = key(
+        "inputs", "what is clustered: the inputs, or the inputs with the targets beside them"
+    )
+
+
+StrategyConfig = (
+    CloveStrategy
+    | IfcaStrategy
+    | FedAvgStrategy
+    | FedProxStrategy
+    | LocalStrategy
+    | OracleStrategy
+    | OneShotStrategy
+    | KFedStrategy
+)
 
 STRATEGIES: dict[str, type[StrategyConfig]] = {
     "clove": CloveStrategy,
@@ -109,6 +160,9 @@ STRATEGIES: dict[str, type[StrategyConfig]] = {
     "fedavg": FedAvgStrategy,
     "fedprox": FedProxStrategy,
     "local": LocalStrategy,
+    "oracle": OracleStrategy,
+    "one_shot": OneShotStrategy,
+    "k_fed": KFedStrategy,
 }
 
 

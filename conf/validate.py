@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from conf.problems import ConfigError
-from conf.schema import ONE_MODEL, CloveStrategy, Config, FedProxStrategy, IfcaStrategy, TaskConfig
+from conf.schema import (
+    ONE_MODEL,
+    CloveStrategy,
+    Config,
+    FedProxStrategy,
+    KFedStrategy,
+    ModelsOrGradients,
+    OneShotStrategy,
+    OracleStrategy,
+    TaskConfig,
+)
 from conf.typed import show
 
 _REGRESSIONS = ("linear", "lines")
@@ -34,6 +44,7 @@ def find_problems(config: Config) -> list[str]:
         *_participation(config),
         *_models(config),
         *_strategy(config),
+        *_baselines(config),
         *_train(config),
         *_task(config.task),
     ]
@@ -120,7 +131,7 @@ def _strategy(config: Config) -> list[str]:
     problems = []
     if isinstance(strategy, FedProxStrategy):
         problems += _at_least(0, **{"strategy.proximal_mu": strategy.proximal_mu})
-    if isinstance(strategy, CloveStrategy | IfcaStrategy):
+    if isinstance(strategy, ModelsOrGradients):
         if strategy.gradient_batch != "full":
             problems += _at_least(1, **{"strategy.gradient_batch": strategy.gradient_batch})
         if strategy.server_learning_rate is not None:
@@ -136,7 +147,41 @@ def _strategy(config: Config) -> list[str]:
     return problems
 
 
-def _gradients_only(strategy: CloveStrategy | IfcaStrategy) -> list[str]:
+def _baselines(config: Config) -> list[str]:
+    strategy, task = config.strategy, config.task
+    problems = []
+    if isinstance(strategy, OracleStrategy) and strategy.mode == "labels":
+        if task.num_clusters == 0:
+            problems.append(
+                "strategy.mode=labels: the oracle needs the true clusters, and this task has none "
+                "(task.num_clusters=0); use another strategy."
+            )
+        elif config.k != "auto" and 1 <= config.k < task.num_clusters:
+            problems.append(
+                f"k={config.k}: the oracle trains a model for each true cluster (task.num_clusters="
+                f"{task.num_clusters}); use k={task.num_clusters}."
+            )
+    if isinstance(strategy, OracleStrategy) and strategy.mode == "true_start" and strategy.init != "different":
+        problems.append(f"strategy.init={strategy.init}: the true models are the start of true_start; leave it out.")
+    if isinstance(strategy, OneShotStrategy):
+        problems += _at_least(1, **{"strategy.estimate_epochs": strategy.estimate_epochs})
+        linear = task.model == "linear" or ":" in task.model
+        if strategy.estimate == "least_squares" and not (linear and "squared_error" in task.loss):
+            problems.append(
+                "strategy.estimate=least_squares: is for linear regressions (task.model=linear and a squared error), "
+                f"not for task.model={task.model} with task.loss={task.loss}; use strategy.estimate=train."
+            )
+    if isinstance(strategy, KFedStrategy):
+        problems += _at_least(1, **{"strategy.local_clusters": strategy.local_clusters})
+        if config.k != "auto" and strategy.local_clusters > config.k >= 1:
+            problems.append(
+                f"strategy.local_clusters={strategy.local_clusters}: a client cannot hold more groups than k="
+                f"{config.k}; lower it, or raise k."
+            )
+    return problems
+
+
+def _gradients_only(strategy: ModelsOrGradients) -> list[str]:
     """Refuse settings that would silently do nothing while models are averaged."""
     if strategy.averaging == "gradients":
         return []

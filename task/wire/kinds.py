@@ -43,6 +43,8 @@ EVAL_ACCURACY = "eval_acc"
 CHOSEN_MODEL = "model"
 MODEL_LOSSES = "losses"
 STABLE = "stable"
+CENTRES = "centres"
+SIZES = "sizes"
 
 # Settings that a message's `config` may hold.
 TASK = "task"
@@ -62,6 +64,11 @@ BATCH_SIZE = "batch-size"
 OPTIMIZER = "optimizer"
 MOMENTUM = "momentum"
 WEIGHT_DECAY = "weight-decay"
+ESTIMATE = "estimate"
+ESTIMATE_TRAIN = "train"
+ESTIMATE_LEAST_SQUARES = "least_squares"
+LOCAL_CLUSTERS = "local-clusters"
+FEATURES = "features"
 
 # What a client tells of itself.
 CLIENT_KEY = "client-key"
