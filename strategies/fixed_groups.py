@@ -1,8 +1,8 @@
 """Groups of clients that are found once, before training, and stay: what one-shot clustering and k-FED share."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -15,32 +15,37 @@ from strategies.round import Client
 D = TypeVar("D")
 
 
+class Grouping(Protocol[D]):
+    """How clients are described, and groups formed of the descriptions."""
+
+    def describe(self, clients: Sequence[Client], context: RoundContext) -> Replies[D]:
+        """Ask clients to describe themselves (one exchange)."""
+
+    def form(self, clients: Sequence[D], context: RoundContext) -> tuple[IntArray, FloatArray]:
+        """Return the groups (M,) of the clients, numbered from 0, and the groups' centroids (G, D)."""
+
+    def place(self, client: D, centroids: FloatArray) -> int:
+        """Return the group of one more client."""
+
+
 @dataclass
-class FixedGroups(Generic[D]):
-    """Finds the groups in its first round; later on it only places clients that have none yet.
+class FixedGroups:
+    """What is known of the groups: nothing before the first round, then their centroids for good.
 
     Attributes
     ----------
-    ask
-        Asks clients to describe themselves (one exchange).
-    form
-        Forms groups of the clients that are described: their groups (M,), numbered from 0, and the groups'
-        centroids (G, D).
-    place
-        Says to which centroid (G, D) one more client belongs.
     centroids
-        None until the groups are there.
+        (G, D), None until the groups are there.
     phase
         "clustering" in the round that finds the groups, then "stable".
     """
 
-    ask: Callable[[Sequence[Client], RoundContext], Replies[D]]
-    form: Callable[[Sequence[D], RoundContext], tuple[IntArray, FloatArray]]
-    place: Callable[[D, FloatArray], int]
     centroids: FloatArray | None = None
     phase: str = "clustering"
 
-    def assign(self, context: RoundContext, online: Sequence[Client], known: Mapping[str, int]) -> dict[str, int]:
+    def assign(
+        self, grouping: Grouping[D], context: RoundContext, online: Sequence[Client], known: Mapping[str, int]
+    ) -> dict[str, int]:
         """Return the model of each client that gets one in this round: group g trains model g.
 
         First everybody online is asked, not only this round's participants: the clustering cannot be mended later.
@@ -59,13 +64,13 @@ class FixedGroups(Generic[D]):
         if not new:
             return {}
         with context.meter.part("describe"):
-            replies = self.ask(new, context)
+            replies = grouping.describe(new, context)
         keys, descriptions = [key for key, _ in replies.ok], [description for _, description in replies.ok]
         with context.meter.part("cluster"):
             if self.centroids is None:
                 if not replies.ok:
                     raise FederationError(f"no client could be placed in a group: {replies.failures()}")
-                groups, self.centroids = self.form(descriptions, context)
+                groups, self.centroids = grouping.form(descriptions, context)
             else:
-                groups = np.array([self.place(one, self.centroids) for one in descriptions], dtype=np.int64)
+                groups = np.array([grouping.place(one, self.centroids) for one in descriptions], dtype=np.int64)
         return {key: int(group) for key, group in zip(keys, groups, strict=True)}

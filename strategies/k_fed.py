@@ -60,7 +60,7 @@ class KFed(ClusteredStrategy):
         self.num_features = num_features
         self.local_clusters = local_clusters
         self.settings = {kinds.LOCAL_CLUSTERS: local_clusters, kinds.FEATURES: features}
-        self.groups = FixedGroups(self._ask, _form, _place)
+        self.groups = FixedGroups()
 
     @property
     def phase(self) -> str:
@@ -74,24 +74,25 @@ class KFed(ClusteredStrategy):
                 f"local_clusters={self.local_clusters}: a client cannot hold more groups than the "
                 f"{context.models.count} there are; lower local_clusters, or raise k"
             )
-        self.assignment.update(self.groups.assign(context, self.federation.online(), self.assignment))
+        self.assignment.update(self.groups.assign(self, context, self.federation.online(), self.assignment))
         return context.train_assigned(self.assignment)
 
-    def _ask(self, clients: Sequence[Client], context: RoundContext) -> Replies[LocalCentres]:
+    def describe(self, clients: Sequence[Client], context: RoundContext) -> Replies[LocalCentres]:
+        """Ask for the centres of each client's data."""
+
         def read(_: str, content: RecordDict) -> LocalCentres:
             return read_centres(content, self.num_features, self.local_clusters)
 
         return context.ask([context.request(kinds.KMEANS, client, None, self.settings) for client in clients], read)
 
+    def form(self, clients: Sequence[LocalCentres], context: RoundContext) -> tuple[IntArray, FloatArray]:
+        """Group all centres; a client belongs where most of its samples are."""
+        owners = np.repeat(np.arange(len(clients)), [len(client.sizes) for client in clients])
+        centres = np.concatenate([client.centres for client in clients])
+        groups, means = group_centres(centres, owners, context.models.count, context.random(Purpose.CLUSTERING))
+        own = [main_group(groups[owners == index], client.sizes) for index, client in enumerate(clients)]
+        return np.array(own, dtype=np.int64), means
 
-def _form(clients: Sequence[LocalCentres], context: RoundContext) -> tuple[IntArray, FloatArray]:
-    owners = np.repeat(np.arange(len(clients)), [len(client.sizes) for client in clients])
-    centres = np.concatenate([client.centres for client in clients])
-    groups, means = group_centres(centres, owners, context.models.count, context.random(Purpose.CLUSTERING))
-    own = [main_group(groups[owners == index], client.sizes) for index, client in enumerate(clients)]
-    return np.array(own, dtype=np.int64), means
-
-
-def _place(client: LocalCentres, means: FloatArray) -> int:
-    # As Dennis et al. place devices that come later: by the means alone, no other device takes part.
-    return main_group(nearest_centroid(client.centres, means), client.sizes)
+    def place(self, client: LocalCentres, centroids: FloatArray) -> int:
+        """Return the group of a client that comes later, by the groups' means alone, as Dennis et al. have it."""
+        return main_group(nearest_centroid(client.centres, centroids), client.sizes)

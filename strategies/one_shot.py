@@ -49,7 +49,7 @@ class OneShot(ClusteredStrategy):
         if estimate_epochs < 1:
             raise ValueError(f"estimate_epochs={estimate_epochs}: a client needs at least 1 pass for an estimate")
         self.settings = {kinds.ESTIMATE: estimate, kinds.LOCAL_EPOCHS: estimate_epochs}
-        self.groups = FixedGroups(self._ask, _form, _place)
+        self.groups = FixedGroups()
 
     @property
     def phase(self) -> str:
@@ -58,10 +58,11 @@ class OneShot(ClusteredStrategy):
 
     def plan(self, context: RoundContext) -> Plan:
         """Find the groups, or place newcomers; then every participant trains its group's model."""
-        self.assignment.update(self.groups.assign(context, self.federation.online(), self.assignment))
+        self.assignment.update(self.groups.assign(self, context, self.federation.online(), self.assignment))
         return context.train_assigned(self.assignment)
 
-    def _ask(self, clients: Sequence[Client], context: RoundContext) -> Replies[FloatArray]:
+    def describe(self, clients: Sequence[Client], context: RoundContext) -> Replies[FloatArray]:
+        """Ask for each client's own estimate of its model, flat, without counters."""
         layout, first = context.models.layout, context.models.one(0)
         # Counters say nothing of the data, and would outweigh the parameters.
         compared = ~layout.integers
@@ -72,12 +73,12 @@ class OneShot(ClusteredStrategy):
         requests = [context.request(kinds.TRAIN_ESTIMATE, client, first, self.settings) for client in clients]
         return context.ask(requests, read)
 
+    def form(self, clients: Sequence[FloatArray], context: RoundContext) -> tuple[IntArray, FloatArray]:
+        """Group the estimates by k-means."""
+        vectors = np.stack(clients)
+        groups = cluster(vectors, context.models.count, "kmeans", context.random(Purpose.CLUSTERING))
+        return groups, centroids(vectors, groups)
 
-def _form(estimates: Sequence[FloatArray], context: RoundContext) -> tuple[IntArray, FloatArray]:
-    vectors = np.stack(estimates)
-    groups = cluster(vectors, context.models.count, "kmeans", context.random(Purpose.CLUSTERING))
-    return groups, centroids(vectors, groups)
-
-
-def _place(estimate: FloatArray, means: FloatArray) -> int:
-    return int(nearest_centroid(estimate[np.newaxis], means)[0])
+    def place(self, client: FloatArray, centroids: FloatArray) -> int:
+        """Return the group whose mean estimate is nearest."""
+        return int(nearest_centroid(client[np.newaxis], centroids)[0])
