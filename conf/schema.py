@@ -172,11 +172,12 @@ class TaskConfig:
 
     data: str = key(
         "digits",
-        "digits, mnist, fashion_mnist, cifar10 or linear, or a function of yours as package.module:function",
+        "digits, mnist, fashion_mnist, cifar10, linear or own (your files), or a function as package.module:function",
     )
     partition: str = key(
         "rotation",
-        "who holds what: rotation, label_skew_1 to label_skew_4, concept_shift or by_class, or an import path",
+        "who holds what: rotation, label_skew_1 to label_skew_4, concept_shift or by_class, own (each node its own "
+        "data), or an import path",
     )
     model: str = key("mlp", "model: mlp, cnn, linear or autoencoder, or an import path")
     loss: Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"] = key(
@@ -209,6 +210,9 @@ class Config:
     k: int | Literal["auto"] = key(4, "number K of models; auto finds it in every round (clove)")
     k_max: int = key(10, "largest K that k=auto may find, and the number of models then")
     num_clients: int = key(20, "clients of the federation")
+    min_clients: int | None = key(
+        None, "nodes with data of their own that a run waits for (task.partition=own); null: num_clients"
+    )
     num_rounds: int = key(10, "rounds of training")
     data_dir: str = key("data", "folder of data sets that come as files; relative to where florets is called")
     results_dir: str = key("results", "folder of results; relative to where florets is called")

@@ -20,6 +20,7 @@ from conf.schema import (
 from conf.typed import show
 
 _REGRESSIONS = ("linear", "lines")
+OWN = "own"
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
@@ -71,6 +72,7 @@ def _run(config: Config) -> list[str]:
     problems += _at_least(
         1, num_clients=config.num_clients, num_rounds=config.num_rounds, eval_every=config.eval_every
     )
+    problems += _nodes(config)
     problems += _above_zero([("start_timeout", config.start_timeout), ("round_timeout", config.round_timeout)])
     if not _DEVICE.fullmatch(config.device):
         problems.append(f"device={config.device}: must be cpu, cuda or cuda:<number>.")
@@ -80,7 +82,7 @@ def _run(config: Config) -> list[str]:
     if config.stop_at_ari is not None:
         if not 0 < config.stop_at_ari <= 1:
             problems.append(f"stop_at_ari={show(config.stop_at_ari)}: must be greater than 0 and at most 1.")
-        if config.task.num_clusters == 0:
+        if config.task.num_clusters == 0 and config.task.partition != OWN:
             problems.append(
                 f"stop_at_ari={show(config.stop_at_ari)}: the ARI compares with the true clusters, and this task has "
                 "none (task.num_clusters=0); leave stop_at_ari out, or give the true number as task.num_clusters."
@@ -88,19 +90,46 @@ def _run(config: Config) -> list[str]:
     return problems
 
 
+def _nodes(config: Config) -> list[str]:
+    """Check the number of nodes with data of their own, of which nobody knows how many will come."""
+    least = config.min_clients
+    if config.task.partition != OWN:
+        if least is None:
+            return []
+        return [
+            f"min_clients={least}: is for nodes with data of their own (task.partition=own); use num_clients, or "
+            "leave it out."
+        ]
+    problems = []
+    if least is not None and least < 1:
+        problems.append(f"min_clients={least}: must be at least 1.")
+    if config.engine == "flwr":
+        problems.append(
+            "engine=flwr: simulated nodes have no data of their own (task.partition=own); use engine=local for a dry "
+            "run over the folders in data_dir, or real nodes (docs/deployment.md)."
+        )
+    return problems
+
+
+def _expected(config: Config) -> tuple[str, int]:
+    """Return the key that says how many clients a run expects, and that number."""
+    if config.task.partition == OWN and config.min_clients is not None:
+        return "min_clients", config.min_clients
+    return "num_clients", config.num_clients
+
+
 def _participation(config: Config) -> list[str]:
-    rho = config.strategy.fraction_train
+    rho, (name, clients) = config.strategy.fraction_train, _expected(config)
     problems = _share("strategy.fraction_train", rho)
     # The tolerance lets 1/3 of 3 clients be one client in spite of rounding.
-    if not problems and config.num_clients >= 1 and rho * config.num_clients < 1 - 1e-9:
-        least = 1 / config.num_clients
+    if not problems and clients >= 1 and rho * clients < 1 - 1e-9:
         problems.append(
-            f"strategy.fraction_train={show(rho)}: of num_clients={config.num_clients} no client would take part "
-            f"in a round; use at least {least:.4g}, or more clients."
+            f"strategy.fraction_train={show(rho)}: of {name}={clients} no client would take part "
+            f"in a round; use at least {1 / clients:.4g}, or more clients."
         )
-    if config.task.num_clusters > config.num_clients >= 1:
+    if config.task.num_clusters > clients >= 1:
         problems.append(
-            f"num_clients={config.num_clients}: the task has task.num_clusters={config.task.num_clusters} clusters "
+            f"{name}={clients}: the task has task.num_clusters={config.task.num_clusters} clusters "
             "and each needs a client; use more clients or fewer clusters."
         )
     return problems
@@ -118,10 +147,11 @@ def _models(config: Config) -> list[str]:
     else:
         name, number = "k", config.k
     problems = _at_least(1, **{name: number})
-    if number > config.num_clients >= 1:
+    counted, clients = _expected(config)
+    if number > clients >= 1:
         problems.append(
-            f"{name}={number}: more models than clients (num_clients={config.num_clients}); "
-            f"use {name} of at most {config.num_clients}, or more clients."
+            f"{name}={number}: more models than clients ({counted}={clients}); "
+            f"use {name} of at most {clients}, or more clients."
         )
     return problems
 
@@ -216,7 +246,13 @@ def _train(config: Config) -> list[str]:
 def _task(task: TaskConfig) -> list[str]:
     """Check what is known of the tasks' own names; names as such are resolved where tasks are built."""
     problems = []
-    if task.num_clusters < 0 or (task.num_clusters == 0 and ":" not in task.partition):
+    if task.partition == OWN:
+        if task.num_clusters != 0:
+            problems.append(
+                f"task.num_clusters={task.num_clusters}: with task.partition=own the clusters are not known; use "
+                "task.num_clusters=0. Nodes may state theirs as true-cluster in their node config."
+            )
+    elif task.num_clusters < 0 or (task.num_clusters == 0 and ":" not in task.partition):
         problems.append(
             f"task.num_clusters={task.num_clusters}: partition {task.partition} makes known clusters, "
             "at least 1 of them."
@@ -229,7 +265,11 @@ def _task(task: TaskConfig) -> list[str]:
         )
     elif ":" not in task.data and task.loss != "reconstruction":
         regression = task.loss in ("squared_error", "half_squared_error")
-        if regression != (task.data in _REGRESSIONS):
-            fitting = "squared_error" if task.data in _REGRESSIONS else "cross_entropy"
-            problems.append(f"task.loss={task.loss}: does not fit task.data={task.data}; use task.loss={fitting}.")
+        values = task.data_options.get("regression") is True if task.data == OWN else task.data in _REGRESSIONS
+        if regression != values:
+            fitting = "squared_error" if values else "cross_entropy"
+            remedy = f"use task.loss={fitting}"
+            if task.data == OWN:
+                remedy += f", or task.data_options.regression={show(regression)}"
+            problems.append(f"task.loss={task.loss}: does not fit task.data={task.data}; {remedy}.")
     return problems

@@ -47,7 +47,9 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy:
     """Return the strategy of a configuration, ready to start on its task."""
     own = config.strategy
     common: dict[str, Any] = {
-        "num_clients": config.num_clients,
+        # Simulated clients are exactly as many; of nodes with data of their own more may come.
+        "num_clients": None if config.task.partition == "own" else config.num_clients,
+        "min_clients": config.num_clients if config.min_clients is None else config.min_clients,
         "seed": config.seed,
         "fraction_train": own.fraction_train,
         "eval_every": config.eval_every,

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim import Optimizer
 
 from task.losses import CHUNK, per_sample_losses, targets_of
+from task.optimizer import LocalOptimizer
 from task.seeding import torch_random
 
 
@@ -97,7 +97,9 @@ def local_update(
     module.train()
     trainable = [p for p in module.parameters() if p.requires_grad]
     start = [p.detach().clone() for p in trainable] if settings.proximal_mu > 0 else []
-    optimizer = _optimizer(trainable, settings)
+    optimizer = LocalOptimizer(
+        trainable, settings.optimizer, settings.learning_rate, settings.momentum, settings.weight_decay
+    )
     normalises = any(isinstance(part, _BatchNorm) for part in module.modules())
     size = settings.batch_size
     seen = torch.zeros((), dtype=torch.float64, device=x.device)
@@ -109,7 +111,7 @@ def local_update(
             seen.zero_()
             for begin, end in _batches(len(x), size, joined=normalises):
                 x_batch, y_batch = x_epoch[begin:end], y_epoch[begin:end]
-                optimizer.zero_grad(set_to_none=True)
+                optimizer.zero_grad()
                 outputs = module(x_batch)
                 mean = per_sample_losses(outputs, targets_of(x_batch, y_batch, loss), loss).mean()
                 mean.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
@@ -131,22 +133,6 @@ def _batches(num_samples: int, size: int, joined: bool) -> list[tuple[int, int]]
     if joined and num_samples % size == 1 and len(starts) > 1:
         starts.pop()
     return list(zip(starts, [*starts[1:], num_samples], strict=True))
-
-
-def _optimizer(parameters: list[torch.nn.Parameter], settings: TrainSettings) -> Optimizer:
-    # Fused kernels do the same arithmetic in one call a step; they exist for floats on CPU and CUDA.
-    fused = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)
-    if settings.optimizer == "adam":
-        return torch.optim.Adam(
-            parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=fused
-        )
-    return torch.optim.SGD(
-        parameters,
-        lr=settings.learning_rate,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-        fused=fused,
-    )
 
 
 def gradient(

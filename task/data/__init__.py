@@ -5,5 +5,6 @@ from task.data.dataset import Dataset
 from task.data.digits import digits
 from task.data.linear import linear
 from task.data.mnist import fashion_mnist, mnist
+from task.data.own import own
 
-__all__ = ["Dataset", "cifar10", "digits", "fashion_mnist", "linear", "mnist"]
+__all__ = ["Dataset", "cifar10", "digits", "fashion_mnist", "linear", "mnist", "own"]
