@@ -34,7 +34,7 @@ def rounds(overrides: list[str], num_rounds: int) -> tuple[float, dict[str, floa
         marks.append(time.process_time())
         reports.append(report)
 
-    build_strategy(config).start(
+    build_strategy(config, task).start(
         LocalGrid(app, config.num_clients),
         build_models(config, task),
         num_rounds=num_rounds,

@@ -5,7 +5,9 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from client_app.estimate import estimate
 from client_app.incoming import arrays_of, config_of, number
+from client_app.kmeans import kmeans
 from client_app.local_work import model_losses, reported, session, test_result, update
 from client_app.probe import train_probe
 from client_app.session import client_key, device_of, num_partitions
@@ -16,22 +18,25 @@ from task.wire import is_stable, kinds
 torch.set_num_threads(1)
 
 app = ClientApp()
+# Handlers with a file of their own.
 app.train("probe")(train_probe)
+app.train("estimate")(estimate)
+app.query("kmeans")(kmeans)
 
 
 @app.query("hello")
 def hello(message: Message, context: Context) -> Message:
     """Say who this client is and what it has; loads its data, so that a bad data folder shows before training."""
     config = config_of(message)
-    spec = session.task(config, context).spec
-    numbers = {kinds.NUM_EXAMPLES: 1, kinds.CLUSTER: kinds.NO_CLUSTER, kinds.NUM_PARTITIONS: num_partitions(context)}
+    task, nodes = session.task(config, context), num_partitions(context)
+    numbers = {kinds.NUM_EXAMPLES: 1, kinds.CLUSTER: kinds.NO_CLUSTER, kinds.NUM_PARTITIONS: nodes}
     # Of another number of simulated nodes than clients, some would have no data: the server refuses all of them.
-    if num_partitions(context) in (0, spec.num_clients):
+    if nodes in (0, task.spec.num_clients) or task.is_own:
         data = session.client(config, context)
         numbers[kinds.NUM_EXAMPLES] = len(data.x_train)
         # Truth is for simulations: a real node tells it only where its owner wrote it into the node config.
         numbers[kinds.CLUSTER] = _stated_cluster(context)
-        if num_partitions(context) and spec.num_clusters:
+        if nodes and task.spec.num_clusters and not task.is_own:
             numbers[kinds.CLUSTER] = data.cluster
     metrics = MetricRecord(dict(numbers))
     texts = ConfigRecord(

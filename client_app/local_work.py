@@ -61,15 +61,22 @@ def reported(losses: Loss) -> Loss:
     return clipped if isinstance(losses, np.ndarray) else float(clipped)
 
 
-def update(state: State, config: ConfigRecord, context: Context) -> tuple[ArrayRecord, MetricRecord]:
-    """Train a model, or take its gradient; return what the server asked for, and the loss and count beside it."""
-    arrays, mean = work(state, config, context)
+def update(
+    state: State, config: ConfigRecord, context: Context, purpose: Purpose = Purpose.LOCAL_TRAINING
+) -> tuple[ArrayRecord, MetricRecord]:
+    """Train a model, or take its gradient; return what the server asked for, and the loss and count beside it.
+
+    `purpose` names the draws of training.
+    """
+    arrays, mean = work(state, config, context, purpose)
     examples = len(session.client(config, context).x_train)
     record = ArrayRecord({name: write_array(array) for name, array in arrays.items()})
     return record, MetricRecord({kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: examples})
 
 
-def work(state: State, config: ConfigRecord, context: Context) -> tuple[dict[str, NDArray[Any]], float]:
+def work(
+    state: State, config: ConfigRecord, context: Context, purpose: Purpose = Purpose.LOCAL_TRAINING
+) -> tuple[dict[str, NDArray[Any]], float]:
     """Return the arrays that the server asked for, a gradient or the model after local training, and the mean loss.
 
     The arrays may share the process's module: use them before another model is loaded.
@@ -88,7 +95,7 @@ def work(state: State, config: ConfigRecord, context: Context) -> tuple[dict[str
         rng = client_generator(config, context, Purpose.GRADIENT_BATCH)
         arrays, mean = gradient(module, x, y, loss, batch or None, rng)
     else:
-        rng = client_generator(config, context, Purpose.LOCAL_TRAINING)
+        rng = client_generator(config, context, purpose)
         mean = local_update(module, x, y, loss, settings, rng)
         arrays = {name: value.detach().cpu().numpy() for name, value in module.state_dict().items()}
     return _quantised(arrays, state, config), mean

@@ -1,5 +1,6 @@
 """What a client process keeps between messages: only caches, nothing that influences a result."""
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,9 +27,10 @@ _DATA_DIR = "data-dir"
 class Session:
     """Tasks, modules and unpacked models of one process, which may serve many clients in turn."""
 
+    _description: str = ""
     _tasks: dict[str, Task] = field(default_factory=dict)
     _modules: dict[str, Module] = field(default_factory=dict)
-    _moved: dict[tuple[int, str], ClientData] = field(default_factory=dict)
+    _moved: dict[tuple[str, int, str], ClientData] = field(default_factory=dict)
     _unpacked: tuple[ArrayRecord, list[State]] | None = None
     _linear: LinearNames | None = None
     _stacked: tuple[ArrayRecord, LinearModels] | None = None
@@ -45,26 +47,36 @@ class Session:
         text = config.get(kinds.TASK)
         if not isinstance(text, str):
             raise ValueError(f"the message's config has no {kinds.TASK!r}; send task.TaskSpec(...).to_json()")
-        own_folder = context.node_config.get(_DATA_DIR)
-        if own_folder is None and _NUM_PARTITIONS not in context.node_config:
+        folder = context.node_config.get(_DATA_DIR)
+        if folder is None and _NUM_PARTITIONS not in context.node_config:
             raise ValueError("this node has no data-dir in its node config; start its SuperNode with one")
-        key = f"{own_folder or ''}\n{text}"
+        if text != self._description:
+            # One task at a time: a process that serves another run needs none of the last one's data.
+            self._tasks, self._modules, self._moved = {}, {}, {}
+            self._unpacked = self._stacked = self._linear = None
+            self._description = text
+        key = "" if folder is None else str(folder)
         if key not in self._tasks:
             spec = TaskSpec.from_json(text)
-            if own_folder is not None:
-                spec = TaskSpec(**{**vars(spec), "data_dir": str(Path(str(own_folder)).expanduser())})
-            # One task at a time: a process that serves another run needs none of the last one's data.
-            self._tasks, self._modules, self._moved = {key: Task(spec)}, {}, {}
-            self._unpacked = self._stacked = self._linear = None
+            if folder is not None:
+                spec = dataclasses.replace(spec, data_dir=str(Path(key).expanduser()))
+            task = Task(spec)
+            if task.is_own and folder is None:
+                raise ValueError(
+                    "task.partition=own needs a data-dir in each node's config; simulated nodes have none"
+                )
+            self._tasks[key] = task
         return self._tasks[key]
 
     def client(self, config: ConfigRecord, context: Context) -> ClientData:
         """Return this node's data on the device that it computes on; moved there once."""
-        data = self.task(config, context).client(partition_id(context))
-        device = device_of(config, context)
+        task = self.task(config, context)
+        # A node's own data have one part: all of it.
+        part = 0 if task.is_own else partition_id(context)
+        data, device = task.client(part), device_of(config, context)
         if device.type == "cpu":
             return data
-        place = (partition_id(context), str(device))
+        place = (task.spec.data_dir, part, str(device))
         if place not in self._moved:
             tensors = {name: value.to(device) for name, value in vars(data).items() if isinstance(value, Tensor)}
             self._moved[place] = ClientData(**{**vars(data), **tensors})

@@ -40,9 +40,14 @@ class _AveragingStrategy(_AnyStrategy):
 
 
 @dataclass(frozen=True)
-class _ClusteredStrategy(_AveragingStrategy):
-    first_round: Literal["random", "evaluate"] = key("random", "round 1 assigns models at random, or by the losses")
+class _ManyModels(_AveragingStrategy):
     init: Literal["different", "same", "orthonormal"] = key("different", "how the K first models relate")
+
+
+@dataclass(frozen=True)
+class ModelsOrGradients(_ManyModels):
+    """What strategies have whose clients can send gradients in place of models."""
+
     averaging: Literal["models", "gradients"] = key("models", "what clients send and the server averages")
     normaliser: Literal["group_n", "group", "all"] = key(
         "group_n",
@@ -51,6 +56,11 @@ class _ClusteredStrategy(_AveragingStrategy):
     gradient_batch: int | Literal["full"] = key("full", "samples per gradient (averaging=gradients)")
     server_learning_rate: float | None = key(None, "gamma of averaging=gradients; null: train.learning_rate")
     server_optimizer: Literal["sgd", "adam"] = key("sgd", "the server's step of averaging=gradients")
+
+
+@dataclass(frozen=True)
+class _ClusteredStrategy(ModelsOrGradients):
+    first_round: Literal["random", "evaluate"] = key("random", "round 1 assigns models at random, or by the losses")
 
 
 @dataclass(frozen=True)
@@ -128,7 +138,49 @@ class LocalStrategy(_AnyStrategy):
     name: Literal["local"] = key("local", "name of the strategy")
 
 
-StrategyConfig = CloveStrategy | IfcaStrategy | CflGpStrategy | FedAvgStrategy | FedProxStrategy | LocalStrategy
+@dataclass(frozen=True)
+class OracleStrategy(ModelsOrGradients):
+    """The benchmark that knows the truth: the true clusters, or the true models to start from."""
+
+    name: Literal["oracle"] = key("oracle", "name of the strategy")
+    mode: Literal["labels", "true_start"] = key(
+        "labels", "each client trains its true cluster's model; or IFCA from the true models, where the task has them"
+    )
+
+
+@dataclass(frozen=True)
+class OneShotStrategy(_ManyModels):
+    """Clients estimate models alone, k-means groups the estimates once, then FedAvg in each group."""
+
+    name: Literal["one_shot"] = key("one_shot", "name of the strategy")
+    estimate: Literal["train", "least_squares"] = key(
+        "train", "a client's estimate: local training, or the shortest least-squares solution (linear regressions)"
+    )
+    estimate_epochs: int = key(10, "passes over the client's data for its estimate (estimate=train)")
+
+
+@dataclass(frozen=True)
+class KFedStrategy(_ManyModels):
+    """Clients cluster their own data, the server groups the centres once, then FedAvg in each group."""
+
+    name: Literal["k_fed"] = key("k_fed", "name of the strategy")
+    local_clusters: int = key(1, "centres that a client finds in its data; 1: their mean")
+    features: Literal["inputs", "inputs_and_targets"] = key(
+        "inputs", "what is clustered: the inputs, or the inputs with the targets beside them"
+    )
+
+
+StrategyConfig = (
+    CloveStrategy
+    | IfcaStrategy
+    | CflGpStrategy
+    | FedAvgStrategy
+    | FedProxStrategy
+    | LocalStrategy
+    | OracleStrategy
+    | OneShotStrategy
+    | KFedStrategy
+)
 
 STRATEGIES: dict[str, type[StrategyConfig]] = {
     "clove": CloveStrategy,
@@ -137,6 +189,9 @@ STRATEGIES: dict[str, type[StrategyConfig]] = {
     "fedavg": FedAvgStrategy,
     "fedprox": FedProxStrategy,
     "local": LocalStrategy,
+    "oracle": OracleStrategy,
+    "one_shot": OneShotStrategy,
+    "k_fed": KFedStrategy,
 }
 
 
@@ -146,12 +201,13 @@ class TaskConfig:
 
     data: str = key(
         "digits",
-        "digits, mnist, fashion_mnist, cifar10, linear or lines, or a function of yours as package.module:function",
+        "digits, mnist, fashion_mnist, cifar10, linear, lines or own (your files), or a function as "
+        "package.module:function",
     )
     partition: str = key(
         "rotation",
-        "who holds what: rotation, rotation_blocks, label_skew_1 to label_skew_4, concept_shift or by_class, or an "
-        "import path",
+        "who holds what: rotation, rotation_blocks, label_skew_1 to label_skew_4, concept_shift or by_class, own "
+        "(each node its own data), or an import path",
     )
     model: str = key("mlp", "model: mlp, cnn, linear or autoencoder, or an import path")
     loss: Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"] = key(
@@ -184,6 +240,9 @@ class Config:
     k: int | Literal["auto"] = key(4, "number K of models; auto finds it (clove, cfl_gp)")
     k_max: int = key(10, "largest K that k=auto may find, and the number of models then")
     num_clients: int = key(20, "clients of the federation")
+    min_clients: int | None = key(
+        None, "nodes with data of their own that a run waits for (task.partition=own); null: num_clients"
+    )
     num_rounds: int = key(10, "rounds of training")
     data_dir: str = key("data", "folder of data sets that come as files; relative to where florets is called")
     results_dir: str = key("results", "folder of results; relative to where florets is called")

@@ -6,10 +6,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from conf.problems import ConfigError
-from conf.schema import ONE_MODEL, CflGpStrategy, CloveStrategy, Config, FedProxStrategy, IfcaStrategy, TaskConfig
+from conf.schema import (
+    ONE_MODEL,
+    CflGpStrategy,
+    CloveStrategy,
+    Config,
+    FedProxStrategy,
+    KFedStrategy,
+    ModelsOrGradients,
+    OneShotStrategy,
+    OracleStrategy,
+    TaskConfig,
+)
 from conf.typed import show
 
 _REGRESSIONS = ("linear", "lines")
+OWN = "own"
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
@@ -34,6 +46,7 @@ def find_problems(config: Config) -> list[str]:
         *_participation(config),
         *_models(config),
         *_strategy(config),
+        *_baselines(config),
         *_train(config),
         *_task(config.task),
     ]
@@ -60,6 +73,7 @@ def _run(config: Config) -> list[str]:
     problems += _at_least(
         1, num_clients=config.num_clients, num_rounds=config.num_rounds, eval_every=config.eval_every
     )
+    problems += _nodes(config)
     problems += _above_zero([("start_timeout", config.start_timeout), ("round_timeout", config.round_timeout)])
     if not _DEVICE.fullmatch(config.device):
         problems.append(f"device={config.device}: must be cpu, cuda or cuda:<number>.")
@@ -69,7 +83,7 @@ def _run(config: Config) -> list[str]:
     if config.stop_at_ari is not None:
         if not 0 < config.stop_at_ari <= 1:
             problems.append(f"stop_at_ari={show(config.stop_at_ari)}: must be greater than 0 and at most 1.")
-        if config.task.num_clusters == 0:
+        if config.task.num_clusters == 0 and config.task.partition != OWN:
             problems.append(
                 f"stop_at_ari={show(config.stop_at_ari)}: the ARI compares with the true clusters, and this task has "
                 "none (task.num_clusters=0); leave stop_at_ari out, or give the true number as task.num_clusters."
@@ -77,19 +91,46 @@ def _run(config: Config) -> list[str]:
     return problems
 
 
+def _nodes(config: Config) -> list[str]:
+    """Check the number of nodes with data of their own, of which nobody knows how many will come."""
+    least = config.min_clients
+    if config.task.partition != OWN:
+        if least is None:
+            return []
+        return [
+            f"min_clients={least}: is for nodes with data of their own (task.partition=own); use num_clients, or "
+            "leave it out."
+        ]
+    problems = []
+    if least is not None and least < 1:
+        problems.append(f"min_clients={least}: must be at least 1.")
+    if config.engine == "flwr":
+        problems.append(
+            "engine=flwr: simulated nodes have no data of their own (task.partition=own); use engine=local for a dry "
+            "run over the folders in data_dir, or real nodes (docs/deployment.md)."
+        )
+    return problems
+
+
+def _expected(config: Config) -> tuple[str, int]:
+    """Return the key that says how many clients a run expects, and that number."""
+    if config.task.partition == OWN and config.min_clients is not None:
+        return "min_clients", config.min_clients
+    return "num_clients", config.num_clients
+
+
 def _participation(config: Config) -> list[str]:
-    rho = config.strategy.fraction_train
+    rho, (name, clients) = config.strategy.fraction_train, _expected(config)
     problems = _share("strategy.fraction_train", rho)
     # The tolerance lets 1/3 of 3 clients be one client in spite of rounding.
-    if not problems and config.num_clients >= 1 and rho * config.num_clients < 1 - 1e-9:
-        least = 1 / config.num_clients
+    if not problems and clients >= 1 and rho * clients < 1 - 1e-9:
         problems.append(
-            f"strategy.fraction_train={show(rho)}: of num_clients={config.num_clients} no client would take part "
-            f"in a round; use at least {least:.4g}, or more clients."
+            f"strategy.fraction_train={show(rho)}: of {name}={clients} no client would take part "
+            f"in a round; use at least {1 / clients:.4g}, or more clients."
         )
-    if config.task.num_clusters > config.num_clients >= 1:
+    if config.task.num_clusters > clients >= 1:
         problems.append(
-            f"num_clients={config.num_clients}: the task has task.num_clusters={config.task.num_clusters} clusters "
+            f"{name}={clients}: the task has task.num_clusters={config.task.num_clusters} clusters "
             "and each needs a client; use more clients or fewer clusters."
         )
     return problems
@@ -110,10 +151,11 @@ def _models(config: Config) -> list[str]:
     else:
         name, number = "k", config.k
     problems = _at_least(1, **{name: number})
-    if number > config.num_clients >= 1:
+    counted, clients = _expected(config)
+    if number > clients >= 1:
         problems.append(
-            f"{name}={number}: more models than clients (num_clients={config.num_clients}); "
-            f"use {name} of at most {config.num_clients}, or more clients."
+            f"{name}={number}: more models than clients ({counted}={clients}); "
+            f"use {name} of at most {clients}, or more clients."
         )
     return problems
 
@@ -123,7 +165,7 @@ def _strategy(config: Config) -> list[str]:
     problems = []
     if isinstance(strategy, FedProxStrategy):
         problems += _at_least(0, **{"strategy.proximal_mu": strategy.proximal_mu})
-    if isinstance(strategy, CloveStrategy | IfcaStrategy):
+    if isinstance(strategy, ModelsOrGradients):
         if strategy.gradient_batch != "full":
             problems += _at_least(1, **{"strategy.gradient_batch": strategy.gradient_batch})
         if strategy.server_learning_rate is not None:
@@ -170,7 +212,41 @@ def _cfl_gp(own: CflGpStrategy, config: Config) -> list[str]:
     return problems
 
 
-def _gradients_only(strategy: CloveStrategy | IfcaStrategy) -> list[str]:
+def _baselines(config: Config) -> list[str]:
+    strategy, task = config.strategy, config.task
+    problems = []
+    if isinstance(strategy, OracleStrategy) and strategy.mode == "labels":
+        if task.num_clusters == 0 and task.partition != "own":  # a node may state its true cluster
+            problems.append(
+                "strategy.mode=labels: the oracle needs the true clusters, and this task has none "
+                "(task.num_clusters=0); use another strategy."
+            )
+        elif config.k != "auto" and 1 <= config.k < task.num_clusters:
+            problems.append(
+                f"k={config.k}: the oracle trains a model for each true cluster (task.num_clusters="
+                f"{task.num_clusters}); use k={task.num_clusters}."
+            )
+    if isinstance(strategy, OracleStrategy) and strategy.mode == "true_start" and strategy.init != "different":
+        problems.append(f"strategy.init={strategy.init}: the true models are the start of true_start; leave it out.")
+    if isinstance(strategy, OneShotStrategy):
+        problems += _at_least(1, **{"strategy.estimate_epochs": strategy.estimate_epochs})
+        linear = task.model == "linear" or ":" in task.model
+        if strategy.estimate == "least_squares" and not (linear and "squared_error" in task.loss):
+            problems.append(
+                "strategy.estimate=least_squares: is for linear regressions (task.model=linear and a squared error), "
+                f"not for task.model={task.model} with task.loss={task.loss}; use strategy.estimate=train."
+            )
+    if isinstance(strategy, KFedStrategy):
+        problems += _at_least(1, **{"strategy.local_clusters": strategy.local_clusters})
+        if config.k != "auto" and strategy.local_clusters > config.k >= 1:
+            problems.append(
+                f"strategy.local_clusters={strategy.local_clusters}: a client cannot hold more groups than k="
+                f"{config.k}; lower it, or raise k."
+            )
+    return problems
+
+
+def _gradients_only(strategy: ModelsOrGradients) -> list[str]:
     """Refuse settings that would silently do nothing while models are averaged."""
     if strategy.averaging == "gradients":
         return []
@@ -205,7 +281,13 @@ def _train(config: Config) -> list[str]:
 def _task(task: TaskConfig) -> list[str]:
     """Check what is known of the tasks' own names; names as such are resolved where tasks are built."""
     problems = []
-    if task.num_clusters < 0 or (task.num_clusters == 0 and ":" not in task.partition):
+    if task.partition == OWN:
+        if task.num_clusters != 0:
+            problems.append(
+                f"task.num_clusters={task.num_clusters}: with task.partition=own the clusters are not known; use "
+                "task.num_clusters=0. Nodes may state theirs as true-cluster in their node config."
+            )
+    elif task.num_clusters < 0 or (task.num_clusters == 0 and ":" not in task.partition):
         problems.append(
             f"task.num_clusters={task.num_clusters}: partition {task.partition} makes known clusters, "
             "at least 1 of them."
@@ -218,7 +300,11 @@ def _task(task: TaskConfig) -> list[str]:
         )
     elif ":" not in task.data and task.loss != "reconstruction":
         regression = task.loss in ("squared_error", "half_squared_error")
-        if regression != (task.data in _REGRESSIONS):
-            fitting = "squared_error" if task.data in _REGRESSIONS else "cross_entropy"
-            problems.append(f"task.loss={task.loss}: does not fit task.data={task.data}; use task.loss={fitting}.")
+        values = task.data_options.get("regression") is True if task.data == OWN else task.data in _REGRESSIONS
+        if regression != values:
+            fitting = "squared_error" if values else "cross_entropy"
+            remedy = f"use task.loss={fitting}"
+            if task.data == OWN:
+                remedy += f", or task.data_options.regression={show(regression)}"
+            problems.append(f"task.loss={task.loss}: does not fit task.data={task.data}; {remedy}.")
     return problems

@@ -14,20 +14,29 @@ from conf.schema import (
     FedAvgStrategy,
     FedProxStrategy,
     IfcaStrategy,
+    KFedStrategy,
     LocalStrategy,
+    ModelsOrGradients,
+    OneShotStrategy,
+    OracleStrategy,
 )
 from strategies.averaging import Averaging, GradientAveraging, ModelAveraging
 from strategies.base import ClusteredStrategy
 from strategies.cfl_gp import CflGp
 from strategies.cfl_gp_profile import Upload
 from strategies.clove import Clove
+from strategies.core import FloatArray
 from strategies.core.orthonormal import orthonormal_rows
 from strategies.fedavg import FedAvg
 from strategies.fedprox import FedProx
 from strategies.ifca import Ifca
+from strategies.k_fed import KFed
 from strategies.local import Local
+from strategies.one_shot import OneShot
+from strategies.oracle import Oracle
 from task.fingerprint import project_fingerprint
 from task.initial import initial_models
+from task.kmeans import num_features
 from task.task import Task, TaskSpec
 from task.wire import Layout, bank, kinds
 
@@ -37,11 +46,13 @@ def build_task(config: Config) -> Task:
     return Task(TaskSpec(**task_spec(config)))
 
 
-def build_strategy(config: Config) -> ClusteredStrategy:
-    """Return the strategy of a configuration, ready to start."""
+def build_strategy(config: Config, task: Task) -> ClusteredStrategy:
+    """Return the strategy of a configuration, ready to start on its task."""
     own = config.strategy
     common: dict[str, Any] = {
-        "num_clients": config.num_clients,
+        # Simulated clients are exactly as many; of nodes with data of their own more may come.
+        "num_clients": None if config.task.partition == "own" else config.num_clients,
+        "min_clients": config.num_clients if config.min_clients is None else config.min_clients,
         "seed": config.seed,
         "fraction_train": own.fraction_train,
         "eval_every": config.eval_every,
@@ -54,8 +65,16 @@ def build_strategy(config: Config) -> ClusteredStrategy:
     common["shared_layers"] = own.shared_layers
     if isinstance(own, FedProxStrategy):
         return FedProx(proximal_mu=own.proximal_mu, **common)
-    if isinstance(own, CloveStrategy | IfcaStrategy):
+    if isinstance(own, OneShotStrategy):
+        return OneShot(estimate=own.estimate, estimate_epochs=own.estimate_epochs, **common)
+    if isinstance(own, KFedStrategy):
+        length = num_features(task.data, own.features)
+        return KFed(num_features=length, local_clusters=own.local_clusters, features=own.features, **common)
+    if isinstance(own, ModelsOrGradients):
         common["averaging"] = _averaging(own, config.train.learning_rate)
+    if isinstance(own, OracleStrategy):
+        return Oracle(mode=own.mode, **common)
+    if isinstance(own, CloveStrategy | IfcaStrategy):
         common["first_round"] = own.first_round
     if isinstance(own, IfcaStrategy):
         return Ifca(**common)
@@ -87,7 +106,8 @@ def build_models(config: Config, task: Task) -> ArrayRecord:
     Raises
     ------
     ValueError
-        If more orthonormal models are wanted than a model has parameters.
+        If more orthonormal models are wanted than a model has parameters, or the task has no true models of this
+        number and size where they are the start.
     """
     own = config.strategy
     count, how = 1, getattr(own, "init", "different")
@@ -102,6 +122,8 @@ def build_models(config: Config, task: Task) -> ArrayRecord:
         parameters = {name for name, _ in task.build_model().named_parameters()}
         trained = layout.mask(name for name in states[0] if name in parameters)
         values[:, trained] = orthonormal_rows(values[:, trained])
+    if isinstance(own, OracleStrategy) and own.mode == "true_start":
+        values = _true_models(task, values.shape)
     return bank.pack(values, layout)
 
 
@@ -123,7 +145,23 @@ def message_settings(config: Config, task: Task) -> ConfigRecord:
     )
 
 
-def _averaging(own: CloveStrategy | IfcaStrategy, learning_rate: float) -> Averaging:
+def _true_models(task: Task, shape: tuple[int, ...]) -> FloatArray:
+    found = task.data.true_models
+    if found is None:
+        raise ValueError(
+            f"strategy.mode=true_start: data {task.spec.data!r} has no true models to start from; use "
+            "strategy.mode=labels."
+        )
+    if found.shape != shape:
+        raise ValueError(
+            f"strategy.mode=true_start: data {task.spec.data!r} has {found.shape[0]} true models of {found.shape[1]} "
+            f"parameters, but the run has k={shape[0]} models of {shape[1]}; set k={found.shape[0]} and a task.model "
+            "of that size."
+        )
+    return found.astype(np.float64)
+
+
+def _averaging(own: ModelsOrGradients, learning_rate: float) -> Averaging:
     if own.averaging == "models":
         return ModelAveraging(own.normaliser)
     return GradientAveraging(

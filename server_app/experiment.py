@@ -42,7 +42,7 @@ def run_experiment(grid: Grid, config: Config, folder: Path) -> RunSummary:
     task = build_task(config)
     try:
         task.check()
-        strategy = build_strategy(config)
+        strategy = build_strategy(config, task)
         models = Models(build_models(config, task), strategy.shared_layers)
     except ValueError as error:
         raise ConfigError([str(error)]) from error

@@ -113,8 +113,10 @@ def run(config: Config, overrides: Sequence[str]) -> RunSummary:
     from client_app.app import app as client_app
     from server_app.experiment import run_experiment
     from server_app.local_grid import LocalGrid
+    from server_app.own_nodes import own_nodes
 
-    grid = LocalGrid(client_app, config.num_clients)
+    nodes = own_nodes(config)
+    grid = LocalGrid(client_app, len(nodes) or config.num_clients, nodes or None)
     return run_experiment(grid, config, results_folder(config, overrides))
 
 

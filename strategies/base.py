@@ -31,6 +31,8 @@ class ClusteredStrategy(Strategy):
     ----------
     num_clients
         Clients that the run needs; None takes whoever is online.
+    min_clients
+        Of those, how many it waits for; None: one.
     seed
         Seed of every draw that the server makes.
     fraction_train
@@ -51,6 +53,7 @@ class ClusteredStrategy(Strategy):
         self,
         *,
         num_clients: int | None = None,
+        min_clients: int | None = None,
         seed: int = 0,
         fraction_train: float = 1.0,
         shared_layers: Sequence[str] = (),
@@ -66,7 +69,7 @@ class ClusteredStrategy(Strategy):
         self.averaging = averaging or ModelAveraging()
         self.eval_every = eval_every
         self.round_timeout = round_timeout
-        self.federation = Federation(num_clients, start_timeout, fingerprint)
+        self.federation = Federation(num_clients, start_timeout, fingerprint, min_clients)
         self.last_round: int | None = None
         self.assignment: dict[str, int] = {}
         self.evaluations: dict[str, Evaluation] = {}

@@ -58,10 +58,21 @@ class Federation:
         Seconds to wait for the nodes and for their first answers.
     fingerprint
         Hash of the code that clients must run; None accepts any.
+    min_clients
+        Where `num_clients` is None: how many clients must be able to start, and are waited for; None: one.
     """
 
-    def __init__(self, num_clients: int | None, start_timeout: float, fingerprint: str | None = None) -> None:
+    def __init__(
+        self,
+        num_clients: int | None,
+        start_timeout: float,
+        fingerprint: str | None = None,
+        min_clients: int | None = None,
+    ) -> None:
         self.num_clients = num_clients
+        self.min_clients = num_clients or min_clients or 1
+        # Real nodes come one by one, minutes apart.
+        self._patient = num_clients is None and min_clients is not None
         self.start_timeout = start_timeout
         self.fingerprint = fingerprint
         self.clients: dict[str, Client] = {}
@@ -106,9 +117,9 @@ class Federation:
             # A key that is known already is a node that came back under another id.
             joined[client.key] = node_id
             self.clients[client.key] = client
-        if first and len(self.clients) < (self.num_clients or 0):
+        if first and len(self.clients) < self.min_clients:
             raise FederationError(
-                f"{len(self.clients)} of {self.num_clients} clients could start: "
+                f"{len(self.clients)} of {self.min_clients} clients could start: "
                 f"{replies.failures() or 'the other nodes are not online'}"
             )
 
@@ -135,14 +146,20 @@ class Federation:
         while pause and time.monotonic() < deadline:
             time.sleep(pause)
             before, nodes = nodes, list(grid.get_node_ids())
-            if self._enough(nodes) or (nodes and len(nodes) == len(before)):
+            settled = bool(nodes) and len(nodes) == len(before) and not self._patient
+            if self._enough(nodes) or settled:
                 break
+        if self._patient and not self._enough(nodes):
+            raise FederationError(
+                f"{len(nodes)} of min_clients={self.min_clients} nodes came online within {self.start_timeout:g} s; "
+                "start the other SuperNodes, or lower min_clients, or raise start_timeout"
+            )
         if not nodes:
             raise FederationError(f"no node came online within {self.start_timeout:g} s; start SuperNodes first")
         return nodes
 
     def _enough(self, nodes: list[int]) -> bool:
-        return len(nodes) >= (self.num_clients or 1)
+        return len(nodes) >= self.min_clients
 
     def _check_start(self, hellos: Mapping[int, Introduction], failures: str) -> None:
         if not hellos:

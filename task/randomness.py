@@ -19,6 +19,8 @@ class Purpose(IntEnum):
     LOCAL_TRAINING = 8
     GRADIENT_BATCH = 9
     PROFILE_COORDINATES = 10
+    ESTIMATE = 23
+    LOCAL_KMEANS = 24
 
 
 def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -> np.random.Generator:

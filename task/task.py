@@ -13,6 +13,7 @@ from torch.nn import Module
 
 from task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
 from task.losses import check_loss, per_sample_losses, targets_of
+from task.partitions.own import OWN, Agreement
 from task.partitions.shard import Shard, check_shards
 from task.randomness import Purpose, generator
 from task.registry import check_options, resolve
@@ -56,9 +57,30 @@ class Task:
         self._clients: dict[int, ClientData] = {}
 
     @property
+    def is_own(self) -> bool:
+        """Whether each node has a data set of its own: this is then one node's task, or a server's without any."""
+        return self.spec.partition == OWN
+
+    @property
     def num_clients(self) -> int:
-        """Number of clients."""
-        return self.spec.num_clients
+        """Number of clients whose data can be asked for; a node's own data are its only client's."""
+        return 1 if self.is_own else self.spec.num_clients
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input; a server without data has it from the options."""
+        return self._agreement.input_shape if self.is_own else self.data.input_shape
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of outputs that a model needs."""
+        return self._agreement.num_outputs if self.is_own else self.data.num_outputs
+
+    @cached_property
+    def _agreement(self) -> Agreement:
+        options = self.spec.partition_options
+        check_options(resolve("partition", OWN), options, "partition", OWN)
+        return Agreement(tuple(options["input_shape"]), options["num_outputs"])
 
     @cached_property
     def data(self) -> Dataset:
@@ -79,9 +101,9 @@ class Task:
         function = resolve("partition", spec.partition)
         check_options(function, spec.partition_options, "partition", spec.partition)
         rng = generator(spec.seed, 0, Purpose.PARTITION)
-        given = (self.data, spec.num_clients, spec.num_clusters, rng)
+        given = (self.data, self.num_clients, spec.num_clusters, rng)
         shards = _call("partition", spec.partition, function, *given, **spec.partition_options)
-        check_shards(shards, self.data, spec.num_clients)
+        check_shards(shards, self.data, self.num_clients)
         return list(shards)
 
     def cluster_of(self, partition_id: int) -> int:
@@ -115,6 +137,9 @@ class Task:
             data = self.data
             x_train, y_train = _part(shard, data.x_train, data.y_train, shard.train)
             x_test, y_test = _part(shard, data.x_test, data.y_test, shard.test)
+            if self.is_own:
+                # Elsewhere the server has seen the data already.
+                self._check_targets(y_train)
             self._clients[partition_id] = ClientData(x_train, y_train, x_test, y_test, shard.cluster)
         return self._clients[partition_id]
 
@@ -126,11 +151,11 @@ class Task:
         spec = self.spec
         function = resolve("model", spec.model)
         check_options(function, spec.model_options, "model", spec.model)
-        given = (self.data.input_shape, self.data.num_outputs)
+        given = (self.input_shape, self.num_outputs)
         module = _call("model", spec.model, function, *given, **spec.model_options)
         if not isinstance(module, Module):
             raise ValueError(f"model {spec.model!r} returned a {type(module).__name__}: return a torch.nn.Module.")
-        if len(self.data.input_shape) == 3:
+        if len(self.input_shape) == 3:
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
         return module
 
@@ -149,34 +174,47 @@ class Task:
             check_options(resolve(kind, name), options, kind, name)  # type: ignore[arg-type]  # literals above
         if spec.num_clients < 1:
             raise ValueError(f"num_clients={spec.num_clients} must be at least 1.")
+        if self.is_own:
+            # The nodes check their data when they introduce themselves; here is none to look at.
+            inputs = torch.zeros(2, *self.input_shape)
+            self._check_fit(inputs, torch.zeros(2, dtype=torch.int64 if _classes(spec.loss) else torch.float32))
+            return
         for partition_id in range(spec.num_clients):
             self.cluster_of(partition_id)
-        self._check_fit()
+        client = self.client(0)
+        self._check_fit(client.x_train[:2], client.y_train[:2])
 
-    def _check_fit(self) -> None:
-        """Send one sample through model and loss."""
-        spec, client = self.spec, self.client(0)
-        classes = not client.y_train.is_floating_point()
-        if spec.loss == "cross_entropy" and not classes:
-            raise ValueError(f"task.loss=cross_entropy needs class labels, but data {spec.data!r} has values.")
-        if spec.loss in ("squared_error", "half_squared_error") and classes:
-            raise ValueError(f"task.loss={spec.loss} needs values, but data {spec.data!r} has class labels.")
+    def _check_fit(self, x: Tensor, y: Tensor) -> None:
+        """Send two samples through model and loss."""
+        spec = self.spec
+        self._check_targets(y)
+        classes = not y.is_floating_point()
         module = self.build_model().eval()
-        x, y = client.x_train[:2], client.y_train[:2]
         try:
             with torch.inference_mode():
                 outputs = module(x)
-                if classes and spec.loss == "cross_entropy" and outputs.shape[1:] != (self.data.num_outputs,):
+                if classes and spec.loss == "cross_entropy" and outputs.shape[1:] != (self.num_outputs,):
                     raise ValueError(
-                        f"for {self.data.num_outputs} classes its outputs should have shape "
-                        f"({self.data.num_outputs},), but have {tuple(outputs.shape[1:])}."
+                        f"for {self.num_outputs} classes its outputs should have shape "
+                        f"({self.num_outputs},), but have {tuple(outputs.shape[1:])}."
                     )
                 per_sample_losses(outputs, targets_of(x, y, spec.loss), spec.loss)
         except (RuntimeError, IndexError, ValueError) as error:
             raise ValueError(
                 f"model {spec.model!r} with loss {spec.loss!r} does not fit data {spec.data!r}, whose inputs "
-                f"have shape {self.data.input_shape}: {error}"
+                f"have shape {self.input_shape}: {error}"
             ) from error
+
+    def _check_targets(self, y: Tensor) -> None:
+        spec, classes = self.spec, not y.is_floating_point()
+        if spec.loss == "cross_entropy" and not classes:
+            raise ValueError(f"task.loss=cross_entropy needs class labels, but data {spec.data!r} has values.")
+        if spec.loss in ("squared_error", "half_squared_error") and classes:
+            raise ValueError(f"task.loss={spec.loss} needs values, but data {spec.data!r} has class labels.")
+
+
+def _classes(loss: str) -> bool:
+    return loss not in ("squared_error", "half_squared_error")
 
 
 def _part(shard: Shard, x: FloatArray, y: TargetArray, rows: IntArray) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,8 @@
 """A ClientApp of one line of arithmetic, so that expected values can be written by hand.
 
 A model is the number `theta` and a counter `steps`. Client i has a target: its loss is (theta - target)^2, training
-moves theta half of the way, its gradient is 2 (theta - target), and it holds `examples[i]` examples.
+moves theta half of the way, its gradient is 2 (theta - target), its own estimate and the mean of its data are the
+target, and it holds `examples[i]` examples.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +54,8 @@ class FakeClients:
         app.evaluate()(self._handle)
         app.train()(self._handle)
         app.train("select")(self._handle)
+        app.train("estimate")(self._handle)
+        app.query("kmeans")(self._handle)
         return LocalGrid(app, len(self.targets))
 
     def asked(self, kind: str, server_round: int | None = None) -> list[int]:
@@ -86,6 +89,12 @@ class FakeClients:
                     }
                 ),
             }
+        if kind == kinds.KMEANS:
+            centre = Array(np.array([[self.targets[client]]], dtype=np.float32))
+            return {
+                kinds.ARRAYS: ArrayRecord({kinds.CENTRES: centre}),
+                kinds.METRICS: MetricRecord({kinds.SIZES: [n]}),
+            }
         received = content.array_records[kinds.ARRAYS]
         losses = [(theta - self.targets[client]) ** 2 for theta in thetas(received)]
         if kind == kinds.LOSSES:
@@ -99,7 +108,9 @@ class FakeClients:
             return {kinds.METRICS: MetricRecord({kinds.EVAL_LOSS: losses[0], kinds.NUM_EXAMPLES: n})}
         chosen = int(np.argmin(losses))
         theta, count = thetas(received)[chosen], steps(received)[chosen]
-        if config.get(kinds.REPLY) == kinds.REPLY_GRADIENT:
+        if kind == kinds.TRAIN_ESTIMATE:
+            update = model(self.targets[client], count + 100 * client)
+        elif config.get(kinds.REPLY) == kinds.REPLY_GRADIENT:
             update = model(2 * (theta - self.targets[client]), 0)
         else:
             update = model((theta + self.targets[client]) / 2, count + 1)

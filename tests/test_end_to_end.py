@@ -62,7 +62,16 @@ def test_a_run_leaves_all_its_results(tmp_path: Path) -> None:
 # The bounds are far from the means: they catch a broken strategy, not an unlucky seed.
 @pytest.mark.parametrize(
     ("strategy", "least_accuracy"),
-    [("clove", 0.9), ("ifca", 0.6), ("fedavg", 0.5), ("fedprox", 0.5), ("local", 0.85)],
+    [
+        ("clove", 0.9),
+        ("ifca", 0.6),
+        ("fedavg", 0.5),
+        ("fedprox", 0.5),
+        ("local", 0.85),
+        ("oracle", 0.9),
+        ("one_shot", 0.9),
+        ("k_fed", 0.9),
+    ],
 )
 def test_every_strategy_learns_rotated_digits(tmp_path: Path, strategy: str, least_accuracy: float) -> None:
     summary = play(tmp_path, f"strategy={strategy}", "seed=1")
@@ -70,10 +79,19 @@ def test_every_strategy_learns_rotated_digits(tmp_path: Path, strategy: str, lea
     assert summary.final_accuracy > least_accuracy
 
 
-@pytest.mark.parametrize("strategy", ["clove", "ifca"])
-def test_equal_seeds_give_equal_runs_to_the_bit_and_other_seeds_do_not(tmp_path: Path, strategy: str) -> None:
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        ["strategy=clove"],
+        ["strategy=ifca"],
+        ["strategy=one_shot", "strategy.estimate_epochs=2"],
+        ["strategy=k_fed", "strategy.local_clusters=2"],
+    ],
+    ids=" ".join,
+)
+def test_equal_seeds_give_equal_runs_to_the_bit_and_other_seeds_do_not(tmp_path: Path, strategy: list[str]) -> None:
     def models(folder: str, seed: int) -> dict[str, np.ndarray]:
-        settings = (f"strategy={strategy}", f"seed={seed}", "num_rounds=3", "strategy.fraction_train=0.5")
+        settings = (*strategy, f"seed={seed}", "num_rounds=3", "strategy.fraction_train=0.5")
         return load_file(Path(play(tmp_path / folder, *settings).folder) / "models.safetensors")
 
     first, again, other = models("a", 3), models("b", 3), models("c", 4)
@@ -95,6 +113,24 @@ def test_equal_seeds_give_equal_runs_to_the_bit_and_other_seeds_do_not(tmp_path:
 )
 def test_clove_recovers_the_groups_in_all_its_variants(tmp_path: Path, settings: tuple[str, ...]) -> None:
     assert play(tmp_path, *settings).final_ari == 1.0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("strategy=oracle",),
+        ("strategy=one_shot", "strategy.estimate_epochs=5"),
+        ("strategy=k_fed",),
+        ("strategy=k_fed", "strategy.features=inputs_and_targets"),
+        ("experiment=clove/linear", "strategy=oracle", "strategy.mode=true_start", "train.local_epochs=1"),
+        ("experiment=clove/linear", "strategy=one_shot", "strategy.estimate=least_squares", "train.local_epochs=1"),
+    ],
+    ids=lambda settings: " ".join(settings),
+)
+def test_the_baselines_that_know_or_see_the_groups_find_them(tmp_path: Path, settings: tuple[str, ...]) -> None:
+    # Round 2 is the first in which groups found in round 1 are fixed.
+    given = settings if settings[0].startswith("experiment") else ("experiment=digits_label_skew", *settings)
+    assert play(tmp_path, *given, "num_rounds=2").final_ari == 1.0
 
 
 def test_gradients_can_be_averaged_in_place_of_models(tmp_path: Path) -> None:

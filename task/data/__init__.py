@@ -6,5 +6,6 @@ from task.data.digits import digits
 from task.data.linear import linear
 from task.data.lines import lines
 from task.data.mnist import fashion_mnist, mnist
+from task.data.own import own
 
-__all__ = ["Dataset", "cifar10", "digits", "fashion_mnist", "linear", "lines", "mnist"]
+__all__ = ["Dataset", "cifar10", "digits", "fashion_mnist", "linear", "lines", "mnist", "own"]

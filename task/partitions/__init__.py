@@ -4,6 +4,7 @@ from task.partitions.by_class import by_class
 from task.partitions.concept_shift import concept_shift
 from task.partitions.dominant_label import label_skew_4
 from task.partitions.label_skew import label_skew_1, label_skew_2, label_skew_3
+from task.partitions.own import own
 from task.partitions.rotation import rotation
 from task.partitions.rotation_blocks import rotation_blocks
 from task.partitions.shard import Shard, check_shards
@@ -17,6 +18,7 @@ __all__ = [
     "label_skew_2",
     "label_skew_3",
     "label_skew_4",
+    "own",
     "rotation",
     "rotation_blocks",
 ]

@@ -45,6 +45,8 @@ EVAL_ACCURACY = "eval_acc"
 CHOSEN_MODEL = "model"
 MODEL_LOSSES = "losses"
 STABLE = "stable"
+CENTRES = "centres"
+SIZES = "sizes"
 
 # Settings that a message's `config` may hold.
 TASK = "task"
@@ -69,6 +71,11 @@ QUANTISE_DIGITS = "quantise-digits"
 PROFILE_LAYERS = "profile-layers"
 PROFILE_RATIO = "profile-ratio"
 PROFILE_SEED = "profile-seed"
+ESTIMATE = "estimate"
+ESTIMATE_TRAIN = "train"
+ESTIMATE_LEAST_SQUARES = "least_squares"
+LOCAL_CLUSTERS = "local-clusters"
+FEATURES = "features"
 
 # What a client tells of itself.
 CLIENT_KEY = "client-key"

@@ -1,0 +1,39 @@
+"""A dry run of a deployment: in one process, each folder in `data_dir` is a node with data of its own."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from conf.problems import ConfigError
+from conf.schema import Config
+
+NODE_FILE = "node.toml"
+
+
+def own_nodes(config: Config) -> list[dict[str, Any]]:
+    """Return the node config of every folder in `data_dir`, sorted by name; none where clients are simulated.
+
+    A folder's name is its client's. A file ``node.toml`` in it is read as the SuperNode would read it
+    (`--node-config`), except for `data-dir`.
+
+    Raises
+    ------
+    ConfigError
+        If there are no folders, or a node's file is no TOML.
+    """
+    if config.task.partition != "own":
+        return []
+    root = Path(config.data_dir)
+    folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+    if not folders:
+        raise ConfigError(
+            [f"data_dir={root}: holds no folders; with task.partition=own it must hold one for each client."]
+        )
+    return [{"client-id": folder.name, **_stated(folder / NODE_FILE), "data-dir": str(folder)} for folder in folders]
+
+
+def _stated(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError([f"{file}: is not TOML ({error})."]) from error

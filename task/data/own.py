@@ -1,0 +1,131 @@
+"""Data of one's own, as it lies in a folder: NumPy archives, CSV files, or one folder of images per class."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from task.data.dataset import Dataset
+from task.data.read_csv import read_csv
+from task.data.read_images import read_images
+from task.data.read_npz import read_npz
+from task.data.samples import Samples
+from task.randomness import Purpose, generator
+from task.registry import register_data
+
+_FORMS = "train.npz and test.npz, train.csv and test.csv, or image folders train/<class>/ and test/<class>/"
+
+
+@register_data("own")
+def own(
+    data_dir: Path | None,
+    seed: int,
+    num_clusters: int,
+    target: str = "",
+    columns: list[str] | None = None,
+    classes: list[str] | None = None,
+    regression: bool = False,
+    image_size: int | None = None,
+    grayscale: bool = False,
+    test_share: float = 0.2,
+) -> Dataset:
+    """Read the data set of one folder.
+
+    It holds ``train.npz`` and ``test.npz`` (arrays x and y), or ``train.csv`` and ``test.csv`` (with a header), or
+    folders of images ``train/<class>/`` and ``test/<class>/``. One undivided set, ``data.npz``, ``data.csv`` or
+    ``data/<class>/``, is split.
+
+    Parameters
+    ----------
+    data_dir
+        The folder.
+    seed
+        Seed of the run: draws the split of an undivided set.
+    num_clusters
+        Not used.
+    target
+        CSV: name of the column to predict; empty: the last one.
+    columns
+        CSV: the columns that make up an input, in this order, whatever order a file has them in; None: all but the
+        target, in the file's order.
+    classes
+        Names of the classes: label 0 is the first. Needed where files hold names; without it targets are whole
+        numbers from 0.
+    regression
+        Targets are values and no classes.
+    image_size
+        Images are resized to so many pixels in height and width; None: they must all have one size.
+    grayscale
+        Images are read with one channel in place of three.
+    test_share
+        Share of an undivided set that becomes the test set.
+
+    Raises
+    ------
+    ValueError
+        If there is no data set, more than one, or it does not have the form that the options say.
+    """
+    if data_dir is None or not data_dir.is_dir():
+        raise ValueError(
+            f"the data folder {data_dir} does not exist: give the folder of {_FORMS} as data-dir in the node config "
+            "(in process: data_dir, with one such folder for each client)."
+        )
+    if not 0 < test_share < 1:
+        raise ValueError(f"task.data_options.test_share={test_share} must be between 0 and 1.")
+    if classes is not None and (regression or len(set(classes)) < len(classes)):
+        raise ValueError(
+            f"task.data_options.classes={classes} must be different names, and a regression has no classes: leave "
+            "out task.data_options.classes or task.data_options.regression."
+        )
+
+    def read(path: Path) -> Samples:
+        if path.suffix == ".npz":
+            return read_npz(path, classes, regression)
+        if path.suffix == ".csv":
+            return read_csv(path, target, columns, classes, regression)
+        return read_images(path, classes, image_size, grayscale)
+
+    parts = [read(path) for path in _find(data_dir)]
+    train, test = parts if len(parts) == 2 else _split(parts[0], test_share, generator(seed, 0, Purpose.DATA))
+    num_outputs = 1 if regression else int(max(train.y.max(), test.y.max())) + 1
+    if not regression:
+        return Dataset(train.x, train.y, test.x, test.y, num_outputs)
+    # Values do not group samples, and a node's own data are not shared out by groups.
+    groups = [np.zeros(len(part.y), dtype=np.int64) for part in (train, test)]
+    return Dataset(train.x, train.y, test.x, test.y, num_outputs, groups[0], groups[1])
+
+
+def _find(folder: Path) -> Sequence[Path]:
+    """Return the paths of a train and a test set, or of one undivided set."""
+    found: dict[str, list[Path]] = {}
+    for suffix in (".npz", ".csv", ""):
+        for names in (("train", "test"), ("data",)):
+            paths = [folder / f"{name}{suffix}" for name in names]
+            there = [path for path in paths if (path.is_file() if suffix else path.is_dir())]
+            if there and len(there) < len(paths):
+                missing = next(path for path in paths if path not in there)
+                raise ValueError(
+                    f"{folder} has {there[0].name} but no {missing.name}: give both, or one undivided set as "
+                    f"data{suffix}."
+                )
+            if there:
+                found[" and ".join(path.name for path in there)] = there
+    if not found:
+        raise ValueError(f"{folder} holds no data set: give {_FORMS}, or one undivided set under the name data.")
+    if len(found) > 1:
+        raise ValueError(f"{folder} holds several data sets ({'; '.join(found)}): leave one.")
+    return next(iter(found.values()))
+
+
+def _split(samples: Samples, test_share: float, rng: np.random.Generator) -> tuple[Samples, Samples]:
+    """Cut off a test set: `test_share` of the samples, rounded, and at least one on either side."""
+    n = len(samples.y)
+    if n < 2:
+        raise ValueError(
+            f"an undivided data set of {n} samples cannot be split into train and test: give at least 2."
+        )
+    order = rng.permutation(n)
+    num_test = min(max(round(test_share * n), 1), n - 1)
+    # In their old order, so that a split differs from another only in its samples.
+    test, train = np.sort(order[:num_test]), np.sort(order[num_test:])
+    return Samples(samples.x[train], samples.y[train]), Samples(samples.x[test], samples.y[test])

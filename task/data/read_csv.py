@@ -1,0 +1,71 @@
+"""Samples from a CSV file with a header."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from task.data.samples import Samples, samples, targets
+
+
+def read_csv(
+    path: Path, target: str, columns: Sequence[str] | None, classes: Sequence[str] | None, regression: bool
+) -> Samples:
+    """Read a table: one line for each sample, one column to predict, numbers in the others.
+
+    Parameters
+    ----------
+    path
+        The file: UTF-8, commas, a header.
+    target
+        Name of the column to predict; empty: the last one.
+    columns
+        Names of the columns that make up an input, in this order; None: all but the target, in the file's order.
+    classes, regression
+        See `targets`.
+
+    Raises
+    ------
+    ValueError
+        If a column is missing, a line has another number of cells than the header, or a cell is no number.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, skipinitialspace=True)
+            header = [name.strip() for name in next(reader, [])]
+            lines = [(reader.line_num, cells) for cells in reader if cells]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} cannot be read: {error}. It must be UTF-8 text with commas.") from error
+    if not lines or len(set(header)) < len(header):
+        raise ValueError(f"{path} must have a header with a different name for each column, and at least one line.")
+    place = {name: number for number, name in enumerate(header)}
+    target = target or header[-1]
+    names = [name for name in header if name != target] if columns is None else list(columns)
+    missing = [name for name in (*names, target) if name not in place]
+    if missing:
+        raise ValueError(f"{path} has no column {missing[0]!r}; its columns are {', '.join(header)}.")
+    wrong = [number for number, cells in lines if len(cells) != len(header)]
+    if wrong:
+        raise ValueError(f"{path}, line {wrong[0]}: its number of cells is not that of the header, {len(header)}.")
+    places = [place[name] for name in names]
+    try:
+        x = np.array([[float(cells[column]) for column in places] for _, cells in lines])
+    except ValueError:
+        raise ValueError(_no_number(path, lines, places, header)) from None
+    values = np.array([cells[place[target]].strip() for _, cells in lines])
+    return samples(path, x, targets(path, values, classes, regression))
+
+
+def _no_number(path: Path, lines: Sequence[tuple[int, list[str]]], places: Sequence[int], header: list[str]) -> str:
+    """Return a message that names the first cell that is no number."""
+    for number, cells in lines:
+        for column in places:
+            try:
+                float(cells[column])
+            except ValueError:
+                return (
+                    f"{path}, line {number}, column {header[column]!r}: {cells[column]!r} is no number. Encode such "
+                    "a column as numbers, or leave it out of task.data_options.columns."
+                )
+    raise AssertionError("unreachable")

@@ -1,0 +1,103 @@
+"""Samples as a file holds them, and the checks that every reader of a file ends with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from task.data.dataset import FloatArray, TargetArray
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Inputs float32 (n, *input_shape), and targets (n,): int64 class labels, or float32 values."""
+
+    x: FloatArray
+    y: TargetArray
+
+
+def samples(path: Path, x: NDArray[Any], y: TargetArray) -> Samples:
+    """Return inputs and targets of a file, checked.
+
+    Parameters
+    ----------
+    path
+        For the message.
+    x
+        Numbers (n, ...). Bytes are pixels: 0 to 255 become 0 to 1.
+    y
+        From `targets`.
+
+    Raises
+    ------
+    ValueError
+        If there are no samples, their numbers differ, or a number is not finite.
+    """
+    if x.ndim < 2 or len(x) == 0 or len(x) != len(y):
+        raise ValueError(
+            f"{path}: x has shape {x.shape} and y {y.shape}; x needs one row of at least one number for each of the "
+            "targets, and at least one row."
+        )
+    inputs = x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x.astype(np.float32)
+    for name, values in (("inputs", inputs), ("targets", y)):
+        finite = np.isfinite(values)
+        if not finite.all():
+            row = int(np.argwhere(~finite)[0][0])
+            raise ValueError(
+                f"{path}: {int((~finite).sum())} of the {name} are no finite numbers, the first in sample {row + 1}: "
+                "fill the gaps or leave those samples out."
+            )
+    return Samples(np.ascontiguousarray(inputs), y)
+
+
+def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, regression: bool) -> TargetArray:
+    """Return targets as class labels or as values.
+
+    Parameters
+    ----------
+    path
+        For the message.
+    values
+        (n,): numbers or texts.
+    classes
+        Names of the classes, in the order of their labels; None: the targets are labels already.
+    regression
+        The targets are values.
+
+    Raises
+    ------
+    ValueError
+        If a target is neither a class nor a label, or no number.
+    """
+    if values.ndim != 1:
+        raise ValueError(f"{path}: the targets have shape {values.shape}, but must be one number or name a sample.")
+    if classes is not None:
+        label_of = {name: label for label, name in enumerate(classes)}
+        texts = [str(value) for value in values.tolist()]
+        unknown = sorted(set(texts) - label_of.keys())
+        if unknown:
+            raise ValueError(
+                f"{path}: {unknown[0]!r} is none of the classes ({', '.join(classes)}): correct the file, or "
+                "task.data_options.classes."
+            )
+        return np.array([label_of[text] for text in texts], dtype=np.int64)
+    try:
+        numbers = values.astype(np.float64)
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: the targets are no numbers ({error}): name the classes in task.data_options.classes."
+        ) from error
+    if regression:
+        return numbers.astype(np.float32)
+    # NaN fails the first test.
+    whole = (numbers == np.floor(numbers)) & (numbers >= 0)
+    if not whole.all():
+        wrong = numbers[~whole][0]
+        raise ValueError(
+            f"{path}: the target {wrong:g} is no class label, a whole number from 0: set "
+            "task.data_options.regression=true for values, or task.data_options.classes for names."
+        )
+    return numbers.astype(np.int64)

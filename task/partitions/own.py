@@ -1,0 +1,103 @@
+"""Nodes with data of their own: nothing is shared out, and what they must have in common is agreed here."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from task.data.dataset import Dataset, FloatArray, TargetArray
+from task.partitions.shard import Shard
+from task.registry import register_partition
+
+OWN = "own"
+"""Name of the partition: each node's whole data set is its share, and the server has none."""
+
+UNKNOWN_CLUSTER = -1
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What all nodes' data sets have in common, so that a server without data can build the models.
+
+    Parameters
+    ----------
+    input_shape
+        Shape of one input.
+    num_outputs
+        Number of classes, or of values that a model predicts.
+
+    Raises
+    ------
+    ValueError
+        If a number is not at least 1.
+    """
+
+    input_shape: tuple[int, ...]
+    num_outputs: int
+
+    def __post_init__(self) -> None:
+        if not self.input_shape or min(self.input_shape) < 1:
+            raise ValueError(
+                f"task.partition_options.input_shape={list(self.input_shape)} must list the sizes of one input, each "
+                "at least 1: [13] for rows of 13 numbers, [3,32,32] for colour images of 32 x 32 pixels."
+            )
+        if self.num_outputs < 1:
+            raise ValueError(
+                f"task.partition_options.num_outputs={self.num_outputs} must be at least 1: the number of classes, "
+                "or 1 for a regression."
+            )
+
+
+@register_partition(OWN)
+def own(
+    data: Dataset,
+    num_clients: int,
+    num_clusters: int,
+    rng: np.random.Generator,
+    input_shape: list[int],
+    num_outputs: int,
+) -> list[Shard]:
+    """Give a node its whole data set, held to what all nodes agreed on.
+
+    Parameters
+    ----------
+    data
+        The node's own.
+    num_clients, num_clusters, rng
+        Not used.
+    input_shape
+        Of one input. Flat rows of as many numbers, as a CSV file has them, are given this shape.
+    num_outputs
+        Number of classes; labels go from 0 to one less. 1 for a regression.
+
+    Returns
+    -------
+    list of Shard
+        One, whose cluster is not known.
+
+    Raises
+    ------
+    ValueError
+        If the data set does not keep to the agreement.
+    """
+    agreed = Agreement(tuple(input_shape), num_outputs)
+    size = int(np.prod(agreed.input_shape))
+    flat = data.input_shape == (size,)
+    if data.input_shape != agreed.input_shape and not flat:
+        raise ValueError(
+            f"this node's inputs have shape {data.input_shape}, but the federation's is {agreed.input_shape} "
+            "(task.partition_options.input_shape): bring the files into that shape, or agree on another one."
+        )
+    if data.y_train.dtype == np.int64:
+        highest = int(max(data.y_train.max(), data.y_test.max()))
+        if highest >= num_outputs:
+            raise ValueError(
+                f"this node's class labels go up to {highest}, but the federation has {num_outputs} classes "
+                f"(task.partition_options.num_outputs): labels must be 0 to {num_outputs - 1}."
+            )
+
+    def shaped(x: FloatArray, y: TargetArray) -> tuple[FloatArray, TargetArray]:
+        return x.reshape(len(x), *agreed.input_shape), y
+
+    return [
+        Shard(UNKNOWN_CLUSTER, np.arange(len(data.x_train)), np.arange(len(data.x_test)), shaped if flat else None)
+    ]

@@ -1,0 +1,275 @@
+"""Oracle, one-shot and k-FED against fake clients whose answers are known."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+
+from strategies.base import ClusteredStrategy
+from strategies.federation import FederationError
+from strategies.k_fed import KFed
+from strategies.one_shot import OneShot
+from strategies.oracle import Oracle
+from strategies.round import RoundReport
+from task.wire import MalformedMessage, kinds
+from task.wire.kmeans import read_centres
+from tests.fakes import FakeClients, Fault, models, thetas
+
+TARGETS = [0.0, 0.2, 10.0, 10.4]
+KINDS = {OneShot: kinds.TRAIN_ESTIMATE, KFed: kinds.KMEANS}
+
+
+def one_shot(**settings: Any) -> OneShot:
+    return OneShot(**settings)
+
+
+def k_fed(**settings: Any) -> KFed:
+    return KFed(num_features=1, **settings)
+
+
+def play(strategy: ClusteredStrategy, clients: FakeClients, num_rounds: int, *start: float) -> list[RoundReport]:
+    seen: list[RoundReport] = []
+    strategy.start(
+        clients.grid(), models(*start), num_rounds=num_rounds, on_round=lambda report, _: seen.append(report)
+    )
+    return seen
+
+
+def lost(_: RecordDict) -> RecordDict:
+    raise RuntimeError("lost")
+
+
+def clusters(*numbers: int) -> dict[tuple[str, int, int], Fault]:
+    """Let each client tell its true cluster."""
+
+    def telling(number: int) -> Fault:
+        def tell(content: RecordDict) -> RecordDict:
+            content.metric_records[kinds.METRICS][kinds.CLUSTER] = number
+            return content
+
+        return tell
+
+    return {(kinds.HELLO, 0, client): telling(number) for client, number in enumerate(numbers)}
+
+
+# Oracle
+
+
+def test_the_oracle_trains_each_true_clusters_model() -> None:
+    clients = FakeClients(TARGETS, examples=[10, 30, 10, 10], faults=clusters(1, 1, 0, 0))
+    strategy = Oracle()
+    seen = play(strategy, clients, 1, 4.0, 8.0)
+    assert seen[0].assignment == {"0": 1, "1": 1, "2": 0, "3": 0}
+    assert seen[0].phase == "training"
+    # Model 0: 4 moves to 7.0 and 7.2. Model 1: 8 moves to 4.0 (n=10) and 4.1 (n=30).
+    assert thetas(strategy.context.models.record) == pytest.approx([7.1, 4.075])
+
+
+def test_the_oracle_from_the_true_models_lets_clients_choose_in_round_1() -> None:
+    clients = FakeClients(TARGETS)
+    seen = play(Oracle(mode="true_start"), clients, 1, 10.2, 0.1)
+    assert seen[0].assignment == {"0": 1, "1": 1, "2": 0, "3": 0}
+    assert seen[0].phase == "clustering"
+    assert clients.asked(kinds.TRAIN_SELECT, 1) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ((0, 0, 1, kinds.NO_CLUSTER), r"client 3 is not known.*known clusters"),
+        ((0, 0, 1, 2), r"cluster 2, but the oracle has 2 models.*k to at least 3"),
+    ],
+)
+def test_the_oracle_refuses_clients_whose_cluster_it_cannot_use(told: tuple[int, ...], message: str) -> None:
+    clients = FakeClients(TARGETS, faults=clusters(*told))
+    with pytest.raises(FederationError, match=message):
+        play(Oracle(), clients, 1, 0.0, 1.0)
+    assert clients.asked(kinds.TRAIN) == []
+
+
+# What one-shot and k-FED share
+
+
+@pytest.mark.parametrize("make", [one_shot, k_fed])
+def test_the_groups_are_found_in_round_1_and_stay(make: Callable[..., ClusteredStrategy]) -> None:
+    clients = FakeClients(TARGETS, examples=[10, 30, 10, 10])
+    strategy = make()
+    seen = play(strategy, clients, 3, 4.0, 8.0)
+    assert [report.phase for report in seen] == ["clustering", "stable", "stable"]
+    assert all(report.assignment == {"0": 0, "1": 0, "2": 1, "3": 1} for report in seen)
+    kind = KINDS[type(strategy)]  # type: ignore[index]
+    assert clients.asked(kind) == clients.asked(kind, 1) == [0, 1, 2, 3]
+    assert clients.asked(kinds.TRAIN, 1) == [0, 1, 2, 3]
+    # Group 0 nears 0.15, the mean of 0.0 (n=10) and 0.2 (n=30), by halves; group 1 nears 10.2.
+    expected = [0.15 + (4 - 0.15) / 8, 10.2 + (8 - 10.2) / 8]
+    assert thetas(strategy.context.models.record) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("make", [one_shot, k_fed])
+def test_everybody_is_asked_first_though_few_take_part(make: Callable[..., ClusteredStrategy]) -> None:
+    clients = FakeClients(TARGETS)
+    strategy = make(fraction_train=0.5)
+    seen = play(strategy, clients, 2, 4.0, 8.0)
+    assert len(seen[0].assignment) == 4
+    assert len(clients.asked(kinds.TRAIN, 1)) == len(seen[0].participants) == 2
+
+
+@pytest.mark.parametrize("make", [one_shot, k_fed])
+def test_a_client_whose_answer_was_lost_is_placed_when_it_takes_part(
+    make: Callable[..., ClusteredStrategy],
+) -> None:
+    strategy = make()
+    kind = KINDS[type(strategy)]  # type: ignore[index]
+    clients = FakeClients(TARGETS, faults={(kind, 1, 3): lost, (kind, 2, 3): lost})
+    seen = play(strategy, clients, 3, 4.0, 8.0)
+    assert "3" not in seen[1].assignment
+    assert seen[2].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
+    assert (clients.asked(kind, 2), clients.asked(kind, 3)) == ([3], [3])
+    assert clients.asked(kinds.TRAIN, 2) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("make", [one_shot, k_fed])
+def test_a_first_round_without_any_answer_ends_the_run(make: Callable[..., ClusteredStrategy]) -> None:
+    strategy = make()
+    kind = KINDS[type(strategy)]  # type: ignore[index]
+    clients = FakeClients(TARGETS, faults={(kind, 1, client): lost for client in range(4)})
+    with pytest.raises(FederationError, match=r"no client could be placed.*4 failed"):
+        play(strategy, clients, 1, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("make", [one_shot, k_fed])
+def test_more_models_than_kinds_of_clients_leave_models_untrained(make: Callable[..., ClusteredStrategy]) -> None:
+    strategy = make()
+    play(strategy, FakeClients([1.0, 1.0, 9.0]), 1, 0.0, 0.0, 5.0, 6.0)
+    assert strategy.assignment == {"0": 0, "1": 0, "2": 1}
+    assert thetas(strategy.context.models.record) == [0.5, 4.5, 5.0, 6.0]
+
+
+@pytest.mark.parametrize("make", [one_shot, k_fed])
+def test_groups_do_not_hang_on_the_order_of_the_clients(make: Callable[..., ClusteredStrategy]) -> None:
+    plain, turned = make(), make()
+    play(plain, FakeClients(TARGETS, keys=["a", "b", "c", "d"]), 2, 4.0, 8.0)
+    play(turned, FakeClients(TARGETS[::-1], keys=["d", "c", "b", "a"]), 2, 4.0, 8.0)
+    assert plain.assignment == turned.assignment
+    assert thetas(plain.context.models.record) == thetas(turned.context.models.record)
+
+
+# One-shot
+
+
+def test_estimates_start_from_model_0_and_counters_do_not_count() -> None:
+    # The fake's counters differ by 100 from client to client, its estimates by at most 10.4.
+    clients = FakeClients(TARGETS)
+    strategy = OneShot(estimate_epochs=7)
+    play(strategy, clients, 1, 4.0, 8.0)
+    assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
+    sent = [config for config in clients.configs if kinds.ESTIMATE in config]
+    assert [config[kinds.LOCAL_EPOCHS] for config in sent] == [7] * 4
+
+
+def test_an_estimate_that_is_not_finite_is_refused_and_asked_for_again() -> None:
+    def diverged(content: RecordDict) -> RecordDict:
+        content[kinds.ARRAYS]["theta"] = Array(np.array([np.nan], dtype=np.float32))  # type: ignore[index]
+        return content
+
+    clients = FakeClients(TARGETS, faults={(kinds.TRAIN_ESTIMATE, 1, 0): diverged})
+    seen = play(OneShot(), clients, 2, 4.0, 8.0)
+    assert seen[0].replies["invalid"] == 1
+    assert seen[1].assignment["0"] == seen[1].assignment["1"]
+
+
+def test_one_shot_needs_a_pass() -> None:
+    with pytest.raises(ValueError, match="estimate_epochs=0"):
+        OneShot(estimate_epochs=0)
+
+
+# k-FED
+
+
+def centres(*rows: list[float], sizes: list[int], dtype: str = "float32") -> RecordDict:
+    return RecordDict(
+        {
+            kinds.ARRAYS: ArrayRecord({kinds.CENTRES: Array(np.array(rows, dtype=dtype))}),
+            kinds.METRICS: MetricRecord({kinds.SIZES: sizes}),
+        }
+    )
+
+
+def test_a_client_of_two_kinds_of_data_joins_the_group_of_most_of_its_samples() -> None:
+    # Client 4 holds 3 samples near 0 and 4 near 10.
+    faults = {(kinds.KMEANS, 1, 4): lambda _: centres([0.1], [10.1], sizes=[3, 4])}
+    strategy = KFed(num_features=1, local_clusters=2)
+    play(strategy, FakeClients([*TARGETS, 0.0], faults=faults), 1, 4.0, 8.0)
+    assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1, "4": 1}
+
+
+def test_a_newcomer_of_two_kinds_is_placed_by_the_means_alone() -> None:
+    faults: dict[tuple[str, int, int], Fault] = {
+        (kinds.KMEANS, 1, 4): lost,
+        (kinds.KMEANS, 2, 4): lambda _: centres([4.0], [6.0], sizes=[3, 4]),
+    }
+    strategy = KFed(num_features=1, local_clusters=2)
+    play(strategy, FakeClients([*TARGETS, 0.0], faults=faults), 2, 4.0, 8.0)
+    assert strategy.assignment["4"] == 1
+    assert strategy.groups.centroids is not None
+    np.testing.assert_allclose(strategy.groups.centroids, [[0.1], [10.2]], atol=1e-6)
+
+
+def test_clients_cannot_hold_more_groups_than_there_are() -> None:
+    with pytest.raises(ValueError, match=r"local_clusters=3.*the 2 there are"):
+        play(KFed(num_features=1, local_clusters=3), FakeClients(TARGETS), 1, 0.0, 1.0)
+    with pytest.raises(ValueError, match="local_clusters=0"):
+        KFed(num_features=1, local_clusters=0)
+
+
+GOOD = centres([1.0, 2.0], [3.0, 4.0], sizes=[5, 6])
+
+
+def test_centres_are_read() -> None:
+    read = read_centres(GOOD, 2, 2)
+    np.testing.assert_array_equal(read.centres, [[1, 2], [3, 4]])
+    np.testing.assert_array_equal(read.sizes, [5, 6])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (centres([1.0, 2.0, 3.0], sizes=[5]), r"float32\[1, 2\]"),
+        (centres([1.0, 2.0], sizes=[5], dtype="float64"), "float64"),
+        (centres([1.0, 2.0], [3.0, 4.0], sizes=[5]), r"float32\[1, 2\]"),
+        (centres([1.0, 2.0], [3.0, 4.0], [5.0, 6.0], sizes=[1, 1, 1]), "3 sizes came, not 1 to 2"),
+        (centres([1.0, 2.0], sizes=[]), "0 sizes"),
+        (centres([1.0, 2.0], sizes=[0]), r"\[0\] are not whole numbers from 1"),
+        (centres([1.0, 2.0], sizes=[-3]), r"\[-3\] are not"),
+        (centres([1.0, 2.0], sizes=[2.5]), r"\[2.5\] are not"),  # type: ignore[list-item]
+        (centres([1.0, 2.0], [3.0, 4.0], sizes=[10**9, 1]), "together at most"),
+        (centres([np.nan, 2.0], sizes=[5]), "NaN"),
+        (centres([np.inf, 2.0], sizes=[5]), "NaN or a coordinate beyond"),
+        (centres([1e30, 2.0], sizes=[5]), "beyond 1e"),
+        (RecordDict({kinds.ARRAYS: ArrayRecord(), kinds.METRICS: MetricRecord({kinds.SIZES: [1]})}), "centres"),
+        (RecordDict({kinds.METRICS: MetricRecord({kinds.SIZES: [1]})}), "the reply holds"),
+        (RecordDict({kinds.ARRAYS: MetricRecord(), kinds.METRICS: MetricRecord()}), "the reply holds"),
+        (RecordDict({**GOOD, "more": MetricRecord()}), "the reply holds"),
+    ],
+)
+def test_malformed_centres_are_refused(content: RecordDict, message: str) -> None:
+    with pytest.raises(MalformedMessage, match=message):
+        read_centres(content, 2, 2)
+
+
+def test_a_size_that_is_no_list_is_refused() -> None:
+    content = centres([1.0, 2.0], sizes=[5])
+    content.metric_records[kinds.METRICS][kinds.SIZES] = 5
+    with pytest.raises(MalformedMessage, match="no list of sizes"):
+        read_centres(content, 2, 2)
+
+
+def test_unusable_centres_cost_the_client_its_place_until_it_sends_better_ones() -> None:
+    faults = {(kinds.KMEANS, 1, 1): lambda _: centres([np.nan], sizes=[5])}
+    strategy = k_fed()
+    seen = play(strategy, FakeClients(TARGETS, faults=faults), 2, 4.0, 8.0)
+    assert seen[0].replies["invalid"] == 1
+    assert "1" not in seen[0].assignment
+    assert seen[1].assignment["1"] == 0

@@ -1,0 +1,237 @@
+"""What one-shot's and k-FED's clients compute from their data: least squares, local centres, and their handlers."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ConfigRecord, Message, RecordDict
+from torch import nn
+
+from client_app.app import app
+from conf.compose import compose
+from conf.problems import ConfigError
+from server_app.build import build_models, build_strategy, build_task, message_settings
+from server_app.local_grid import LocalGrid
+from strategies.k_fed import KFed
+from strategies.one_shot import OneShot
+from strategies.oracle import Oracle
+from task.kmeans import feature_rows, local_centres, num_features
+from task.least_squares import fit_linear_model, least_squares
+from task.wire import Layout, bank, kinds
+from task.wire.kmeans import read_centres
+from task.wire.replies import read_update
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(3)
+
+
+# Least squares
+
+
+@pytest.mark.parametrize(("n", "d"), [(30, 4), (4, 4), (3, 8)])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_least_squares_agree_with_numpys(n: int, d: int, intercept: bool) -> None:
+    x, y = rng().standard_normal((n, d)), rng().standard_normal(n)
+    columns = np.column_stack([x, np.ones(n)]) if intercept else x
+    found = least_squares(x, y, intercept)
+    np.testing.assert_array_equal(found, np.linalg.lstsq(columns, y, rcond=None)[0])
+    np.testing.assert_allclose(found, np.linalg.pinv(columns) @ y, atol=1e-10)
+
+
+def test_of_many_solutions_the_shortest_is_taken() -> None:
+    # x0 + x1 = 2 for any (1 + c, 1 - c): the shortest is (1, 1).
+    np.testing.assert_allclose(least_squares(np.array([[1.0, 1.0]]), np.array([2.0]), False), [1, 1])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_linear_model_is_fitted(bias: bool) -> None:
+    x = torch.randn(20, 1, 2, 2, generator=torch.Generator().manual_seed(0))
+    y = x.flatten(1) @ torch.tensor([1.0, -2.0, 0.5, 3.0]) + (4.0 if bias else 0.0)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(4, 1, bias=bias))
+    fit_linear_model(module, x, y)
+    np.testing.assert_allclose(module[1].weight.detach(), [[1, -2, 0.5, 3]], atol=1e-5)
+    if bias:
+        np.testing.assert_allclose(module[1].bias.detach(), [4], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1)), "one linear layer"),
+        (nn.Linear(4, 2), "one linear layer"),
+        (nn.Linear(5, 1), "one linear layer"),
+        (nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()), "not linear in its inputs"),
+    ],
+)
+def test_another_kind_of_model_is_refused(module: nn.Module, message: str) -> None:
+    x = torch.arange(20.0).reshape(5, 4)
+    with pytest.raises(ValueError, match=rf"{message}.*use strategy.estimate=train"):
+        fit_linear_model(module, x, x.sum(1))
+
+
+# Local centres
+
+
+def test_one_centre_is_the_mean() -> None:
+    centres, sizes = local_centres(np.array([[0.0, 2.0], [4.0, 4.0]]), 1, rng())
+    assert (centres.tolist(), sizes.tolist(), centres.dtype) == ([[2.0, 3.0]], [2], np.float32)
+
+
+def test_k_means_finds_the_blobs_and_their_sizes() -> None:
+    rows = np.concatenate([rng().normal(place, 0.1, (size, 2)) for place, size in ((0, 5), (9, 7), (-6, 3))])
+    centres, sizes = local_centres(rows, 3, rng())
+    order = np.argsort(centres[:, 0])
+    np.testing.assert_allclose(centres[order], [[-6, -6], [0, 0], [9, 9]], atol=0.3)
+    assert sizes[order].tolist() == [3, 5, 7]
+    assert all(np.array_equal(a, b) for a, b in zip(local_centres(rows, 3, rng()), (centres, sizes), strict=True))
+
+
+@pytest.mark.parametrize("wanted", [2, 3, 9])
+def test_there_are_no_more_centres_than_distinct_samples(wanted: int) -> None:
+    centres, sizes = local_centres(np.array([[1.0], [1.0], [5.0]]), wanted, rng())
+    assert (centres.tolist(), sizes.tolist()) == ([[1.0], [5.0]], [2, 1])
+
+
+def test_rows_that_differ_in_their_last_bits_make_no_warning_and_no_empty_centre() -> None:
+    rows = 1.0 + np.arange(6)[:, np.newaxis] * 1e-16 * np.ones((6, 3)) * 3
+    _, sizes = local_centres(rows, 3, rng())
+    assert sizes.sum() == 6
+    assert sizes.min() >= 1
+
+
+def test_no_centres_cannot_be_asked_for() -> None:
+    with pytest.raises(ValueError, match="local_clusters=0"):
+        local_centres(np.ones((2, 2)), 0, rng())
+
+
+def test_features_are_inputs_alone_or_with_the_targets_beside_them() -> None:
+    x, labels = torch.arange(8.0).reshape(2, 1, 2, 2), torch.tensor([2, 0])
+    assert feature_rows(x, labels, 3, "inputs").tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    both = feature_rows(x, labels, 3, "inputs_and_targets")
+    assert both.tolist() == [[0, 1, 2, 3, 0, 0, 1], [4, 5, 6, 7, 1, 0, 0]]
+    values = feature_rows(x, torch.tensor([0.5, -1.0]), 1, "inputs_and_targets")
+    assert values[:, 4].tolist() == [0.5, -1.0]
+    with pytest.raises(ValueError, match="features='targets'"):
+        feature_rows(x, labels, 3, "targets")
+
+
+# The handlers
+
+Ask = Callable[..., RecordDict]
+
+
+def asking(*overrides: str) -> tuple[Ask, Layout, bank.Bank]:
+    config = compose([*overrides, "num_clients=5", "seed=1"])
+    task = build_task(config)
+    models, base = build_models(config, task), message_settings(config, task)
+    grid = LocalGrid(app, 5)
+
+    def ask(kind: str, node: int = 2, send: bool = True, **settings: object) -> RecordDict:
+        own = ConfigRecord({**base, kinds.SERVER_ROUND: 1, **settings})  # type: ignore[dict-item]
+        content = RecordDict({kinds.CONFIG: own})
+        if send:
+            content[kinds.ARRAYS] = bank.model(models, 0)
+        (reply,) = grid.send_and_receive([Message(content, node, kind)])
+        assert not reply.has_error(), reply.error.reason
+        return reply.content
+
+    layout = Layout.of(bank.model(models, 0))
+    return ask, layout, bank.unpack(models)[0]
+
+
+def test_an_estimate_is_training_with_draws_of_its_own() -> None:
+    ask, layout, values = asking("num_rounds=1")
+    first = read_update(ask(kinds.TRAIN_ESTIMATE, **{kinds.LOCAL_EPOCHS: 2}), layout, 0)
+    again = read_update(ask(kinds.TRAIN_ESTIMATE, **{kinds.LOCAL_EPOCHS: 2}), layout, 0)
+    trained = read_update(ask(kinds.TRAIN, **{kinds.LOCAL_EPOCHS: 2}), layout, 0)
+    assert first.vector.tobytes() == again.vector.tobytes()
+    assert first.vector.tobytes() != trained.vector.tobytes()
+    np.testing.assert_allclose(first.train_loss, trained.train_loss, rtol=0.2)
+    assert not np.array_equal(first.vector, values[0])
+
+
+def test_a_least_squares_estimate_is_all_but_the_true_model() -> None:
+    ask, layout, _ = asking("experiment=clove/linear", "task.data_options.samples_per_cluster=400")
+    estimate = read_update(ask(kinds.TRAIN_ESTIMATE, **{kinds.ESTIMATE: kinds.ESTIMATE_LEAST_SQUARES}), layout, 0)
+    config = compose(
+        ["experiment=clove/linear", "task.data_options.samples_per_cluster=400", "num_clients=5", "seed=1"]
+    )
+    true = build_task(config).data.true_models
+    assert true is not None
+    np.testing.assert_allclose(estimate.vector, true[0], atol=1e-3)
+    assert estimate.train_loss < 1e-6
+
+
+@pytest.mark.parametrize("features", ["inputs", "inputs_and_targets"])
+def test_a_client_sends_the_mean_of_its_data(features: str) -> None:
+    ask, _, _ = asking("num_rounds=1")
+    task = build_task(compose(["num_clients=5", "seed=1"]))
+    settings = {kinds.LOCAL_CLUSTERS: 1, kinds.FEATURES: features}
+    read = read_centres(ask(kinds.KMEANS, send=False, **settings), num_features(task.data, features), 1)
+    data = task.client(0)
+    rows = feature_rows(data.x_train, data.y_train, 10, features)
+    np.testing.assert_allclose(read.centres[0], rows.mean(axis=0), rtol=1e-6)
+    assert read.sizes.tolist() == [len(rows)]
+
+
+# From the configuration
+
+
+def build(*overrides: str) -> object:
+    config = compose(list(overrides))
+    return build_strategy(config, build_task(config))
+
+
+def test_the_configuration_reaches_the_strategies() -> None:
+    oracle = build("strategy=oracle", "strategy.normaliser=all")
+    assert isinstance(oracle, Oracle)
+    assert oracle.averaging.normaliser == "all"  # type: ignore[attr-defined]
+    shot = build("strategy=one_shot", "strategy.estimate_epochs=3")
+    assert isinstance(shot, OneShot)
+    assert shot.settings == {kinds.ESTIMATE: "train", kinds.LOCAL_EPOCHS: 3}
+    fed = build("strategy=k_fed", "strategy.local_clusters=2", "strategy.features=inputs_and_targets")
+    assert isinstance(fed, KFed)
+    assert (fed.num_features, fed.local_clusters) == (64 + 10, 2)
+
+
+def test_true_start_takes_the_tasks_true_models() -> None:
+    config = compose(["experiment=clove/linear", "strategy=oracle", "strategy.mode=true_start"])
+    task = build_task(config)
+    np.testing.assert_array_equal(bank.unpack(build_models(config, task))[0], task.data.true_models)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("experiment=quickstart",), r"'digits' has no true models.*strategy.mode=labels"),
+        (("experiment=clove/linear", "k=4"), r"5 true models of 20 parameters.*k=4 models of 20; set k=5"),
+        (("experiment=clove/linear", "task.model_options={bias: true}"), "models of 21"),
+    ],
+)
+def test_true_start_needs_true_models_that_fit(overrides: tuple[str, ...], message: str) -> None:
+    config = compose([*overrides, "strategy=oracle", "strategy.mode=true_start"])
+    with pytest.raises(ValueError, match=message):
+        build_models(config, build_task(config))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("strategy=oracle", "k=3"), r"k=3: the oracle.*use k=4"),
+        (("strategy=oracle", "task.num_clusters=0", "task.partition=a:b"), r"mode=labels.*has none"),
+        (("strategy=oracle", "strategy.mode=true_start", "strategy.init=same"), r"init=same.*leave it out"),
+        (("strategy=oracle", "strategy.gradient_batch=5"), "averaging=gradients"),
+        (("strategy=one_shot", "strategy.estimate_epochs=0"), "estimate_epochs=0: must be at least 1"),
+        (("strategy=one_shot", "strategy.estimate=least_squares"), r"task.model=mlp.*use strategy.estimate=train"),
+        (("strategy=k_fed", "strategy.local_clusters=0"), "local_clusters=0: must be at least 1"),
+        (("strategy=k_fed", "strategy.local_clusters=5"), r"more groups than k=4"),
+        (("strategy=k_fed", "k=auto"), "k_fed cannot find K"),
+        (("strategy=one_shot", "k=auto"), "one_shot cannot find K"),
+        (("strategy=oracle", "k=auto"), "oracle cannot find K"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(overrides: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        compose(list(overrides))
