@@ -122,7 +122,8 @@ class TaskConfig:
     )
     partition: str = key(
         "rotation",
-        "who holds what: rotation, label_skew_1 to label_skew_4, concept_shift or by_class, or an import path",
+        "who holds what: rotation, rotated_anchors, label_skew_1 to label_skew_4, concept_shift, by_class or "
+        "random_clusters, or an import path",
     )
     model: str = key("mlp", "model: mlp, cnn, linear or autoencoder, or an import path")
     loss: Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"] = key(

@@ -18,6 +18,7 @@ class Purpose(IntEnum):
     CHOOSE_K = 7
     LOCAL_TRAINING = 8
     GRADIENT_BATCH = 9
+    FEATURES = 20
 
 
 def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -> np.random.Generator:
