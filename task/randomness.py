@@ -19,6 +19,7 @@ class Purpose(IntEnum):
     LOCAL_TRAINING = 8
     GRADIENT_BATCH = 9
     PROFILE_COORDINATES = 10
+    FEATURES = 20
     ESTIMATE = 23
     LOCAL_KMEANS = 24
 

@@ -21,8 +21,9 @@ class Dataset:
     Parameters
     ----------
     x_train, x_test
-        Inputs, float32 (n, *input_shape). Images are (n, channels, height, width) in [0, 1]. One array under both
-        names is a pool without a split of its own: each client then splits what it gets of it.
+        Inputs, float32 (n, *input_shape). Images are (n, channels, height, width), in [0, 1] unless
+        standardised. One array under both names is a pool without a split of its own: each client then splits
+        what it gets of it.
     y_train, y_test
         Targets (n,): int64 class labels, or float32 values.
     num_outputs
@@ -30,7 +31,7 @@ class Dataset:
     group_train, group_test
         What partitions go by, int64 (n,). By default the class labels.
     true_models
-        float32 (K, R): the models behind synthetic data, else None.
+        float32 (K, R): the models behind synthetic data, row k that of group k, else None.
 
     Raises
     ------

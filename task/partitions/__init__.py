@@ -5,6 +5,8 @@ from task.partitions.concept_shift import concept_shift
 from task.partitions.dominant_label import label_skew_4
 from task.partitions.label_skew import label_skew_1, label_skew_2, label_skew_3
 from task.partitions.own import own
+from task.partitions.random_clusters import random_clusters
+from task.partitions.rotated_anchors import rotated_anchors
 from task.partitions.rotation import rotation
 from task.partitions.rotation_blocks import rotation_blocks
 from task.partitions.shard import Shard, check_shards
@@ -19,6 +21,8 @@ __all__ = [
     "label_skew_3",
     "label_skew_4",
     "own",
+    "random_clusters",
+    "rotated_anchors",
     "rotation",
     "rotation_blocks",
 ]
