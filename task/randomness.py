@@ -18,6 +18,10 @@ class Purpose(IntEnum):
     CHOOSE_K = 7
     LOCAL_TRAINING = 8
     GRADIENT_BATCH = 9
+    ANCHORS = 15
+    SUBSPACE_CLIENTS = 16
+    SUBSPACE = 17
+    ANCHOR_NOISE = 18
 
 
 def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -> np.random.Generator:

@@ -62,6 +62,24 @@ BATCH_SIZE = "batch-size"
 OPTIMIZER = "optimizer"
 MOMENTUM = "momentum"
 WEIGHT_DECAY = "weight-decay"
+EXACT_PROXIMAL = "exact-proximal"
+TEMPERATURE = "temperature"
+PAIRING = "pairing"
+TRANSPOSED = "transposed"
+STEP_ALPHA = "alpha"
+STEP_BETA = "beta"
+STOP_BELOW = "stop-below"
+
+# Array records and their entries in phase 1 of mixed regression.
+ESTIMATES = "estimates"
+BASES = "bases"
+LEFT = "left"
+RIGHT = "right"
+BASIS = "basis"
+TERMS = "terms"
+
+RESIDUAL = "residual"
+MEMBERSHIPS = "memberships"
 
 # What a client tells of itself.
 CLIENT_KEY = "client-key"
