@@ -7,7 +7,9 @@ from flwr.clientapp import ClientApp
 
 from client_app.incoming import arrays_of, config_of, number
 from client_app.local_work import model_losses, reported, session, update
+from client_app.moments import factors, moment_descent, subspace
 from client_app.session import client_key, device_of, num_partitions
+from client_app.soft import train_soft
 from task.fingerprint import project_fingerprint
 from task.losses import evaluate as test
 from task.wire import is_stable, kinds
@@ -16,6 +18,10 @@ from task.wire import is_stable, kinds
 torch.set_num_threads(1)
 
 app = ClientApp()
+app.query("subspace")(subspace)
+app.query("moments")(factors)
+app.train("moment_descent")(moment_descent)
+app.train("soft")(train_soft)
 
 
 @app.query("hello")

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
@@ -27,6 +29,7 @@ class Session:
     _modules: dict[str, Module] = field(default_factory=dict)
     _moved: dict[tuple[int, str], ClientData] = field(default_factory=dict)
     _unpacked: tuple[ArrayRecord, list[State]] | None = None
+    _arrays: list[tuple[ArrayRecord, dict[str, NDArray[np.float32]]]] = field(default_factory=list)
 
     def task(self, config: ConfigRecord, context: Context) -> Task:
         """Return the task that the message describes, with the data folder that this node may use.
@@ -76,6 +79,15 @@ class Session:
         if self._unpacked is None or self._unpacked[0] is not record:
             self._unpacked = (record, list(_states(record)))
         return self._unpacked[1]
+
+    def arrays(self, record: ArrayRecord) -> dict[str, NDArray[np.float32]]:
+        """Return a record's arrays as float32; like `states`, and the last two records are kept."""
+        for known, arrays in self._arrays:
+            if known is record:
+                return arrays
+        read = {name: array.numpy().astype(np.float32, copy=False) for name, array in record.items()}
+        self._arrays = [*self._arrays[-1:], (record, read)]
+        return read
 
 
 def partition_id(context: Context) -> int:
