@@ -53,9 +53,7 @@ def update(state: State, config: ConfigRecord, context: Context) -> tuple[ArrayR
     return record, MetricRecord({kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: len(x)})
 
 
-def trained(
-    state: State, config: ConfigRecord, context: Context, share: float = 1.0
-) -> tuple[ArrayRecord, float]:
+def trained(state: State, config: ConfigRecord, context: Context, share: float = 1.0) -> tuple[ArrayRecord, float]:
     """Train a model on this client's loss times `share`, and return it with the mean loss (without that factor)."""
     task, data = session.task(config, context), session.client(config, context)
     module, settings = session.module(config, context), train_settings(config)

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from conf.problems import ConfigError
-from conf.schema import ONE_MODEL, CloveStrategy, Config, FedProxStrategy, IfcaStrategy, TaskConfig
+from conf.schema import (
+    ONE_MODEL,
+    CloveStrategy,
+    Config,
+    FedProxStrategy,
+    IfcaStrategy,
+    TaskConfig,
+    TwoPhaseStrategy,
+)
+from conf.two_phase import two_phase_problems
 from conf.typed import show
 
 _REGRESSIONS = ("linear", "lines")
@@ -120,6 +129,8 @@ def _strategy(config: Config) -> list[str]:
     problems = []
     if isinstance(strategy, FedProxStrategy):
         problems += _at_least(0, **{"strategy.proximal_mu": strategy.proximal_mu})
+    if isinstance(strategy, TwoPhaseStrategy):
+        problems += two_phase_problems(config, strategy)
     if isinstance(strategy, CloveStrategy | IfcaStrategy):
         if strategy.gradient_batch != "full":
             problems += _at_least(1, **{"strategy.gradient_batch": strategy.gradient_batch})

@@ -6,7 +6,16 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord
 
 from conf.run_config import task_spec
-from conf.schema import ONE_MODEL, CloveStrategy, Config, FedAvgStrategy, FedProxStrategy, IfcaStrategy, LocalStrategy
+from conf.schema import (
+    ONE_MODEL,
+    CloveStrategy,
+    Config,
+    FedAvgStrategy,
+    FedProxStrategy,
+    IfcaStrategy,
+    LocalStrategy,
+    TwoPhaseStrategy,
+)
 from strategies.averaging import Averaging, GradientAveraging, ModelAveraging
 from strategies.base import ClusteredStrategy
 from strategies.clove import Clove
@@ -15,6 +24,10 @@ from strategies.fedavg import FedAvg
 from strategies.fedprox import FedProx
 from strategies.ifca import Ifca
 from strategies.local import Local
+from strategies.moment_descent import DescentSettings
+from strategies.refine import Refinement
+from strategies.subspace import SubspaceSettings
+from strategies.two_phase import TwoPhase
 from task.fingerprint import project_fingerprint
 from task.initial import initial_models
 from task.task import Task, TaskSpec
@@ -40,6 +53,8 @@ def build_strategy(config: Config) -> ClusteredStrategy:
     }
     if isinstance(own, LocalStrategy):
         return Local(**common)
+    if isinstance(own, TwoPhaseStrategy):
+        return TwoPhase(descent=_descent(own), refinement=_refinement(own, config.train.learning_rate), **common)
     common["shared_layers"] = own.shared_layers
     if isinstance(own, FedProxStrategy):
         return FedProx(proximal_mu=own.proximal_mu, **common)
@@ -108,6 +123,27 @@ def message_settings(config: Config, task: Task) -> ConfigRecord:
             kinds.WEIGHT_DECAY: train.weight_decay,
         }
     )
+
+
+def _descent(own: TwoPhaseStrategy) -> DescentSettings:
+    return DescentSettings(
+        rounds=own.moment_rounds,
+        anchors=own.anchors,
+        min_anchor_examples=own.min_anchor_examples,
+        subspace=SubspaceSettings(own.subspace, own.inner_steps, own.pairing, own.noise),
+        subspace_clients=own.subspace_clients,
+        fresh=own.fresh,
+        alpha=own.alpha,
+        beta=own.beta,
+        epsilon=own.epsilon,
+        delta=own.delta,
+        grouping=own.grouping,
+    )
+
+
+def _refinement(own: TwoPhaseStrategy, learning_rate: float) -> Refinement:
+    proximal_mu = 1 / learning_rate if own.local_solver == "fedprox" else 0.0
+    return Refinement(own.labels, own.temperature, own.normaliser, proximal_mu)
 
 
 def _averaging(own: CloveStrategy | IfcaStrategy, learning_rate: float) -> Averaging:

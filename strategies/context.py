@@ -88,8 +88,7 @@ class RoundContext:
         layout, count = self.models.layout, self.models.count
         config = {**self.averaging.settings, **settings}
         requests = [
-            self.request(kinds.TRAIN_SELECT, client, self.models.record, config)
-            for client in self.participants
+            self.request(kinds.TRAIN_SELECT, client, self.models.record, config) for client in self.participants
         ]
         return Plan(requests, lambda _, content: read_selected_update(content, layout, count))
 

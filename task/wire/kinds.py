@@ -11,7 +11,7 @@
 | `query.subspace`  | anchors' estimates and bases          | its term of the orthogonal iteration, examples        |
 | `query.moments`   | anchors' estimates                    | factors of its moment matrices, examples              |
 | `train.moment_descent` | an anchor's estimate and basis   | its next estimate, examples, residual size            |
-| `train.soft`      | K models, training settings           | all K trained, its weight of each, examples, loss     |
+| `train.soft`      | K models, training settings           | all K trained, its weight and loss of each, examples  |
 | `train.estimate`  | one model                             | this client's own estimate, examples, loss            |
 | `query.kmeans`    | settings                              | local centres and their sizes                         |
 
