@@ -77,5 +77,5 @@ def _reply(
     message: Message, arrays: dict[str, NDArray[np.float32]] | dict[str, Array], numbers: dict[str, float]
 ) -> Message:
     packed = {name: array if isinstance(array, Array) else Array(array) for name, array in arrays.items()}
-    content = {kinds.ARRAYS: ArrayRecord(packed), kinds.METRICS: MetricRecord(dict(numbers))}
-    return Message(RecordDict(dict(content)), reply_to=message)
+    content = RecordDict({kinds.ARRAYS: ArrayRecord(packed), kinds.METRICS: MetricRecord(dict(numbers))})
+    return Message(content, reply_to=message)

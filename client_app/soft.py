@@ -56,4 +56,5 @@ def memberships(losses: NDArray[np.float64], num_examples: int, temperature: flo
         raise ValueError(f"temperature={temperature} must be above 0.")
     scores = num_examples * (losses - losses.min()) / temperature
     weights: NDArray[np.float64] = np.exp(-scores)
-    return weights / weights.sum()
+    weights /= weights.sum()
+    return weights

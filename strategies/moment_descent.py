@@ -154,7 +154,7 @@ class MomentDescent:
         )
 
     def details(self) -> dict[str, Detail]:
-        """Return how many anchors there are, how many true clusters among them (where known), the largest residual."""
+        """Return the numbers of anchors and of true clusters among them (where known), and the largest residual."""
         told: dict[str, Detail] = {"anchors": len(self.anchors), "anchors_stopped": len(self.stopped)}
         clusters = {anchor.cluster for anchor in self.anchors}
         if None not in clusters:
@@ -174,9 +174,9 @@ class MomentDescent:
         needed = k if settings.anchors == "auto" else wanted
         if len(eligible) < needed:
             raise FederationError(
-                f"{len(eligible)} of {len(online)} clients have the {least} examples that an anchor needs, but {needed} "
-                f"anchors are wanted (k={k}); lower strategy.min_anchor_examples or strategy.anchors, or bring more "
-                "clients"
+                f"{len(eligible)} of {len(online)} clients have the {least} examples that an anchor needs, but "
+                f"{needed} anchors are wanted (k={k}); lower strategy.min_anchor_examples or strategy.anchors, or "
+                "bring more clients"
             )
         rng = context.random(Purpose.ANCHORS)
         drawn = rng.choice(len(eligible), size=min(wanted, len(eligible)), replace=False)
@@ -220,7 +220,7 @@ class MomentDescent:
         return chosen
 
     def _combine(self, context: RoundContext, updates: Sequence[tuple[str, Update]]) -> FloatArray:
-        """Take over the anchors' steps and return the grouped estimates; an anchor that was lost stays where it is."""
+        """Take over the anchors' steps and return the grouped estimates; an anchor that was lost stays in place."""
         rows = {anchor.key: row for row, anchor in enumerate(self.anchors)}
         for key, update in updates:
             assert isinstance(update, AnchorUpdate)  # what `plan` has read

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
@@ -139,7 +139,7 @@ def _direct(
 
 
 def _weights(
-    replies: Replies[object], examples: list[int], settings: SubspaceSettings, context: RoundContext
+    replies: Replies[Any], examples: list[int], settings: SubspaceSettings, context: RoundContext
 ) -> FloatArray:
     """Return the clients' weights: with one pair each, all count alike (Phase 1's Y); else n_i (Alg. 3)."""
     if not examples:

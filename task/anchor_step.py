@@ -51,7 +51,7 @@ def anchor_step(projected: Float64, pairing: Pairing, settings: StepSettings) ->
     direction: Float64 = np.linalg.svd(moments)[0][:, 0]
     if direction @ projected.mean(axis=0) < 0:
         direction = -direction
-    residual = float(np.sqrt(max(direction @ moments @ direction, 0.0)))
+    residual = max(float(direction @ moments @ direction), 0.0) ** 0.5
     if residual <= settings.stop_below:
         return np.zeros_like(direction), residual
     return direction * settings.alpha * residual / (2 * settings.beta**2), residual

@@ -105,39 +105,43 @@ class LocalMoments:
         if self.pairing == "all":
             return self.at(left), None if right is None else self.at(right)
         one, two = self._pair_means(left, right)
-        return one[:, np.newaxis].astype(np.float32), two[:, np.newaxis].astype(np.float32)
+        return one[:, np.newaxis], two[:, np.newaxis]
 
     def projected(self, estimate: Float32, basis: Float32) -> Float64:
         """Return the moments (n, k) at one estimate (R,), projected on a basis (R, k)."""
         parts = [self.at(estimate[np.newaxis], rows)[0] @ basis for rows in self._row_blocks(len(estimate))]
         return np.concatenate(parts).astype(np.float64)
 
-    def _all_pairs(self, outer: Float32, inner: Float32 | None, bases: Float32) -> Float64:
+    def _all_pairs(self, outer: Float32, inner: Float32 | None, bases: Float32) -> Float32:
         # (s_a (s_b^T Q) - A^T (B Q)) / (n (n - 1)): all ordered pairs less those of an example with itself.
         count = len(self.x)
-        outer_sum = np.zeros(outer.shape)
-        inner_sum = outer_sum if inner is None else np.zeros(outer.shape)
-        products = np.zeros(bases.shape)
+        # In float32, as they are sent: the moments' own noise is larger than its rounding by orders of magnitude.
+        outer_sum = np.zeros_like(outer)
+        inner_sum = outer_sum if inner is None else np.zeros_like(outer)
+        # Transposed, (A, k, R): long rows are what NumPy is fast on.
+        products = np.zeros((len(bases), bases.shape[2], bases.shape[1]), dtype=np.float32)
         for rows in self._row_blocks(outer.size):
             a = self.at(outer, rows)
             b = a if inner is None else self.at(inner, rows)
             outer_sum += a.sum(axis=1)
             if inner is not None:
                 inner_sum += b.sum(axis=1)
-            products += a.transpose(0, 2, 1) @ (b @ bases)
-        pairs: Float64 = outer_sum[:, :, np.newaxis] * (inner_sum[:, np.newaxis, :] @ bases)
-        return (pairs - products) / (count * (count - 1))
+            products += (b @ bases).transpose(0, 2, 1) @ a
+        pairs: Float32 = (inner_sum[:, np.newaxis, :] @ bases).transpose(0, 2, 1) * outer_sum[:, np.newaxis, :]
+        pairs -= products
+        pairs /= np.float32(count * (count - 1))
+        return pairs.transpose(0, 2, 1)
 
-    def _pair_means(self, left: Float32, right: Float32 | None) -> tuple[Float64, Float64]:
+    def _pair_means(self, left: Float32, right: Float32 | None) -> tuple[Float32, Float32]:
         half = 1 if self.pairing == "single" else len(self.x) // 2
         end = 2 if self.pairing == "single" else len(self.x)
         return self._mean(left, 0, half), self._mean(left if right is None else right, half, end)
 
-    def _mean(self, estimates: Float32, begin: int, end: int) -> Float64:
-        total = np.zeros(estimates.shape)
+    def _mean(self, estimates: Float32, begin: int, end: int) -> Float32:
+        total = np.zeros_like(estimates)
         for rows in self._row_blocks(estimates.size, begin, end):
             total += self.at(estimates, rows).sum(axis=1)
-        return total / (end - begin)
+        return total / np.float32(end - begin)
 
     def _anchor_blocks(self, num_anchors: int, size: int) -> Iterator[slice]:
         step = max(1, LARGEST_BLOCK // (size * min(len(self.x), _MOST_ROWS)))

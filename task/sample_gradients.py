@@ -1,5 +1,7 @@
 """Negative gradients of single samples, for several models at once: the moments of mixed regression and beyond it."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -63,7 +65,7 @@ def plain_linear(module: nn.Module) -> nn.Linear | None:
 
 
 def _linear_moments(layer: nn.Linear, estimates: Float32, x: Tensor, y: Tensor, loss: str) -> Float32:
-    """Closed form: the gradient by the weights is the outer product of the outputs' slope and the input."""
+    """Return the closed form: outer products of the outputs' slopes and the inputs."""
     inputs, targets = x.detach().flatten(1).cpu().numpy(), y.detach().cpu().numpy()
     num_weights = layer.out_features * layer.in_features
     weights = estimates[:, :num_weights].reshape(len(estimates), layer.out_features, layer.in_features)
@@ -82,7 +84,7 @@ def _linear_moments(layer: nn.Linear, estimates: Float32, x: Tensor, y: Tensor, 
     return moments
 
 
-def _negative_slopes(outputs: Float32, targets: NDArray[np.generic], loss: str) -> Float32:
+def _negative_slopes(outputs: Float32, targets: NDArray[Any], loss: str) -> Float32:
     """Return minus the derivative of each sample's loss by the outputs (A, n, C)."""
     slopes: Float32
     if loss in _SLOPES:

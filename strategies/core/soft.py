@@ -26,8 +26,8 @@ def average_soft(
     weights : (P,) float64
         Example counts n.
     normaliser : str
-        ``"all"``: theta_l = sum_i n_i / N theta_il, N over all participants. ``"group_n"``: the same change divided by
-        sum_i n_i lambda_il instead, the examples that belong to the model. With weights of 0 and 1 both are
+        ``"all"``: theta_l = sum_i n_i / N theta_il, N over all participants. ``"group_n"``: the same change, divided
+        by sum_i n_i lambda_il instead, the examples that belong to the model. With weights of 0 and 1 both are
         `aggregate.average_models`.
     integers : (R,) bool
         Entries that are counters: the largest among the participants is kept.

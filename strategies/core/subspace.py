@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, svds
 
 from strategies.core import FloatArray
@@ -42,7 +43,7 @@ def random_bases(num_anchors: int, size: int, rank: int, rng: np.random.Generato
     return orthonormal_columns(rng.standard_normal((num_anchors, size, rank)))
 
 
-def weighted_mean(terms: Iterable[FloatArray], weights: FloatArray) -> FloatArray:
+def weighted_mean(terms: Iterable[NDArray[np.floating]], weights: FloatArray) -> FloatArray:
     """Return the weighted mean (A, R, rank) of the clients' terms, summed in float64 in the order in which they come.
 
     Source: mixed regression, Alg. 3, l. 6 and 9.
@@ -103,7 +104,7 @@ def _left_vectors(
 ) -> FloatArray:
     """Return the first left singular vectors (R, rank) of sum_p c_p l_p r_p^T."""
     size = left.shape[1]
-    start = rng.standard_normal(size)
+    start: FloatArray = rng.standard_normal((size,))
     if size <= max(_DENSE, rank):
         dense: FloatArray = np.linalg.svd((left.T * coefficients) @ right)[0][:, :rank]
         return dense
