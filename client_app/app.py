@@ -6,12 +6,11 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from client_app.incoming import arrays_of, config_of, number
-from client_app.local_work import model_losses, reported, session, update
+from client_app.local_work import model_losses, reported, session, test_result, update
 from client_app.moments import factors, moment_descent, subspace
 from client_app.session import client_key, device_of, num_partitions
 from client_app.soft import train_soft
 from task.fingerprint import project_fingerprint
-from task.losses import evaluate as test
 from task.wire import is_stable, kinds
 
 # One thread per process: clients run side by side, and gradients differ in bits between one thread and two.
@@ -93,11 +92,8 @@ def train_select(message: Message, context: Context) -> Message:
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """Test the model that came on this client's test set."""
-    config = config_of(message)
-    data, module = session.client(config, context), session.module(config, context)
-    module.load_state_dict(session.states(arrays_of(message))[0])
-    loss, accuracy = test(module, data.x_test, data.y_test, session.task(config, context).spec.loss)
-    metrics = MetricRecord({kinds.EVAL_LOSS: reported(loss), kinds.NUM_EXAMPLES: len(data.x_test)})
+    loss, accuracy, num_examples = test_result(message, context)
+    metrics = MetricRecord({kinds.EVAL_LOSS: reported(loss), kinds.NUM_EXAMPLES: num_examples})
     if accuracy is not None:
         metrics[kinds.EVAL_ACCURACY] = accuracy
     return Message(RecordDict({kinds.METRICS: metrics}), reply_to=message)

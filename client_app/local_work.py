@@ -1,19 +1,32 @@
 """What several handlers do with models and this client's data: take losses, train."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
 from numpy.typing import NDArray
+from torch.nn import Module
 
 from client_app.incoming import arrays_of, client_generator, config_of, number, train_settings
 from client_app.session import Session, State
-from task.losses import loss_vector
+from task.linear_steps import (
+    LinearModels,
+    LinearNames,
+    flat,
+    linear_losses,
+    linear_test,
+    linear_update,
+    takes_full_steps,
+)
+from task.losses import evaluate, loss_vector
 from task.proximal import exact_proximal
 from task.randomness import Purpose
-from task.training import gradient, local_update
+from task.task import ClientData
+from task.training import TrainSettings, gradient, local_update
 from task.wire import kinds
+from task.wire.layout import write_array
 
 session = Session()
 """The process's caches; one process may serve many clients in turn."""
@@ -23,17 +36,31 @@ Loss = TypeVar("Loss", float, NDArray[np.float64])
 
 def model_losses(message: Message, context: Context) -> NDArray[np.float64]:
     """Return the mean loss of each of the message's models on the whole training set."""
-    config = config_of(message)
-    data, module = session.client(config, context), session.module(config, context)
-    states = session.states(arrays_of(message))
-    loss = session.task(config, context).spec.loss
+    config, record = config_of(message), arrays_of(message)
+    data, loss = session.client(config, context), session.task(config, context).spec.loss
+    if names := session.linear(config, context):
+        models = session.linear_models(record, names)
+        return reported(linear_losses(models, *flat(data.x_train, data.y_train), loss))
+    module, states = session.module(config, context), session.states(record)
     return reported(loss_vector(module, states, data.x_train, data.y_train, loss))
+
+
+def test_result(message: Message, context: Context) -> tuple[float, float | None, int]:
+    """Return mean loss, accuracy (None without classes) and number of samples of this client's test set."""
+    config, record = config_of(message), arrays_of(message)
+    data, loss = session.client(config, context), session.task(config, context).spec.loss
+    x, y = data.x_test, data.y_test
+    if names := session.linear(config, context):
+        return *linear_test(session.linear_models(record, names), *flat(x, y), loss), len(x)
+    module = session.module(config, context)
+    module.load_state_dict(session.states(record)[0])
+    return *evaluate(module, x, y, loss), len(x)
 
 
 def reported(losses: Loss) -> Loss:
     """Return losses as they may be sent: a model that diverged is the worst there is, and nobody's choice."""
-    finite = np.nan_to_num(losses, nan=kinds.DIVERGED, posinf=kinds.DIVERGED)
-    clipped = np.clip(finite, 0.0, kinds.DIVERGED)
+    # Written so that a NaN, of which no comparison holds, is the worst as well.
+    clipped = np.where(np.less(losses, kinds.DIVERGED), np.maximum(losses, 0.0), kinds.DIVERGED)
     return clipped if isinstance(losses, np.ndarray) else float(clipped)
 
 
@@ -47,22 +74,22 @@ def update(state: State, config: ConfigRecord, context: Context) -> tuple[ArrayR
         batch = int(number(config, kinds.GRADIENT_BATCH, 0))
         rng = client_generator(config, context, Purpose.GRADIENT_BATCH)
         arrays, mean = gradient(module, x, y, loss, batch or None, rng)
-        record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
     else:
-        record, mean = trained(state, config, context)
-    return record, MetricRecord({kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: len(x)})
+        arrays, mean = trained(state, config, context)
+    return packed(arrays), MetricRecord({kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: len(x)})
 
 
-def trained(state: State, config: ConfigRecord, context: Context, share: float = 1.0) -> tuple[ArrayRecord, float]:
-    """Train a model on this client's loss times `share`, and return it with the mean loss (without that factor)."""
-    task, data = session.task(config, context), session.client(config, context)
+def trained(
+    state: State, config: ConfigRecord, context: Context, share: float = 1.0
+) -> tuple[dict[str, NDArray[Any]], float]:
+    """Train a model on this client's loss times `share`; return its arrays and the mean loss, without that factor."""
+    data, loss = session.client(config, context), session.task(config, context).spec.loss
     module, settings = session.module(config, context), train_settings(config)
-    module.load_state_dict(state)
-    x, y, loss = data.x_train, data.y_train, task.spec.loss
     if number(config, kinds.EXACT_PROXIMAL, 0) and settings.proximal_mu > 0:
-        mean = exact_proximal(module, x, y, loss, settings.proximal_mu, share)
-        if mean is not None:
-            return ArrayRecord(module.state_dict()), mean
+        module.load_state_dict(state)
+        exact = exact_proximal(module, data.x_train, data.y_train, loss, settings.proximal_mu, share)
+        if exact is not None:
+            return _values(module), exact
     if share != 1.0:
         # Plain steps on a part of the loss are smaller steps on all of it; the penalties keep their own size.
         settings = replace(
@@ -71,6 +98,30 @@ def trained(state: State, config: ConfigRecord, context: Context, share: float =
             proximal_mu=settings.proximal_mu / share,
             weight_decay=settings.weight_decay / share,
         )
+    names = session.linear(config, context) if takes_full_steps(settings, len(data.x_train)) else None
+    if names is not None:
+        return _full_steps(state, names, data, loss, settings)
+    module.load_state_dict(state)
     rng = client_generator(config, context, Purpose.LOCAL_TRAINING)
-    mean = local_update(module, x, y, loss, settings, rng)
-    return ArrayRecord(module.state_dict()), mean
+    mean = local_update(module, data.x_train, data.y_train, loss, settings, rng)
+    return _values(module), mean
+
+
+def packed(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
+    """Return arrays as they are sent."""
+    return ArrayRecord({name: write_array(values) for name, values in arrays.items()})
+
+
+def _values(module: Module) -> dict[str, NDArray[Any]]:
+    return {name: value.detach().cpu().numpy() for name, value in module.state_dict().items()}
+
+
+def _full_steps(
+    state: State, names: LinearNames, data: ClientData, loss: str, settings: TrainSettings
+) -> tuple[dict[str, NDArray[Any]], float]:
+    models = LinearModels.of([{name: value.numpy() for name, value in state.items()}], names)
+    weight, bias, mean = linear_update(models, 0, *flat(data.x_train, data.y_train), loss, settings)
+    result = {names.weight: weight}
+    if names.bias is not None and bias is not None:
+        result[names.bias] = bias
+    return result, mean

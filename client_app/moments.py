@@ -3,11 +3,11 @@
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from client_app.incoming import arrays_of, config_of, number
-from client_app.local_work import reported, session
+from client_app.local_work import packed, reported, session
 from task.anchor_step import StepSettings, anchor_step
 from task.losses import mean_loss
 from task.moments import LocalMoments
@@ -23,7 +23,7 @@ def subspace(message: Message, context: Context) -> Message:
     moments, (left, right) = _moments(config, context), _estimates(message)
     bases = session.arrays(arrays_of(message, kinds.BASES))[kinds.BASES]
     terms = moments.term(left, right, bases, transposed=bool(number(config, kinds.TRANSPOSED, 0)))
-    return _reply(message, {kinds.TERMS: terms}, {kinds.NUM_EXAMPLES: len(moments.x)})
+    return _reply(message, packed({kinds.TERMS: terms}), {kinds.NUM_EXAMPLES: len(moments.x)})
 
 
 def factors(message: Message, context: Context) -> Message:
@@ -34,7 +34,7 @@ def factors(message: Message, context: Context) -> Message:
     moments, (left, right) = _moments(config_of(message), context), _estimates(message)
     one, two = moments.factors(left, right)
     arrays = {kinds.LEFT: one} if two is None else {kinds.LEFT: one, kinds.RIGHT: two}
-    return _reply(message, arrays, {kinds.NUM_EXAMPLES: len(moments.x)})
+    return _reply(message, packed(arrays), {kinds.NUM_EXAMPLES: len(moments.x)})
 
 
 def moment_descent(message: Message, context: Context) -> Message:
@@ -59,7 +59,8 @@ def moment_descent(message: Message, context: Context) -> Message:
     moments.module.load_state_dict(session.states(received)[0])
     loss = mean_loss(moments.module, moments.x, moments.y, moments.loss)
     numbers = {kinds.TRAIN_LOSS: reported(loss), kinds.NUM_EXAMPLES: len(moments.x), kinds.RESIDUAL: residual}
-    return _reply(message, layout.arrays(estimate + basis.astype(np.float64) @ step), numbers)
+    moved = layout.arrays(estimate + basis.astype(np.float64) @ step)
+    return _reply(message, ArrayRecord(moved), numbers)
 
 
 def _moments(config: ConfigRecord, context: Context) -> LocalMoments:
@@ -73,9 +74,6 @@ def _estimates(message: Message) -> tuple[NDArray[np.float32], NDArray[np.float3
     return arrays[kinds.LEFT], arrays.get(kinds.RIGHT)
 
 
-def _reply(
-    message: Message, arrays: dict[str, NDArray[np.float32]] | dict[str, Array], numbers: dict[str, float]
-) -> Message:
-    packed = {name: array if isinstance(array, Array) else Array(array) for name, array in arrays.items()}
-    content = RecordDict({kinds.ARRAYS: ArrayRecord(packed), kinds.METRICS: MetricRecord(dict(numbers))})
+def _reply(message: Message, arrays: ArrayRecord, numbers: dict[str, float]) -> Message:
+    content = RecordDict({kinds.ARRAYS: arrays, kinds.METRICS: MetricRecord(dict(numbers))})
     return Message(content, reply_to=message)

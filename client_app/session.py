@@ -11,11 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
+from task.linear_steps import LinearModels, LinearNames, linear_names
 from task.task import ClientData, Task, TaskSpec
 from task.wire import bank, kinds
+from task.wire.layout import view_array
 
 State = dict[str, Tensor]
 
+_CPU = torch.device("cpu")
 _NUM_PARTITIONS = "num-partitions"
 _PARTITION_ID = "partition-id"
 _DATA_DIR = "data-dir"
@@ -30,6 +33,8 @@ class Session:
     _moved: dict[tuple[int, str], ClientData] = field(default_factory=dict)
     _unpacked: tuple[ArrayRecord, list[State]] | None = None
     _arrays: list[tuple[ArrayRecord, dict[str, NDArray[np.float32]]]] = field(default_factory=list)
+    _linear: LinearNames | None = None
+    _stacked: tuple[ArrayRecord, LinearModels] | None = None
 
     def task(self, config: ConfigRecord, context: Context) -> Task:
         """Return the task that the message describes, with the data folder that this node may use.
@@ -52,7 +57,8 @@ class Session:
             if own_folder is not None:
                 spec = TaskSpec(**{**vars(spec), "data_dir": str(Path(str(own_folder)).expanduser())})
             # One task at a time: a process that serves another run needs none of the last one's data.
-            self._tasks, self._modules, self._moved, self._unpacked = {key: Task(spec)}, {}, {}, None
+            self._tasks, self._modules, self._moved = {key: Task(spec)}, {}, {}
+            self._unpacked = self._stacked = self._linear = None
         return self._tasks[key]
 
     def client(self, config: ConfigRecord, context: Context) -> ClientData:
@@ -71,7 +77,9 @@ class Session:
         """Return the process's one module of this task; whoever uses it loads all of its state first."""
         device = str(device_of(config, context))
         if device not in self._modules:
-            self._modules[device] = self.task(config, context).build_model().to(device)
+            task = self.task(config, context)
+            self._modules[device] = task.build_model().to(device)
+            self._linear = linear_names(self._modules[device], task.spec.loss)
         return self._modules[device]
 
     def states(self, record: ArrayRecord) -> list[State]:
@@ -81,13 +89,28 @@ class Session:
         return self._unpacked[1]
 
     def arrays(self, record: ArrayRecord) -> dict[str, NDArray[np.float32]]:
-        """Return a record's arrays as float32; like `states`, and the last two records are kept."""
+        """Return a record's arrays as float32; unpacked once, as in `states`, and the last two records are kept."""
         for known, arrays in self._arrays:
             if known is record:
                 return arrays
-        read = {name: array.numpy().astype(np.float32, copy=False) for name, array in record.items()}
+        read = {name: view_array(array).astype(np.float32, copy=False) for name, array in record.items()}
         self._arrays = [*self._arrays[-1:], (record, read)]
         return read
+
+    def linear(self, config: ConfigRecord, context: Context) -> LinearNames | None:
+        """Return the names of the model's entries if it is linear and computed on the CPU, else None."""
+        if device_of(config, context).type != "cpu":
+            return None
+        if not self._modules:
+            self.module(config, context)
+        return self._linear
+
+    def linear_models(self, record: ArrayRecord, names: LinearNames) -> LinearModels:
+        """Return a record's linear models; unpacked once, as in `states`."""
+        if self._stacked is None or self._stacked[0] is not record:
+            values = [{name: view_array(array) for name, array in model.items()} for model in bank.models(record)]
+            self._stacked = (record, LinearModels.of(values, names))
+        return self._stacked[1]
 
 
 def partition_id(context: Context) -> int:
@@ -131,6 +154,8 @@ def device_of(config: ConfigRecord, context: Context) -> torch.device:
         If the device is not there.
     """
     name = str(context.node_config.get(kinds.DEVICE, config.get(kinds.DEVICE, "cpu")))
+    if name == "cpu":
+        return _CPU
     device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device={name}, but this machine's PyTorch sees no CUDA device; use device=cpu")
@@ -139,4 +164,4 @@ def device_of(config: ConfigRecord, context: Context) -> torch.device:
 
 def _states(record: ArrayRecord) -> Iterator[State]:
     for arrays in bank.models(record):
-        yield {name: torch.from_numpy(array.numpy()) for name, array in arrays.items()}
+        yield {name: torch.from_numpy(view_array(array).copy()) for name, array in arrays.items()}

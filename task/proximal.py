@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from task.sample_gradients import plain_linear
+from task.linear_steps import linear_names
 
 _CURVATURES = {"squared_error": 2.0, "half_squared_error": 1.0}
 
@@ -38,15 +38,16 @@ def exact_proximal(
 
     Source: mixed regression, Phase 2, l. 8 (FedProx-based).
     """
-    layer = plain_linear(module)
-    if layer is None or loss not in _CURVATURES or layer.out_features != 1:
+    names = linear_names(module, loss)
+    if names is None or loss not in _CURVATURES:
         return None
     if len(x) == 0 or proximal_mu <= 0:
         raise ValueError(f"proximal_mu={proximal_mu} on {len(x)} samples: both must be above 0.")
     inputs = x.detach().flatten(1).cpu().numpy().astype(np.float64)
-    if layer.bias is not None:
+    if names.bias is not None:
         inputs = np.hstack([inputs, np.ones((len(inputs), 1))])
-    parameters = [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
+    # In this order, and one output: the weights and the bias are one vector of coefficients.
+    parameters = list(module.parameters())
     start = np.concatenate([p.detach().cpu().numpy().ravel() for p in parameters]).astype(np.float64)
     error = y.detach().cpu().numpy().astype(np.float64) - inputs @ start
     factor = share * _CURVATURES[loss] / len(inputs)

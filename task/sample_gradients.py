@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from task.linear_steps import linear_names
 from task.losses import per_sample_losses, targets_of
 
 Float32 = NDArray[np.float32]
@@ -47,41 +48,26 @@ def sample_moments(module: nn.Module, estimates: Float32, x: Tensor, y: Tensor, 
             f"the estimates have {estimates.shape[1]} values each, but this client's model has {size}; "
             "server and clients must build the same model."
         )
-    layer = plain_linear(module)
-    if layer is not None and (loss == "cross_entropy" or (loss in _SLOPES and layer.out_features == 1)):
-        return _linear_moments(layer, estimates, x, y, loss)
+    if names := linear_names(module, loss):
+        shape = module.state_dict()[names.weight].shape
+        return _linear_moments((shape[0], shape[1]), names.bias is not None, estimates, x, y, loss)
     return np.stack([_torch_moments(module, estimate, x, y, loss) for estimate in estimates])
 
 
-def plain_linear(module: nn.Module) -> nn.Linear | None:
-    """Return the layer of a module that is flattening and one trained linear layer and nothing else, else None."""
-    parts = list(module) if type(module) is nn.Sequential else [module]
-    if len(parts) == 2 and type(parts[0]) is nn.Flatten:
-        parts = parts[1:]
-    # Compared by type: a parametrised layer is a subclass, whose weights are computed.
-    layer = parts[0] if len(parts) == 1 else None
-    trained = type(layer) is nn.Linear and all(p.requires_grad for p in layer.parameters())
-    return layer if isinstance(layer, nn.Linear) and trained else None
-
-
-def _linear_moments(layer: nn.Linear, estimates: Float32, x: Tensor, y: Tensor, loss: str) -> Float32:
+def _linear_moments(
+    shape: tuple[int, int], has_bias: bool, estimates: Float32, x: Tensor, y: Tensor, loss: str
+) -> Float32:
     """Return the closed form: outer products of the outputs' slopes and the inputs."""
     inputs, targets = x.detach().flatten(1).cpu().numpy(), y.detach().cpu().numpy()
-    num_weights = layer.out_features * layer.in_features
-    weights = estimates[:, :num_weights].reshape(len(estimates), layer.out_features, layer.in_features)
+    num_weights = shape[0] * shape[1]
+    weights = estimates[:, :num_weights].reshape(len(estimates), *shape)
     outputs = inputs @ weights.transpose(0, 2, 1)
-    if layer.bias is not None:
+    if has_bias:
         outputs += estimates[:, np.newaxis, num_weights:]
     slopes = _negative_slopes(outputs, targets, loss)
-    moments = np.empty((len(estimates), len(inputs), estimates.shape[1]), dtype=np.float32)
-    products = moments[:, :, :num_weights].reshape(*slopes.shape, layer.in_features) if layer.bias is None else None
-    if products is not None:
-        # Without a bias the moments lie in memory as the products do: no copy.
-        np.multiply(slopes[..., np.newaxis], inputs[:, np.newaxis], out=products)
-        return moments
-    moments[:, :, :num_weights] = (slopes[..., np.newaxis] * inputs[:, np.newaxis]).reshape(*slopes.shape[:2], -1)
-    moments[:, :, num_weights:] = slopes
-    return moments
+    products = slopes[..., np.newaxis] * inputs[:, np.newaxis]
+    moments: Float32 = products.reshape(len(estimates), len(inputs), num_weights)
+    return np.concatenate([moments, slopes], axis=2) if has_bias else moments
 
 
 def _negative_slopes(outputs: Float32, targets: NDArray[Any], loss: str) -> Float32:

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim import Optimizer
 
 from task.losses import CHUNK, per_sample_losses, targets_of
+from task.optimizers import Adam, Sgd
 from task.seeding import torch_random
 
 
@@ -109,7 +109,8 @@ def local_update(
             seen.zero_()
             for begin, end in _batches(len(x), size, joined=normalises):
                 x_batch, y_batch = x_epoch[begin:end], y_epoch[begin:end]
-                optimizer.zero_grad(set_to_none=True)
+                for parameter in trainable:
+                    parameter.grad = None
                 outputs = module(x_batch)
                 mean = per_sample_losses(outputs, targets_of(x_batch, y_batch, loss), loss).mean()
                 mean.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
@@ -133,20 +134,10 @@ def _batches(num_samples: int, size: int, joined: bool) -> list[tuple[int, int]]
     return list(zip(starts, [*starts[1:], num_samples], strict=True))
 
 
-def _optimizer(parameters: list[torch.nn.Parameter], settings: TrainSettings) -> Optimizer:
-    # Fused kernels do the same arithmetic in one call a step; they exist for floats on CPU and CUDA.
-    fused = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)
+def _optimizer(parameters: list[torch.nn.Parameter], settings: TrainSettings) -> Sgd | Adam:
     if settings.optimizer == "adam":
-        return torch.optim.Adam(
-            parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=fused
-        )
-    return torch.optim.SGD(
-        parameters,
-        lr=settings.learning_rate,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-        fused=fused,
-    )
+        return Adam(parameters, settings.learning_rate, settings.weight_decay)
+    return Sgd(parameters, settings.learning_rate, settings.momentum, settings.weight_decay)
 
 
 def gradient(

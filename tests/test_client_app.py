@@ -176,3 +176,27 @@ def test_a_function_of_ones_own_that_fails_is_named() -> None:
     task = build_task(compose(["task.model=tests.own_functions:broken"]))
     with pytest.raises(ValueError, match=r"model 'tests.own_functions:broken' failed with TypeError: boom"):
         task.check()
+
+
+@pytest.mark.parametrize("kind", [kinds.TRAIN_SELECT, kinds.LOSSES, kinds.TRAIN, kinds.EVALUATE])
+def test_linear_models_are_handled_in_numpy_as_in_torch(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = compose(["experiment=clove/linear", "num_clients=5", "train.optimizer=sgd", "train.batch_size=1000"])
+    task = build_task(config)
+    models = build_models(config, task)
+    arrays = models if kind in (kinds.TRAIN_SELECT, kinds.LOSSES) else bank.model(models, 0)
+    settings = ConfigRecord({**message_settings(config, task), kinds.SERVER_ROUND: 1})
+    replies = []
+    for linear in (True, False):
+        if not linear:
+            monkeypatch.setattr(type(session), "linear", lambda *_: None)
+        (reply,) = LocalGrid(app, 5).send_and_receive(
+            [Message(RecordDict({kinds.CONFIG: settings, kinds.ARRAYS: arrays}), 3, kind)]
+        )
+        replies.append(reply.content)
+    numbers, expected = (reply[kinds.METRICS] for reply in replies)
+    assert list(numbers) == list(expected)
+    for name in numbers:
+        np.testing.assert_allclose(numbers[name], expected[name], rtol=1e-5)
+    if kinds.ARRAYS in replies[0]:
+        values, expected_values = (reply[kinds.ARRAYS]["1.weight"].numpy() for reply in replies)
+        np.testing.assert_allclose(values, expected_values, rtol=1e-4, atol=1e-6)

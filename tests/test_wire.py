@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from task.wire import Layout, MalformedMessage, bank, kinds, payload_bytes
+from task.wire.layout import view_array, write_array
 from task.wire.replies import (
     MAX_EXAMPLES,
     read_evaluation,
@@ -240,3 +241,18 @@ def test_payload_is_counted_in_bytes() -> None:
         }
     )
     assert payload_bytes(content) == len(npy(np.zeros(4, dtype=np.float32))) + 8 + 24 + 4
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 1, 3), (1, 100_000)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "bool"])
+def test_arrays_are_written_and_viewed_as_flower_does(shape: tuple[int, ...], dtype: str) -> None:
+    values = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
+    array = write_array(values)
+    assert array == Array(values)
+    view = view_array(array)
+    assert (view.dtype, view.shape, view.tobytes()) == (values.dtype, values.shape, values.tobytes())
+
+
+def test_an_array_in_fortran_order_is_viewed_right() -> None:
+    values = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    np.testing.assert_array_equal(view_array(Array(values)), values)

@@ -1,0 +1,200 @@
+"""Losses and full-batch steps of a linear model in NumPy: a few matrix products in place of torch's autograd.
+
+Mixed regression sends hundreds of thousands of messages about models of a hundred parameters. There a call's own cost
+is all that counts, and torch's is twenty times NumPy's. The arithmetic is torch's, in float32 with sums of losses in
+float64: results agree to rounding.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from task.training import TrainSettings
+
+Float32 = NDArray[np.float32]
+
+# Losses of one output, and the factor of their derivative.
+_REGRESSION = {"squared_error": 2.0, "half_squared_error": 1.0}
+
+# A model that diverged overflows: its loss is infinite or no number, and whoever reports it says so.
+_may_diverge = np.errstate(over="ignore", invalid="ignore")
+
+
+@dataclass(frozen=True)
+class LinearNames:
+    """Names of a linear model's entries in its state dict; `bias` is None where it has none."""
+
+    weight: str
+    bias: str | None
+
+
+@dataclass(frozen=True)
+class LinearModels:
+    """K linear models.
+
+    Parameters
+    ----------
+    weight
+        float32 (K, C, d)
+    bias
+        float32 (K, C), or None.
+    """
+
+    weight: Float32
+    bias: Float32 | None
+
+    @classmethod
+    def of(cls, states: Sequence[Mapping[str, NDArray[Any]]], names: LinearNames) -> "LinearModels":
+        """Stack models, given as name -> array."""
+        bias = None if names.bias is None else np.stack([state[names.bias] for state in states])
+        return cls(np.stack([state[names.weight] for state in states]), bias)
+
+    def outputs(self, x: Float32) -> Float32:
+        """Return what the models say of inputs (n, d), as (n, K, C): one product for all models."""
+        count, width, _ = self.weight.shape
+        product = x @ self.weight.reshape(count * width, -1).T
+        if self.bias is not None:
+            product += self.bias.ravel()
+        return product.reshape(len(x), count, width)
+
+
+def linear_names(module: nn.Module, loss: str) -> LinearNames | None:
+    """Return the entries' names if a module is nothing but flattening and one trained linear layer, else None.
+
+    None also where the loss is another than squared errors of one output, or cross-entropy.
+    """
+    if type(module) is not nn.Sequential or len(module) != 2 or type(module[0]) is not nn.Flatten:
+        return None
+    layer = module[1]
+    # Compared by type: a parametrised layer is a subclass, with weights that are computed.
+    if type(layer) is not nn.Linear or (loss in _REGRESSION and layer.out_features != 1):
+        return None
+    if loss not in _REGRESSION and loss != "cross_entropy":
+        return None
+    if not all(p.requires_grad and str(p.dtype) == "torch.float32" for p in module.parameters()):
+        return None
+    return LinearNames("1.weight", "1.bias" if layer.bias is not None else None)
+
+
+def takes_full_steps(settings: TrainSettings, num_samples: int) -> bool:
+    """Say whether local training is plain gradient descent on all samples, which needs no draw."""
+    plain = settings.optimizer == "sgd" and settings.momentum == 0 and settings.weight_decay == 0
+    return plain and settings.batch_size >= num_samples > 0
+
+
+def flat(x: Tensor, y: Tensor) -> tuple[Float32, NDArray[Any]]:
+    """Return inputs (n, d), flat, and targets (n,), sharing the tensors' memory where it is in order."""
+    return x.flatten(1).numpy(), y.numpy()
+
+
+@_may_diverge
+def linear_losses(models: LinearModels, x: Float32, y: NDArray[Any], loss: str) -> NDArray[np.float64]:
+    """Return the mean loss (K,) of each of K models on all samples; see `task.losses.loss_vector`.
+
+    Raises
+    ------
+    ValueError
+        If there is no sample.
+    """
+    return _losses(_checked(models.outputs(x)), y, loss)
+
+
+@_may_diverge
+def linear_test(models: LinearModels, x: Float32, y: NDArray[Any], loss: str) -> tuple[float, float | None]:
+    """Return mean loss and accuracy of the first model; see `task.losses.evaluate`.
+
+    Raises
+    ------
+    ValueError
+        If there is no sample.
+    """
+    outputs = _checked(models.outputs(x))
+    accuracy = float(np.mean(outputs[:, 0].argmax(axis=1) == y)) if loss == "cross_entropy" else None
+    return float(_losses(outputs, y, loss)[0]), accuracy
+
+
+@_may_diverge
+def linear_update(
+    models: LinearModels, index: int, x: Float32, y: NDArray[Any], loss: str, settings: TrainSettings
+) -> tuple[Float32, Float32 | None, float]:
+    """Train one of the models by ``local_epochs`` steps on all samples; see `task.training.local_update`.
+
+    Parameters
+    ----------
+    index
+        Which model; `models` itself does not change.
+    x, y
+        Inputs (n, d) and targets (n,).
+    settings
+        Such that `takes_full_steps` holds; the learning rate and `proximal_mu` count.
+
+    Returns
+    -------
+    tuple
+        Weights (C, d), bias (C,) or None, and the mean loss as seen before the last step.
+
+    Raises
+    ------
+    ValueError
+        If there is no sample.
+
+    Source: gradient descent on <x, theta> = y (mixed regression, Alg. 2 and Lemma 1) and on multinomial regression.
+    """
+    rate, mu = np.float32(settings.learning_rate), np.float32(settings.proximal_mu)
+    start, start_bias = models.weight[index], None if models.bias is None else models.bias[index]
+    weight, bias = start.copy(), None if start_bias is None else start_bias.copy()
+    outputs = np.empty((len(x), len(weight)), dtype=np.float32)
+    for _ in range(settings.local_epochs):
+        outputs = x @ weight.T
+        if bias is not None:
+            outputs += bias
+        slope = _slope(_checked(outputs), y, loss)
+        step = slope.T @ x
+        bias_step = slope.sum(axis=0) if bias is not None else None
+        if mu:
+            step += mu * (weight - start)
+        weight -= rate * step
+        if bias is not None and bias_step is not None:
+            if mu:
+                bias_step += mu * (bias - start_bias)
+            bias -= rate * bias_step
+    return weight, bias, float(_losses(outputs[:, None], y, loss)[0])
+
+
+def _checked(outputs: Float32) -> Float32:
+    if len(outputs) == 0:
+        raise ValueError("a loss over no samples is not defined: give every client at least one sample.")
+    return outputs
+
+
+def _losses(outputs: Float32, y: NDArray[Any], loss: str) -> NDArray[np.float64]:
+    """Return the mean loss (K,) of outputs (n, K, C)."""
+    if loss in _REGRESSION:
+        losses = outputs[:, :, 0] - y[:, None]
+        losses *= losses
+        if loss == "half_squared_error":
+            losses *= np.float32(0.5)
+    else:
+        highest = outputs.max(axis=2)
+        losses = np.log(np.exp(outputs - highest[:, :, None]).sum(axis=2)) + highest
+        losses -= outputs[np.arange(len(y)), :, y]
+    # What `mean` does, without its five checks of the arguments.
+    means: NDArray[np.float64] = np.add.reduce(losses, axis=0, dtype=np.float64) / len(y)
+    return means
+
+
+def _slope(outputs: Float32, y: NDArray[Any], loss: str) -> Float32:
+    """Return the mean loss's derivative by the outputs (n, C)."""
+    if loss in _REGRESSION:
+        slope: Float32 = outputs - y[:, None]
+        slope *= np.float32(_REGRESSION[loss] / len(y))
+        return slope
+    slope = np.exp(outputs - outputs.max(axis=1, keepdims=True))
+    slope /= slope.sum(axis=1, keepdims=True)
+    slope[np.arange(len(y)), y] -= 1
+    slope /= np.float32(len(y))
+    return slope

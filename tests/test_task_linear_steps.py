@@ -1,0 +1,116 @@
+"""Linear models in NumPy: the results of the torch path, to rounding."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from task.linear_steps import LinearModels, flat, linear_losses, linear_names, linear_test, linear_update
+from task.linear_steps import takes_full_steps as full
+from task.losses import evaluate, loss_vector
+from task.models.linear import linear
+from task.training import TrainSettings, local_update
+
+LOSSES = ["squared_error", "half_squared_error", "cross_entropy"]
+
+
+def example(loss, bias, n=7):
+    torch.manual_seed(3)
+    outputs = 4 if loss == "cross_entropy" else 1
+    modules = [linear((1, 2, 3), outputs, bias=bias) for _ in range(3)]
+    x = torch.randn(n, 1, 2, 3)
+    y = torch.randint(outputs, (n,)) if outputs > 1 else torch.randn(n)
+    names = linear_names(modules[0], loss)
+    states = [{name: value.numpy() for name, value in module.state_dict().items()} for module in modules]
+    return modules, x, y, names, LinearModels.of(states, names)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_losses_and_test_results_are_those_of_torch(loss, bias):
+    modules, x, y, _, models = example(loss, bias)
+    expected = loss_vector(linear((1, 2, 3), models.weight.shape[1], bias=bias), map(state, modules), x, y, loss)
+    np.testing.assert_allclose(linear_losses(models, *flat(x, y), loss), expected, rtol=1e-6)
+    mean, accuracy = evaluate(modules[0], x, y, loss)
+    assert linear_test(models, *flat(x, y), loss) == (pytest.approx(mean, rel=1e-6), accuracy)
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.5])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_full_batch_steps_are_those_of_torch(loss, bias, mu):
+    modules, x, y, names, models = example(loss, bias)
+    settings = TrainSettings(0.1, 5, 7, "sgd", proximal_mu=mu)
+    before = models.weight.copy()
+    weight, offset, mean = linear_update(models, 1, *flat(x, y), loss, settings)
+    expected = local_update(modules[1], x, y, loss, settings, np.random.default_rng(0))
+    trained = state(modules[1])
+    np.testing.assert_allclose(weight, trained[names.weight], rtol=1e-5, atol=1e-7)
+    if bias:
+        np.testing.assert_allclose(offset, trained[names.bias], rtol=1e-5, atol=1e-7)
+    assert mean == pytest.approx(expected, rel=1e-6)
+    assert weight.dtype == np.float32
+    np.testing.assert_array_equal(models.weight, before)
+
+
+def test_one_step_by_hand():
+    """theta = 1, x = 2, y = 5: half the squared error is 4.5, its slope (2 - 5) 2 = -6."""
+    models = LinearModels(np.ones((1, 1, 1), np.float32), None)
+    x, y = np.full((1, 1), 2, np.float32), np.full(1, 5, np.float32)
+    weight, bias, mean = linear_update(models, 0, x, y, "half_squared_error", TrainSettings(0.1, 1, 1, "sgd"))
+    assert (weight.item(), bias, mean) == (pytest.approx(1.6), None, 4.5)
+
+
+def test_a_model_that_diverges_gives_no_warning():
+    models = LinearModels(np.full((1, 1, 1), 3e38, np.float32), None)
+    x, y = np.full((2, 1), 10, np.float32), np.zeros(2, np.float32)
+    assert np.isinf(linear_losses(models, x, y, "squared_error")).all()
+    weight, _, _ = linear_update(models, 0, x, y, "squared_error", TrainSettings(1.0, 3, 2, "sgd"))
+    assert not np.isfinite(weight).any()
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Linear(2, 1),
+        nn.Sequential(nn.Flatten(), nn.Linear(2, 2), nn.ReLU()),
+        nn.Sequential(nn.Flatten(), nn.Linear(2, 2)),
+        nn.Sequential(nn.Flatten(), nn.Linear(2, 1).double()),
+        nn.Sequential(nn.Flatten(), nn.Linear(2, 1).requires_grad_(False)),
+        nn.Sequential(nn.Flatten(), nn.utils.parametrizations.weight_norm(nn.Linear(2, 1))),
+    ],
+)
+def test_other_models_than_plain_linear_ones_take_the_torch_path(module):
+    assert linear_names(module, "squared_error") is None
+
+
+def test_names_and_losses_that_a_linear_model_has():
+    one, many = linear((2,), 1), linear((2,), 3, bias=True)
+    assert linear_names(one, "squared_error").bias is None
+    assert linear_names(many, "cross_entropy").bias == "1.bias"
+    assert linear_names(many, "half_squared_error") is None
+    assert linear_names(many, "reconstruction") is None
+
+
+def test_only_plain_gradient_descent_on_all_samples_takes_full_steps():
+    assert full(TrainSettings(0.1, 5, 10, "sgd", proximal_mu=1.0), 10)
+    for other in (
+        TrainSettings(0.1, 5, 9, "sgd"),
+        TrainSettings(0.1, 5, 10, "adam"),
+        TrainSettings(0.1, 5, 10, "sgd", momentum=0.9),
+        TrainSettings(0.1, 5, 10, "sgd", weight_decay=0.1),
+    ):
+        assert not full(other, 10)
+
+
+def test_no_sample_is_refused():
+    models = LinearModels(np.ones((1, 1, 1), np.float32), None)
+    x, y = np.empty((0, 1), np.float32), np.empty(0, np.float32)
+    with pytest.raises(ValueError, match="no samples"):
+        linear_losses(models, x, y, "squared_error")
+    with pytest.raises(ValueError, match="no samples"):
+        linear_update(models, 0, x, y, "squared_error", TrainSettings(0.1, 1, 1, "sgd"))
+
+
+def state(module):
+    return module.state_dict()
