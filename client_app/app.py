@@ -9,8 +9,10 @@ from client_app.estimate import estimate
 from client_app.incoming import arrays_of, config_of, number
 from client_app.kmeans import kmeans
 from client_app.local_work import model_losses, reported, session, test_result, update
+from client_app.moments import factors, moment_descent, subspace
 from client_app.probe import train_probe
 from client_app.session import client_key, device_of, num_partitions
+from client_app.soft import train_soft
 from task.fingerprint import project_fingerprint
 from task.wire import is_stable, kinds
 
@@ -22,6 +24,10 @@ app = ClientApp()
 app.train("probe")(train_probe)
 app.train("estimate")(estimate)
 app.query("kmeans")(kmeans)
+app.query("subspace")(subspace)
+app.query("moments")(factors)
+app.train("moment_descent")(moment_descent)
+app.train("soft")(train_soft)
 
 
 @app.query("hello")

@@ -1,10 +1,13 @@
 """What several handlers do with models and this client's data: take losses, train."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
 from numpy.typing import NDArray
+from torch.nn import Module
 
 from client_app.incoming import arrays_of, client_generator, config_of, number, train_settings
 from client_app.session import Session, State
@@ -18,6 +21,7 @@ from task.linear_steps import (
     takes_full_steps,
 )
 from task.losses import evaluate, loss_vector
+from task.proximal import exact_proximal
 from task.randomness import Purpose
 from task.task import ClientData
 from task.training import TrainSettings, gradient, local_update
@@ -70,8 +74,7 @@ def update(
     """
     arrays, mean = work(state, config, context, purpose)
     examples = len(session.client(config, context).x_train)
-    record = ArrayRecord({name: write_array(array) for name, array in arrays.items()})
-    return record, MetricRecord({kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: examples})
+    return packed(arrays), MetricRecord({kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: examples})
 
 
 def work(
@@ -83,27 +86,57 @@ def work(
     """
     task, data = session.task(config, context), session.client(config, context)
     x, y, loss = data.x_train, data.y_train, task.spec.loss
-    settings = None if sends_gradient(config) else train_settings(config)
-    names = session.linear(config, context) if settings and takes_full_steps(settings, len(x)) else None
-    if settings and names:
-        arrays, mean = _full_steps(state, names, data, loss, settings)
-        return _quantised(arrays, state, config), mean
-    module = session.module(config, context)
-    module.load_state_dict(state)
-    if settings is None:
+    if sends_gradient(config):
+        module = session.module(config, context)
+        module.load_state_dict(state)
         batch = int(number(config, kinds.GRADIENT_BATCH, 0))
         rng = client_generator(config, context, Purpose.GRADIENT_BATCH)
         arrays, mean = gradient(module, x, y, loss, batch or None, rng)
     else:
-        rng = client_generator(config, context, purpose)
-        mean = local_update(module, x, y, loss, settings, rng)
-        arrays = {name: value.detach().cpu().numpy() for name, value in module.state_dict().items()}
+        arrays, mean = trained(state, config, context, purpose=purpose)
     return _quantised(arrays, state, config), mean
+
+
+def trained(
+    state: State,
+    config: ConfigRecord,
+    context: Context,
+    share: float = 1.0,
+    purpose: Purpose = Purpose.LOCAL_TRAINING,
+) -> tuple[dict[str, NDArray[Any]], float]:
+    """Train a model on this client's loss times `share`; return its arrays and the mean loss, without that factor."""
+    data, loss = session.client(config, context), session.task(config, context).spec.loss
+    module, settings = session.module(config, context), train_settings(config)
+    if number(config, kinds.EXACT_PROXIMAL, 0) and settings.proximal_mu > 0:
+        module.load_state_dict(state)
+        exact = exact_proximal(module, data.x_train, data.y_train, loss, settings.proximal_mu, share)
+        if exact is not None:
+            return _values(module), exact
+    if share != 1.0:
+        # Plain steps on a part of the loss are smaller steps on all of it; the penalties keep their own size.
+        settings = replace(
+            settings,
+            learning_rate=settings.learning_rate * share,
+            proximal_mu=settings.proximal_mu / share,
+            weight_decay=settings.weight_decay / share,
+        )
+    names = session.linear(config, context) if takes_full_steps(settings, len(data.x_train)) else None
+    if names is not None:
+        return _full_steps(state, names, data, loss, settings)
+    module.load_state_dict(state)
+    rng = client_generator(config, context, purpose)
+    mean = local_update(module, data.x_train, data.y_train, loss, settings, rng)
+    return _values(module), mean
 
 
 def sends_gradient(config: ConfigRecord) -> bool:
     """Return whether the server asks for a gradient, not for a trained model."""
     return config.get(kinds.REPLY, kinds.REPLY_MODEL) == kinds.REPLY_GRADIENT
+
+
+def packed(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
+    """Return arrays as they are sent."""
+    return ArrayRecord({name: write_array(values) for name, values in arrays.items()})
 
 
 def _quantised(arrays: dict[str, NDArray[Any]], state: State, config: ConfigRecord) -> dict[str, NDArray[Any]]:
@@ -117,12 +150,16 @@ def _quantised(arrays: dict[str, NDArray[Any]], state: State, config: ConfigReco
     return {name: starts[name] + quantise(array - starts[name], how, digits) for name, array in arrays.items()}
 
 
+def _values(module: Module) -> dict[str, NDArray[Any]]:
+    return {name: value.detach().cpu().numpy() for name, value in module.state_dict().items()}
+
+
 def _full_steps(
     state: State, names: LinearNames, data: ClientData, loss: str, settings: TrainSettings
 ) -> tuple[dict[str, NDArray[Any]], float]:
     models = LinearModels.of([{name: value.numpy() for name, value in state.items()}], names)
     weight, bias, mean = linear_update(models, 0, *flat(data.x_train, data.y_train), loss, settings)
-    trained = {names.weight: weight}
+    result = {names.weight: weight}
     if names.bias is not None and bias is not None:
-        trained[names.bias] = bias
-    return trained, mean
+        result[names.bias] = bias
+    return result, mean

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
@@ -32,6 +34,7 @@ class Session:
     _modules: dict[str, Module] = field(default_factory=dict)
     _moved: dict[tuple[str, int, str], ClientData] = field(default_factory=dict)
     _unpacked: tuple[ArrayRecord, list[State]] | None = None
+    _arrays: list[tuple[ArrayRecord, dict[str, NDArray[np.float32]]]] = field(default_factory=list)
     _linear: LinearNames | None = None
     _stacked: tuple[ArrayRecord, LinearModels] | None = None
 
@@ -96,6 +99,15 @@ class Session:
         if self._unpacked is None or self._unpacked[0] is not record:
             self._unpacked = (record, list(_states(record)))
         return self._unpacked[1]
+
+    def arrays(self, record: ArrayRecord) -> dict[str, NDArray[np.float32]]:
+        """Return a record's arrays as float32; unpacked once, as in `states`, and the last two records are kept."""
+        for known, arrays in self._arrays:
+            if known is record:
+                return arrays
+        read = {name: view_array(array).astype(np.float32, copy=False) for name, array in record.items()}
+        self._arrays = [*self._arrays[-1:], (record, read)]
+        return read
 
     def linear(self, config: ConfigRecord, context: Context) -> LinearNames | None:
         """Return the names of the model's entries if it is linear and computed on the CPU, else None."""

@@ -170,6 +170,43 @@ class KFedStrategy(_ManyModels):
     )
 
 
+@dataclass(frozen=True)
+class TwoPhaseStrategy(_AnyStrategy):
+    """Mixed regression: a few anchors find coarse models by moment descent, then all clients refine them."""
+
+    name: Literal["two_phase"] = key("two_phase", "name of the strategy")
+    moment_rounds: int = key(5, "rounds of phase 1, before those of num_rounds; 0: phase 2 alone")
+    anchors: int | Literal["auto"] = key("auto", "number of anchors; auto: ceil(3 k ln k), at least k")
+    min_anchor_examples: int = key(2, "clients with fewer training samples are no anchors")
+    subspace: Literal["iteration", "direct"] = key(
+        "iteration",
+        "how subspaces are found; direct: one exchange, but clients send gradients of single samples (privacy!)",
+    )
+    inner_steps: int = key(4, "T1, exchanges of an orthogonal iteration, even (subspace=iteration)")
+    pairing: Literal["all", "halves", "single"] = key("all", "pairs of a client's samples that make its moments")
+    subspace_clients: int | Literal["all"] = key("all", "clients asked for their moments in a round of phase 1")
+    fresh: bool = key(False, "never ask a client for its moments twice, nor an anchor")
+    alpha: float = key(1.0, "lower bound on the inputs' covariance; the step is alpha sigma / (2 beta^2)")
+    beta: float = key(1.0, "upper bound on the inputs' covariance")
+    epsilon: float = key(0.05, "an anchor stops at sigma <= epsilon alpha delta / sqrt(2) (where delta is given)")
+    delta: float | None = key(None, "least distance between true models; null: not known, anchors never stop")
+    grouping: Literal["exactly_k", "threshold"] = key(
+        "exactly_k", "anchors are grouped into k by average linkage, or where they are nearer than delta/2"
+    )
+    noise: float = key(0.0, "standard deviation of the noise on the anchors' estimates that others are sent")
+    labels: Literal["hard", "soft"] = key("hard", "phase 2: train the lowest-loss model, or all by weights")
+    temperature: float = key(1.0, "weights are proportional to exp(-n loss / temperature) (labels=soft)")
+    local_solver: Literal["fedavg", "fedprox"] = key(
+        "fedavg", "phase 2: local steps, or the proximal problem with eta=train.learning_rate"
+    )
+    normaliser: Literal["all", "group_n"] = key(
+        "all", "divide by all participants' samples, or by those of the model's own clients"
+    )
+    init: Literal["different", "same", "orthonormal"] = key(
+        "different", "how the K first models relate; phase 1 starts from the first alone"
+    )
+
+
 StrategyConfig = (
     CloveStrategy
     | IfcaStrategy
@@ -180,6 +217,7 @@ StrategyConfig = (
     | OracleStrategy
     | OneShotStrategy
     | KFedStrategy
+    | TwoPhaseStrategy
 )
 
 STRATEGIES: dict[str, type[StrategyConfig]] = {
@@ -192,6 +230,7 @@ STRATEGIES: dict[str, type[StrategyConfig]] = {
     "oracle": OracleStrategy,
     "one_shot": OneShotStrategy,
     "k_fed": KFedStrategy,
+    "two_phase": TwoPhaseStrategy,
 }
 
 

@@ -17,7 +17,9 @@ from conf.schema import (
     OneShotStrategy,
     OracleStrategy,
     TaskConfig,
+    TwoPhaseStrategy,
 )
+from conf.two_phase import two_phase_problems
 from conf.typed import show
 
 _REGRESSIONS = ("linear", "lines")
@@ -165,6 +167,8 @@ def _strategy(config: Config) -> list[str]:
     problems = []
     if isinstance(strategy, FedProxStrategy):
         problems += _at_least(0, **{"strategy.proximal_mu": strategy.proximal_mu})
+    if isinstance(strategy, TwoPhaseStrategy):
+        problems += two_phase_problems(config, strategy)
     if isinstance(strategy, ModelsOrGradients):
         if strategy.gradient_batch != "full":
             problems += _at_least(1, **{"strategy.gradient_batch": strategy.gradient_batch})

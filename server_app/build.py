@@ -19,6 +19,7 @@ from conf.schema import (
     ModelsOrGradients,
     OneShotStrategy,
     OracleStrategy,
+    TwoPhaseStrategy,
 )
 from strategies.averaging import Averaging, GradientAveraging, ModelAveraging
 from strategies.base import ClusteredStrategy
@@ -32,8 +33,12 @@ from strategies.fedprox import FedProx
 from strategies.ifca import Ifca
 from strategies.k_fed import KFed
 from strategies.local import Local
+from strategies.moment_descent import DescentSettings
 from strategies.one_shot import OneShot
 from strategies.oracle import Oracle
+from strategies.refine import Refinement
+from strategies.subspace import SubspaceSettings
+from strategies.two_phase import TwoPhase
 from task.fingerprint import project_fingerprint
 from task.initial import initial_models
 from task.kmeans import num_features
@@ -62,6 +67,8 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy:
     }
     if isinstance(own, LocalStrategy):
         return Local(**common)
+    if isinstance(own, TwoPhaseStrategy):
+        return TwoPhase(descent=_descent(own), refinement=_refinement(own, config.train.learning_rate), **common)
     common["shared_layers"] = own.shared_layers
     if isinstance(own, FedProxStrategy):
         return FedProx(proximal_mu=own.proximal_mu, **common)
@@ -143,6 +150,27 @@ def message_settings(config: Config, task: Task) -> ConfigRecord:
             kinds.WEIGHT_DECAY: train.weight_decay,
         }
     )
+
+
+def _descent(own: TwoPhaseStrategy) -> DescentSettings:
+    return DescentSettings(
+        rounds=own.moment_rounds,
+        anchors=own.anchors,
+        min_anchor_examples=own.min_anchor_examples,
+        subspace=SubspaceSettings(own.subspace, own.inner_steps, own.pairing, own.noise),
+        subspace_clients=own.subspace_clients,
+        fresh=own.fresh,
+        alpha=own.alpha,
+        beta=own.beta,
+        epsilon=own.epsilon,
+        delta=own.delta,
+        grouping=own.grouping,
+    )
+
+
+def _refinement(own: TwoPhaseStrategy, learning_rate: float) -> Refinement:
+    proximal_mu = 1 / learning_rate if own.local_solver == "fedprox" else 0.0
+    return Refinement(own.labels, own.temperature, own.normaliser, proximal_mu)
 
 
 def _true_models(task: Task, shape: tuple[int, ...]) -> FloatArray:

@@ -83,12 +83,12 @@ class RoundContext:
         ]
         return Plan(requests, lambda key, content: read_update(content, layout, assignment[key]))
 
-    def train_selected(self) -> Plan:
+    def train_selected(self, **settings: float) -> Plan:
         """Plan one exchange in which each participant picks its lowest-loss model and trains it."""
         layout, count = self.models.layout, self.models.count
+        config = {**self.averaging.settings, **settings}
         requests = [
-            self.request(kinds.TRAIN_SELECT, client, self.models.record, self.averaging.settings)
-            for client in self.participants
+            self.request(kinds.TRAIN_SELECT, client, self.models.record, config) for client in self.participants
         ]
         return Plan(requests, lambda _, content: read_selected_update(content, layout, count))
 

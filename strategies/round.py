@@ -44,7 +44,8 @@ class RoundReport:
     Attributes
     ----------
     phase
-        "clustering", "stable" (the clustering is frozen) or "training" (the strategy does not cluster).
+        "clustering", "stable" (the clustering is frozen), "training" (the strategy does not cluster), or the two of
+        mixed regression, "moment_descent" and "refine".
     participants
         Keys of the clients sampled in this round, sorted.
     assignment

@@ -22,6 +22,10 @@ class Purpose(IntEnum):
     FEATURES = 20
     ESTIMATE = 23
     LOCAL_KMEANS = 24
+    ANCHORS = 15
+    SUBSPACE_CLIENTS = 16
+    SUBSPACE = 17
+    ANCHOR_NOISE = 18
 
 
 def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -> np.random.Generator:

@@ -19,3 +19,22 @@ def anyhow(data: Dataset, num_clients: int, num_clusters: int, rng: np.random.Ge
     train = np.array_split(rng.permutation(len(data.y_train)), num_clients)
     test = np.array_split(rng.permutation(len(data.y_test)), num_clients)
     return [Shard(0, a, b) for a, b in zip(train, test, strict=True)]
+
+
+def mixed_regression(
+    data_dir: object, seed: int, num_clusters: int, d: int = 10, clients: int = 60, n: int = 40, noise: float = 0.1
+) -> Dataset:
+    """Return y = <x, theta> + noise for clients of n samples each, in client order; true models of length about 2."""
+    rng = np.random.default_rng(seed)
+    theta = 2 / np.sqrt(d) * rng.standard_normal((num_clusters, d))
+    group = np.arange(clients * n) // n % num_clusters
+    x = rng.standard_normal((clients * n, d)).astype(np.float32)
+    y = np.einsum("nd,nd->n", x, theta[group]) + noise * rng.standard_normal(clients * n)
+    return Dataset(
+        x, y.astype(np.float32), x[:clients], y[:clients].astype(np.float32), 1, group, group[:clients], theta
+    )
+
+
+def in_order(data: Dataset, num_clients: int, num_clusters: int, rng: np.random.Generator) -> list[Shard]:
+    rows = np.array_split(np.arange(len(data.y_train)), num_clients)
+    return [Shard(i % num_clusters, part, np.array([i])) for i, part in enumerate(rows)]

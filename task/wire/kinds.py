@@ -11,7 +11,7 @@
 | `query.subspace`  | anchors' estimates and bases          | its term of the orthogonal iteration, examples        |
 | `query.moments`   | anchors' estimates                    | factors of its moment matrices, examples              |
 | `train.moment_descent` | an anchor's estimate and basis   | its next estimate, examples, residual size            |
-| `train.soft`      | K models, training settings           | all K trained, its weight of each, examples, loss     |
+| `train.soft`      | K models, training settings           | all K trained, its weight and loss of each, examples  |
 | `train.estimate`  | one model                             | this client's own estimate, examples, loss            |
 | `query.kmeans`    | settings                              | local centres and their sizes                         |
 
@@ -76,6 +76,24 @@ ESTIMATE_TRAIN = "train"
 ESTIMATE_LEAST_SQUARES = "least_squares"
 LOCAL_CLUSTERS = "local-clusters"
 FEATURES = "features"
+EXACT_PROXIMAL = "exact-proximal"
+TEMPERATURE = "temperature"
+PAIRING = "pairing"
+TRANSPOSED = "transposed"
+STEP_ALPHA = "alpha"
+STEP_BETA = "beta"
+STOP_BELOW = "stop-below"
+
+# Array records and their entries in phase 1 of mixed regression.
+ESTIMATES = "estimates"
+BASES = "bases"
+LEFT = "left"
+RIGHT = "right"
+BASIS = "basis"
+TERMS = "terms"
+
+RESIDUAL = "residual"
+MEMBERSHIPS = "memberships"
 
 # What a client tells of itself.
 CLIENT_KEY = "client-key"

@@ -1,0 +1,249 @@
+"""Phase 1 of mixed regression: a few anchors find coarse models, helped by everybody's moments."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+
+from strategies.context import Plan, RoundContext
+from strategies.core import FloatArray, IntArray
+from strategies.core.anchors import centres, group_exactly, group_within, largest_groups, num_anchors
+from strategies.exchange import log
+from strategies.federation import FederationError
+from strategies.round import Client, Detail
+from strategies.subspace import SubspaceSettings, find_bases
+from task.randomness import Purpose
+from task.wire import kinds
+from task.wire.moments import AnchorUpdate, read_anchor_update
+from task.wire.replies import Update
+
+FEWEST_EXAMPLES = 2
+"""A pair: the least that a moment matrix is made of."""
+
+
+@dataclass(frozen=True)
+class DescentSettings:
+    """Settings of phase 1.
+
+    Parameters
+    ----------
+    rounds
+        T, its rounds; 0 leaves phase 1 out.
+    anchors
+        m_H, the number of anchors; "auto": ceil(3 k ln k), or all clients that may be one where they are fewer.
+    min_anchor_examples
+        Clients with fewer examples are no anchors.
+    subspace
+        How the subspaces are found.
+    subspace_clients
+        m, the clients asked in each round for their moments; "all": everybody with a pair of examples.
+    fresh
+        Ask only clients that are no anchors and were not asked in an earlier round, as the theory has it.
+    alpha, beta
+        Bounds on the inputs' covariance: the step is alpha sigma / (2 beta^2).
+    epsilon, delta
+        An anchor stops for good at sigma <= epsilon alpha delta / sqrt(2); `delta`, the least distance between true
+        models, None: never.
+    grouping
+        "exactly_k": k groups by average linkage. "threshold": anchors nearer than delta / 2 are one group.
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of its range or lacks one that it needs.
+
+    Source: mixed regression, Phase 1 (Federated Moment Descent).
+    """
+
+    rounds: int = 5
+    anchors: int | Literal["auto"] = "auto"
+    min_anchor_examples: int = FEWEST_EXAMPLES
+    subspace: SubspaceSettings = field(default_factory=SubspaceSettings)
+    subspace_clients: int | Literal["all"] = "all"
+    fresh: bool = False
+    alpha: float = 1.0
+    beta: float = 1.0
+    epsilon: float = 0.05
+    delta: float | None = None
+    grouping: Literal["exactly_k", "threshold"] = "exactly_k"
+
+    def __post_init__(self) -> None:
+        """Check what would fail in the middle of a run."""
+        if self.grouping == "threshold" and self.delta is None:
+            raise ValueError("grouping=threshold joins anchors nearer than delta/2: give delta, or use exactly_k")
+        if self.fresh and self.subspace_clients == "all":
+            raise ValueError("fresh=true with subspace_clients=all leaves nobody for the second round; give a number")
+        for name in ("alpha", "beta", "epsilon"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be above 0")
+
+    @property
+    def stop_below(self) -> float:
+        """Residual up to which an anchor has arrived; negative where it never stops."""
+        return -1.0 if self.delta is None else self.epsilon * self.alpha * self.delta / np.sqrt(2)
+
+
+class MomentDescent:
+    """The anchors and their estimates, over the rounds of phase 1.
+
+    Each round is T1 exchanges with many clients (see `strategies.subspace`) and one with the anchors. The bank is the
+    grouped estimates after every round, so that a round's report has K models.
+    """
+
+    def __init__(self, settings: DescentSettings) -> None:
+        self.settings = settings
+        self.anchors: list[Client] = []
+        self.estimates: FloatArray = np.zeros((0, 0))
+        self.groups: IntArray = np.zeros(0, dtype=np.int64)
+        self.residuals: dict[str, float] = {}
+        self.stopped: set[str] = set()
+        self.used: set[str] = set()
+
+    @property
+    def done(self) -> bool:
+        """Whether every anchor has stopped: the remaining rounds of phase 1 would change nothing."""
+        return bool(self.anchors) and self.stopped >= {anchor.key for anchor in self.anchors}
+
+    @property
+    def assignment(self) -> dict[str, int]:
+        """Model of each anchor that is in a group."""
+        pairs = zip(self.anchors, self.groups.tolist(), strict=True)
+        return {anchor.key: group for anchor, group in pairs if group >= 0}
+
+    def plan(self, context: RoundContext, online: Sequence[Client]) -> Plan:
+        """Find the subspaces, and plan the exchange in which the anchors take their step.
+
+        Raises
+        ------
+        FederationError
+            If there are too few clients for anchors, or nobody is left whose moments could be asked for.
+        """
+        if not self.anchors:
+            self._choose_anchors(context, online)
+        clients = self._draw_clients(context, online)
+        here = {client.key for client in online}
+        moving = [row for row, a in enumerate(self.anchors) if a.key in here and a.key not in self.stopped]
+        taking_part = {client.key: client for client in (*clients, *(self.anchors[row] for row in moving))}
+        context.participants = [client for _, client in sorted(taking_part.items())]
+        layout = context.models.layout
+        if not moving:
+            return Plan([], lambda _, content: read_anchor_update(content, layout))
+        bases = find_bases(context, clients, self.estimates[moving], self.settings.subspace)
+        settings = {
+            kinds.PAIRING: self.settings.subspace.pairing,
+            kinds.STEP_ALPHA: self.settings.alpha,
+            kinds.STEP_BETA: self.settings.beta,
+            kinds.STOP_BELOW: float(self.settings.stop_below),
+        }
+        requests = [
+            context.request(
+                kinds.MOMENT_DESCENT,
+                self.anchors[row],
+                ArrayRecord(layout.arrays(self.estimates[row])),
+                settings,
+                {kinds.BASES: ArrayRecord({kinds.BASIS: Array(basis.astype(np.float32))})},
+            )
+            for row, basis in zip(moving, bases, strict=True)
+        ]
+        return Plan(
+            requests,
+            lambda _, content: read_anchor_update(content, layout),
+            lambda updates: self._combine(context, updates),
+        )
+
+    def details(self) -> dict[str, Detail]:
+        """Return the numbers of anchors and of true clusters among them (where known), and the largest residual."""
+        told: dict[str, Detail] = {"anchors": len(self.anchors), "anchors_stopped": len(self.stopped)}
+        clusters = {anchor.cluster for anchor in self.anchors}
+        if None not in clusters:
+            told["anchor_clusters"] = len(clusters)
+        if self.residuals:
+            told["largest_residual"] = max(self.residuals.values())
+        return told
+
+    def _choose_anchors(self, context: RoundContext, online: Sequence[Client]) -> None:
+        """Draw the anchors once. A draw that misses a cluster is reported and kept: drawing again would use truth."""
+        settings, k = self.settings, context.models.count
+        least = max(settings.min_anchor_examples, FEWEST_EXAMPLES)
+        eligible = [client for client in online if client.num_examples >= least]
+        wanted = num_anchors(k) if settings.anchors == "auto" else settings.anchors
+        if wanted < k:
+            raise FederationError(f"{wanted} anchors cannot be grouped into k={k} models; raise strategy.anchors")
+        needed = k if settings.anchors == "auto" else wanted
+        if len(eligible) < needed:
+            raise FederationError(
+                f"{len(eligible)} of {len(online)} clients have the {least} examples that an anchor needs, but "
+                f"{needed} anchors are wanted (k={k}); lower strategy.min_anchor_examples or strategy.anchors, or "
+                "bring more clients"
+            )
+        rng = context.random(Purpose.ANCHORS)
+        drawn = rng.choice(len(eligible), size=min(wanted, len(eligible)), replace=False)
+        self.anchors = [eligible[index] for index in sorted(drawn)]
+        self.estimates = np.repeat(context.models.bank[:1], len(self.anchors), axis=0)
+        self.groups = np.zeros(len(self.anchors), dtype=np.int64)
+        truth, found = {client.cluster for client in online}, {anchor.cluster for anchor in self.anchors}
+        if None not in truth and len(found) < min(k, len(truth)):
+            log.warning(
+                "the %d anchors drawn come from %d of %d true clusters: no anchor can find the models of the others; "
+                "raise strategy.anchors, or take another seed",
+                len(self.anchors),
+                len(found),
+                len(truth),
+            )
+
+    def _draw_clients(self, context: RoundContext, online: Sequence[Client]) -> list[Client]:
+        anchors = {anchor.key for anchor in self.anchors}
+        barred = anchors | self.used if self.settings.fresh else set()
+        clients = [c for c in online if c.num_examples >= FEWEST_EXAMPLES and c.key not in barred]
+        wanted = self.settings.subspace_clients
+        if not clients:
+            raise FederationError(
+                f"round {context.server_round}: no client is left that is no anchor and was not asked before; "
+                "lower strategy.subspace_clients or strategy.moment_rounds, or use strategy.fresh=false"
+            )
+        if wanted == "all":
+            return clients
+        if wanted > len(clients):
+            log.warning(
+                "round %d: %d clients can be asked for their moments, not subspace_clients=%d",
+                context.server_round,
+                len(clients),
+                wanted,
+            )
+        rng = context.random(Purpose.SUBSPACE_CLIENTS)
+        drawn = rng.choice(len(clients), size=min(wanted, len(clients)), replace=False)
+        chosen = [clients[index] for index in sorted(drawn)]
+        if self.settings.fresh:
+            self.used |= {client.key for client in chosen}
+        return chosen
+
+    def _combine(self, context: RoundContext, updates: Sequence[tuple[str, Update]]) -> FloatArray:
+        """Take over the anchors' steps and return the grouped estimates; an anchor that was lost stays in place."""
+        rows = {anchor.key: row for row, anchor in enumerate(self.anchors)}
+        for key, update in updates:
+            assert isinstance(update, AnchorUpdate)  # what `plan` has read
+            self.estimates[rows[key]] = update.vector
+            self.residuals[key] = update.residual
+            if update.residual <= self.settings.stop_below:
+                self.stopped.add(key)
+        self.groups = self._group(context)
+        return centres(self.estimates, self.groups, context.models.bank)
+
+    def _group(self, context: RoundContext) -> IntArray:
+        k = context.models.count
+        if self.settings.grouping == "exactly_k" or self.settings.delta is None:
+            return group_exactly(self.estimates, k)
+        groups = group_within(self.estimates, self.settings.delta / 2)
+        count = int(groups.max()) + 1
+        last = context.server_round == self.settings.rounds or self.done
+        if last and count != k:
+            log.warning(
+                "phase 1 ends with %d groups of anchors nearer than delta/2=%g, not k=%d: %s",
+                count,
+                self.settings.delta / 2,
+                k,
+                "the smallest are left out" if count > k else "the other models stay as they were",
+            )
+        return largest_groups(groups, k)

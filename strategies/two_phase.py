@@ -1,0 +1,74 @@
+"""Two-phase mixed regression: moment descent on anchors, then refinement by all clients."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from flwr.app import ArrayRecord, Message, MetricRecord
+
+from strategies.averaging import ModelAveraging
+from strategies.base import ClusteredStrategy
+from strategies.context import Plan, RoundContext
+from strategies.moment_descent import DescentSettings, MomentDescent
+from strategies.refine import Refinement
+from strategies.round import Detail
+
+
+class TwoPhase(ClusteredStrategy):
+    """Coarse models from a few clients with more data, then clustering and averaging by all.
+
+    Phase 1 is rounds 1 to T (`DescentSettings.rounds`) and starts from model 0 of the initial arrays; the K models
+    after each of its rounds are the centres of the grouped anchors. Phase 2 is the rounds after it, of which
+    `num_rounds` are run; it begins early if all anchors have stopped. The participation rate is phase 2's.
+
+    Parameters
+    ----------
+    descent, refinement
+        Settings of the two phases.
+    common
+        Parameters of `ClusteredStrategy`, without `averaging` and `shared_layers`; K is the number of models in the
+        initial arrays.
+
+    Source: Su, Xu, Yang 2022, "Global Convergence of Federated Learning for Mixed Regression", Phase 1 and Phase 2.
+    """
+
+    def __init__(
+        self, *, descent: DescentSettings | None = None, refinement: Refinement | None = None, **common: Any
+    ) -> None:
+        self.refinement = refinement or Refinement()
+        super().__init__(averaging=ModelAveraging(self.refinement.normaliser), **common)
+        if self.shared_layers:
+            raise ValueError(
+                f"shared_layers={list(self.shared_layers)}: two_phase moves each anchor's whole model; leave it out"
+            )
+        self.descent = MomentDescent(descent or DescentSettings())
+        self._phase = "moment_descent"
+
+    @property
+    def phase(self) -> str:
+        """Return "moment_descent" or "refine"."""
+        return self._phase
+
+    @property
+    def first_rounds(self) -> int:
+        """Rounds of phase 1."""
+        return self.descent.settings.rounds
+
+    def plan(self, context: RoundContext) -> Plan:
+        """Take the step of the phase that this round belongs to."""
+        if context.server_round <= self.first_rounds and not self.descent.done:
+            return self.descent.plan(context, self.federation.online())
+        self._phase = "refine"
+        return self.refinement.plan(context)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Average, as every strategy does; in phase 1 the groups of all anchors are the assignment."""
+        result = super().aggregate_train(server_round, replies)
+        if self._phase == "moment_descent":
+            self.assignment = self.descent.assignment
+        return result
+
+    def details(self) -> dict[str, Detail]:
+        """Return what phase 1 tells of its anchors; nothing in phase 2."""
+        return self.descent.details() if self._phase == "moment_descent" else {}

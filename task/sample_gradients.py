@@ -1,0 +1,114 @@
+"""Negative gradients of single samples, for several models at once: the moments of mixed regression and beyond it."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from task.linear_steps import linear_names
+from task.losses import per_sample_losses, targets_of
+
+Float32 = NDArray[np.float32]
+
+_SLOPES = {"squared_error": 2.0, "half_squared_error": 1.0}
+
+
+def sample_moments(module: nn.Module, estimates: Float32, x: Tensor, y: Tensor, loss: str) -> Float32:
+    """Return the negative gradient of the loss of each sample at each model.
+
+    Parameters
+    ----------
+    module
+        A module of the models' shape; it is put into eval mode, its parameters do not count.
+    estimates
+        float32 (A, R): A models, flat in the order of the module's state dict.
+    x, y
+        Inputs (n, *input_shape) and targets (n,).
+    loss
+        See `task.losses.per_sample_losses`.
+
+    Returns
+    -------
+    ndarray
+        float32 (A, n, R); zero where an entry is no trained parameter (buffers), so that it never moves.
+
+    Raises
+    ------
+    ValueError
+        If the models have another number of values than the module.
+
+    Source: mixed regression, Phase 1 (epsilon(x, y, theta)) and Remark 3.
+    """
+    size = sum(value.numel() for value in module.state_dict().values())
+    if estimates.shape[1] != size:
+        raise ValueError(
+            f"the estimates have {estimates.shape[1]} values each, but this client's model has {size}; "
+            "server and clients must build the same model."
+        )
+    if names := linear_names(module, loss):
+        shape = module.state_dict()[names.weight].shape
+        return _linear_moments((shape[0], shape[1]), names.bias is not None, estimates, x, y, loss)
+    return np.stack([_torch_moments(module, estimate, x, y, loss) for estimate in estimates])
+
+
+def _linear_moments(
+    shape: tuple[int, int], has_bias: bool, estimates: Float32, x: Tensor, y: Tensor, loss: str
+) -> Float32:
+    """Return the closed form: outer products of the outputs' slopes and the inputs."""
+    inputs, targets = x.detach().flatten(1).cpu().numpy(), y.detach().cpu().numpy()
+    num_weights = shape[0] * shape[1]
+    weights = estimates[:, :num_weights].reshape(len(estimates), *shape)
+    outputs = inputs @ weights.transpose(0, 2, 1)
+    if has_bias:
+        outputs += estimates[:, np.newaxis, num_weights:]
+    slopes = _negative_slopes(outputs, targets, loss)
+    products = slopes[..., np.newaxis] * inputs[:, np.newaxis]
+    moments: Float32 = products.reshape(len(estimates), len(inputs), num_weights)
+    return np.concatenate([moments, slopes], axis=2) if has_bias else moments
+
+
+def _negative_slopes(outputs: Float32, targets: NDArray[Any], loss: str) -> Float32:
+    """Return minus the derivative of each sample's loss by the outputs (A, n, C)."""
+    slopes: Float32
+    if loss in _SLOPES:
+        slopes = np.float32(_SLOPES[loss]) * (targets[:, np.newaxis] - outputs)
+        return slopes
+    slopes = np.exp(outputs - outputs.max(axis=2, keepdims=True))
+    slopes /= -slopes.sum(axis=2, keepdims=True)
+    slopes[:, np.arange(len(targets)), targets] += 1
+    return slopes
+
+
+def _torch_moments(module: nn.Module, estimate: Float32, x: Tensor, y: Tensor, loss: str) -> Float32:
+    """One model, any architecture: a gradient for each sample in one batched pass."""
+    module.eval()
+    state = unflatten(module, estimate)
+    trained = {name for name, parameter in module.named_parameters(remove_duplicate=False) if parameter.requires_grad}
+    parameters = {name: value.to(x.device) for name, value in state.items() if name in trained}
+    others = {name: value.to(x.device) for name, value in state.items() if name not in trained}
+
+    def loss_of(values: dict[str, Tensor], inputs: Tensor, target: Tensor) -> Tensor:
+        one, wanted = inputs.unsqueeze(0), target.unsqueeze(0)
+        outputs = functional_call(module, {**values, **others}, (one,))
+        return per_sample_losses(outputs, targets_of(one, wanted, loss), loss).sum()
+
+    gradients = vmap(grad(loss_of), in_dims=(None, 0, 0))(parameters, x, y)
+    parts = [
+        gradients[name].detach().flatten(1).cpu().numpy() if name in trained else np.zeros((len(x), value.numel()))
+        for name, value in state.items()
+    ]
+    moments: Float32 = -np.concatenate(parts, axis=1, dtype=np.float32)
+    return moments
+
+
+def unflatten(module: nn.Module, vector: Float32) -> dict[str, Tensor]:
+    """Return the state dict whose values are a flat vector (R,), each in the dtype of the module's own."""
+    state, start = {}, 0
+    for name, value in module.state_dict().items():
+        part = torch.from_numpy(vector[start : start + value.numel()].copy())
+        state[name] = part.reshape(value.shape).to(value.dtype)
+        start += value.numel()
+    return state

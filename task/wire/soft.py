@@ -1,0 +1,56 @@
+"""Read what clients send that train all K models, each as far as they belong to it (`train.soft`)."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import ArrayRecord, RecordDict
+
+from task.wire import kinds
+from task.wire.bank import Bank
+from task.wire.layout import Layout, MalformedMessage
+from task.wire.replies import Update, _examples, _loss_vector, _metrics, _number
+
+_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class SoftUpdate(Update):
+    """All K models as the client returned them, (K, R), and its weight of each, (K,), which sum to 1.
+
+    `model` is the one with the largest weight, `vector` its parameters.
+    """
+
+    vectors: Bank = field(default_factory=lambda: np.zeros((0, 0)))
+    memberships: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+
+
+def read_soft_update(content: RecordDict, layout: Layout, num_models: int) -> SoftUpdate:
+    """Read the update of all `num_models` models.
+
+    Raises
+    ------
+    MalformedMessage
+        If keys, types, shapes or a value is wrong, or the weights are no shares of 1.
+    """
+    keys = {kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES, kinds.MEMBERSHIPS, kinds.MODEL_LOSSES}
+    metrics = _metrics(content, keys, arrays=True)
+    arrays = content[kinds.ARRAYS]
+    wanted = [f"{model}/{entry.name}" for model in range(num_models) for entry in layout.entries]
+    if not isinstance(arrays, ArrayRecord) or arrays.keys() != set(wanted):
+        raise MalformedMessage(f"record {kinds.ARRAYS!r} does not hold the {num_models} models that were sent")
+    shares = metrics[kinds.MEMBERSHIPS]
+    if not isinstance(shares, list) or len(shares) != num_models:
+        raise MalformedMessage(f"{kinds.MEMBERSHIPS} is {shares!r}, not {num_models} shares")
+    memberships = np.array(shares, dtype=np.float64)
+    if not ((memberships >= 0).all() and abs(memberships.sum() - 1) <= _TOLERANCE):
+        raise MalformedMessage(f"{kinds.MEMBERSHIPS} is {shares!r}: shares are not negative and sum to 1")
+    vectors = np.stack(
+        [
+            layout.flatten({entry.name: arrays[f"{model}/{entry.name}"] for entry in layout.entries})
+            for model in range(num_models)
+        ]
+    )
+    model = int(np.argmax(memberships))
+    losses, train_loss = _loss_vector(metrics, num_models), _number(metrics, kinds.TRAIN_LOSS)
+    return SoftUpdate(model, vectors[model], _examples(metrics), train_loss, losses, vectors, memberships)

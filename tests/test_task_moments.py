@@ -1,0 +1,213 @@
+"""Moments, anchor steps and exact FedProx, against autograd, explicit sums over pairs and many small steps."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import task.moments
+from task.anchor_step import StepSettings, anchor_step, moment_matrix
+from task.losses import per_sample_losses, targets_of
+from task.models.autoencoder import autoencoder
+from task.models.linear import linear
+from task.models.mlp import mlp
+from task.moments import LocalMoments
+from task.proximal import exact_proximal
+from task.sample_gradients import sample_moments, unflatten
+from task.training import TrainSettings, local_update
+
+CASES = {
+    "half": (partial(linear, (6,), 1), "half_squared_error", None),
+    "squared": (partial(linear, (6,), 1, bias=True), "squared_error", None),
+    "classes": (partial(linear, (1, 2, 3), 3), "cross_entropy", 3),
+    "classes with bias": (partial(linear, (1, 2, 3), 3, bias=True), "cross_entropy", 3),
+    "mlp": (partial(mlp, (1, 2, 3), 3), "cross_entropy", 3),
+}
+
+
+def draw(build, classes: int | None, n: int = 5, anchors: int = 2):
+    torch.manual_seed(3)
+    module, x = build(), torch.randn(n, 1, 2, 3)
+    x = x if classes else x.flatten(1)
+    y = torch.randint(0, classes, (n,)) if classes else torch.randn(n)
+    size = sum(value.numel() for value in module.state_dict().values())
+    estimates = np.random.default_rng(1).standard_normal((anchors, size)).astype(np.float32)
+    return module, x, y, estimates
+
+
+def by_autograd(module: nn.Module, estimate: np.ndarray, x, y, loss: str) -> np.ndarray:
+    """One backward pass a sample."""
+    module.load_state_dict(unflatten(module, estimate))
+    module.eval()
+    rows = []
+    for i in range(len(x)):
+        module.zero_grad()
+        one, target = x[i : i + 1], y[i : i + 1]
+        per_sample_losses(module(one), targets_of(one, target, loss), loss).sum().backward()
+        parameters = dict(module.named_parameters())
+        rows.append(
+            np.concatenate(
+                [
+                    -parameters[name].grad.flatten().numpy() if name in parameters else np.zeros(value.numel())
+                    for name, value in module.state_dict().items()
+                ]
+            )
+        )
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_moments_are_negative_gradients_of_single_samples(case: str):
+    build, loss, classes = CASES[case]
+    module, x, y, estimates = draw(build, classes)
+    found = sample_moments(module, estimates, x, y, loss)
+    assert found.dtype == np.float32
+    for moments, estimate in zip(found, estimates, strict=True):
+        assert moments == pytest.approx(by_autograd(module, estimate, x, y, loss), abs=2e-5)
+
+
+def test_buffers_have_no_moments_and_batch_normalisation_uses_its_running_statistics():
+    def build() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(6, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3))
+
+    module, x, y, estimates = draw(build, 3)
+    start = 0
+    for name, value in module.state_dict().items():
+        if "running" in name or "num_batches" in name:
+            estimates[:, start : start + value.numel()] = 2.0
+        start += value.numel()
+    found = sample_moments(module, estimates, x, y, "cross_entropy")
+    assert found[0] == pytest.approx(by_autograd(module, estimates[0], x, y, "cross_entropy"), abs=2e-5)
+    assert (found[0, :, -1] != 0).any()
+    assert (found == 0).all(axis=(0, 1)).sum() >= 9
+
+
+def test_an_autoencoder_has_moments_too():
+    module = autoencoder((1, 8, 8), 64)
+    x = torch.rand(3, 1, 8, 8)
+    size = sum(value.numel() for value in module.state_dict().values())
+    estimate = (0.1 * np.random.default_rng(1).standard_normal((1, size))).astype(np.float32)
+    found = sample_moments(module, estimate, x, torch.zeros(3), "reconstruction")
+    assert found[0] == pytest.approx(by_autograd(module, estimate[0], x, torch.zeros(3), "reconstruction"), abs=2e-5)
+
+
+def test_estimates_of_another_model_are_refused():
+    module, x, y, estimates = draw(*CASES["half"][::2])
+    with pytest.raises(ValueError, match=r"5 values each, but this client's model has 6"):
+        sample_moments(module, estimates[:, :5], x, y, "half_squared_error")
+
+
+def explicit(left: np.ndarray, right: np.ndarray, pairing: str) -> np.ndarray:
+    """The moment matrix (R, R) as a sum over pairs."""
+    n = len(left)
+    pairs = {
+        "all": [(i, j) for i in range(n) for j in range(n) if i != j],
+        "halves": [(i, j) for i in range(n // 2) for j in range(n // 2, n)],
+        "single": [(0, 1)],
+    }[pairing]
+    return sum(np.outer(left[i], right[j]) for i, j in pairs) / len(pairs)
+
+
+@pytest.mark.parametrize("block", [2**22, 13])
+@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize("pairing", ["all", "halves", "single"])
+def test_terms_are_products_with_the_sum_over_pairs(pairing, noisy, block, monkeypatch):
+    monkeypatch.setattr(task.moments, "LARGEST_BLOCK", block)  # 13 values: one anchor and one or two rows at a time.
+    build, loss, classes = CASES["half"]
+    module, x, y, left = draw(build, classes)
+    right = left + 0.3 if noisy else None
+    moments = LocalMoments(module, x, y, loss, pairing)
+    bases = np.random.default_rng(2).standard_normal((2, 6, 2)).astype(np.float32)
+    a = sample_moments(module, left, x, y, loss)
+    b = a if right is None else sample_moments(module, right, x, y, loss)
+    for transposed in (False, True):
+        found = moments.term(left, right, bases, transposed)
+        for anchor in range(2):
+            matrix = explicit(a[anchor], b[anchor], pairing)
+            expected = (matrix.T if transposed else matrix) @ bases[anchor]
+            assert found[anchor] == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("pairing", ["all", "halves", "single"])
+def test_factors_make_the_same_matrices(pairing):
+    module, x, y, left = draw(*CASES["half"][::2])
+    moments = LocalMoments(module, x, y, "half_squared_error", pairing)
+    one, two = moments.factors(left, None)
+    a = sample_moments(module, left, x, y, "half_squared_error")
+    if pairing == "all":
+        assert two is None
+        assert np.array_equal(one, a)
+        assert moments.factors(left, left + 1)[1] is not None
+    else:
+        assert one.shape == two.shape == (2, 1, 6)
+        assert np.outer(one[1, 0], two[1, 0]) == pytest.approx(explicit(a[1], a[1], pairing), abs=1e-4)
+
+
+def test_moment_matrices_need_pairs_and_a_known_pairing():
+    module, x, y, _ = draw(*CASES["half"][::2])
+    with pytest.raises(ValueError, match="1 example"):
+        LocalMoments(module, x[:1], y[:1], "half_squared_error", "all")
+    with pytest.raises(ValueError, match="pairing='some'"):
+        LocalMoments(module, x, y, "half_squared_error", "some")  # type: ignore[arg-type]
+
+
+def test_an_anchor_steps_along_its_residual_with_the_sign_of_its_mean_moment():
+    # All moments equal (3, 4): A = m m^T, sigma = 5 and the direction is m / 5, never -m / 5.
+    projected = np.tile([3.0, 4.0], (6, 1))
+    for pairing in ("all", "halves", "single"):
+        for sign in (1.0, -1.0):
+            step, residual = anchor_step(sign * projected, pairing, StepSettings())
+            assert residual == pytest.approx(5.0)
+            assert step == pytest.approx(sign * np.array([1.5, 2.0]))
+    step, _ = anchor_step(projected, "all", StepSettings(alpha=0.5, beta=2.0))
+    assert step == pytest.approx(np.array([1.5, 2.0]) * 0.5 / 4)
+
+
+def test_an_anchor_at_its_threshold_stays():
+    projected = np.tile([3.0, 4.0], (6, 1))
+    step, residual = anchor_step(projected, "all", StepSettings(stop_below=5.1))
+    assert (step.tolist(), residual) == ([0.0, 0.0], pytest.approx(5.0))
+    # Without any residual the step is zero by itself; the quadratic form cannot become negative.
+    assert anchor_step(np.zeros((4, 2)), "all", StepSettings())[1] == 0.0
+    assert anchor_step(np.array([[1.0], [-1.0]]), "all", StepSettings())[1] == 0.0
+
+
+def test_an_anchors_matrix_is_the_mean_over_its_pairs():
+    rows = np.random.default_rng(0).standard_normal((5, 2))
+    assert moment_matrix(rows, "all") == pytest.approx(explicit(rows, rows, "all"))
+    assert moment_matrix(rows, "halves") == pytest.approx(explicit(rows, rows, "halves"))
+    # Disjoint pairs, the last example left over.
+    assert moment_matrix(rows, "single") == pytest.approx(
+        (np.outer(rows[0], rows[2]) + np.outer(rows[1], rows[3])) / 2
+    )
+
+
+@pytest.mark.parametrize("loss", ["half_squared_error", "squared_error"])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("n", [3, 40])
+def test_exact_fedprox_is_where_many_proximal_steps_end(loss: str, bias: bool, n: int):
+    torch.manual_seed(0)
+    x, y, mu = torch.randn(n, 6), torch.randn(n), 1.7
+    exact, stepped = linear((6,), 1, bias=bias), linear((6,), 1, bias=bias)
+    stepped.load_state_dict(exact.state_dict())
+    loss_before = per_sample_losses(exact(x), y, loss).mean().item()
+    assert exact_proximal(exact, x, y, loss, mu) == pytest.approx(loss_before, rel=1e-4)
+    settings = TrainSettings(0.1, 400, n, "sgd", proximal_mu=mu)
+    local_update(stepped, x, y, loss, settings, np.random.default_rng(0))
+    for one, other in zip(exact.parameters(), stepped.parameters(), strict=True):
+        assert one.detach().numpy() == pytest.approx(other.detach().numpy(), abs=2e-4)
+
+
+def test_exact_fedprox_leaves_other_problems_alone():
+    module = mlp((6,), 1)
+    assert exact_proximal(module, torch.randn(4, 6), torch.randn(4), "squared_error", 1.0) is None
+    classes = linear((6,), 3)
+    assert exact_proximal(classes, torch.randn(4, 6), torch.zeros(4, dtype=torch.int64), "cross_entropy", 1.0) is None
+    still = linear((6,), 1)
+    before = still[1].weight.detach().clone()
+    exact_proximal(still, torch.randn(4, 6), torch.randn(4), "squared_error", 1.0, share=0.0)
+    assert torch.equal(before, still[1].weight)
+    with pytest.raises(ValueError, match="proximal_mu=0"):
+        exact_proximal(still, torch.randn(4, 6), torch.randn(4), "squared_error", 0)
