@@ -82,7 +82,10 @@ def update(state: State, config: ConfigRecord, context: Context) -> tuple[ArrayR
 def trained(
     state: State, config: ConfigRecord, context: Context, share: float = 1.0
 ) -> tuple[dict[str, NDArray[Any]], float]:
-    """Train a model on this client's loss times `share`; return its arrays and the mean loss, without that factor."""
+    """Train a model on this client's loss times `share`; return its arrays and the mean loss, without that factor.
+
+    The arrays may be the module's own memory, and good only until the next model is loaded.
+    """
     data, loss = session.client(config, context), session.task(config, context).spec.loss
     module, settings = session.module(config, context), train_settings(config)
     if number(config, kinds.EXACT_PROXIMAL, 0) and settings.proximal_mu > 0:

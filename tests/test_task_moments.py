@@ -179,7 +179,9 @@ def test_an_anchors_matrix_is_the_mean_over_its_pairs():
     assert moment_matrix(rows, "all") == pytest.approx(explicit(rows, rows, "all"))
     assert moment_matrix(rows, "halves") == pytest.approx(explicit(rows, rows, "halves"))
     # Disjoint pairs, the last example left over.
-    assert moment_matrix(rows, "single") == pytest.approx((np.outer(rows[0], rows[2]) + np.outer(rows[1], rows[3])) / 2)
+    assert moment_matrix(rows, "single") == pytest.approx(
+        (np.outer(rows[0], rows[2]) + np.outer(rows[1], rows[3])) / 2
+    )
 
 
 @pytest.mark.parametrize("loss", ["half_squared_error", "squared_error"])
