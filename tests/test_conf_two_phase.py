@@ -11,7 +11,7 @@ from strategies.subspace import SubspaceSettings
 from strategies.two_phase import TwoPhase
 
 WRONG = {
-    "strategy.inner_steps=3": "must be even and at least 2, because the iteration multiplies by Y^T and by Y in turn; use 4",
+    "strategy.inner_steps=3": "must be even and at least 2, because it multiplies by Y^T and by Y in turn; use 4",
     "strategy.inner_steps=0": "use 2",
     "strategy.moment_rounds=-1": "at least 0",
     "strategy.min_anchor_examples=1": "at least 2",
