@@ -160,7 +160,8 @@ class TaskConfig:
     )
     partition: str = key(
         "rotation",
-        "who holds what: rotation, label_skew_1 to label_skew_4, concept_shift or by_class, or an import path",
+        "who holds what: rotation, rotated_anchors, label_skew_1 to label_skew_4, concept_shift, by_class or "
+        "random_clusters, or an import path",
     )
     model: str = key("mlp", "model: mlp, cnn, linear or autoencoder, or an import path")
     loss: Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"] = key(
@@ -199,6 +200,11 @@ class Config:
     device: str = key("cpu", "cpu, cuda or cuda:<n>")
     engine: Literal["local", "flwr"] = key("local", "in this process (local), or through `flwr run` (flwr)")
     eval_every: int = key(1, "rounds between evaluations on test data; the last round is always evaluated")
+    eval_clients: Literal["all", "participants"] = key("all", "who tests: all clients with a model, or the round's")
+    cluster_test: bool = key(
+        False,
+        "at evaluations also test all K models on each true cluster's test data, on the server; simulation only",
+    )
     stop_at_ari: float | None = key(None, "end the run once the ARI is at least this")
     quiet: bool = key(False, "plain lines in place of the progress bar")
     start_timeout: float = key(120.0, "seconds to wait for the clients at the start")

@@ -22,6 +22,7 @@ class Purpose(IntEnum):
     SUBSPACE_CLIENTS = 16
     SUBSPACE = 17
     ANCHOR_NOISE = 18
+    FEATURES = 20
 
 
 def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -> np.random.Generator:

@@ -1,13 +1,15 @@
 """Data sets: shapes, ranges, splits, and what is said when files are missing."""
 
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from task.data import Dataset, cifar10, digits, linear, mnist
-from task.data.linear import true_models
+from task.data import Dataset, cifar10, digits, fashion_mnist, linear, mnist
+from task.data.feature_maps import feature_map
+from task.data.linear import sphere_models
 
 DATA_DIR = Path(os.environ.get("FLORETS_DATA", Path(__file__).parents[1] / "../shared/data"))
 needs_mnist = pytest.mark.skipif(
@@ -58,7 +60,7 @@ def test_files_that_are_damaged_are_named_with_the_remedy(tmp_path):
 
 @pytest.mark.parametrize("delta", [1.0, 0.1, 0.01, 0.001, 0.0003])
 def test_true_models_are_unit_vectors_at_distances_from_delta_to_five_delta(delta):
-    models = true_models(5, 20, delta, np.random.default_rng(3))
+    models = sphere_models(5, 20, delta, np.random.default_rng(3))
     np.testing.assert_allclose(np.linalg.norm(models, axis=1), 1, rtol=1e-12)
     distances = np.linalg.norm(models[:, None] - models[None], axis=2)[np.triu_indices(5, 1)]
     assert distances.min() >= delta * (1 - 1e-9)
@@ -67,7 +69,7 @@ def test_true_models_are_unit_vectors_at_distances_from_delta_to_five_delta(delt
 
 def test_a_family_of_true_models_that_cannot_be_ends_with_an_error():
     with pytest.raises(ValueError, match=r"no 5 models on the unit sphere of R\^2 .*lower task.data_options.delta"):
-        true_models(5, 2, 1.9, np.random.default_rng(0))
+        sphere_models(5, 2, 1.9, np.random.default_rng(0))
 
 
 def test_linear_samples_follow_their_true_model():
@@ -95,7 +97,17 @@ def test_linear_clusters_have_independent_inputs():
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("d", 1), ("delta", 0.0), ("delta", 2.5), ("noise", -1.0), ("train_share", 1.0)]
+    ("option", "value"),
+    [
+        ("d", 1),
+        ("delta", 0.0),
+        ("delta", 2.5),
+        ("noise", -1.0),
+        ("train_share", 1.0),
+        ("scale", 0.0),
+        ("degree", 9),
+        ("covariance_spread", 0.5),
+    ],
 )
 def test_linear_options_out_of_range_are_named(option, value):
     with pytest.raises(ValueError, match=f"task.data_options.{option}={value} must be"):
@@ -125,3 +137,56 @@ def test_a_data_set_that_does_not_fit_together_is_refused(changes, message):
     parts |= {name: np.array([0, 1, 1]) for name in ("y_train", "y_test")}
     with pytest.raises(ValueError, match=message):
         Dataset(**(parts | changes), num_outputs=2)
+
+
+def test_images_are_made_smaller_by_averaging_and_standardised_by_their_train_pixels(monkeypatch):
+    rng = np.random.default_rng(0)
+    train, test = (rng.integers(256, size=(n, 28, 28)).astype(np.uint8) for n in (30, 20))
+    labels = np.arange(30) % 10
+    monkeypatch.setattr(sys.modules["task.data.mnist"], "read", lambda *_: (train, labels, test, labels[:20]))
+    small, standard = mnist(None, 0, 2, side=14), fashion_mnist(None, 0, 2, side=14, standardise=True)
+    assert small.x_train.shape == (30, 1, 14, 14)
+    assert small.x_test[5, 0, 3, 7] == pytest.approx(test[5, 6:8, 14:16].mean() / 255)
+    assert standard.x_train.mean(dtype=np.float64) == pytest.approx(0, abs=1e-6)
+    assert standard.x_train.std(dtype=np.float64) == pytest.approx(1, abs=1e-6)
+    expected = (small.x_test - small.x_train.mean()) / small.x_train.std()
+    np.testing.assert_allclose(standard.x_test, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_side_that_does_not_divide_the_image_is_refused():
+    with pytest.raises(ValueError, match=r"task\.data_options\.side=10 must be a divisor of 28"):
+        mnist(DATA_DIR, 0, 2, side=10)
+
+
+@pytest.mark.parametrize(
+    ("options", "width"),
+    [({}, 5), ({"features": "polynomial", "degree": 3}, 15), ({"features": "random", "num_features": 40}, 40)],
+)
+def test_gaussian_models_act_on_features_of_unit_mean_square(options, width):
+    data = linear(None, 1, 2, d=5, noise=0.0, true_models="gaussian", samples_per_cluster=20_000, **options)
+    assert data.x_train.shape == (36_000, width)
+    assert data.true_models.shape == (2, width)
+    residual = data.y_train - np.sum(data.x_train * data.true_models[data.group_train], axis=1)
+    assert np.abs(residual).max() < 1e-3
+    covariance = data.x_train.T @ data.x_train / len(data.x_train)
+    assert np.diag(covariance).mean() == pytest.approx(1, rel=0.05)
+    if "num_features" not in options:
+        assert np.abs(np.linalg.eigvalsh(covariance) - 1).max() < 0.3
+
+
+def test_gaussian_models_have_about_the_norm_that_is_asked_for():
+    data = linear(None, 1, 50, d=100, true_models="gaussian", scale=3.0, samples_per_cluster=2)
+    assert np.linalg.norm(data.true_models, axis=1).mean() == pytest.approx(3, rel=0.05)
+
+
+def test_hermite_features_by_hand():
+    features = feature_map("polynomial", np.array([[2.0]]), 3, 0, np.random.default_rng(0))
+    np.testing.assert_allclose(features, [[2, (4 - 1) / np.sqrt(2), (8 - 6) / np.sqrt(6)]])
+
+
+def test_each_cluster_has_a_covariance_of_its_own_with_the_condition_number_that_is_asked_for():
+    data = linear(None, 1, 2, d=4, samples_per_cluster=50_000, covariance_spread=9.0)
+    covariances = [np.cov(data.x_train[data.group_train == k].T) for k in (0, 1)]
+    for covariance in covariances:
+        np.testing.assert_allclose(np.linalg.eigvalsh(covariance), np.geomspace(1 / 3, 3, 4), rtol=0.05)
+    assert np.abs(covariances[0] - covariances[1]).max() > 0.3

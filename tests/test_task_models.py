@@ -126,3 +126,21 @@ def test_torch_random_leaves_the_global_generator_as_it_was():
             draws.append(torch.rand(3))
     assert torch.equal(draws[0], draws[1])
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize("outputs", [1, 10])
+def test_the_start_of_a_linear_model_can_be_chosen(outputs):
+    with torch_random(np.random.default_rng(0)):
+        uniform = linear((400,), outputs, bias=True, start="uniform", scale=3.0)[1]
+        normal = linear((400,), outputs, bias=True, start="normal", scale=2.0)[1]
+        unit = linear((400,), outputs, start="unit")[1]
+    assert 2.9 < uniform.weight.abs().max() <= 3
+    assert normal.weight.norm(dim=1).mean().item() == pytest.approx(2, rel=0.15)
+    assert unit.weight.norm().item() == pytest.approx(1, rel=1e-6)
+    assert not uniform.bias.any()
+    assert not normal.bias.any()
+
+
+def test_a_start_without_extent_is_refused():
+    with pytest.raises(ValueError, match=r"task\.model_options\.scale=0 must be above 0"):
+        linear((4,), 1, start="normal", scale=0)

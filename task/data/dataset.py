@@ -21,7 +21,8 @@ class Dataset:
     Parameters
     ----------
     x_train, x_test
-        Inputs, float32 (n, *input_shape). Images are (n, channels, height, width) in [0, 1].
+        Inputs, float32 (n, *input_shape). Images are (n, channels, height, width), in [0, 1] unless
+        standardised.
     y_train, y_test
         Targets (n,): int64 class labels, or float32 values.
     num_outputs
@@ -29,7 +30,7 @@ class Dataset:
     group_train, group_test
         What partitions go by, int64 (n,). By default the class labels.
     true_models
-        float32 (K, R): the models behind synthetic data, else None.
+        float32 (K, R): the models behind synthetic data, row k that of group k, else None.
 
     Raises
     ------

@@ -1,16 +1,20 @@
 """Mixed linear regression: synthetic data whose true models are known and may be very close."""
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from task.data.dataset import Dataset
+from task.data.feature_maps import Features, covariance_root, feature_map, num_features_of
 from task.randomness import Purpose, generator
 from task.registry import register_data
 
 # Draws of one true model before giving up. At delta=1 in 20 dimensions nearly every draw fits.
 TRIES = 10_000
+# Of Hermite polynomials; beyond, a few far samples make up all of a feature's variance.
+MOST_DEGREES = 8
 
 
 @register_data("linear")
@@ -23,8 +27,14 @@ def linear(
     noise: float = 1e-4,
     samples_per_cluster: int = 5000,
     train_share: float = 0.9,
+    true_models: Literal["sphere", "gaussian"] = "sphere",
+    scale: float = 2.0,
+    features: Features = "identity",
+    degree: int = 2,
+    num_features: int = 100,
+    covariance_spread: float = 1.0,
 ) -> Dataset:
-    """Draw K linear models on the unit sphere of R^d, and samples of each: x ~ N(0, I), y = <x, theta> + noise.
+    """Draw K linear models of R features, and samples of each: x ~ N(0, S), y = <phi(x), theta> + noise.
 
     Parameters
     ----------
@@ -35,15 +45,23 @@ def linear(
     num_clusters
         K. A sample's group is its true model, so the partition ``by_class`` gives each cluster one model.
     d
-        Dimension, at least 2.
+        Dimension of x, at least 2.
     delta
-        Distances between true models lie in [delta, 5 delta].
+        Distances between true models on the sphere lie in [delta, 5 delta].
     noise
         Standard deviation of the noise on y.
     samples_per_cluster
         Samples of each model.
     train_share
         The first so many of them are the train set, the others the test set.
+    true_models
+        ``sphere``: unit vectors (CLoVE). ``gaussian``: ``scale`` / sqrt(R) N(0, I) (mixed regression, Sec. V).
+    scale
+        About the norm of a ``gaussian`` true model.
+    features, degree, num_features
+        The map phi, see `task.data.feature_maps.feature_map`; the data set holds phi(x), of R entries.
+    covariance_spread
+        Condition number of the covariance S of x, which each cluster draws for itself; 1: S = I for all.
 
     Raises
     ------
@@ -52,10 +70,10 @@ def linear(
 
     Notes
     -----
-    Deviation: the published code seeds models and samples alike, so that its first sample is its first model (not
+    Deviation: CLoVE's published code seeds models and samples alike, so that its first sample is its first model (not
     normalised); here they are independent.
 
-    Source: CLoVE, App. D.1.1.
+    Source: CLoVE, App. D.1.1; mixed regression, Sec. III and V.
     """
     for name, value, holds, rule in (
         ("d", d, d >= 2, "at least 2"),
@@ -63,22 +81,37 @@ def linear(
         ("noise", noise, noise >= 0, "at least 0"),
         ("samples_per_cluster", samples_per_cluster, samples_per_cluster >= 2, "at least 2"),
         ("train_share", train_share, 0 < train_share < 1, "between 0 and 1"),
+        ("scale", scale, scale > 0, "above 0"),
+        ("degree", degree, 1 <= degree <= MOST_DEGREES, f"from 1 to {MOST_DEGREES}"),
+        ("num_features", num_features, num_features >= 2, "at least 2"),
+        ("covariance_spread", covariance_spread, covariance_spread >= 1, "at least 1"),
     ):
         if not holds:
             raise ValueError(f"task.data_options.{name}={value} must be {rule}.")
-    models = true_models(num_clusters, d, delta, generator(seed, 0, Purpose.DATA))
+    width = num_features_of(features, d, degree, num_features)
+    drawn = generator(seed, 0, Purpose.DATA)
+    if true_models == "sphere":
+        models = sphere_models(num_clusters, width, delta, drawn)
+    else:
+        models = scale / np.sqrt(width) * drawn.standard_normal((num_clusters, width))
     num_train = min(max(round(train_share * samples_per_cluster), 1), samples_per_cluster - 1)
-    x = np.empty((num_clusters, samples_per_cluster, d))
+    x = np.empty((num_clusters, samples_per_cluster, width), dtype=np.float32)
     y = np.empty((num_clusters, samples_per_cluster))
     for k, theta in enumerate(models):
         rng = generator(seed, 0, Purpose.DATA, 1 + k)
-        x[k] = rng.standard_normal((samples_per_cluster, d))
-        y[k] = x[k] @ theta + noise * rng.standard_normal(samples_per_cluster)
+        inputs = rng.standard_normal((samples_per_cluster, d))
+        root = covariance_root(d, covariance_spread, generator(seed, 0, Purpose.FEATURES, 1 + k))
+        if root is not None:
+            inputs = inputs @ root
+        # The map is one for all clusters: its draws are those of client 0.
+        phi = feature_map(features, inputs, degree, num_features, generator(seed, 0, Purpose.FEATURES))
+        x[k] = phi
+        y[k] = phi @ theta + noise * rng.standard_normal(samples_per_cluster)
     group = np.broadcast_to(np.arange(num_clusters)[:, None], y.shape)
     return Dataset(
-        x_train=x[:, :num_train].reshape(-1, d).astype(np.float32),
+        x_train=x[:, :num_train].reshape(-1, width),
         y_train=y[:, :num_train].reshape(-1).astype(np.float32),
-        x_test=x[:, num_train:].reshape(-1, d).astype(np.float32),
+        x_test=x[:, num_train:].reshape(-1, width),
         y_test=y[:, num_train:].reshape(-1).astype(np.float32),
         num_outputs=1,
         group_train=group[:, :num_train].reshape(-1),
@@ -87,7 +120,7 @@ def linear(
     )
 
 
-def true_models(num_models: int, d: int, delta: float, rng: np.random.Generator) -> NDArray[np.float64]:
+def sphere_models(num_models: int, d: int, delta: float, rng: np.random.Generator) -> NDArray[np.float64]:
     """Return unit vectors (K, d) whose pairwise distances all lie in [delta, 5 delta], by a random walk.
 
     Each new vector lies at distance delta from a random earlier one, in a random direction along the sphere, and is

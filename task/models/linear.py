@@ -1,6 +1,7 @@
 """A linear model."""
 
 from math import prod
+from typing import Literal
 
 import torch
 from torch import nn
@@ -9,7 +10,13 @@ from task.registry import register_model
 
 
 @register_model("linear")
-def linear(input_shape: tuple[int, ...], num_outputs: int, bias: bool = False) -> nn.Module:
+def linear(
+    input_shape: tuple[int, ...],
+    num_outputs: int,
+    bias: bool = False,
+    start: Literal["unit", "uniform", "normal", "torch"] | None = None,
+    scale: float = 1.0,
+) -> nn.Module:
     """Flatten the input, then one linear layer; returns (n, num_outputs).
 
     Parameters
@@ -20,17 +27,34 @@ def linear(input_shape: tuple[int, ...], num_outputs: int, bias: bool = False) -
         1 for a regression, the number of classes for a classifier.
     bias
         Whether the layer has one.
+    start
+        How the weights begin. ``unit``: a random vector of norm 1, where the true models of CLoVE's mixed linear
+        regression lie as well. ``uniform``: on [-scale, scale]. ``normal``: scale / sqrt(d) N(0, I), as the true
+        models of mixed regression are drawn. ``torch``: as PyTorch has it. None: ``unit`` with one output, else
+        ``torch``. With ``uniform`` and ``normal`` a bias begins at 0.
+    scale
+        Of ``uniform`` and ``normal``.
 
-    Notes
-    -----
-    With one output the weights start as a random unit vector of R^d, where the true models of mixed linear
-    regression lie as well; otherwise as PyTorch has it.
+    Raises
+    ------
+    ValueError
+        If `scale` is not positive.
 
-    Source: CLoVE, App. D.1.1; its Theorem's first models are made orthogonal by ``init=orthonormal``.
+    Source: CLoVE, App. D.1.1; its Theorem's first models are made orthogonal by ``init=orthonormal``. Mixed
+    regression, Sec. V.
     """
+    if scale <= 0:
+        raise ValueError(f"task.model_options.scale={scale} must be above 0.")
     layer = nn.Linear(prod(input_shape), num_outputs, bias=bias)
-    if num_outputs == 1:
-        with torch.no_grad():
+    how = start or ("unit" if num_outputs == 1 else "torch")
+    with torch.no_grad():
+        if how == "unit":
             weights = torch.randn_like(layer.weight)
             layer.weight.copy_(weights / weights.norm())
+        elif how == "uniform":
+            layer.weight.uniform_(-scale, scale)
+        elif how == "normal":
+            layer.weight.normal_(0, scale / prod(input_shape) ** 0.5)
+        if layer.bias is not None and how in ("uniform", "normal"):
+            layer.bias.zero_()
     return nn.Sequential(nn.Flatten(), layer)

@@ -1,5 +1,6 @@
 """Feature skew: every cluster sees the images turned by its own angle."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
@@ -53,20 +54,8 @@ def rotation(
 
     Source: CLoVE, Sec. 5, "Feature skew"; IFCA, Sec. 6.2 (rotated MNIST).
     """
-    if data.x_train.ndim < 3:
-        raise ValueError(
-            f"partition rotation needs images, but one input has shape {data.input_shape}: choose another partition."
-        )
     turns = [360.0 * k / num_clusters for k in range(num_clusters)] if angles is None else list(angles)
-    if len(turns) != num_clusters:
-        raise ValueError(
-            f"task.partition_options.angles has {len(turns)} entries, but task.num_clusters={num_clusters}: "
-            f"give one angle a cluster."
-        )
-    height, width = data.input_shape[-2:]
-    if height != width and any(turn % 180 == 90 for turn in turns):
-        raise ValueError(f"images of {height} x {width} pixels cannot make quarter turns: use angles 0 and 180.")
-    transforms: list[Transform | None] = [None if turn % 360 == 0 else partial(_turned, angle=turn) for turn in turns]
+    transforms = turns_of(data, turns, num_clusters, "rotation")
     if split == "shared":
         check_bounds(samples_per_client, test_samples_per_client)
         most_test = samples_per_client if test_samples_per_client is None else test_samples_per_client
@@ -85,6 +74,30 @@ def rotation(
     return deal_clusters(
         train_rows, test_rows, num_clients, rng, samples_per_client, test_samples_per_client, transforms
     )
+
+
+def turns_of(data: Dataset, angles: Sequence[float], num_clusters: int, partition: str) -> list[Transform | None]:
+    """Return each cluster's turn, None where nothing turns.
+
+    Raises
+    ------
+    ValueError
+        If the data are no images, there is not one angle a cluster, or images that are not square make quarter turns.
+    """
+    if data.x_train.ndim < 3:
+        raise ValueError(
+            f"partition {partition} needs images, but one input has shape {data.input_shape}: choose another "
+            f"partition."
+        )
+    if len(angles) != num_clusters:
+        raise ValueError(
+            f"task.partition_options.angles has {len(angles)} entries, but task.num_clusters={num_clusters}: "
+            f"give one angle a cluster."
+        )
+    height, width = data.input_shape[-2:]
+    if height != width and any(angle % 180 == 90 for angle in angles):
+        raise ValueError(f"images of {height} x {width} pixels cannot make quarter turns: use angles 0 and 180.")
+    return [None if angle % 360 == 0 else partial(_turned, angle=angle) for angle in angles]
 
 
 def _turned(x: FloatArray, y: TargetArray, angle: float) -> tuple[FloatArray, TargetArray]:
