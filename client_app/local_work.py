@@ -104,7 +104,10 @@ def trained(
     share: float = 1.0,
     purpose: Purpose = Purpose.LOCAL_TRAINING,
 ) -> tuple[dict[str, NDArray[Any]], float]:
-    """Train a model on this client's loss times `share`; return its arrays and the mean loss, without that factor."""
+    """Train a model on this client's loss times `share`; return its arrays and the mean loss, without that factor.
+
+    The arrays may be the module's own memory, and good only until the next model is loaded.
+    """
     data, loss = session.client(config, context), session.task(config, context).spec.loss
     module, settings = session.module(config, context), train_settings(config)
     if number(config, kinds.EXACT_PROXIMAL, 0) and settings.proximal_mu > 0:

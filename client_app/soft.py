@@ -1,14 +1,13 @@
 """Handler of soft labels: every client trains all K models, each as far as it seems to belong to it."""
 
-from typing import Any
-
 import numpy as np
-from flwr.app import Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from client_app.incoming import arrays_of, config_of, number
-from client_app.local_work import model_losses, packed, reported, session, trained
+from client_app.local_work import model_losses, reported, session, trained
 from task.wire import kinds
+from task.wire.layout import write_array
 
 _NEGLIGIBLE = 1e-9
 """A weight whose steps would vanish in float32: the model is returned as it came."""
@@ -23,7 +22,7 @@ def train_soft(message: Message, context: Context) -> Message:
     losses = model_losses(message, context)
     num_examples = len(session.client(config, context).x_train)
     weights = memberships(losses, num_examples, number(config, kinds.TEMPERATURE))
-    models: dict[str, NDArray[Any]] = {}
+    models: dict[str, Array] = {}
     total = 0.0
     for index, state in enumerate(session.states(arrays_of(message))):
         update = {name: value.numpy() for name, value in state.items()}
@@ -32,7 +31,8 @@ def train_soft(message: Message, context: Context) -> Message:
             update, loss = trained(state, config, context, float(weights[index]))
         # A model that diverged has no weight: 0 times infinity would be no number.
         total += float(weights[index]) * loss if weights[index] > 0 else 0.0
-        models.update({f"{index}/{name}": values for name, values in update.items()})
+        # Written at once: the arrays may be the memory of the one module that the next model is loaded into.
+        models.update({f"{index}/{name}": write_array(values) for name, values in update.items()})
     metrics = MetricRecord(
         {
             kinds.TRAIN_LOSS: reported(total),
@@ -41,7 +41,7 @@ def train_soft(message: Message, context: Context) -> Message:
             kinds.MODEL_LOSSES: losses.tolist(),
         }
     )
-    return Message(RecordDict({kinds.ARRAYS: packed(models), kinds.METRICS: metrics}), reply_to=message)
+    return Message(RecordDict({kinds.ARRAYS: ArrayRecord(models), kinds.METRICS: metrics}), reply_to=message)
 
 
 def memberships(losses: NDArray[np.float64], num_examples: int, temperature: float) -> NDArray[np.float64]:

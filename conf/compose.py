@@ -26,6 +26,9 @@ from conf.validate import find_problems
 
 CONFIG_DIR = Path(__file__).resolve().parent
 
+# So that a preset may say `${sum:25000,${k}}` where one number follows from another.
+OmegaConf.register_new_resolver("sum", lambda *terms: sum(terms), replace=True)
+
 
 def choices(group: str) -> list[str]:
     """Return the names that a group offers, sorted: `choices("experiment")` holds `clove/linear`."""

@@ -288,6 +288,11 @@ class Config:
     device: str = key("cpu", "cpu, cuda or cuda:<n>")
     engine: Literal["local", "flwr"] = key("local", "in this process (local), or through `flwr run` (flwr)")
     eval_every: int = key(1, "rounds between evaluations on test data; the last round is always evaluated")
+    eval_clients: Literal["all", "participants"] = key("all", "who tests: all clients with a model, or the round's")
+    cluster_test: bool = key(
+        False,
+        "at evaluations also test all K models on each true cluster's test data, on the server; simulation only",
+    )
     stop_at_ari: float | None = key(None, "end the run once the ARI is at least this")
     quiet: bool = key(False, "plain lines in place of the progress bar")
     start_timeout: float = key(120.0, "seconds to wait for the clients at the start")

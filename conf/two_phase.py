@@ -24,7 +24,7 @@ def _ranges(strategy: TwoPhaseStrategy) -> list[str]:
         problems.append(f"strategy.delta={show(strategy.delta)}: is a distance, greater than 0; null: not known.")
     if strategy.inner_steps < 2 or strategy.inner_steps % 2:
         problems.append(
-            f"strategy.inner_steps={strategy.inner_steps}: must be even and at least 2, because the iteration "
+            f"strategy.inner_steps={strategy.inner_steps}: must be even and at least 2, because it "
             f"multiplies by Y^T and by Y in turn; use {max(2, strategy.inner_steps + 1)}."
         )
     return problems

@@ -82,6 +82,11 @@ def _run(config: Config) -> list[str]:
     for name, folder in (("data_dir", config.data_dir), ("results_dir", config.results_dir)):
         if not folder.strip():
             problems.append(f"{name}: must name a folder; leave the key out for the default.")
+    if config.cluster_test and config.task.num_clusters == 0:
+        problems.append(
+            "cluster_test=true: tests on each true cluster, and this task has none (task.num_clusters=0); leave "
+            "cluster_test out, or give the true number as task.num_clusters."
+        )
     if config.stop_at_ari is not None:
         if not 0 < config.stop_at_ari <= 1:
             problems.append(f"stop_at_ari={show(config.stop_at_ari)}: must be greater than 0 and at most 1.")

@@ -61,6 +61,7 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy:
         "seed": config.seed,
         "fraction_train": own.fraction_train,
         "eval_every": config.eval_every,
+        "eval_clients": config.eval_clients,
         "start_timeout": config.start_timeout,
         "round_timeout": config.round_timeout,
         "fingerprint": project_fingerprint(),

@@ -14,6 +14,7 @@ from conf.schema import Config
 from server_app.build import build_models, build_strategy, build_task, message_settings
 from server_app.recorder import Recorder
 from server_app.summary import RunSummary
+from server_app.truth import Truth
 from strategies.base import ClusteredStrategy
 from strategies.core import FloatArray
 from strategies.models import Models
@@ -62,13 +63,14 @@ def run_experiment(grid: Grid, config: Config, folder: Path) -> RunSummary:
         )
     except ValueError as error:
         raise ConfigError([str(error)]) from error
+    truth = Truth(task, config.cluster_test)
     with recorder:
 
-        def on_round(report: RoundReport, _: ArrayRecord) -> bool:
+        def on_round(report: RoundReport, arrays: ArrayRecord) -> bool:
             clients = list(strategy.federation.clients.values())
             if len(clients) != recorder.num_clients:
                 recorder.clients(clients)
-            ari = recorder.round(report)["ari"]
+            ari = recorder.round(report, truth.figures(arrays, bool(report.evaluations)))["ari"]
             return config.stop_at_ari is not None and ari is not None and ari >= config.stop_at_ari
 
         result = strategy.start(

@@ -7,6 +7,7 @@ from pathlib import Path
 from conf.compose import compose
 from conf.problems import ConfigError
 from conf.schema import Config
+from server_app.progress import truth_words
 from server_app.summary import RunSummary
 
 Runner = Callable[[Config, Sequence[str]], RunSummary]
@@ -55,6 +56,7 @@ def headline(summary: RunSummary) -> str:
         parts.append(f"loss {summary.final_loss:.4g}")
     if summary.final_ari is not None:
         parts.append(f"ARI {summary.final_ari:.2f}")
+    parts += truth_words(vars(summary), "final_")
     if summary.round_of_stability is not None:
         parts.append(f"stable from round {summary.round_of_stability}")
     parts.append(f"{summary.rounds} rounds in {summary.seconds:.1f} s")

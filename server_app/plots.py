@@ -137,6 +137,9 @@ def finish_axes(axes: Axes, key: str, values: Sequence[NDArray[np.float64]]) -> 
         low = max(0.0, float(flat.min()) - 0.1 * (1 - float(flat.min())))
         axes.set_ylim(low, 1 + 0.04 * (1 - low) + 1e-3)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    elif key == "cluster_error":
+        axes.set_ylim(0, 1.1 * float(flat.max()) + 1e-3)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     elif flat.min() > 0 and flat.max() > 20 * flat.min():
         axes.set_yscale("log")
     axes.set_xlim(left=0.5)
@@ -146,21 +149,27 @@ TITLES = {
     "ari": "Clusters recovered: adjusted Rand index",
     "accuracy": "Test accuracy, mean over clients",
     "loss": "Test loss, mean over clients",
+    "model_error": "Distance from the true models, the largest",
+    "cluster_error": "Test error of the best model for each true cluster, mean",
+    "cluster_loss": "Test loss of the best model for each true cluster, mean",
 }
+BOUNDED = ("ari", "accuracy")
+"""Quantities that end at 1."""
 
 
 def panels_of(runs: Sequence[Sequence[RoundLine]]) -> list[str]:
-    """Return what there is to draw: ARI where it is known, and accuracy or else loss."""
+    """Return what there is to draw: ARI where it is known, accuracy or else loss, nearness to the truth."""
     lines = [line for run in runs for line in run]
-    keys = ["ari"] if any(line["ari"] is not None for line in lines) else []
-    if any(line["accuracy"] is not None for line in lines):
-        return [*keys, "accuracy"]
-    return [*keys, "loss"] if any(line["loss"] is not None for line in lines) else keys
+    known = [key for key in TITLES if any(line[key] is not None for line in lines)]
+    # A loss says little beside the figure of the same test that people read.
+    hidden = {second for first, second in (("accuracy", "loss"), ("cluster_error", "cluster_loss")) if first in known}
+    return [key for key in known if key not in hidden]
 
 
 def value_text(key: str, value: float) -> str:
     """Return a value of the quantity `key` as it is written beside its line."""
-    return {"ari": f"{value:.2f}", "accuracy": f"{value:.1%}"}.get(key, f"{value:.3g}")
+    texts = {"ari": f"{value:.2f}", "accuracy": f"{value:.1%}", "cluster_error": f"{value:.1%}"}
+    return texts.get(key, f"{value:.3g}")
 
 
 def draw_curves(lines: Sequence[RoundLine], path: Path) -> bool:
@@ -176,7 +185,7 @@ def draw_curves(lines: Sequence[RoundLine], path: Path) -> bool:
     with rc_context(STYLE):
         figure, rows = new_figure(8.4, 0.5 + 2.5 * len(panels), len(panels))
         for axes, key in zip(rows, panels, strict=True):
-            points = _points(lines, key, None if key == "ari" else f"{key}_std")
+            points = _points(lines, key, f"{key}_std" if key in ("accuracy", "loss") else None)
             ends = [(float(points[1][-1]), value_text(key, float(points[1][-1])), COLOURS[0])]
             shown = [points[1]]
             part = _points(lines, "ari_participants")
@@ -187,7 +196,7 @@ def draw_curves(lines: Sequence[RoundLine], path: Path) -> bool:
                     (float(part[1][-1]), f"participants {part[1][-1]:.2f}", COLOURS[1]),
                 ]
                 shown.append(part[1])
-            draw_curve(axes, points, COLOURS[0], key != "loss")
+            draw_curve(axes, points, COLOURS[0], key in BOUNDED)
             finish_axes(axes, key, shown)
             axes.set_title(TITLES[key])
             if stable is not None:

@@ -20,6 +20,7 @@ def describe(line: Mapping[str, Any]) -> str:
         words.append(f"accuracy {line['accuracy']:.2%}")
     elif line["loss"] is not None:
         words.append(f"loss {line['loss']:.4g}")
+    words += truth_words(line)
     if line["diverged"]:
         words.append(f"diverged on {line['diverged']} of {line['evaluated']} clients")
     replies = line.get("replies", {})
@@ -27,6 +28,18 @@ def describe(line: Mapping[str, Any]) -> str:
     if lost:
         words.append(f"replies lost: {', '.join(lost)}")
     return "  ".join(words)
+
+
+def truth_words(figures: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return what is known of nearness to the truth, of a round's line or (with ``final_``) of a summary."""
+    words = []
+    if figures[f"{prefix}model_error"] is not None:
+        words.append(f"model error {figures[f'{prefix}model_error']:.4g}")
+    if figures[f"{prefix}cluster_error"] is not None:
+        words.append(f"cluster error {figures[f'{prefix}cluster_error']:.2%}")
+    elif figures[f"{prefix}cluster_loss"] is not None:
+        words.append(f"cluster loss {figures[f'{prefix}cluster_loss']:.4g}")
+    return words
 
 
 class Progress:

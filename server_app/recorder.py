@@ -129,9 +129,9 @@ class Recorder:
         self._truth = {client.key: client.cluster for client in clients if client.cluster is not None}
         log.info("%d clients, %d with a known true cluster", len(self._clients), len(self._truth))
 
-    def round(self, report: RoundReport) -> RoundLine:
-        """Append a round to ``rounds.jsonl``, show it, and return its line."""
-        line = round_line(report, self._truth)
+    def round(self, report: RoundReport, figures: Mapping[str, float | None] | None = None) -> RoundLine:
+        """Append a round to ``rounds.jsonl``, show it, and return its line; `figures` as in `round_line`."""
+        line = round_line(report, self._truth, figures)
         with (self.folder / MARKER).open("a", encoding="utf-8") as file:
             # One write of one whole line, closed at once: a killed run has no half of a round.
             file.write(json.dumps(line, allow_nan=False) + "\n")

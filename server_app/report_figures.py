@@ -67,6 +67,14 @@ def tiles(summary: RunSummary, lines: Sequence[RoundLine]) -> list[dict[str, str
         first = summary.first_round_ari_90
         note = f"at least 0.9 from round {first}" if first is not None else "never reached 0.9"
         tiles.append({"name": "adjusted Rand index", "value": f"{summary.final_ari:.3f}", "note": note})
+    if summary.final_model_error is not None:
+        note = "largest distance from a true model"
+        tiles.append({"name": "model error", "value": f"{summary.final_model_error:.4g}", "note": note})
+    note = "of the best model for each true cluster, mean over clusters"
+    if summary.final_cluster_error is not None:
+        tiles.append({"name": "cluster error", "value": f"{summary.final_cluster_error:.2%}", "note": note})
+    elif summary.final_cluster_loss is not None:
+        tiles.append({"name": "cluster loss", "value": f"{summary.final_cluster_loss:.4g}", "note": note})
     stable = summary.round_of_stability
     note = f"stable from round {stable}" if stable is not None else ""
     tiles.append({"name": "rounds", "value": str(summary.rounds), "note": note})

@@ -18,6 +18,9 @@ ARI_RECOVERED = 0.9
 ARI_ROUND = 10
 """The round whose ARI the CLoVE paper's tables give."""
 
+FIGURES = ("model_error", "cluster_error", "cluster_loss")
+"""What a line has of nearness to the truth."""
+
 RoundLine = dict[str, Any]
 """One line of ``rounds.jsonl``; ``round_line`` says what it holds."""
 
@@ -46,6 +49,8 @@ class RunSummary:
         Sum of all rounds' times.
     folder : str
         Where the run left its results.
+    final_model_error, final_cluster_error, final_cluster_loss : float or None
+        The last of each that a round has, see ``round_line``; None where none has one.
     """
 
     experiment: str
@@ -62,6 +67,9 @@ class RunSummary:
     bytes_up: int
     seconds: float
     folder: str
+    final_model_error: float | None = None
+    final_cluster_error: float | None = None
+    final_cluster_loss: float | None = None
 
     def to_json(self) -> str:
         """Return the summary as an indented JSON object."""
@@ -115,7 +123,9 @@ def _ari(keys: Iterable[str], assignment: Mapping[str, int], truth: Mapping[str,
     return adjusted_rand_index([truth[key] for key in known], [assignment[key] for key in known])
 
 
-def round_line(report: RoundReport, truth: Mapping[str, int]) -> RoundLine:
+def round_line(
+    report: RoundReport, truth: Mapping[str, int], figures: Mapping[str, float | None] | None = None
+) -> RoundLine:
     """Turn the report of a round into its line of ``rounds.jsonl``.
 
     Parameters
@@ -124,6 +134,8 @@ def round_line(report: RoundReport, truth: Mapping[str, int]) -> RoundLine:
         What happened in the round.
     truth : mapping of str to int
         True cluster of each client that reported one.
+    figures : mapping of str to float or None, optional
+        What `server_app.truth` knows of the round.
 
     Returns
     -------
@@ -132,6 +144,7 @@ def round_line(report: RoundReport, truth: Mapping[str, int]) -> RoundLine:
         round's participants, as the CLoVE paper measures), ``accuracy`` and ``loss`` (unweighted mean over
         the evaluated clients) with ``accuracy_std`` and ``loss_std`` (population, over clients),
         ``evaluated`` (clients) and ``diverged`` (those with a loss that is not finite), ``train_loss``,
+        ``model_error``, ``cluster_error`` and ``cluster_loss`` (nearness to the truth, see `server_app.truth`),
         ``cluster_sizes`` (clients of model 0, 1, ...), ``num_clusters``, ``stable``, ``participants``
         (a count), ``bytes_down``, ``bytes_up``, ``seconds``, ``replies`` and ``details`` (what only this
         algorithm tells). A value that is not known or not finite is None, never absent.
@@ -152,6 +165,7 @@ def round_line(report: RoundReport, truth: Mapping[str, int]) -> RoundLine:
         "evaluated": len(evaluations),
         "diverged": sum(not math.isfinite(loss) for loss in losses),
         "train_loss": finite(report.train_loss),
+        **{name: finite((figures or {}).get(name)) for name in FIGURES},
         "cluster_sizes": [sizes[model] for model in range(max(sizes, default=-1) + 1)],
         "num_clusters": report.num_clusters,
         "stable": report.stable,
@@ -217,4 +231,5 @@ def summarise(
         bytes_up=sum(line["bytes_up"] for line in lines),
         seconds=sum(round_seconds(line) for line in lines),
         folder=folder,
+        **{f"final_{name}": last(lines, name) for name in FIGURES},
     )

@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib import rc_context
 
 from server_app.plots import (
+    BOUNDED,
     COLOURS,
     QUIET,
     STYLE,
@@ -53,7 +54,7 @@ def draw_sweep(curves: Mapping[str, Sequence[Sequence[RoundLine]]], path: Path, 
             drawn = [(name, _mean_over_runs(runs, key)) for name, runs in curves.items()]
             known = [(i, name, points) for i, (name, points) in enumerate(drawn) if len(points[0])]
             for i, _, points in known:
-                draw_curve(axes, points, COLOURS[i % len(COLOURS)], key != "loss")
+                draw_curve(axes, points, COLOURS[i % len(COLOURS)], key in BOUNDED)
             finish_axes(axes, key, [points[1] for _, _, points in known])
             axes.set_xlim(0.5, max(1.5, *(float(points[0][-1]) + 0.25 for _, _, points in known)))
             axes.set_title(TITLES[key])

@@ -15,6 +15,14 @@ MOST_LINES = 8
 """More curves than this cannot be told apart in one figure."""
 
 
+TRUTH = {
+    "final_model_error": "model error",
+    "final_cluster_error": "cluster error",
+    "final_cluster_loss": "cluster loss",
+}
+"""Columns of nearness to the truth."""
+
+
 @dataclass(frozen=True)
 class JobResult:
     """One job of a sweep.
@@ -95,7 +103,7 @@ def mean_std(values: Sequence[float | None], form: str = "{:.2f}", of: int | Non
     return text if of is None or len(known) == of else f"{text} ({len(known)} of {of})"
 
 
-def _cells(group: Group, with_accuracy: bool, with_loss: bool) -> list[str]:
+def _cells(group: Group, with_accuracy: bool, with_loss: bool, truth: Sequence[str]) -> list[str]:
     runs, n = group.runs, len(group.runs)
     megabytes = [(run.bytes_down + run.bytes_up) / 1e6 for run in runs]
     cells = [group.label, f"{n}" if n == len(group.jobs) else f"{n} of {len(group.jobs)}"]
@@ -104,6 +112,7 @@ def _cells(group: Group, with_accuracy: bool, with_loss: bool) -> list[str]:
         cells.append(mean_std(percent, of=n))
     if with_loss:
         cells.append(mean_std([run.final_loss for run in runs], "{:.4g}", n))
+    cells += [mean_std([getattr(run, name) for run in runs], "{:.4g}", n) for name in truth]
     return [
         *cells,
         mean_std([run.final_ari for run in runs], of=n),
@@ -140,8 +149,13 @@ def summary_markdown(jobs: Sequence[JobResult]) -> str:
         # A loss says little beside an accuracy: it is shown where some run has nothing else.
         loss = any(run.final_accuracy is None for run in runs)
         head = ["strategy", "runs", *(["accuracy %"] if accuracy else []), *(["loss"] if loss else [])]
+        # Of what only a simulation knows, no column for what no run has.
+        truth = [name for name in TRUTH if any(getattr(run, name) is not None for run in runs)]
+        head += [TRUTH[name] for name in truth]
         head += ["ARI", "ARI at 10", "ARI ≥ 0.9 from", "stable from", "MB", "seconds"]
-        parts.append(markdown_table([head, *(_cells(group, accuracy, loss) for group in groups if group.runs)]))
+        parts.append(
+            markdown_table([head, *(_cells(group, accuracy, loss, truth) for group in groups if group.runs)])
+        )
         parts.append(
             "Mean ± standard deviation (population) over runs that differ only in their seed; "
             "'(2 of 3)': only these have a value."

@@ -5,6 +5,7 @@ An algorithm answers one question in `plan`: who trains what in this round.
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -43,6 +44,8 @@ class ClusteredStrategy(Strategy):
         What clients return and how it is averaged.
     eval_every
         Rounds between two test evaluations; the last round is always evaluated.
+    eval_clients
+        "all": all online clients that have a model test it; "participants": of these the round's participants.
     start_timeout, round_timeout
         Seconds to wait for clients at the start, and for the replies of one exchange.
     fingerprint
@@ -59,6 +62,7 @@ class ClusteredStrategy(Strategy):
         shared_layers: Sequence[str] = (),
         averaging: Averaging | None = None,
         eval_every: int = 1,
+        eval_clients: Literal["all", "participants"] = "all",
         start_timeout: float = 120.0,
         round_timeout: float = 3600.0,
         fingerprint: str | None = None,
@@ -68,6 +72,7 @@ class ClusteredStrategy(Strategy):
         self.shared_layers = tuple(shared_layers)
         self.averaging = averaging or ModelAveraging()
         self.eval_every = eval_every
+        self.eval_clients = eval_clients
         self.round_timeout = round_timeout
         self.federation = Federation(num_clients, start_timeout, fingerprint, min_clients)
         self.last_round: int | None = None
@@ -165,12 +170,13 @@ class ClusteredStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """Let every online client that has a model test it, every `eval_every` rounds and in the last one."""
+        """Let the clients that have a model test it, every `eval_every` rounds and in the last one."""
         due = server_round % self.eval_every == 0 or server_round == self.last_round
         models = self.context.models
+        asked = self.context.participants if self.eval_clients == "participants" else self.federation.online()
         self._asked = [
             self.context.request(kinds.EVALUATE, client, models.one(self.assignment[client.key]), config)
-            for client in (self.federation.online() if due else [])
+            for client in (asked if due else [])
             if client.key in self.assignment
         ]
         return [request.message for request in self._asked]

@@ -19,6 +19,7 @@ def fingerprint(folders: tuple[Path, ...]) -> str:
     return digest.hexdigest()[:16]
 
 
+@cache
 def project_fingerprint() -> str:
     """Return the fingerprint of the copy of the project that this process imported."""
     root = Path(__file__).parents[1]

@@ -19,13 +19,13 @@ class Purpose(IntEnum):
     LOCAL_TRAINING = 8
     GRADIENT_BATCH = 9
     PROFILE_COORDINATES = 10
-    FEATURES = 20
-    ESTIMATE = 23
-    LOCAL_KMEANS = 24
     ANCHORS = 15
     SUBSPACE_CLIENTS = 16
     SUBSPACE = 17
     ANCHOR_NOISE = 18
+    FEATURES = 20
+    ESTIMATE = 23
+    LOCAL_KMEANS = 24
 
 
 def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -> np.random.Generator:

@@ -143,6 +143,24 @@ class Task:
             self._clients[partition_id] = ClientData(x_train, y_train, x_test, y_test, shard.cluster)
         return self._clients[partition_id]
 
+    @cached_property
+    def cluster_tests(self) -> dict[int, tuple[Tensor, Tensor]]:
+        """Inputs and targets of each true cluster's test data: those of all its clients, each sample once."""
+        by_cluster: dict[int, list[Shard]] = {}
+        for shard in self.shards:
+            by_cluster.setdefault(shard.cluster, []).append(shard)
+        return {cluster: self._union(by_cluster[cluster]) for cluster in sorted(by_cluster)}
+
+    def _union(self, shards: list[Shard]) -> tuple[Tensor, Tensor]:
+        # A sample counts once for each different thing that is done to it.
+        transforms = {id(shard.transform): shard.transform for shard in shards}
+        parts = []
+        for name, transform in transforms.items():
+            rows = np.unique(np.concatenate([shard.test for shard in shards if id(shard.transform) == name]))
+            whole = Shard(shards[0].cluster, rows, rows, transform)
+            parts.append(_part(whole, self.data.x_test, self.data.y_test, rows))
+        return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+
     def build_model(self) -> Module:
         """Build a fresh module for this task's inputs and outputs.
 

@@ -216,3 +216,8 @@ def test_defaults_are_not_shared_between_configurations():
     first.task.data_options["x"] = 1
     assert second.task.data_options == {}
     assert Config().train == TrainConfig()
+
+
+def test_a_sum_of_what_is_no_number_is_refused_with_the_reason():
+    with pytest.raises(ConfigError, match="must be a key or an environment variable"):
+        compose(["experiment=mixed_regression/mnist", "num_clients='${sum:1,${device}}'"])

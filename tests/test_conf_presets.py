@@ -24,6 +24,10 @@ REQUIRED = {
     "clove/linear",
     "clove/partial_participation",
     "clove/few_participants",
+    "mixed_regression/a",
+    "mixed_regression/b",
+    "mixed_regression/c",
+    "mixed_regression/mnist",
 }
 
 
@@ -79,6 +83,25 @@ def test_the_clove_presets_hold_the_papers_figures():
     linear = compose(["experiment=clove/linear"])
     assert (linear.task.data_options, linear.task.loss) == ({"delta": 1.0}, "squared_error")
     assert (linear.train.local_epochs, linear.train.learning_rate) == (25, 0.001)
+
+
+@pytest.mark.parametrize(
+    ("name", "num_clients", "samples"), [("a", 200, 10_000), ("b", 920, 10_000), ("c", 920, 10_000)]
+)
+def test_the_mixed_regression_presets_hold_the_papers_figures(name, num_clients, samples):
+    config = compose([f"experiment=mixed_regression/{name}"])
+    clients = config.task.partition_options["clients"]
+    assert (config.k, config.num_clients, config.num_rounds) == (3, num_clients, 400)
+    assert sum(count for count, _ in clients) == num_clients
+    assert sum(count * size for count, size in clients) == samples
+    assert config.train.batch_size >= max(size for _, size in clients)
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_k_alone_switches_the_mnist_of_mixed_regression(k):
+    config = compose(["experiment=mixed_regression/mnist", f"k={k}"])
+    assert (config.num_clients, config.task.num_clusters) == (25_000 + k, k)
+    assert int(config.strategy.fraction_train * config.num_clients) == 100
 
 
 def test_a_presets_settings_for_a_strategy_reach_only_that_strategy():

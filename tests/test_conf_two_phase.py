@@ -1,0 +1,74 @@
+"""The two-phase strategy's keys: what is refused, and what reaches the strategy."""
+
+import pytest
+
+from conf.compose import compose
+from conf.problems import ConfigError
+from server_app.build import build_strategy
+from strategies.moment_descent import DescentSettings
+from strategies.refine import Refinement
+from strategies.subspace import SubspaceSettings
+from strategies.two_phase import TwoPhase
+
+WRONG = {
+    "strategy.inner_steps=3": "must be even and at least 2, because it multiplies by Y^T and by Y in turn; use 4",
+    "strategy.inner_steps=0": "use 2",
+    "strategy.moment_rounds=-1": "at least 0",
+    "strategy.min_anchor_examples=1": "at least 2",
+    "strategy.noise=-0.1": "at least 0",
+    "strategy.beta=0": "greater than 0",
+    "strategy.delta=0": "is a distance",
+    "strategy.grouping=threshold": "add strategy.delta=<distance>",
+    "strategy.anchors=3": "at least k=4",
+    "strategy.anchors=21": "at most num_clients=20",
+    "strategy.subspace_clients=21": "from 1 to num_clients=20",
+    "strategy.fresh=true": "needs a number",
+    "strategy.fresh=true strategy.subspace_clients=4": "need at least 24 clients, but num_clients=20",
+    "strategy.labels=soft": "add train.optimizer=sgd",
+    "strategy.local_solver=fedprox": "add train.optimizer=sgd",
+    "k=auto": "strategy two_phase cannot find K",
+}
+
+
+@pytest.mark.parametrize("overrides", WRONG)
+def test_a_setting_that_cannot_work_is_told_with_its_remedy(overrides: str):
+    with pytest.raises(ConfigError) as error:
+        compose(["strategy=two_phase", *overrides.split()])
+    assert len(error.value.problems) == 1
+    assert WRONG[overrides] in str(error.value)
+
+
+def test_the_settings_reach_the_strategy():
+    given = {
+        "moment_rounds": 10,
+        "anchors": 4,
+        "min_anchor_examples": 20,
+        "subspace": "direct",
+        "inner_steps": 6,
+        "pairing": "single",
+        "subspace_clients": 1,
+        "fresh": True,
+        "alpha": 0.5,
+        "beta": 2.0,
+        "epsilon": 0.1,
+        "delta": 3.0,
+        "grouping": "threshold",
+        "noise": 0.2,
+        "labels": "soft",
+        "temperature": 0.3,
+        "local_solver": "fedprox",
+        "normaliser": "group_n",
+    }
+    keys = [f"strategy.{name}={str(value).lower()}" for name, value in given.items()]
+    strategy = build_strategy(compose(["strategy=two_phase", "train=sgd", "train.learning_rate=0.5", *keys]))
+    assert isinstance(strategy, TwoPhase)
+    subspace = SubspaceSettings("direct", 6, "single", 0.2)
+    assert strategy.descent.settings == DescentSettings(10, 4, 20, subspace, 1, True, 0.5, 2.0, 0.1, 3.0, "threshold")
+    assert strategy.refinement == Refinement("soft", 0.3, "group_n", 2.0)
+    assert strategy.first_rounds == 10
+
+
+def test_the_defaults_are_the_papers_in_both_places():
+    strategy = build_strategy(compose(["strategy=two_phase"]))
+    assert isinstance(strategy, TwoPhase)
+    assert (strategy.descent.settings, strategy.refinement) == (DescentSettings(), Refinement())

@@ -1,0 +1,114 @@
+"""Nearness to the truth: true models, each true cluster's test data, and where a run tells of them."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord
+
+from conf.compose import compose
+from conf.problems import ConfigError
+from server_app.build import build_models, build_task
+from server_app.jobs import headline
+from server_app.main import run
+from server_app.plots import panels_of
+from server_app.progress import describe
+from server_app.summary import round_line, summarise
+from server_app.sweep_report import JobResult, summary_markdown
+from server_app.truth import Truth
+from task.wire import bank
+from tests.results_examples import TRUTH, report
+
+LINEAR = ["experiment=clove/linear", "num_clients=5", "task.data_options.samples_per_cluster=100"]
+
+
+def test_true_models_have_error_0_and_others_their_distance():
+    config = compose(LINEAR)
+    task = build_task(config)
+    true_models = task.data.true_models
+    record = ArrayRecord({f"{k}/1.weight": Array(true_models[[k]]) for k in (4, 2, 0, 1, 3)})
+    figures = Truth(task, cluster_test=True).figures(record, evaluated=True)
+    assert figures["model_error"] == 0
+    assert figures["cluster_loss"] == pytest.approx(1e-8, rel=0.5)
+    assert figures["cluster_error"] is None
+    moved = ArrayRecord({**record, "3/1.weight": Array(true_models[[3]] * np.float32(1.5))})
+    figures = Truth(task, cluster_test=True).figures(moved, evaluated=False)
+    assert figures["model_error"] == pytest.approx(0.5, rel=1e-6)
+    assert figures["cluster_loss"] is None
+
+
+def test_a_model_of_other_parameters_and_a_task_without_true_models_have_no_model_error():
+    config = compose([*LINEAR, "task.model_options={bias: true}"])
+    task = build_task(config)
+    assert Truth(task, False).figures(build_models(config, task), True)["model_error"] is None
+    digits = compose([])
+    task = build_task(digits)
+    assert set(Truth(task, False).figures(build_models(digits, task), True).values()) == {None}
+
+
+def test_each_cluster_counts_the_model_that_is_best_for_it():
+    config = compose(["task.model_options={hidden: [4]}", "num_clients=8", "k=2"])
+    task = build_task(config)
+    models = build_models(config, task)
+    figures = Truth(task, cluster_test=True).figures(models, evaluated=True)
+    losses, errors = np.empty((2, 4)), np.empty((2, 4))
+    for k, arrays in enumerate(bank.models(models)):
+        module = task.build_model()
+        module.load_state_dict({name: torch.from_numpy(array.numpy()) for name, array in arrays.items()})
+        for cluster in range(4):
+            clients = [task.client(i) for i in range(8) if task.cluster_of(i) == cluster]
+            x, y = torch.cat([c.x_test for c in clients]), torch.cat([c.y_test for c in clients])
+            outputs = module.eval()(x)
+            losses[k, cluster] = torch.nn.functional.cross_entropy(outputs, y).item()
+            errors[k, cluster] = (outputs.argmax(dim=1) != y).double().mean().item()
+    assert figures["cluster_loss"] == pytest.approx(losses.min(axis=0).mean(), rel=1e-5)
+    assert figures["cluster_error"] == pytest.approx(errors.min(axis=0).mean(), rel=1e-6)
+
+
+def test_a_test_sample_of_several_clients_counts_once():
+    task = build_task(
+        compose(["task.partition=rotated_anchors", "num_clients=40", "task.partition_options={angles: [0,45,90,9]}"])
+    )
+    num_test = len(task.data.x_test)
+    assert [len(y) for _, y in task.cluster_tests.values()] == [num_test] * 4
+    turned = np.rot90(task.data.x_test, axes=(2, 3))
+    np.testing.assert_array_equal(task.cluster_tests[2][0].numpy(), turned)
+
+
+def test_lines_summaries_tables_and_plots_show_what_is_known():
+    figures = {"model_error": 0.0404, "cluster_error": 0.125, "cluster_loss": 0.5}
+    lines = [round_line(report(1), TRUTH, figures), round_line(report(2), TRUTH)]
+    assert lines[1]["model_error"] is None
+    assert "model error 0.0404  cluster error 12.50%" in describe(lines[0])
+    assert panels_of([lines]) == ["ari", "accuracy", "model_error", "cluster_error"]
+    summary = summarise(lines, experiment="x", strategy="ifca", seed=0, folder="here")
+    assert (summary.final_model_error, summary.final_cluster_error, summary.final_cluster_loss) == (
+        0.0404,
+        0.125,
+        0.5,
+    )
+    assert "model error 0.0404, cluster error 12.50%" in headline(summary)
+    table = summary_markdown([JobResult({"seed": "0"}, None, summary, None)])
+    assert "| model error " in table
+    assert "0.0404 ± 0" in table
+    without = summarise(lines[1:], experiment="x", strategy="ifca", seed=0, folder="here")
+    assert "model error" not in summary_markdown([JobResult({"seed": "0"}, None, without, None)])
+
+
+def test_a_run_tells_them_and_participants_alone_can_test(tmp_path):
+    overrides = [*LINEAR, "num_rounds=4", "eval_every=2", "cluster_test=true", "eval_clients=participants"]
+    overrides += ["strategy.fraction_train=0.6", "quiet=true", f"results_dir={tmp_path}"]
+    summary = run(compose(overrides), overrides)
+    (rounds,) = tmp_path.rglob("rounds.jsonl")
+    lines = [json.loads(line) for line in rounds.read_text().splitlines()]
+    assert [line["evaluated"] for line in lines] == [0, 3, 0, 3]
+    assert [line["cluster_loss"] is not None for line in lines] == [False, True, False, True]
+    assert all(line["model_error"] > 0 for line in lines)
+    assert summary.final_model_error == lines[-1]["model_error"]
+    assert "model error" in (rounds.parent / "report.html").read_text()
+
+
+def test_tests_on_true_clusters_need_some():
+    with pytest.raises(ConfigError, match="cluster_test=true: tests on each true cluster"):
+        compose(["cluster_test=true", "task.num_clusters=0", "task.partition=tests.own_functions:halves"])
