@@ -56,6 +56,7 @@ class FakeClients:
         app.train("select")(self._handle)
         app.train("estimate")(self._handle)
         app.query("kmeans")(self._handle)
+        app.train("probe")(self._handle)
         return LocalGrid(app, len(self.targets))
 
     def asked(self, kind: str, server_round: int | None = None) -> list[int]:
@@ -115,6 +116,11 @@ class FakeClients:
         else:
             update = model((theta + self.targets[client]) / 2, count + 1)
         metrics = MetricRecord({kinds.TRAIN_LOSS: losses[chosen], kinds.NUM_EXAMPLES: n})
+        if kind == kinds.TRAIN_PROBE:
+            change = 2 * (thetas(content.array_records[kinds.PROBE])[0] - self.targets[client])
+            profile = np.array([change if config.get(kinds.REPLY) == kinds.REPLY_GRADIENT else -change / 4])
+            record = ArrayRecord({kinds.PROFILE: Array(profile.astype(np.float32))})
+            return {kinds.ARRAYS: ArrayRecord(update), kinds.METRICS: metrics, kinds.PROFILE: record}
         if kind == kinds.TRAIN_SELECT:
             metrics[kinds.CHOSEN_MODEL], metrics[kinds.MODEL_LOSSES] = chosen, losses
         return {kinds.ARRAYS: ArrayRecord(update), kinds.METRICS: metrics}

@@ -8,7 +8,17 @@ import pytest
 
 from conf.compose import CONFIG_DIR, choices, compose
 from conf.run_config import config_from_json, config_to_json
-from conf.schema import STRATEGIES, CloveStrategy, Config, LocalStrategy, TaskConfig, TrainConfig, walk
+from conf.schema import (
+    STRATEGIES,
+    CflGpStrategy,
+    CloveStrategy,
+    Config,
+    IfcaStrategy,
+    LocalStrategy,
+    TaskConfig,
+    TrainConfig,
+    walk,
+)
 from task.registry import names
 
 REQUIRED = {
@@ -28,6 +38,8 @@ REQUIRED = {
     "mixed_regression/b",
     "mixed_regression/c",
     "mixed_regression/mnist",
+    "cfl_gp/linear",
+    "cfl_gp/rotated_mnist",
 }
 
 
@@ -60,7 +72,7 @@ def test_a_preset_begins_with_its_command_line_and_says_what_it_is(experiment):
     assert lines[0] == "# @package _global_"
     assert lines[1] == f"# florets experiment={experiment}"
     assert len(lines[2]) > 20
-    if experiment.startswith("clove/"):
+    if experiment.startswith(("clove/", "cfl_gp/")):
         assert any("paper" in line and ("Table" in line or "Fig" in line or "study" in line) for line in lines[2:6])
 
 
@@ -102,6 +114,30 @@ def test_k_alone_switches_the_mnist_of_mixed_regression(k):
     config = compose(["experiment=mixed_regression/mnist", f"k={k}"])
     assert (config.num_clients, config.task.num_clusters) == (25_000 + k, k)
     assert int(config.strategy.fraction_train * config.num_clients) == 100
+
+
+def test_the_cfl_gp_presets_hold_the_papers_figures():
+    linear = compose(["experiment=cfl_gp/linear"])
+    assert (linear.k, linear.num_clients, linear.num_rounds, linear.task.num_clusters) == (3, 12, 200, 3)
+    assert linear.strategy == CflGpStrategy()
+    assert (linear.train.learning_rate, linear.train.batch_size, linear.train.optimizer) == (0.1, 10, "sgd")
+    assert linear.task.model_options == {"bias": True, "start": "uniform", "scale": 0.8}
+
+    mnist = compose(["experiment=cfl_gp/rotated_mnist"])
+    assert (mnist.k, mnist.num_clients, mnist.num_rounds, mnist.task.num_clusters) == (4, 32, 200, 4)
+    assert mnist.strategy == CflGpStrategy()
+    assert (mnist.train.learning_rate, mnist.train.batch_size) == (0.1, 64)
+    assert mnist.task.partition_options == {"angles": [0, 15, 90, 105, 180, 195, 270, 275]}
+    assert (mnist.task.data_options, mnist.task.model_options) == ({"pooled": True}, {"hidden": [200]})
+
+
+def test_cfl_gp_trains_locally_where_the_others_do():
+    for experiment in choices("experiment"):
+        own = compose([f"experiment={experiment}", "strategy=cfl_gp", "k=4", "num_rounds=30"]).strategy
+        other = compose([f"experiment={experiment}", "strategy=ifca", "k=4"]).strategy
+        assert isinstance(own, CflGpStrategy)
+        assert isinstance(other, IfcaStrategy)
+        assert own.averaging == other.averaging
 
 
 def test_a_presets_settings_for_a_strategy_reach_only_that_strategy():

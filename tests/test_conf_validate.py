@@ -45,6 +45,19 @@ WRONG = {
     "strategy.k_min_improvement=-1": "strategy.k_min_improvement=-1.0: must be greater than -1; 0 takes any gain.",
     "strategy.stability_rounds=0": "strategy.stability_rounds=0: must be at least 1.",
     "strategy.stability_fraction=0": "strategy.stability_fraction=0.0: is a share",
+    "strategy=cfl_gp strategy.period=0": "strategy.period=0: must be at least 1.",
+    "strategy=cfl_gp strategy.compression=0.5": "strategy.compression=0.5: must be at least 1.",
+    "strategy=cfl_gp strategy.quantise_digits=-1": "strategy.quantise_digits=-1: must be at least 0.",
+    "strategy=cfl_gp strategy.averaging=gradients strategy.gradient_batch=0": (
+        "strategy.gradient_batch=0: must be at least 1."
+    ),
+    "strategy=cfl_gp strategy.averaging=models strategy.gradient_batch=5": (
+        "strategy.gradient_batch=5: has an effect only with strategy.averaging=gradients"
+    ),
+    "strategy=cfl_gp strategy.cluster_rounds=1": "strategy.cluster_rounds=1: must be at least 2.",
+    "strategy=cfl_gp strategy.stop_unchanged=2": "strategy.stop_unchanged=2.0: is a share, at least 0 and at most 1",
+    "strategy=cfl_gp k=auto": "k=auto: strategy.k_warmup=20 leaves none of the 10 rounds that cluster to find K in",
+    "strategy=cfl_gp k=auto num_rounds=50 strategy.cluster_rounds=8": "leaves none of the 8 rounds that cluster",
     "train.learning_rate=0": "train.learning_rate=0.0: must be greater than 0.",
     "train.local_epochs=0": "train.local_epochs=0: must be at least 1.",
     "train.batch_size=0": "train.batch_size=0: must be at least 1.",
@@ -85,6 +98,8 @@ def test_what_cannot_run_is_refused_with_its_remedy(overrides):
         "task.model=my.own:net task.loss=reconstruction",
         "task.data=my.own:data task.loss=squared_error",
         "strategy.averaging=gradients strategy.server_optimizer=adam strategy.gradient_batch=10",
+        "strategy=cfl_gp strategy.averaging=gradients strategy.gradient_batch=full strategy.stop_unchanged=0",
+        "strategy=cfl_gp k=auto num_rounds=30",
         "train=sgd train.momentum=0.9",
         "train.weight_decay=0",
     ],

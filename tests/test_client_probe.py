@@ -1,0 +1,87 @@
+"""The real ClientApp's `train.probe` on a small task: what it sends of a second model."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from client_app.app import app
+from conf.compose import compose
+from server_app.build import build_models, build_task, message_settings
+from server_app.local_grid import LocalGrid
+from strategies.cfl_gp_profile import Upload
+from task.wire import Layout, bank, kinds
+from task.wire.probe import read_probe_update
+from task.wire.replies import read_update
+
+CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}"])
+TASK = build_task(CONFIG)
+BANK = build_models(CONFIG, TASK)
+SETTINGS = message_settings(CONFIG, TASK)
+OWN, PROBE = bank.model(BANK, 0), bank.model(BANK, 1)
+LAYOUT = Layout.of(OWN)
+GRADIENT: dict[str, object] = {kinds.REPLY: kinds.REPLY_GRADIENT, kinds.GRADIENT_BATCH: 20}
+MODEL: dict[str, object] = {kinds.REPLY: kinds.REPLY_MODEL}
+
+Ask = Callable[..., RecordDict]
+
+
+@pytest.fixture
+def ask() -> Ask:
+    grid = LocalGrid(app, 4)
+
+    def ask(kind: str, settings: dict[str, object], **records: object) -> RecordDict:
+        config = ConfigRecord({**SETTINGS, kinds.SERVER_ROUND: 2, **settings})  # type: ignore[dict-item]
+        content = RecordDict({kinds.CONFIG: config, **records})  # type: ignore[dict-item]
+        (reply,) = grid.send_and_receive([Message(content, 2, kind)])
+        assert not reply.has_error(), reply.error.reason
+        return reply.content
+
+    return ask
+
+
+def on_probe(ask: Ask, settings: dict[str, object], upload: Upload) -> tuple[np.ndarray, np.ndarray]:
+    places = upload.places(LAYOUT)
+    content = ask(kinds.TRAIN_PROBE, {**settings, **upload.settings}, arrays=OWN, probe=PROBE)
+    update = read_probe_update(content, LAYOUT, 0, len(places))
+    return update.vector, update.profile
+
+
+def trained(ask: Ask, settings: dict[str, object], model: object) -> np.ndarray:
+    return read_update(ask(kinds.TRAIN, settings, arrays=model), LAYOUT, 0).vector
+
+
+@pytest.mark.parametrize("settings", [GRADIENT, MODEL], ids=["gradients", "models"])
+def test_both_models_see_the_same_minibatches_and_the_own_one_is_trained_as_ever(
+    ask: Ask, settings: dict[str, object]
+) -> None:
+    own, profile = on_probe(ask, settings, Upload())
+    assert own.tobytes() == trained(ask, settings, OWN).tobytes()
+    expected = trained(ask, settings, PROBE)
+    if settings is MODEL:
+        expected = expected - LAYOUT.flatten(PROBE)
+    np.testing.assert_allclose(profile, expected, atol=1e-7)
+
+
+def test_only_the_coordinates_that_the_server_knows_of_are_sent(ask: Ask) -> None:
+    _, whole = on_probe(ask, GRADIENT, Upload())
+    for upload in (Upload(compression=7, seed=3), Upload(layers=("3",)), Upload(compression=3, layers=("1",))):
+        places = upload.places(LAYOUT)
+        assert 0 < len(places) < LAYOUT.size
+        _, part = on_probe(ask, GRADIENT, upload)
+        np.testing.assert_array_equal(part, whole[places])
+
+
+@pytest.mark.parametrize("settings", [GRADIENT, MODEL], ids=["gradients", "models"])
+def test_everything_that_is_sent_has_the_decimals_that_the_server_asks_for(
+    ask: Ask, settings: dict[str, object]
+) -> None:
+    upload = Upload(quantise="round", digits=2)
+    own, profile = on_probe(ask, settings, upload)
+    plain = trained(ask, settings, OWN)
+    start = LAYOUT.flatten(OWN) if settings is MODEL else np.zeros(LAYOUT.size)
+    for sent, exact in ((own - start, plain - start), (profile, on_probe(ask, settings, Upload())[1])):
+        np.testing.assert_allclose(sent, np.round(exact, 2), atol=1e-6)
+        assert np.abs(sent - exact).max() > 1e-4
+    assert own.tobytes() == trained(ask, {**settings, **upload.decimals}, OWN).tobytes()

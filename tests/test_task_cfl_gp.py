@@ -1,0 +1,129 @@
+"""The tasks of CFL-GP's experiments: lines that differ by an angle, a pool turned block by block."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from task.data import Dataset, lines
+from task.data.mnist import mnist
+from task.data.vision import pool
+from task.models import linear
+from task.partitions import check_shards, rotation, rotation_blocks
+from task.partitions.rotation import turned
+
+
+def test_a_line_has_its_angle_its_range_and_its_noise() -> None:
+    data = lines(None, 0, 3, gap_degrees=20.0, noise=0.2, train_per_line=20_000, test_per_line=100)
+    assert (data.x_train.shape, data.x_test.shape, data.num_outputs) == ((60_000, 1), (300, 1), 1)
+    for line, angle in enumerate((-20.0, 0.0, 20.0)):
+        mine = data.group_train == line
+        x, y = data.x_train[mine, 0].astype(np.float64), data.y_train[mine].astype(np.float64)
+        assert 0 <= x.min() < 0.01
+        assert 0.99 < x.max() / np.cos(np.deg2rad(angle)) <= 1.0001
+        slope = (x @ y) / (x @ x)
+        assert slope == pytest.approx(np.tan(np.deg2rad(angle)), abs=0.02)
+        assert np.std(y - slope * x) == pytest.approx(0.2, abs=0.005)
+    again = lines(None, 0, 3, train_per_line=20_000, test_per_line=100)
+    np.testing.assert_array_equal(data.x_train, again.x_train)
+    assert (lines(None, 1, 3, train_per_line=20_000).x_train != data.x_train).any()
+
+
+@pytest.mark.parametrize(
+    "options", [{"gap_degrees": 0.0}, {"gap_degrees": 90.0}, {"noise": -1.0}, {"train_per_line": 0}]
+)
+def test_lines_that_cannot_be_drawn_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=f"task.data_options.{next(iter(options))}"):
+        lines(None, 0, 3, **options)  # type: ignore[arg-type]
+
+
+def test_a_linear_model_can_start_uniformly_with_no_intercept() -> None:
+    torch.manual_seed(0)
+    starts = [linear((1,), 1, bias=True, start="uniform", scale=0.8)[1] for _ in range(300)]
+    slopes = np.array([layer.weight.item() for layer in starts])
+    assert np.abs(slopes).max() <= 0.8
+    assert slopes.std() == pytest.approx(0.8 / 3**0.5, abs=0.05)
+    assert all(layer.bias.item() == 0 for layer in starts)
+    with pytest.raises(ValueError, match="scale=0"):
+        linear((1,), 1, start="uniform", scale=0.0)
+
+
+def images(num: int = 43) -> Dataset:
+    rng = np.random.default_rng(0)
+    x = rng.random((num, 1, 6, 6), dtype=np.float32)
+    y = rng.integers(10, size=num)
+    return pool(Dataset(x[:30], y[:30], x[30:], y[30:], num_outputs=10))
+
+
+def test_a_pool_holds_all_samples_once_under_both_names() -> None:
+    data = images()
+    assert data.pooled
+    assert len(data.x_train) == 43
+    np.testing.assert_array_equal(data.y_train, data.y_test)
+
+
+def test_blocks_are_cut_in_order_and_dealt_to_neighbouring_clients() -> None:
+    data = images()
+    angles = [0.0, 15.0, 90.0, 105.0]
+    shards = rotation_blocks(data, 8, 2, np.random.default_rng(1), angles)
+    check_shards(shards, data, 8)
+    assert [shard.cluster for shard in shards] == [0, 0, 0, 0, 1, 1, 1, 1]
+    rows = [np.sort(np.concatenate([shard.train, shard.test])) for shard in shards]
+    np.testing.assert_array_equal(np.concatenate(rows), np.arange(43))
+    # 43 images in 4 blocks: 11, 11, 11, 10; each in two clients' halves, of which 30 % are for tests.
+    assert [len(part) for part in rows] == [6, 5, 6, 5, 6, 5, 5, 5]
+    assert [len(shard.test) for shard in shards] == [2, 2, 2, 2, 2, 2, 2, 2]
+    for shard, angle in zip(shards, np.repeat(angles, 2), strict=True):
+        x, y = data.x_train[shard.train], data.y_train[shard.train]
+        seen = x if shard.transform is None else shard.transform(x, y)[0]
+        np.testing.assert_array_equal(seen, turned(x, y, angle, order=0)[0])
+
+
+def test_the_nearest_pixel_is_taken_unless_told_otherwise() -> None:
+    data = images()
+    for interpolation, blends in (("nearest", False), ("linear", True)):
+        shard = rotation_blocks(data, 2, 1, np.random.default_rng(0), [15.0, 0.0], interpolation=interpolation)[0]  # type: ignore[arg-type]
+        assert shard.transform is not None
+        seen = shard.transform(data.x_train, data.y_train)[0]
+        known = np.isin(seen, np.append(data.x_train, 0.0))
+        assert known.all() != blends
+
+
+def test_clients_that_do_not_divide_evenly_still_hold_one_angle_each() -> None:
+    shards = rotation_blocks(images(), 7, 4, np.random.default_rng(0))
+    assert [shard.cluster for shard in shards] == [0, 0, 1, 1, 2, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"angles": [0.0, 15.0, 90.0]}, "angles has 3 entries"),
+        ({"num_clients": 3}, "num_clients=3 is less than the 4 angles"),
+        ({"test_share": 0.0}, "test_share=0.0"),
+        ({"test_share": 1.0}, "test_share=1.0"),
+    ],
+)
+def test_blocks_that_do_not_fit_are_refused(settings: dict[str, object], message: str) -> None:
+    given = {"num_clients": 8, "num_clusters": 4, "rng": np.random.default_rng(0), **settings}
+    with pytest.raises(ValueError, match=message):
+        rotation_blocks(images(), **given)  # type: ignore[arg-type]
+
+
+def test_a_pool_and_a_partition_must_fit_each_other() -> None:
+    data = images()
+    split = Dataset(data.x_train[:30], data.y_train[:30], data.x_train[30:], data.y_train[30:], num_outputs=10)
+    with pytest.raises(ValueError, match=r"add task\.data_options\.pooled=true"):
+        rotation_blocks(split, 8, 4, np.random.default_rng(0))
+    flat = Dataset(*[data.x_train.reshape(43, -1), data.y_train] * 2, num_outputs=10)
+    with pytest.raises(ValueError, match="needs square images"):
+        rotation_blocks(flat, 8, 4, np.random.default_rng(0))
+    shards = rotation(data, 4, 4, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="43 rows of the pool are in a train and in a test part"):
+        check_shards(shards, data, 4)
+
+
+def test_mnist_can_be_had_as_one_pool(mnist_dir: Path) -> None:
+    data = mnist(mnist_dir, 0, 4, pooled=True)
+    assert data.pooled
+    assert data.x_train.shape == (70_000, 1, 28, 28)
