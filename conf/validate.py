@@ -11,13 +11,11 @@ from conf.schema import (
     CloveStrategy,
     Config,
     FedProxStrategy,
-    KFedStrategy,
     ModelsOrGradients,
-    OneShotStrategy,
-    OracleStrategy,
     TaskConfig,
 )
 from conf.typed import show
+from conf.validate_baselines import baseline_problems
 
 _REGRESSIONS = ("linear", "lines")
 OWN = "own"
@@ -45,7 +43,7 @@ def find_problems(config: Config) -> list[str]:
         *_participation(config),
         *_models(config),
         *_strategy(config),
-        *_baselines(config),
+        *baseline_problems(config),
         *_train(config),
         *_task(config.task),
     ]
@@ -174,40 +172,6 @@ def _strategy(config: Config) -> list[str]:
             )
         problems += _at_least(1, **{"strategy.stability_rounds": strategy.stability_rounds})
         problems += _share("strategy.stability_fraction", strategy.stability_fraction)
-    return problems
-
-
-def _baselines(config: Config) -> list[str]:
-    strategy, task = config.strategy, config.task
-    problems = []
-    if isinstance(strategy, OracleStrategy) and strategy.mode == "labels":
-        if task.num_clusters == 0:
-            problems.append(
-                "strategy.mode=labels: the oracle needs the true clusters, and this task has none "
-                "(task.num_clusters=0); use another strategy."
-            )
-        elif config.k != "auto" and 1 <= config.k < task.num_clusters:
-            problems.append(
-                f"k={config.k}: the oracle trains a model for each true cluster (task.num_clusters="
-                f"{task.num_clusters}); use k={task.num_clusters}."
-            )
-    if isinstance(strategy, OracleStrategy) and strategy.mode == "true_start" and strategy.init != "different":
-        problems.append(f"strategy.init={strategy.init}: the true models are the start of true_start; leave it out.")
-    if isinstance(strategy, OneShotStrategy):
-        problems += _at_least(1, **{"strategy.estimate_epochs": strategy.estimate_epochs})
-        linear = task.model == "linear" or ":" in task.model
-        if strategy.estimate == "least_squares" and not (linear and "squared_error" in task.loss):
-            problems.append(
-                "strategy.estimate=least_squares: is for linear regressions (task.model=linear and a squared error), "
-                f"not for task.model={task.model} with task.loss={task.loss}; use strategy.estimate=train."
-            )
-    if isinstance(strategy, KFedStrategy):
-        problems += _at_least(1, **{"strategy.local_clusters": strategy.local_clusters})
-        if config.k != "auto" and strategy.local_clusters > config.k >= 1:
-            problems.append(
-                f"strategy.local_clusters={strategy.local_clusters}: a client cannot hold more groups than k="
-                f"{config.k}; lower it, or raise k."
-            )
     return problems
 
 
