@@ -17,7 +17,7 @@ def kmeans(message: Message, context: Context) -> Message:
     config = config_of(message)
     data, task = session.client(config, context), session.task(config, context)
     features = str(config.get(kinds.FEATURES, "inputs"))
-    rows = feature_rows(data.x_train, data.y_train, task.data.num_outputs, features)
+    rows = feature_rows(data.x_train, data.y_train, task.num_outputs, features)
     rng = client_generator(config, context, Purpose.LOCAL_KMEANS)
     centres, sizes = local_centres(rows, int(number(config, kinds.LOCAL_CLUSTERS, 1)), rng)
     content = RecordDict(

@@ -2,25 +2,24 @@
 
 import math
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from conf.problems import ConfigError
+from conf.ranges import above_zero, at_least, share
 from conf.schema import (
     ONE_MODEL,
     CflGpStrategy,
     CloveStrategy,
     Config,
     FedProxStrategy,
-    KFedStrategy,
     ModelsOrGradients,
-    OneShotStrategy,
-    OracleStrategy,
     TaskConfig,
     TwoPhaseStrategy,
 )
-from conf.two_phase import two_phase_problems
 from conf.typed import show
+from conf.validate_baselines import baseline_problems
+from conf.validate_cfl_gp import cfl_gp_problems
+from conf.validate_two_phase import two_phase_problems
 
 _REGRESSIONS = ("linear", "lines")
 OWN = "own"
@@ -48,35 +47,21 @@ def find_problems(config: Config) -> list[str]:
         *_participation(config),
         *_models(config),
         *_strategy(config),
-        *_baselines(config),
+        *baseline_problems(config),
         *_train(config),
         *_task(config.task),
     ]
 
 
-def _at_least(least: float, **values: float) -> list[str]:
-    return [f"{name}={show(value)}: must be at least {least}." for name, value in values.items() if value < least]
-
-
-def _above_zero(named: Sequence[tuple[str, float]]) -> list[str]:
-    return [f"{name}={show(value)}: must be greater than 0." for name, value in named if value <= 0]
-
-
-def _share(name: str, value: float) -> list[str]:
-    if 0 < value <= 1:
-        return []
-    return [f"{name}={show(value)}: is a share, greater than 0 and at most 1; {name}=1.0 means all."]
-
-
 def _run(config: Config) -> list[str]:
-    problems = _at_least(0, seed=config.seed)
+    problems = at_least(0, seed=config.seed)
     if config.seed >= 2**63:
         problems.append(f"seed={config.seed}: must be less than 2**63, the largest number that a message can hold.")
-    problems += _at_least(
+    problems += at_least(
         1, num_clients=config.num_clients, num_rounds=config.num_rounds, eval_every=config.eval_every
     )
     problems += _nodes(config)
-    problems += _above_zero([("start_timeout", config.start_timeout), ("round_timeout", config.round_timeout)])
+    problems += above_zero([("start_timeout", config.start_timeout), ("round_timeout", config.round_timeout)])
     if not _DEVICE.fullmatch(config.device):
         problems.append(f"device={config.device}: must be cpu, cuda or cuda:<number>.")
     for name, folder in (("data_dir", config.data_dir), ("results_dir", config.results_dir)):
@@ -128,7 +113,7 @@ def _expected(config: Config) -> tuple[str, int]:
 
 def _participation(config: Config) -> list[str]:
     rho, (name, clients) = config.strategy.fraction_train, _expected(config)
-    problems = _share("strategy.fraction_train", rho)
+    problems = share("strategy.fraction_train", rho)
     # The tolerance lets 1/3 of 3 clients be one client in spite of rounding.
     if not problems and clients >= 1 and rho * clients < 1 - 1e-9:
         problems.append(
@@ -157,7 +142,7 @@ def _models(config: Config) -> list[str]:
         name, number = "k_max", config.k_max
     else:
         name, number = "k", config.k
-    problems = _at_least(1, **{name: number})
+    problems = at_least(1, **{name: number})
     counted, clients = _expected(config)
     if number > clients >= 1:
         problems.append(
@@ -171,87 +156,24 @@ def _strategy(config: Config) -> list[str]:
     strategy = config.strategy
     problems = []
     if isinstance(strategy, FedProxStrategy):
-        problems += _at_least(0, **{"strategy.proximal_mu": strategy.proximal_mu})
+        problems += at_least(0, **{"strategy.proximal_mu": strategy.proximal_mu})
     if isinstance(strategy, TwoPhaseStrategy):
         problems += two_phase_problems(config, strategy)
     if isinstance(strategy, ModelsOrGradients):
         if strategy.gradient_batch != "full":
-            problems += _at_least(1, **{"strategy.gradient_batch": strategy.gradient_batch})
+            problems += at_least(1, **{"strategy.gradient_batch": strategy.gradient_batch})
         if strategy.server_learning_rate is not None:
-            problems += _above_zero([("strategy.server_learning_rate", strategy.server_learning_rate)])
+            problems += above_zero([("strategy.server_learning_rate", strategy.server_learning_rate)])
         problems += _gradients_only(strategy)
     if isinstance(strategy, CloveStrategy):
         if not -1 < strategy.k_min_improvement < math.inf:
             problems.append(
                 f"strategy.k_min_improvement={strategy.k_min_improvement}: must be greater than -1; 0 takes any gain."
             )
-        problems += _at_least(1, **{"strategy.stability_rounds": strategy.stability_rounds})
-        problems += _share("strategy.stability_fraction", strategy.stability_fraction)
+        problems += at_least(1, **{"strategy.stability_rounds": strategy.stability_rounds})
+        problems += share("strategy.stability_fraction", strategy.stability_fraction)
     if isinstance(strategy, CflGpStrategy):
-        problems += _cfl_gp(strategy, config)
-    return problems
-
-
-def _cfl_gp(own: CflGpStrategy, config: Config) -> list[str]:
-    problems = _at_least(
-        1,
-        **{"strategy.period": own.period, "strategy.compression": own.compression, "strategy.k_warmup": own.k_warmup},
-    )
-    problems += _at_least(0, **{"strategy.quantise_digits": own.quantise_digits})
-    if own.gradient_batch not in ("full", None):
-        problems += _at_least(1, **{"strategy.gradient_batch": int(own.gradient_batch)})
-    if own.cluster_rounds is not None:
-        problems += _at_least(2, **{"strategy.cluster_rounds": own.cluster_rounds})
-    if not 0 <= own.stop_unchanged <= 1:
-        problems.append(
-            f"strategy.stop_unchanged={show(own.stop_unchanged)}: is a share, at least 0 and at most 1; "
-            "0 means never."
-        )
-    last = config.num_rounds if own.cluster_rounds is None else min(own.cluster_rounds, config.num_rounds)
-    if config.k == "auto" and own.k_warmup >= last:
-        problems.append(
-            f"k=auto: strategy.k_warmup={own.k_warmup} leaves none of the {last} rounds that cluster to find K in; "
-            "lower it, or use more rounds."
-        )
-    if own.gradient_batch is not None and own.averaging == "models":
-        problems.append(
-            f"strategy.gradient_batch={show(own.gradient_batch)}: has an effect only with "
-            "strategy.averaging=gradients; add that, or leave it out."
-        )
-    return problems
-
-
-def _baselines(config: Config) -> list[str]:
-    strategy, task = config.strategy, config.task
-    problems = []
-    if isinstance(strategy, OracleStrategy) and strategy.mode == "labels":
-        if task.num_clusters == 0 and task.partition != "own":  # a node may state its true cluster
-            problems.append(
-                "strategy.mode=labels: the oracle needs the true clusters, and this task has none "
-                "(task.num_clusters=0); use another strategy."
-            )
-        elif config.k != "auto" and 1 <= config.k < task.num_clusters:
-            problems.append(
-                f"k={config.k}: the oracle trains a model for each true cluster (task.num_clusters="
-                f"{task.num_clusters}); use k={task.num_clusters}."
-            )
-    if isinstance(strategy, OracleStrategy) and strategy.mode == "true_start" and strategy.init != "different":
-        problems.append(f"strategy.init={strategy.init}: the true models are the start of true_start; leave it out.")
-    if isinstance(strategy, OneShotStrategy):
-        problems += _at_least(1, **{"strategy.estimate_epochs": strategy.estimate_epochs})
-        linear = task.model == "linear" or ":" in task.model
-        if strategy.estimate == "least_squares" and not (linear and "squared_error" in task.loss):
-            problems.append(
-                "strategy.estimate=least_squares: is for linear regressions (task.model=linear and a squared error), "
-                f"not for task.model={task.model} with task.loss={task.loss}; use strategy.estimate=train."
-            )
-    if isinstance(strategy, KFedStrategy):
-        problems += _at_least(1, **{"strategy.local_clusters": strategy.local_clusters})
-        if config.k != "auto" and strategy.local_clusters > config.k >= 1:
-            problems.append(
-                f"strategy.local_clusters={strategy.local_clusters}: a client cannot hold more groups than k="
-                f"{config.k}; lower it, or raise k."
-            )
+        problems += cfl_gp_problems(strategy, config)
     return problems
 
 
@@ -274,9 +196,9 @@ def _gradients_only(strategy: ModelsOrGradients) -> list[str]:
 
 def _train(config: Config) -> list[str]:
     train = config.train
-    problems = _above_zero([("train.learning_rate", train.learning_rate)])
-    problems += _at_least(1, **{"train.local_epochs": train.local_epochs, "train.batch_size": train.batch_size})
-    problems += _at_least(0, **{"train.weight_decay": train.weight_decay})
+    problems = above_zero([("train.learning_rate", train.learning_rate)])
+    problems += at_least(1, **{"train.local_epochs": train.local_epochs, "train.batch_size": train.batch_size})
+    problems += at_least(0, **{"train.weight_decay": train.weight_decay})
     if not 0 <= train.momentum < 1:
         problems.append(f"train.momentum={show(train.momentum)}: must be at least 0 and less than 1.")
     elif train.momentum > 0 and train.optimizer != "sgd":

@@ -76,7 +76,7 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy:
     if isinstance(own, OneShotStrategy):
         return OneShot(estimate=own.estimate, estimate_epochs=own.estimate_epochs, **common)
     if isinstance(own, KFedStrategy):
-        length = num_features(task.data, own.features)
+        length = num_features(task.input_shape, task.num_outputs, own.features)
         return KFed(num_features=length, local_clusters=own.local_clusters, features=own.features, **common)
     if isinstance(own, ModelsOrGradients):
         common["averaging"] = _averaging(own, config.train.learning_rate)

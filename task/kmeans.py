@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from task.data.dataset import Dataset
 from task.threads import one_thread
 
 FEATURES = ("inputs", "inputs_and_targets")
@@ -16,9 +15,9 @@ FEATURES = ("inputs", "inputs_and_targets")
 Rows = NDArray[np.float64]
 
 
-def num_features(data: Dataset, features: str) -> int:
+def num_features(input_shape: tuple[int, ...], num_outputs: int, features: str) -> int:
     """Return the length D of a client's feature rows, see `feature_rows`."""
-    return prod(data.input_shape) + (data.num_outputs if features == "inputs_and_targets" else 0)
+    return prod(input_shape) + (num_outputs if features == "inputs_and_targets" else 0)
 
 
 def feature_rows(x: Tensor, y: Tensor, num_outputs: int, features: str) -> Rows:

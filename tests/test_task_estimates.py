@@ -169,7 +169,9 @@ def test_a_client_sends_the_mean_of_its_data(features: str) -> None:
     ask, _, _ = asking("num_rounds=1")
     task = build_task(compose(["num_clients=5", "seed=1"]))
     settings = {kinds.LOCAL_CLUSTERS: 1, kinds.FEATURES: features}
-    read = read_centres(ask(kinds.KMEANS, send=False, **settings), num_features(task.data, features), 1)
+    read = read_centres(
+        ask(kinds.KMEANS, send=False, **settings), num_features(task.input_shape, task.num_outputs, features), 1
+    )
     data = task.client(0)
     rows = feature_rows(data.x_train, data.y_train, 10, features)
     np.testing.assert_allclose(read.centres[0], rows.mean(axis=0), rtol=1e-6)
