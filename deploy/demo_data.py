@@ -24,9 +24,7 @@ def write_folders(root: Path) -> dict[str, int]:
     labels = np.concatenate([data.y_train, data.y_test])
     clusters = {}
     order = np.random.default_rng(0).permutation(len(images))
-    for number, (rows, (form, write)) in enumerate(
-        zip(np.array_split(order, NUM_NODES), FORMS.items(), strict=True)
-    ):
+    for number, (rows, (form, write)) in enumerate(zip(np.array_split(order, NUM_NODES), FORMS.items(), strict=True)):
         name, cluster = f"{form}-{number + 1}", number * 2 // NUM_NODES
         turned = np.rot90(images[rows], 2 * cluster, axes=(1, 2))
         (root / name).mkdir(parents=True)

@@ -106,7 +106,12 @@ class Federation:
     def start(self, name: str) -> None:
         """Start a registered node, for the first time or again."""
         node = self.nodes[name]
-        keys = ["--root-certificates", str(self.root / "ca.crt"), "--auth-supernode-private-key", str(self._key(name))]
+        keys = [
+            "--root-certificates",
+            str(self.root / "ca.crt"),
+            "--auth-supernode-private-key",
+            str(self._key(name)),
+        ]
         node.process = self.start_supernode(name, keys, node.settings)
 
     def start_supernode(

@@ -70,7 +70,12 @@ class SuperLink:
     def flwr(self, *arguments: str, capture: bool = False) -> "subprocess.CompletedProcess[str]":
         """Run Flower's command line against this SuperLink."""
         return subprocess.run(
-            [processes.command("flwr"), *arguments], env=self.environment, text=True, capture_output=capture, check=False)
+            [processes.command("flwr"), *arguments],
+            env=self.environment,
+            text=True,
+            capture_output=capture,
+            check=False,
+        )
 
     def log_end(self, lines: int = 20) -> str:
         """Return the last lines of the SuperLink's log."""
