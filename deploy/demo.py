@@ -95,18 +95,13 @@ def check_refusals(federation: Federation) -> None:
     stranger = federation.root / "keys" / "stranger"
     make_node_key(stranger)
     authority = ["--root-certificates", str(federation.root / "ca.crt")]
+    unknown = [*authority, "--auth-supernode-private-key", str(stranger)]
     cases = {
-        "unregistered": (
-            "a node whose key is not registered",
-            [*authority, "--auth-supernode-private-key", stranger],
-        ),
+        "unregistered": ("a node whose key is not registered", unknown),
         "keyless": ("a node without a key", authority),
         "plain": ("a node without TLS", ["--insecure", "--max-retries", "2"]),
     }
-    intruders = {
-        name: federation.start_supernode(name, [str(option) for option in options], {})
-        for name, (_, options) in cases.items()
-    }
+    intruders = {name: federation.start_supernode(name, options, {}) for name, (_, options) in cases.items()}
     deadline = time.monotonic() + _REFUSAL_SECONDS
     for name, process in intruders.items():
         while process.poll() is None and time.monotonic() < deadline:
@@ -167,7 +162,7 @@ def rounds_of(folder: Path) -> list[dict[str, Any]]:
 
 def exchanges_of(line: dict[str, Any]) -> int:
     """Return how often a round sent messages to the nodes and waited for all replies."""
-    return 1 + ("losses" in line["seconds"]) + (line["evaluated"] > 0)
+    return 1 + int("losses" in line["seconds"]) + int(line["evaluated"] > 0)
 
 
 def print_costs(lines: Sequence[dict[str, Any]]) -> None:

@@ -16,6 +16,9 @@ CONNECTION = "demo"
 """Name of the connection in Flower's configuration."""
 
 _START_SECONDS = 60.0
+_RETRY_SECONDS = 2.0
+_ENTERED = "SuperNode ID"
+"""What a SuperNode says once the SuperLink has taken it."""
 _POLLING = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
 """Flower looks for work once a second unless told otherwise; every message passes there."""
 
@@ -113,6 +116,29 @@ class Federation:
             str(self._key(name)),
         ]
         node.process = self.start_supernode(name, keys, node.settings)
+
+    def start_again(self, name: str, seconds: float) -> None:
+        """Start a node until the SuperLink takes it: after a crash it does so once it has given the old one up.
+
+        Raises
+        ------
+        DeploymentError
+            If that takes longer than `seconds`.
+        """
+        deadline = time.monotonic() + seconds
+        entered = self.log(name).count(_ENTERED)
+        while True:
+            self.start(name)
+            while self.log(name).count(_ENTERED) == entered:
+                if time.monotonic() > deadline:
+                    raise DeploymentError(f"{name} did not come back:\n{self.log(name)[-2000:]}")
+                process = self.nodes[name].process
+                if process is None or process.poll() is not None:
+                    break
+                time.sleep(0.2)
+            else:
+                return
+            time.sleep(_RETRY_SECONDS)
 
     def start_supernode(
         self, name: str, credentials: list[str], settings: dict[str, str | int]
