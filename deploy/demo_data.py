@@ -1,6 +1,10 @@
-"""Data folders of the demonstration's four nodes, each in another form; two of them see digits upside down."""
+"""Data folders of the demonstration's four nodes, each in another form; two of them see digits upside down.
+
+``python -m deploy.demo_data <folder>`` writes them.
+"""
 
 import csv
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,3 +73,8 @@ FORMS: dict[str, Callable[[Path, Images, Labels], None]] = {
     "pictures": _image_folders,
     "archives": _npz_parts,
 }
+
+
+if __name__ == "__main__":
+    for written, true_cluster in write_folders(Path(sys.argv[1])).items():
+        print(f"{Path(sys.argv[1]) / written}: true-cluster {true_cluster}")

@@ -1,6 +1,9 @@
 """Real SuperLink and SuperNodes with TLS and keys: the demonstration, and a node that is killed in a round."""
 
 import json
+import os
+import re
+import shutil
 import subprocess
 import sys
 import time
@@ -12,6 +15,7 @@ import pytest
 
 from deploy.demo_data import write_folders
 from deploy.federation import Federation
+from server_app import processes
 
 ROOT = Path(__file__).parents[1]
 
@@ -65,3 +69,32 @@ def test_a_node_killed_in_a_round_takes_part_again_within_two_rounds(tmp_path: P
     assert whole
     assert whole[0] <= killed_in + 2
     assert lines[-1]["ari"] == 1.0
+
+
+def test_the_guides_commands_run_as_they_stand(tmp_path: Path) -> None:
+    missing = [program for program in ("bash", "openssl", "ssh-keygen", "curl") if shutil.which(program) is None]
+    if missing:
+        pytest.skip(f"the guide's commands need {missing[0]}")
+    guide = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    script = tmp_path / "guide.sh"
+    script.write_text("set -eu\n" + "\n".join(re.findall(r"```bash\n(.*?)```", guide, re.S)), encoding="utf-8")
+    port = processes.free_port()
+    settings = {"HOME": str(tmp_path), "PROJECT": str(ROOT), "PORT": str(port), "NODE_PORT": str(port + 1)}
+    log = tmp_path / "guide.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            ["bash", str(script)],
+            cwd=ROOT,
+            env={**os.environ, **settings, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            code = process.wait(1500)
+        finally:
+            processes.end(process)
+    said = log.read_text(encoding="utf-8")
+    assert code == 0, said[-5000:]
+    (summary,) = (tmp_path / "federation" / "results").rglob("summary.json")
+    assert json.loads(summary.read_text())["final_ari"] == 1.0
+    assert "finished:completed" in said
