@@ -11,10 +11,10 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 # Without this, every `flwr run` builds a second Python environment.
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 
-.PHONY: help setup run test check slow bench clean
+.PHONY: help setup run deploy-demo test check slow bench clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 13
 
 setup: $(SETUP) ## make the virtual environment
 
@@ -26,6 +26,9 @@ $(SETUP): pyproject.toml constraints.txt
 
 run: $(SETUP) ## CLoVE on rotated digits, 20 clients in 4 groups, through `flwr run`
 	$(BIN)/florets engine=flwr
+
+deploy-demo: $(SETUP) ## SuperLink and 4 SuperNodes with TLS, keys and data of their own, on this machine
+	$(BIN)/python -m deploy.demo
 
 test: $(SETUP) ## the default test suite
 	$(BIN)/python -m pytest -q -n 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-OURS = ("server_app", "client_app", "strategies", "task", "conf")
+OURS = ("server_app", "client_app", "strategies", "task", "conf", "deploy")
 LONGEST_FILE = 300
 
 # Of our own folders and of the heavy packages, what each folder may import anywhere in its files.
@@ -19,6 +19,7 @@ ALLOWED = {
     "client_app": {"client_app", "task", "flwr", "torch", "numpy"},
     "server_app": {"server_app", "strategies", "task", "conf", "flwr", "hydra", "omegaconf", "numpy", "matplotlib"},
     "conf": {"conf", "hydra", "omegaconf"},
+    "deploy": {"deploy", "server_app", "task", "numpy"},
 }
 HEAVY = ("flwr", "torch", "torchvision", "numpy", "scipy", "sklearn", "hydra", "omegaconf", "matplotlib", "ray")
 # Loaded when first needed: they cost a second or more, and a client may lack the extra.

@@ -85,6 +85,8 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
             )
         return np.array([label_of[text] for text in texts], dtype=np.int64)
     try:
+        if values.dtype.kind not in "biufU":
+            raise ValueError(f"they are {values.dtype}")
         numbers = values.astype(np.float64)
     except ValueError as error:
         raise ValueError(

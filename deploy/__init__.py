@@ -1,0 +1,1 @@
+"""A whole deployment on one machine: certificates, keys, SuperLink, SuperNodes; docs/deployment.md is its guide."""

@@ -1,0 +1,184 @@
+"""`make deploy-demo`: a federation with TLS and node keys on this machine, from its certificates to its results.
+
+Four nodes hold data of their own, each in another form, and state their true cluster, so that the ARI is known. The
+last line says `ari=1.0`; the exit code is 0 only then.
+"""
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from deploy.credentials import make_node_key
+from deploy.demo_data import write_folders
+from deploy.federation import CONNECTION, DeploymentError, Federation
+from server_app.flower_run import PROJECT
+from server_app.recorder import MARKER
+from server_app.summary import RunSummary
+
+EXPERIMENT = "own_data"
+
+_ONLINE_SECONDS = 180.0
+_REFUSAL_SECONDS = 120.0
+# Each look at the run's state starts a Python process, which the nodes' work has to wait for.
+_STATUS_SECONDS = 20.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demonstration and return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m deploy.demo", description=__doc__)
+    parser.add_argument("--results-dir", type=Path, default=Path("results"), help="folder of results")
+    parser.add_argument("--rounds", type=int, default=8, help="rounds of training")
+    options = parser.parse_args(arguments)
+    # Ended politely, it ends what it has started, as it does after Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        with tempfile.TemporaryDirectory(prefix="florets-deploy-", ignore_cleanup_errors=True) as folder:
+            ari = demonstrate(Path(folder), options.results_dir.absolute(), options.rounds)
+    except DeploymentError as error:
+        print(f"deploy-demo failed: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("deploy-demo: interrupted; everything is stopped", file=sys.stderr)
+        return 130
+    print(f"ari={ari}")
+    return 0 if ari == 1.0 else 1
+
+
+def demonstrate(root: Path, results: Path, num_rounds: int) -> float | None:
+    """Deploy, check who is refused, run, and return the final ARI.
+
+    Raises
+    ------
+    DeploymentError
+        If a part does not do what it should.
+    """
+    say("Data: four folders, each in another form")
+    clusters = write_folders(root / "data")
+    say("Certificates; SuperLink with TLS and node authentication")
+    with Federation(root / "federation") as federation:
+        for name, cluster in clusters.items():
+            federation.register(name, root / "data" / name, cluster)
+            federation.start(name)
+            say(f"Node {name}: key registered, started on data of its own; states true-cluster={cluster}")
+        check_refusals(federation)
+        wait_online(federation, len(clusters))
+        settings = {"experiment": EXPERIMENT, "overrides": f"num_rounds={num_rounds} eval_every={num_rounds}"}
+        say(f"flwr run . {CONNECTION} --run-config \"experiment='{EXPERIMENT}' ...\"")
+        started = time.monotonic()
+        run_id = federation.run(PROJECT, {**settings, "results-dir": str(results)})
+        folder = follow(federation, run_id, results)
+        say(f"Run finished after {time.monotonic() - started:.0f} s; stopping the nodes and the SuperLink")
+    summary = RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
+    models = folder / "models.safetensors"
+    if not models.is_file():
+        raise DeploymentError(f"the run left no models in {folder}")
+    print_costs(rounds_of(folder))
+    say(f"Results on the server: {folder}")
+    say(f"Models: {models} ({models.stat().st_size:,} bytes)")
+    return summary.final_ari
+
+
+def check_refusals(federation: Federation) -> None:
+    """Start nodes that must not get in, and wait until each has been turned away.
+
+    Raises
+    ------
+    DeploymentError
+        If one of them is not.
+    """
+    stranger = federation.root / "keys" / "stranger"
+    make_node_key(stranger)
+    authority = ["--root-certificates", str(federation.root / "ca.crt")]
+    unknown = [*authority, "--auth-supernode-private-key", str(stranger)]
+    cases = {
+        "unregistered": ("a node whose key is not registered", unknown),
+        "keyless": ("a node without a key", authority),
+        "plain": ("a node without TLS", ["--insecure", "--max-retries", "2"]),
+    }
+    intruders = {name: federation.start_supernode(name, options, {}) for name, (_, options) in cases.items()}
+    deadline = time.monotonic() + _REFUSAL_SECONDS
+    for name, process in intruders.items():
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.2)
+        if process.poll() in (None, 0) or "Failed to initialize the connection" not in federation.log(name):
+            raise DeploymentError(f"{cases[name][0]} was not refused:\n{federation.log(name)[-2000:]}")
+        say(f"Refused, as it should be: {cases[name][0]}")
+
+
+def wait_online(federation: Federation, count: int) -> None:
+    """Wait until all nodes have been heard of.
+
+    Raises
+    ------
+    DeploymentError
+        If they are not in time.
+    """
+    deadline = time.monotonic() + _ONLINE_SECONDS
+    while (online := federation.online()) < count:
+        if time.monotonic() > deadline:
+            logs = "\n".join(f"{name}: {federation.log(name)[-500:]}" for name in federation.nodes)
+            raise DeploymentError(f"only {online} of {count} nodes came online:\n{logs}")
+        time.sleep(1)
+    say(f"{count} nodes are online")
+
+
+def follow(federation: Federation, run_id: str, results: Path) -> Path:
+    """Tell each round of a run and return its results folder once Flower says that it completed.
+
+    Raises
+    ------
+    DeploymentError
+        If the run ends in another way.
+    """
+    told, asked = 0, time.monotonic()
+    before = time.time()
+    while True:
+        folders = [path.parent for path in results.rglob(MARKER) if path.stat().st_mtime >= before - 1]
+        for line in rounds_of(folders[0])[told:] if folders else []:
+            told += 1
+            accuracy = "" if line["accuracy"] is None else f", accuracy {100 * line['accuracy']:.1f} %"
+            say(f"Round {line['round']} ({line['phase']}): ARI {line['ari']:.2f}{accuracy}")
+        finished = bool(folders) and (folders[0] / "report.html").is_file()
+        if finished or time.monotonic() - asked > _STATUS_SECONDS:
+            status, details = federation.status(run_id)
+            asked = time.monotonic()
+            if status == "finished:completed":
+                return folders[0]
+            if status.startswith("finished"):
+                raise DeploymentError(f"the run ended as {status}: {details}\n{federation.log('superlink')[-3000:]}")
+        time.sleep(0.5)
+
+
+def rounds_of(folder: Path) -> list[dict[str, Any]]:
+    """Return the lines that a run has written, one for each round."""
+    return [json.loads(line) for line in (folder / MARKER).read_text(encoding="utf-8").splitlines()]
+
+
+def exchanges_of(line: dict[str, Any]) -> int:
+    """Return how often a round sent messages to the nodes and waited for all replies."""
+    return 1 + int("losses" in line["seconds"]) + int(line["evaluated"] > 0)
+
+
+def print_costs(lines: Sequence[dict[str, Any]]) -> None:
+    """Print what each round cost: exchanges, and seconds for each."""
+    print("\nround  phase       exchanges  seconds  seconds per exchange")
+    for line in lines:
+        count, seconds = exchanges_of(line), line["seconds"]["total"]
+        print(f"{line['round']:>5}  {line['phase']:<10}  {count:>9}  {seconds:>7.1f}  {seconds / count:>20.1f}")
+    total, seconds = sum(map(exchanges_of, lines)), sum(line["seconds"]["total"] for line in lines)
+    print(f"  all              {total:>11}  {seconds:>7.1f}  {seconds / total:>20.1f}\n", flush=True)
+
+
+def say(text: str) -> None:
+    """Print a line of progress."""
+    print(f"{time.strftime('%H:%M:%S')}  {text}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,240 @@
+"""A SuperLink with TLS and node keys, and its SuperNodes, as processes of this machine."""
+
+import json
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from deploy.credentials import make_certificates, make_node_key
+from server_app import processes
+
+HOST = "127.0.0.1"
+CONNECTION = "demo"
+"""Name of the connection in Flower's configuration."""
+
+_START_SECONDS = 60.0
+_RETRY_SECONDS = 2.0
+_ENTERED = "SuperNode ID"
+"""What a SuperNode says once the SuperLink has taken it."""
+_POLLING = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
+"""Flower looks for work once a second unless told otherwise; every message passes there."""
+
+
+class DeploymentError(RuntimeError):
+    """A part of the deployment did not do what it should; the text says which, and ends with its log."""
+
+
+@dataclass
+class Node:
+    """A SuperNode: its name, where it reads its data, and the process while it runs."""
+
+    name: str
+    data: Path
+    settings: dict[str, str | int] = field(default_factory=dict)
+    process: "subprocess.Popen[bytes] | None" = None
+
+
+class Federation:
+    """Start a SuperLink on loopback, take SuperNodes, and end all of it with the block.
+
+    Parameters
+    ----------
+    root
+        An empty folder for everything: certificates, keys, logs, and the folders in which the processes run.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.nodes: dict[str, Node] = {}
+        self.port = processes.free_port()
+        self._logs = root / "logs"
+        self._home = root / "flwr"
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> "Federation":
+        for folder in (self._logs, self._home, self.root / "keys"):
+            folder.mkdir(parents=True)
+        make_certificates(self.root, [HOST, "localhost"])
+        # JSON texts are TOML texts.
+        (self._home / "config.toml").write_text(
+            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{self.address}"\n'
+            f"root-certificates = {json.dumps(str(self.root / 'ca.crt'))}\n",
+            encoding="utf-8",
+        )
+        try:
+            self._start_superlink()
+        except BaseException:
+            self._end_all()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end_all()
+
+    @property
+    def address(self) -> str:
+        """Where the SuperLink listens."""
+        return f"{HOST}:{self.port}"
+
+    def flwr(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run Flower's command line against this SuperLink."""
+        return subprocess.run(
+            [processes.command("flwr"), *arguments],
+            env=processes.environment(self._home),
+            text=True,
+            capture_output=True,
+            check=False,
+        )
+
+    def register(self, name: str, data: Path, true_cluster: int) -> Node:
+        """Make a node's key, tell the SuperLink its public half, and write the node's config.
+
+        Raises
+        ------
+        DeploymentError
+            If the SuperLink does not take the key.
+        """
+        make_node_key(self._key(name))
+        done = self.flwr("supernode", "register", f"{self._key(name)}.pub", CONNECTION, "--name", name)
+        if done.returncode != 0:
+            raise DeploymentError(f"the SuperLink did not register {name}: {(done.stdout + done.stderr).strip()}")
+        self.nodes[name] = Node(name, data, {"data-dir": str(data), "true-cluster": true_cluster})
+        return self.nodes[name]
+
+    def start(self, name: str) -> None:
+        """Start a registered node, for the first time or again."""
+        node = self.nodes[name]
+        keys = [
+            "--root-certificates",
+            str(self.root / "ca.crt"),
+            "--auth-supernode-private-key",
+            str(self._key(name)),
+        ]
+        node.process = self.start_supernode(name, keys, node.settings)
+
+    def start_again(self, name: str, seconds: float) -> None:
+        """Start a node until the SuperLink takes it: after a crash it does so once it has given the old one up.
+
+        Raises
+        ------
+        DeploymentError
+            If that takes longer than `seconds`.
+        """
+        deadline = time.monotonic() + seconds
+        entered = self.log(name).count(_ENTERED)
+        while True:
+            self.start(name)
+            while self.log(name).count(_ENTERED) == entered:
+                if time.monotonic() > deadline:
+                    raise DeploymentError(f"{name} did not come back:\n{self.log(name)[-2000:]}")
+                process = self.nodes[name].process
+                if process is None or process.poll() is not None:
+                    break
+                time.sleep(0.2)
+            else:
+                return
+            time.sleep(_RETRY_SECONDS)
+
+    def start_supernode(
+        self, name: str, credentials: list[str], settings: dict[str, str | int]
+    ) -> "subprocess.Popen[bytes]":
+        """Start a SuperNode with any credentials, in an empty folder and with a Flower home of its own."""
+        config = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
+        arguments = [*credentials, "--superlink", self.address, "--port", str(processes.free_port())]
+        return self._start(name, "flower-supernode", [*arguments, "--node-config", config])
+
+    def kill(self, name: str) -> None:
+        """End a node without warning (SIGKILL), with the task that it may be at."""
+        process = self.nodes[name].process
+        if process is not None:
+            processes.kill(process)
+
+    def log(self, name: str) -> str:
+        """Return all that a process has said."""
+        path = self._logs / f"{name}.log"
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    def run(self, app: Path, run_config: dict[str, str]) -> str:
+        """Submit a run and return its id.
+
+        Raises
+        ------
+        DeploymentError
+            If Flower does not take it.
+        """
+        settings = " ".join(f"{key}={json.dumps(value)}" for key, value in run_config.items())
+        done = self.flwr("run", str(app), CONNECTION, "--run-config", settings, "--format", "json")
+        answer = _json(done.stdout)
+        if not answer.get("run-id"):
+            raise DeploymentError(f"Flower did not take the run: {(done.stdout + done.stderr).strip()[-2000:]}")
+        return str(answer["run-id"])
+
+    def status(self, run_id: str) -> tuple[str, str]:
+        """Return what Flower says of a run, such as "running" or "finished:completed", and the details.
+
+        Raises
+        ------
+        DeploymentError
+            If it says nothing of it.
+        """
+        done = self.flwr("ls", CONNECTION, "--run-id", run_id, "--format", "json")
+        runs = _json(done.stdout).get("runs")
+        if not runs:
+            raise DeploymentError(f"`flwr ls` gave no answer: {done.stdout}{done.stderr}")
+        return str(runs[0]["status"]), str(runs[0].get("status-details", ""))
+
+    def online(self) -> int:
+        """Return how many nodes the SuperLink has heard from lately."""
+        done = self.flwr("supernode", "list", CONNECTION, "--format", "json")
+        return sum(node.get("status") == "online" for node in _json(done.stdout).get("nodes", []))
+
+    def _start_superlink(self) -> None:
+        arguments = ["--host", HOST, "--port", str(self.port), "--enable-supernode-auth"]
+        for option, file in (("ca-certfile", "ca.crt"), ("certfile", "server.pem"), ("keyfile", "server.key")):
+            arguments += [f"--ssl-{option}", str(self.root / file)]
+        database = ["--database", str(self.root / "state.db")]
+        superlink = self._start("superlink", "flower-superlink", [*arguments, *database])
+        if not processes.wait_for_port(superlink, self.port, _START_SECONDS):
+            raise DeploymentError(f"the SuperLink did not start:\n{self.log('superlink')[-3000:]}")
+        time.sleep(0.5)
+
+    def _start(self, name: str, program: str, arguments: list[str]) -> "subprocess.Popen[bytes]":
+        # An empty folder: Flower's tasks look for modules in the folder in which their parent was started.
+        folder = self.root / "work" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        home = self.root / "homes" / name
+        home.mkdir(parents=True, exist_ok=True)
+        with (self._logs / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [processes.command(program), *arguments],
+                cwd=folder,
+                env={**processes.environment(home), **_POLLING},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._started.append(process)
+        return process
+
+    def _key(self, name: str) -> Path:
+        return self.root / "keys" / name
+
+    def _end_all(self) -> None:
+        # Nodes first: a SuperLink that goes first leaves them retrying.
+        for process in reversed(self._started):
+            processes.end(process)
+
+
+def _json(text: str) -> dict[str, Any]:
+    """Return the object that Flower's command printed, an empty one if there is none."""
+    start = text.find("{")
+    try:
+        answer = json.loads(text[start:]) if start >= 0 else {}
+    except json.JSONDecodeError:
+        return {}
+    return answer if isinstance(answer, dict) else {}

@@ -1,0 +1,100 @@
+"""Real SuperLink and SuperNodes with TLS and keys: the demonstration, and a node that is killed in a round."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.demo_data import write_folders
+from deploy.federation import Federation
+from server_app import processes
+
+ROOT = Path(__file__).parents[1]
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_demonstration_ends_with_all_clusters_found(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "deploy.demo", "--rounds", "4", "--results-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1500, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[-1] == "ari=1.0"
+    assert sum("Refused, as it should be" in line for line in lines) == 3
+
+
+def rounds(results: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in results.rglob("rounds.jsonl") for line in path.read_text().splitlines()]
+
+
+def wait_for(what: str, condition: Callable[[], bool], seconds: float, pause: float = 0.05) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(pause)
+
+
+def test_a_node_killed_in_a_round_takes_part_again_within_two_rounds(tmp_path: Path) -> None:
+    victim, results = "table-2", tmp_path / "results"
+    clusters = write_folders(tmp_path / "data")
+    with Federation(tmp_path / "federation") as federation:
+        for name, cluster in clusters.items():
+            federation.register(name, tmp_path / "data" / name, cluster)
+            federation.start(name)
+        settings = "num_rounds=6 eval_every=6 start_timeout=600"
+        run_id = federation.run(ROOT, {"experiment": "own_data", "overrides": settings, "results-dir": str(results)})
+        wait_for("round 2", lambda: len(rounds(results)) >= 2, 900)
+        received = federation.log(victim).count("Receiving:")
+        wait_for("a message of round 3", lambda: federation.log(victim).count("Receiving:") > received, 300)
+        federation.kill(victim)
+        killed_in = len(rounds(results)) + 1
+        federation.start_again(victim, 300)
+        # Each look starts a Python process: seldom.
+        wait_for("the end", lambda: federation.status(run_id)[0].startswith("finished"), 900, pause=10)
+        assert federation.status(run_id)[0] == "finished:completed", federation.log("superlink")[-3000:]
+    lines = rounds(results)
+    lost = lines[killed_in - 1]["replies"]
+    assert lost["error"] + lost["missing"] >= 1
+    whole = [
+        line["round"] for line in lines[killed_in:] if line["participants"] == 4 and line["replies"]["ok"] % 4 == 0
+    ]
+    assert whole
+    assert whole[0] <= killed_in + 2
+    assert lines[-1]["ari"] == 1.0
+
+
+def test_the_guides_commands_run_as_they_stand(tmp_path: Path) -> None:
+    missing = [program for program in ("bash", "openssl", "ssh-keygen", "curl") if shutil.which(program) is None]
+    if missing:
+        pytest.skip(f"the guide's commands need {missing[0]}")
+    guide = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    script = tmp_path / "guide.sh"
+    script.write_text("set -eu\n" + "\n".join(re.findall(r"```bash\n(.*?)```", guide, re.S)), encoding="utf-8")
+    port = processes.free_port()
+    settings = {"HOME": str(tmp_path), "PROJECT": str(ROOT), "PORT": str(port), "NODE_PORT": str(port + 1)}
+    log = tmp_path / "guide.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            ["bash", str(script)],
+            cwd=ROOT,
+            env={**os.environ, **settings, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            code = process.wait(1500)
+        finally:
+            processes.end(process)
+    said = log.read_text(encoding="utf-8")
+    assert code == 0, said[-5000:]
+    (summary,) = (tmp_path / "federation" / "results").rglob("summary.json")
+    assert json.loads(summary.read_text())["final_ari"] == 1.0
+    assert "finished:completed" in said

@@ -1,0 +1,285 @@
+"""Data of one's own: what is read from a folder, what is refused and why, and a server without any data."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from PIL import Image
+
+from client_app.app import app, hello
+from conf.compose import compose
+from conf.problems import ConfigError
+from deploy.demo_data import write_folders
+from server_app import main
+from server_app.build import build_models, build_task, message_settings
+from server_app.local_grid import LocalGrid
+from server_app.own_nodes import own_nodes
+from task.data.own import own
+from task.task import Task, TaskSpec
+from task.wire import kinds
+from task.wire.replies import read_introduction
+
+X = np.arange(24, dtype=np.float32).reshape(8, 3)
+Y = np.array([0, 1, 0, 1, 0, 1, 0, 1])
+SPEC = TaskSpec(
+    data="own",
+    partition="own",
+    model="mlp",
+    loss="cross_entropy",
+    num_clients=20,
+    num_clusters=0,
+    seed=0,
+    data_dir="",
+    partition_options={"input_shape": [3], "num_outputs": 2},
+)
+
+
+def spec(folder: Path, **changes):
+    return dataclasses.replace(SPEC, data_dir=str(folder), **changes)
+
+
+def read(folder: Path, **options):
+    return own(folder, 0, 0, **options)
+
+
+def table(path: Path, *lines: str) -> None:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def picture(path: Path, value: int, size: int = 4) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (size, size), (value, value, value)).save(path)
+
+
+def test_an_archive_of_each_part_is_read_as_it_is(tmp_path):
+    np.savez(tmp_path / "train.npz", x=X, y=Y)
+    np.savez(tmp_path / "test.npz", x=X[:2], y=Y[:2])
+    data = read(tmp_path)
+    assert np.array_equal(data.x_train, X)
+    assert data.y_test.tolist() == [0, 1]
+    assert data.y_train.dtype == np.int64
+
+
+def test_bytes_are_pixels(tmp_path):
+    np.savez(tmp_path / "data.npz", x=np.full((4, 1, 2, 2), 255, dtype=np.uint8), y=Y[:4])
+    assert read(tmp_path).x_train.max() == 1.0
+
+
+def test_an_undivided_set_is_split_by_the_seed_and_loses_nothing(tmp_path):
+    np.savez(tmp_path / "data.npz", x=X, y=Y)
+    first, again, other = (own(tmp_path, seed, 0, test_share=0.25) for seed in (1, 1, 2))
+    assert (len(first.x_train), len(first.x_test)) == (6, 2)
+    assert sorted(np.concatenate([first.x_train, first.x_test])[:, 0]) == X[:, 0].tolist()
+    assert np.array_equal(first.x_test, again.x_test)
+    assert not np.array_equal(first.x_test, other.x_test)
+
+
+def test_a_table_is_read_by_the_names_of_its_columns(tmp_path):
+    table(tmp_path / "train.csv", "kind,b,a", "red, 1,2", "blue,3,4")
+    table(tmp_path / "test.csv", "a,b,kind", "6,5,blue")
+    data = read(tmp_path, target="kind", columns=["a", "b"], classes=["blue", "red"])
+    assert data.x_train.tolist() == [[2, 1], [4, 3]]
+    assert data.x_test.tolist() == [[6, 5]]
+    assert (data.y_train.tolist(), data.y_test.tolist()) == ([1, 0], [0])
+
+
+def test_the_last_column_is_the_target_and_values_are_a_regression(tmp_path):
+    table(tmp_path / "data.csv", "a,price", "1,2", "3,4.5")
+    data = read(tmp_path, regression=True)
+    assert (data.y_train.dtype, data.num_outputs) == (np.float32, 1)
+    assert sorted([*data.y_train, *data.y_test]) == [2.0, 4.5]
+
+
+def test_images_are_read_with_the_federations_labels_although_a_class_is_missing(tmp_path):
+    picture(tmp_path / "train" / "dog" / "1.png", 255)
+    picture(tmp_path / "train" / "ant" / "1.png", 0, size=6)
+    picture(tmp_path / "test" / "dog" / "1.jpg", 51)
+    data = read(tmp_path, classes=["ant", "cat", "dog"], image_size=2)
+    assert data.x_train.shape == (2, 3, 2, 2)
+    assert sorted(data.y_train) == [0, 2]
+    assert data.x_train[data.y_train == 2].min() == 1.0
+    assert data.x_test.max() == pytest.approx(0.2)
+    assert read(tmp_path, classes=["ant", "cat", "dog"], image_size=2, grayscale=True).x_test.shape == (1, 1, 2, 2)
+
+
+def make_nothing(folder: Path) -> None:
+    pass
+
+
+def make_two(folder: Path) -> None:
+    np.savez(folder / "data.npz", x=X, y=Y)
+    table(folder / "data.csv", "a,b", "1,2")
+
+
+def make_half(folder: Path) -> None:
+    np.savez(folder / "train.npz", x=X, y=Y)
+
+
+def make_archive(**arrays):
+    return lambda folder: np.savez(folder / "data.npz", **arrays)
+
+
+def make_table(*lines):
+    return lambda folder: table(folder / "data.csv", *lines)
+
+
+def make_pictures(*paths):
+    def make(folder: Path) -> None:
+        for number, path in enumerate(paths):
+            picture(folder / "data" / path, 0, size=2 + number)
+
+    return make
+
+
+def damaged_picture(folder: Path) -> None:
+    (folder / "data" / "cat").mkdir(parents=True)
+    (folder / "data" / "cat" / "1.png").write_bytes(b"no picture")
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (make_nothing, {}, "holds no data set: give train.npz and test.npz"),
+        (make_two, {}, r"holds several data sets \(data.npz; data.csv\): leave one"),
+        (make_half, {}, "has train.npz but no test.npz: give both, or one undivided set as data.npz"),
+        (make_archive(x=X), {}, r"holds the arrays \['x'\], but no 'y'"),
+        (make_archive(x=np.array([[{}]]), y=Y[:1]), {}, "cannot be read: Object arrays cannot be loaded"),
+        (make_archive(x=X, y=Y[:3]), {}, r"x has shape \(8, 3\) and y \(3,\)"),
+        (make_archive(x=X * np.nan, y=Y), {}, "24 of the inputs are no finite numbers, the first in sample 1"),
+        (make_archive(x=X.astype(str), y=Y), {}, "x holds <U32, but must hold real numbers"),
+        (make_archive(x=X, y=Y - 0.5), {}, "the target -0.5 is no class label, a whole number from 0: set task.data"),
+        (make_archive(x=X, y=Y.astype("M8[s]")), {}, "targets are no numbers"),
+        (make_archive(x=X, y=Y), {"classes": ["0"]}, r"'1' is none of the classes \(0\)"),
+        (make_archive(x=X[:1], y=Y[:1]), {}, "1 samples cannot be split"),
+        (make_archive(x=X, y=Y), {"test_share": 1.0}, "test_share=1.0 must be between 0 and 1"),
+        (make_archive(x=X, y=Y), {"classes": ["a"], "regression": True}, "a regression has no classes"),
+        (lambda folder: (folder / "data.npz").write_bytes(b"no zip"), {}, "data.npz cannot be read"),
+        (make_table("a,b", "1"), {}, "line 2: its number of cells is not that of the header, 2"),
+        (make_table("a,b", "1,0", "x,1"), {}, "line 3, column 'a': 'x' is no number"),
+        (make_table("a,b", "1,red"), {}, "the targets are no numbers .* name the classes"),
+        (make_table("a,b", "1,0"), {"target": "c"}, "has no column 'c'; its columns are a, b"),
+        (make_table("a,a", "1,0"), {}, "a header with a different name for each column"),
+        (make_table("a,b"), {}, "and at least one line"),
+        (make_pictures("cat/1.png"), {}, "the classes must be named for all of them"),
+        (make_pictures("cow/1.png"), {"classes": ["cat"]}, "the folder 'cow' is none of the classes"),
+        (make_pictures("cat/1.png", "cat/2.png"), {"classes": ["cat"]}, "images have different sizes"),
+        (damaged_picture, {"classes": ["cat"]}, "1.png cannot be read"),
+        (make_pictures("cat/1.png"), {"classes": ["cat"], "image_size": 0}, "image_size=0 must be at least 1"),
+    ],
+)
+def test_a_folder_that_does_not_fit_is_refused_with_the_remedy(tmp_path, make, options, message):
+    make(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path, **options)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ValueError, match="missing does not exist: give the folder"):
+        read(tmp_path / "missing")
+
+
+def test_a_node_has_its_whole_set_and_flat_rows_take_the_agreed_shape(tmp_path):
+    np.savez(tmp_path / "data.npz", x=X.repeat(4, axis=1), y=Y)
+    task = Task(spec(tmp_path, partition_options={"input_shape": [3, 2, 2], "num_outputs": 2}))
+    assert task.client(0).x_train.shape[1:] == (3, 2, 2)
+    assert len(task.client(0).x_train) + len(task.client(0).x_test) == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "message"),
+    [
+        ({"input_shape": [4], "num_outputs": 2}, {}, r"inputs have shape \(3,\), but the federation's is \(4,\)"),
+        ({"input_shape": [3], "num_outputs": 1}, {}, "class labels go up to 1, but the federation has 1 classes"),
+        ({"input_shape": [3], "num_outputs": 1}, {"loss": "squared_error"}, "squared_error needs values"),
+    ],
+)
+def test_a_node_whose_data_break_the_agreement_says_so(tmp_path, options, changes, message):
+    np.savez(tmp_path / "data.npz", x=X, y=Y * (0 if changes else 1))
+    with pytest.raises(ValueError, match=message):
+        Task(spec(tmp_path, partition_options=options, **changes)).client(0)
+
+
+def test_a_server_without_data_builds_and_checks_the_model():
+    task = Task(SPEC)
+    task.check()
+    assert [p.shape[0] for p in task.build_model().parameters()][-1] == 2
+    for options, message in (
+        ({}, "task.partition_options.input_shape is missing"),
+        ({"input_shape": [0], "num_outputs": 2}, r"input_shape=\[0\] must list the sizes"),
+        ({"input_shape": [3], "num_outputs": 0}, "num_outputs=0 must be at least 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Task(dataclasses.replace(SPEC, partition_options=options)).check()
+    with pytest.raises(ValueError, match="does not fit data 'own', whose inputs have shape"):
+        Task(dataclasses.replace(SPEC, model="tests.test_task_own_data:too_wide")).check()
+
+
+def too_wide(input_shape, num_outputs) -> torch.nn.Module:
+    """Stand in for a model that does not fit."""
+    return torch.nn.Linear(99, num_outputs)
+
+
+def test_a_nodes_hello_tells_its_stated_cluster_and_needs_no_partition_id(tmp_path):
+    np.savez(tmp_path / "data.npz", x=X, y=Y)
+    config = compose(
+        ["task=own", "k=1", "min_clients=1", "task.partition_options={input_shape: [3], num_outputs: 2}"]
+    )
+    settings = message_settings(config, build_task(config))
+    node = {"data-dir": str(tmp_path), "true-cluster": 3}
+    context = Context(run_id=1, node_id=2, node_config=dict(node), state=RecordDict(), run_config={})
+    LocalGrid(app, 1)  # lets messages be built
+    message = Message(RecordDict({kinds.CONFIG: ConfigRecord(dict(settings))}), 2, kinds.HELLO)
+    told = read_introduction(hello(message, context).content)
+    assert (told.cluster, told.num_examples, told.num_partitions) == (3, 6, 0)
+    assert isinstance(build_models(config, build_task(config)), ArrayRecord)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["min_clients=0"], "min_clients=0: must be at least 1"),
+        (["min_clients=1"], "k=2: more models than clients (min_clients=1)"),
+        (["engine=flwr"], "engine=flwr: simulated nodes have no data of their own"),
+        (["task.num_clusters=2"], "task.num_clusters=2: with task.partition=own the clusters are not known"),
+        (["task.loss=squared_error"], "or task.data_options.regression=true"),
+        (["task.data_options.regression=true"], "use task.loss=squared_error"),
+        (["task=digits", "experiment=quickstart", "min_clients=3"], "min_clients=3: is for nodes with data of their"),
+    ],
+)
+def test_keys_that_do_not_fit_own_data_are_refused(overrides, message):
+    given = overrides if "task=digits" in overrides else ["experiment=own_data", *overrides]
+    with pytest.raises(ConfigError) as caught:
+        compose(given)
+    assert message in str(caught.value)
+
+
+def test_an_ari_to_stop_at_may_be_that_of_stated_clusters():
+    assert compose(["experiment=own_data", "stop_at_ari=1"]).stop_at_ari == 1.0
+
+
+def test_a_dry_run_over_folders_in_four_forms_finds_the_stated_clusters(tmp_path, capsys):
+    for name, cluster in write_folders(tmp_path / "nodes").items():
+        (tmp_path / "nodes" / name / "node.toml").write_text(f"true-cluster = {cluster}\n")
+    given = ["experiment=own_data", f"data_dir={tmp_path / 'nodes'}", f"results_dir={tmp_path / 'results'}", "-q"]
+    assert main.main([*given, "num_rounds=4"]) == 0
+    assert "ARI 1.00" in capsys.readouterr().out
+    clients = next((tmp_path / "results").rglob("clients.csv")).read_text()
+    assert [line.split(",")[0] for line in clients.splitlines()[1:]] == [
+        "archive-1",
+        "archives-4",
+        "pictures-3",
+        "table-2",
+    ]
+
+
+def test_a_dry_run_without_folders_or_with_a_damaged_node_file_is_refused(tmp_path):
+    config = compose(["experiment=own_data", f"data_dir={tmp_path}"])
+    with pytest.raises(ConfigError, match="holds no folders"):
+        own_nodes(config)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "node.toml").write_text("true-cluster")
+    with pytest.raises(ConfigError, match="is not TOML"):
+        own_nodes(config)
