@@ -123,9 +123,11 @@ class MomentDescent:
         if not self.anchors:
             self._choose_anchors(context, online)
         clients = self._draw_clients(context, online)
-        here = {client.key for client in online}
+        # An anchor that came back has another node id than when it was drawn.
+        here = {client.key: client for client in online}
         moving = [row for row, a in enumerate(self.anchors) if a.key in here and a.key not in self.stopped]
-        taking_part = {client.key: client for client in (*clients, *(self.anchors[row] for row in moving))}
+        movers = [here[self.anchors[row].key] for row in moving]
+        taking_part = {client.key: client for client in (*clients, *movers)}
         context.participants = [client for _, client in sorted(taking_part.items())]
         layout = context.models.layout
         if not moving:
@@ -140,12 +142,12 @@ class MomentDescent:
         requests = [
             context.request(
                 kinds.MOMENT_DESCENT,
-                self.anchors[row],
+                anchor,
                 ArrayRecord(layout.arrays(self.estimates[row])),
                 settings,
                 {kinds.BASES: ArrayRecord({kinds.BASIS: Array(basis.astype(np.float32))})},
             )
-            for row, basis in zip(moving, bases, strict=True)
+            for anchor, row, basis in zip(movers, moving, bases, strict=True)
         ]
         return Plan(
             requests,

@@ -28,7 +28,7 @@ class TwoPhase(ClusteredStrategy):
         Parameters of `ClusteredStrategy`, without `averaging` and `shared_layers`; K is the number of models in the
         initial arrays.
 
-    Source: Su, Xu, Yang 2022, "Global Convergence of Federated Learning for Mixed Regression", Phase 1 and Phase 2.
+    Source: Su, Xu, Yang 2024, "Global Convergence of Federated Learning for Mixed Regression", Phase 1 and Phase 2.
     """
 
     def __init__(
