@@ -147,7 +147,8 @@ def _no_such_key(key: str, strategy: str) -> str:
     """Return why a key is not there and what to do, in words."""
     owners = [name for name in STRATEGIES if key in known_keys(name)]
     if owners:
-        return f"strategy {strategy} has no such key; leave it out, or use strategy={' or '.join(owners)}."
+        either = " or ".join(filter(None, [", ".join(owners[:-1]), owners[-1]]))
+        return f"strategy {strategy} has no such key; leave it out, or use strategy={either}."
     hint = did_you_mean(key, [*GROUPS, *known_keys(strategy)])
     return f"there is no such key.{hint or ' florets --help lists them.'}"
 

@@ -13,6 +13,7 @@ from conf.problems import ConfigError
 from conf.schema import Config
 from server_app.build import build_models, build_strategy, build_task, message_settings
 from server_app.recorder import Recorder
+from server_app.run_models import save_clusters
 from server_app.summary import RunSummary
 from server_app.truth import Truth
 from strategies.base import ClusteredStrategy
@@ -81,6 +82,7 @@ def run_experiment(grid: Grid, config: Config, folder: Path) -> RunSummary:
             for index, model in enumerate(bank.models(result.arrays))
             for name, array in model.items()
         }
+        save_clusters(folder, strategy, task)
         losses = loss_matrix(strategy, Models(result.arrays))
         return recorder.finish(arrays, strategy.evaluations, strategy.assignment, losses)
 

@@ -30,6 +30,9 @@ _FLAGS = {
     "--help": "help",
 }
 
+_COMMANDS = ("assign", "predict")
+"""First words that use a finished run; without one the command runs an experiment."""
+
 
 @dataclass(frozen=True)
 class Arguments:
@@ -79,6 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
+        if given[:1] and given[0] in _COMMANDS:
+            return _for_a_client(given[0], given[1:])
         return _act(read_arguments(given))
     except ConfigError as error:
         _complain(str(error), "--debug" in given)
@@ -139,6 +144,13 @@ def _act(arguments: Arguments) -> int:
 
         return run_sweep(arguments.overrides, caller, run)
     return _single(arguments.overrides, caller)
+
+
+def _for_a_client(command: str, arguments: Sequence[str]) -> int:
+    from server_app import personal
+
+    sys.path.append(str(Path.cwd()))
+    return personal.main(command, arguments)
 
 
 def _single(overrides: Sequence[str], caller: Path) -> int:
