@@ -79,7 +79,13 @@ def test_the_guides_commands_run_as_they_stand(tmp_path: Path) -> None:
     script = tmp_path / "guide.sh"
     script.write_text("set -eu\n" + "\n".join(re.findall(r"```bash\n(.*?)```", guide, re.S)), encoding="utf-8")
     port = processes.free_port()
-    settings = {"HOME": str(tmp_path), "PROJECT": str(ROOT), "PORT": str(port), "NODE_PORT": str(port + 1)}
+    settings = {
+        "HOME": str(tmp_path),
+        "PROJECT": str(ROOT),
+        "PORT": str(port),
+        "NODE_PORT": str(port + 1),
+        "PYTHONPATH": str(ROOT),
+    }
     log = tmp_path / "guide.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
