@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demonstration and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m deploy.demo", description=__doc__)
     parser.add_argument("--results-dir", type=Path, default=Path("results"), help="folder of results")
-    parser.add_argument("--rounds", type=int, default=8, help="rounds of training")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds of training")
     options = parser.parse_args(arguments)
     # Ended politely, it ends what it has started, as it does after Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -19,8 +19,8 @@ _START_SECONDS = 60.0
 _RETRY_SECONDS = 2.0
 _ENTERED = "SuperNode ID"
 """What a SuperNode says once the SuperLink has taken it."""
-_POLLING = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
-"""Flower looks for work once a second unless told otherwise; every message passes there."""
+_NODE_SETTINGS = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
+"""A node's executor looks for work once a second unless told otherwise, and every message passes there."""
 
 
 class DeploymentError(RuntimeError):
@@ -213,7 +213,7 @@ class Federation:
             process = subprocess.Popen(
                 [processes.command(program), *arguments],
                 cwd=folder,
-                env={**processes.environment(home), **_POLLING},
+                env={**processes.environment(home), **(_NODE_SETTINGS if program == "flower-supernode" else {})},
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,

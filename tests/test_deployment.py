@@ -77,9 +77,17 @@ def test_the_guides_commands_run_as_they_stand(tmp_path: Path) -> None:
         pytest.skip(f"the guide's commands need {missing[0]}")
     guide = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
     script = tmp_path / "guide.sh"
-    script.write_text("set -eu\n" + "\n".join(re.findall(r"```bash\n(.*?)```", guide, re.S)), encoding="utf-8")
+    # However the script ends, what it has started ends with it.
+    head = "set -eu\ntrap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n"
+    script.write_text(head + "\n".join(re.findall(r"```bash\n(.*?)```", guide, re.S)), encoding="utf-8")
     port = processes.free_port()
-    settings = {"HOME": str(tmp_path), "PROJECT": str(ROOT), "PORT": str(port), "NODE_PORT": str(port + 1)}
+    settings = {
+        "HOME": str(tmp_path),
+        "PROJECT": str(ROOT),
+        "PORT": str(port),
+        "NODE_PORT": str(port + 1),
+        "PYTHONPATH": str(ROOT),
+    }
     log = tmp_path / "guide.log"
     with log.open("wb") as output:
         process = subprocess.Popen(

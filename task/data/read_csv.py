@@ -65,7 +65,7 @@ def _no_number(path: Path, lines: Sequence[tuple[int, list[str]]], places: Seque
                 float(cells[column])
             except ValueError:
                 return (
-                    f"{path}, line {number}, column {header[column]!r}: {cells[column]!r} is no number. Encode such "
-                    "a column as numbers, or leave it out of task.data_options.columns."
+                    f"{path}, line {number}, column {header[column]!r}: this is no number. Encode such a column as "
+                    "numbers, or leave it out of task.data_options.columns."
                 )
     raise AssertionError("unreachable")

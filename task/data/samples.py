@@ -1,4 +1,7 @@
-"""Samples as a file holds them, and the checks that every reader of a file ends with."""
+"""Samples as a file holds them, and the checks that every reader of a file ends with.
+
+Errors say where a value stands and not what it is: on a real node their text reaches the server.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,29 +80,28 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
     if classes is not None:
         label_of = {name: label for label, name in enumerate(classes)}
         texts = [str(value) for value in values.tolist()]
-        unknown = sorted(set(texts) - label_of.keys())
-        if unknown:
+        unknown = next((row for row, text in enumerate(texts) if text not in label_of), None)
+        if unknown is not None:
             raise ValueError(
-                f"{path}: {unknown[0]!r} is none of the classes ({', '.join(classes)}): correct the file, or "
-                "task.data_options.classes."
+                f"{path}: the target of sample {unknown + 1} is none of the classes ({', '.join(classes)}): correct "
+                "the file, or task.data_options.classes."
             )
         return np.array([label_of[text] for text in texts], dtype=np.int64)
     try:
-        if values.dtype.kind not in "biufU":
-            raise ValueError(f"they are {values.dtype}")
-        numbers = values.astype(np.float64)
-    except ValueError as error:
+        numbers = values.astype(np.float64) if values.dtype.kind in "biufU" else None
+    except ValueError:
+        numbers = None
+    if numbers is None:
         raise ValueError(
-            f"{path}: the targets are no numbers ({error}): name the classes in task.data_options.classes."
-        ) from error
+            f"{path}: the targets are no numbers: name the classes in task.data_options.classes, or correct the file."
+        )
     if regression:
         return numbers.astype(np.float32)
     # NaN fails the first test.
     whole = (numbers == np.floor(numbers)) & (numbers >= 0)
     if not whole.all():
-        wrong = numbers[~whole][0]
         raise ValueError(
-            f"{path}: the target {wrong:g} is no class label, a whole number from 0: set "
+            f"{path}: the target of sample {int(np.argmin(whole)) + 1} is no class label, a whole number from 0: set "
             "task.data_options.regression=true for values, or task.data_options.classes for names."
         )
     return numbers.astype(np.int64)
