@@ -70,7 +70,7 @@ def test_every_strategy_learns_rotated_digits(tmp_path: Path, strategy: str, lea
     assert summary.final_accuracy > least_accuracy
 
 
-@pytest.mark.parametrize("strategy", ["clove", "ifca", "cfl_gp"])
+@pytest.mark.parametrize("strategy", ["clove", "ifca"])
 def test_equal_seeds_give_equal_runs_to_the_bit_and_other_seeds_do_not(tmp_path: Path, strategy: str) -> None:
     def models(folder: str, seed: int) -> dict[str, np.ndarray]:
         settings = (f"strategy={strategy}", f"seed={seed}", "num_rounds=3", "strategy.fraction_train=0.5")
@@ -95,23 +95,6 @@ def test_equal_seeds_give_equal_runs_to_the_bit_and_other_seeds_do_not(tmp_path:
 )
 def test_clove_recovers_the_groups_in_all_its_variants(tmp_path: Path, settings: tuple[str, ...]) -> None:
     assert play(tmp_path, *settings).final_ari == 1.0
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        (),
-        ("experiment=digits_label_skew", "strategy.compression=20", "strategy.initial_groups=one"),
-        ("experiment=digits_label_skew", "strategy.profile_layers=[3]", "strategy.quantise=round"),
-        ("strategy.averaging=gradients", "train.learning_rate=0.5", "strategy.running_mean=false"),
-        ("strategy.fraction_train=0.5", "num_rounds=20", "strategy.period=1"),
-        ("k=auto", "k_max=6", "strategy.k_warmup=6", "strategy.initial_groups=one"),
-        ("strategy.shared_layers=[1]", "strategy.profile_layers=[3]"),
-    ],
-    ids=lambda settings: " ".join(settings),
-)
-def test_cfl_gp_recovers_the_groups_in_all_its_variants(tmp_path: Path, settings: tuple[str, ...]) -> None:
-    assert play(tmp_path, "strategy=cfl_gp", "eval_every=100", *settings).final_ari == 1.0
 
 
 def test_gradients_can_be_averaged_in_place_of_models(tmp_path: Path) -> None:
