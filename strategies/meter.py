@@ -21,15 +21,19 @@ class Meter:
         self.bytes_up = 0
         self.replies = Counter(ok=0, error=0, missing=0, invalid=0)
         self._start = time.perf_counter()
+        self._inner = 0.0
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Count the wall time of a block under `name`."""
-        start = time.perf_counter()
+        """Count the wall time of a block under `name`; a part within it counts for itself alone."""
+        start, outer = time.perf_counter(), self._inner
+        self._inner = 0.0
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+            elapsed = time.perf_counter() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + elapsed - self._inner
+            self._inner = outer + elapsed
 
     def count(self, replies: Replies[Any]) -> None:
         """Count the replies of one exchange by kind."""

@@ -228,3 +228,10 @@ def test_clients_are_told_what_to_leave_out() -> None:
     probes = [config for config in clients.configs if kinds.PROFILE_LAYERS in config]
     assert probes
     assert all(config[kinds.PROFILE_LAYERS] == ["theta"] and config[kinds.PROFILE_SEED] == 7 for config in probes)
+
+
+def test_the_time_of_clustering_counts_for_itself_and_not_for_the_averaging_around_it() -> None:
+    _, reports, _ = play(FakeClients(TWO_GROUPS), models(4.0, 6.0), 2)
+    seconds = reports[1].seconds
+    assert seconds["cluster"] > 0
+    assert sum(value for part, value in seconds.items() if part != "total") <= seconds["total"]

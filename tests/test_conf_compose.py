@@ -127,7 +127,10 @@ WRONG = {
     ("strategy=fedavg", "strategy.memory=true"): (
         "strategy.memory=true: strategy fedavg has no such key; leave it out, or use strategy=clove."
     ),
-    ("strategy=local", "strategy.init=same"): "use strategy=clove, ifca, oracle, one_shot, k_fed or two_phase.",
+    (
+        "strategy=local",
+        "strategy.init=same",
+    ): "use strategy=clove, ifca, cfl_gp, oracle, one_shot, k_fed or two_phase.",
     ("k=fast",): "k=fast: must be a whole number or auto, for example k=4.",
     ("k=true",): "k=true: must be a whole number or auto",
     ("seed=1.5",): "seed=1.5: must be a whole number, for example seed=0.",

@@ -85,7 +85,6 @@ def test_every_strategy_learns_rotated_digits(tmp_path: Path, strategy: str, lea
     [
         ["strategy=clove"],
         ["strategy=ifca"],
-        ["strategy=cfl_gp"],
         ["strategy=one_shot", "strategy.estimate_epochs=2"],
         ["strategy=k_fed", "strategy.local_clusters=2"],
     ],
@@ -133,23 +132,6 @@ def test_the_baselines_that_know_or_see_the_groups_find_them(tmp_path: Path, set
     # Round 2 is the first in which groups found in round 1 are fixed.
     given = settings if settings[0].startswith("experiment") else ("experiment=digits_label_skew", *settings)
     assert play(tmp_path, *given, "num_rounds=2").final_ari == 1.0
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        (),
-        ("experiment=digits_label_skew", "strategy.compression=20", "strategy.initial_groups=one"),
-        ("experiment=digits_label_skew", "strategy.profile_layers=[3]", "strategy.quantise=round"),
-        ("strategy.averaging=gradients", "train.learning_rate=0.5", "strategy.running_mean=false"),
-        ("strategy.fraction_train=0.5", "num_rounds=20", "strategy.period=1"),
-        ("k=auto", "k_max=6", "strategy.k_warmup=6", "strategy.initial_groups=one"),
-        ("strategy.shared_layers=[1]", "strategy.profile_layers=[3]"),
-    ],
-    ids=lambda settings: " ".join(settings),
-)
-def test_cfl_gp_recovers_the_groups_in_all_its_variants(tmp_path: Path, settings: tuple[str, ...]) -> None:
-    assert play(tmp_path, "strategy=cfl_gp", "eval_every=100", *settings).final_ari == 1.0
 
 
 def test_gradients_can_be_averaged_in_place_of_models(tmp_path: Path) -> None:

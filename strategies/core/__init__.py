@@ -19,6 +19,7 @@ name                shape      meaning
 ``assignment``      (M,)       model of each client
 ``bank``            (K, R)     the models, flat
 ``updates``         (P, R)     the participants' models after local training, flat
+``gram``            (M, M)     inner products of the clients' gradient profiles
 ``weights``         (P,)       example counts ``n``
 ==================  =========  ======================================================================
 
