@@ -18,6 +18,7 @@ Read = Callable[[str, RecordDict], T]
 log = logging.getLogger("florets")
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_LONGEST_REASON = 500
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.25
 
 
@@ -106,7 +107,7 @@ def sort_replies(requests: Sequence[Request], replies: Iterable[Message], read: 
             try:
                 ok[key] = read(key, reply.content)
             except MalformedMessage as problem:
-                invalid[key] = str(problem)
+                invalid[key] = clean_reason(str(problem))
     for title, reasons in (("failed", error), ("sent an unusable reply", invalid)):
         for reason in sorted(set(reasons.values())):
             keys_of_reason = sorted(key for key in reasons if reasons[key] == reason)
@@ -119,6 +120,10 @@ def sort_replies(requests: Sequence[Request], replies: Iterable[Message], read: 
 
 
 def clean_reason(reason: str) -> str:
-    """Return the last line of an error text without colours: a client's traceback stays out of the server's log."""
+    """Return the last line of an error text: a client's traceback stays out of the server's log.
+
+    Colours and all else that a terminal would obey are taken out, and the text is cut to a length for reading.
+    """
     lines = [line.strip() for line in _ANSI.sub("", reason).splitlines() if line.strip()]
-    return (lines[-1] if lines else "no reason given")[:500]
+    last = lines[-1][:_LONGEST_REASON] if lines else "no reason given"
+    return "".join(character if character.isprintable() else "?" for character in last)

@@ -117,7 +117,10 @@ def test_outputs_of_another_size_never_broadcast():
 def test_no_samples_and_unknown_losses_are_refused():
     with pytest.raises(ValueError, match="over no samples"):
         mean_loss(nn.Identity(), torch.zeros(0, 1), torch.zeros(0), "squared_error")
-    with pytest.raises(ValueError, match=r"task.loss='hinge' is unknown. Known: cross_entropy, squared_error, half_squared_error, recon"):
+    with pytest.raises(
+        ValueError,
+        match=r"task.loss='hinge' is unknown. Known: cross_entropy, squared_error, half_squared_error, recon",
+    ):
         per_sample_losses(torch.zeros(1, 1), torch.zeros(1), "hinge")
 
 
