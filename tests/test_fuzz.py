@@ -1,7 +1,7 @@
-"""Twelve thousand malformed messages: a reader returns checked values or raises MalformedMessage, and nothing else.
+"""12,000 malformed messages: a reader returns checked values or raises MalformedMessage, and nothing else.
 
-Each message starts as a valid reply and is changed in one to three places: records, keys, types, values, shapes, array
-headers, payloads, or the bytes of the whole reply as Flower sends it. A new reader is one more line in READERS.
+Each message starts as a valid reply and is changed in one to three places: records, keys, types, values, shapes,
+array headers, payloads, or the bytes of the whole reply as Flower sends it. A new reader is one more line in READERS.
 """
 
 import io
@@ -55,7 +55,7 @@ def reply(
 READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object]]] = [
     (kinds.LOSSES, lambda: reply(LOSSES), lambda content: read_losses(content, 2)),
     (kinds.TRAIN, lambda: reply(NUMBERS, MODEL), lambda content: read_update(content, LAYOUT, 0)),
-    (kinds.TRAIN_SELECT, lambda: reply(NUMBERS | CHOICE, MODEL), lambda content: read_selected_update(content, LAYOUT, 2)),
+    (kinds.TRAIN_SELECT, lambda: reply(NUMBERS | CHOICE, MODEL), lambda reply: read_selected_update(reply, LAYOUT, 2)),
     (kinds.EVALUATE, lambda: reply(TEST), read_evaluation),
     (kinds.HELLO, lambda: reply(HELLO, None, TEXTS), read_introduction),
 ]  # fmt: skip
@@ -66,8 +66,8 @@ ODD_NUMBERS: list[Any] = [
     [10**400, 1], [2**64 - 1] * 2, [1.0] * 10_000,
 ]  # fmt: skip
 ODD_TEXTS: list[Any] = [
-    "", "-", "x" * 201, "x" * 100_000, "\x1b[31m", "a\nb", "=HYPERLINK(1)", "../../x", "<script>", "\udcff", "\0", b"",
-    b"\xff" * 50, True, 7, float("nan"), [], ["a"], [b"a"], [True],
+    "", "-", "x" * 201, "x" * 100_000, "\x1b[31m", "a\nb", "=HYPERLINK(1)", "../../x", "<script>", "\udcff", "\0",
+    b"", b"\xff" * 50, True, 7, float("nan"), [], ["a"], [b"a"], [True],
 ]  # fmt: skip
 ODD_DTYPES = ["float64", "int8", "object", "O", "", "float32\0", "<f4", "|S9999999", "V8", "bfloat16", "float32" * 99]
 ODD_SHAPES: list[tuple[int, ...]] = [(), (0,), (6,), (3, 2), (10**9,), (2, 3, 1), (-1,), (2**62, 4), (1,) * 70]
@@ -88,7 +88,8 @@ class Explosive:
 
 PAYLOADS = [
     b"", b"\x93NUMPY", pickle.dumps(Explosive()), npy(np.array([Explosive()])), npy(np.zeros((2, 3), ">f4")),
-    npy(np.zeros((2, 3), "f8")), npy(np.full((2, 3), np.nan, "f4")), npy(np.zeros(6, "f4")), b"PK\x03\x04" + b"\0" * 99,
+    npy(np.zeros((2, 3), "f8")), npy(np.full((2, 3), np.nan, "f4")), npy(np.zeros(6, "f4")),
+    b"PK\x03\x04" + b"\0" * 99,
 ]  # fmt: skip
 HEADERS = [
     b"{'descr': '<f4', 'fortran_order': False, 'shape': (100000000000,), }",
@@ -215,6 +216,7 @@ def test_the_replies_that_the_fuzz_starts_from_are_good(
 def test_nothing_but_malformed_message_comes_out_of_any_reader() -> None:
     refused: Counter[str] = Counter()
     tried: Counter[str] = Counter()
+    reasons: set[str] = set()
     number = 0
     with little_memory():
         while tried.total() < MESSAGES:
@@ -229,9 +231,10 @@ def test_nothing_but_malformed_message_comes_out_of_any_reader() -> None:
                 read(content)
             except MalformedMessage as problem:
                 refused[kind] += 1
-                assert str(problem), f"message {number - 1} was refused without a reason"
+                reasons.add(str(problem)[:5])
             except BaseException as error:  # the one thing that this test is about
                 raise AssertionError(f"message {number - 1} to {kind}: {error!r} in {content!r:.500}") from error
     # Some changes are harmless (a flipped bit of a weight): but most must be seen.
     assert set(refused) == {kind for kind, _, _ in READERS}
+    assert "" not in reasons
     assert refused.total() > 0.6 * MESSAGES, (refused, tried)

@@ -139,8 +139,8 @@ def read_introduction(content: RecordDict) -> Introduction:
         raise MalformedMessage("the client's key, device and fingerprint must be texts of 1 to 200 characters")
     if not all(_is_plain(str(text)) for text in texts.values()):
         raise MalformedMessage(
-            f"the client's key, device and fingerprint are {texts!r}; they must begin with a letter or digit and hold "
-            "printable characters only"
+            f"the client's key, device and fingerprint are {texts!r}; they must begin with a letter or digit and "
+            "hold printable characters only"
         )
     keys = {kinds.NUM_EXAMPLES, kinds.CLUSTER, kinds.NUM_PARTITIONS}
     metrics = _metrics(content, keys, arrays=False, config=True)
@@ -161,8 +161,8 @@ def read_introduction(content: RecordDict) -> Introduction:
 def _is_plain(text: str) -> bool:
     """Say whether a client's text can go into logs, tables and pages as it is.
 
-    A control character could forge lines of the log, and a table's cell that begins with =, +, - or @ is a formula to a
-    spreadsheet.
+    A control character could forge lines of the log, and a cell of a table that begins with =, +, - or @ is a formula
+    to a spreadsheet.
     """
     return text == kinds.NO_KEY or (text.isprintable() and text[0].isalnum())
 
