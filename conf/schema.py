@@ -69,6 +69,9 @@ class CloveStrategy(_ClusteredStrategy):
     stability_fraction: float = key(1.0, "share of a round's participants that must be stable")
     stop_when_stable: bool = key(True, "freeze the clustering once it is stable")
     reassign_unstable: bool = key(False, "then also place anew the clients that were not stable themselves")
+    absurd_loss: float | None = key(
+        100.0, "leave out clients whose best loss is this many times the others' worst; null: leave out nobody"
+    )
     memory: bool = key(False, "cluster the latest loss vectors of all clients seen, not only this round's")
 
 
@@ -163,8 +166,14 @@ class Config:
     eval_every: int = key(1, "rounds between evaluations on test data; the last round is always evaluated")
     stop_at_ari: float | None = key(None, "end the run once the ARI is at least this")
     quiet: bool = key(False, "plain lines in place of the progress bar")
+    min_clients: int | None = key(None, "clients needed to start; null: num_clients")
+    quorum: float = key(0.5, "share of the clients asked whose usable replies a round needs; below it is repeated")
     start_timeout: float = key(120.0, "seconds to wait for the clients at the start")
     round_timeout: float = key(3600.0, "seconds to wait for the replies of a round")
+    grace: float | None = key(None, "seconds to wait for the rest once the quorum replied; null: round_timeout")
+    round_tries: int = key(3, "how often a round below the quorum is tried before the run ends")
+    checkpoint_every: int = key(1, "rounds between two checkpoints, from which resume=<run folder> goes on; 0: none")
+    checkpoint_keep: int = key(2, "newest checkpoints that are kept")
     strategy: StrategyConfig = key(CloveStrategy(), "the algorithm and its keys")
     task: TaskConfig = key(TaskConfig(), "data, partition, model and loss")
     train: TrainConfig = key(TrainConfig(), "local training")

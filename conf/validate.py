@@ -61,6 +61,7 @@ def _run(config: Config) -> list[str]:
         1, num_clients=config.num_clients, num_rounds=config.num_rounds, eval_every=config.eval_every
     )
     problems += _above_zero([("start_timeout", config.start_timeout), ("round_timeout", config.round_timeout)])
+    problems += _faults(config)
     if not _DEVICE.fullmatch(config.device):
         problems.append(f"device={config.device}: must be cpu, cuda or cuda:<number>.")
     for name, folder in (("data_dir", config.data_dir), ("results_dir", config.results_dir)):
@@ -74,6 +75,20 @@ def _run(config: Config) -> list[str]:
                 f"stop_at_ari={show(config.stop_at_ari)}: the ARI compares with the true clusters, and this task has "
                 "none (task.num_clusters=0); leave stop_at_ari out, or give the true number as task.num_clusters."
             )
+    return problems
+
+
+def _faults(config: Config) -> list[str]:
+    """Check what happens where clients fail, and what a run can be resumed from."""
+    problems = _share("quorum", config.quorum)
+    problems += _at_least(1, round_tries=config.round_tries, checkpoint_keep=config.checkpoint_keep)
+    problems += _at_least(0, checkpoint_every=config.checkpoint_every)
+    if config.grace is not None:
+        problems += _at_least(0, grace=config.grace)
+    if config.min_clients is not None and not 1 <= config.min_clients <= config.num_clients:
+        problems.append(
+            f"min_clients={config.min_clients}: must be from 1 to num_clients={config.num_clients}; null means all."
+        )
     return problems
 
 
@@ -133,6 +148,10 @@ def _strategy(config: Config) -> list[str]:
             )
         problems += _at_least(1, **{"strategy.stability_rounds": strategy.stability_rounds})
         problems += _share("strategy.stability_fraction", strategy.stability_fraction)
+        if strategy.absurd_loss is not None and strategy.absurd_loss < 1:
+            problems.append(
+                f"strategy.absurd_loss={show(strategy.absurd_loss)}: must be at least 1; null leaves nobody out."
+            )
     return problems
 
 

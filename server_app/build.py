@@ -34,8 +34,12 @@ def build_strategy(config: Config) -> ClusteredStrategy:
         "seed": config.seed,
         "fraction_train": own.fraction_train,
         "eval_every": config.eval_every,
+        "min_clients": config.min_clients,
+        "quorum": config.quorum,
         "start_timeout": config.start_timeout,
         "round_timeout": config.round_timeout,
+        "grace": config.grace,
+        "round_tries": config.round_tries,
         "fingerprint": project_fingerprint(),
     }
     if isinstance(own, LocalStrategy):
@@ -61,6 +65,7 @@ def build_strategy(config: Config) -> ClusteredStrategy:
             stability_fraction=own.stability_fraction,
             reassign_unstable=own.reassign_unstable,
             memory=own.memory,
+            absurd_loss=own.absurd_loss,
             **common,
         )
     if isinstance(own, FedAvgStrategy):

@@ -1,7 +1,12 @@
 """What a strategy tells the outside world: its clients, and one report per round."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+
+import numpy as np
+from flwr.app import MetricRecord
+
+from task.wire import kinds
 
 Detail = float | str | list[float]
 
@@ -37,6 +42,17 @@ class Evaluation:
     accuracy: float | None
 
 
+def mean_results(evaluations: Collection[Evaluation]) -> MetricRecord | None:
+    """Return the unweighted means over clients, for Flower's result; None without any."""
+    if not evaluations:
+        return None
+    metrics = MetricRecord({kinds.EVAL_LOSS: float(np.mean([result.loss for result in evaluations]))})
+    accuracies = [result.accuracy for result in evaluations if result.accuracy is not None]
+    if accuracies:
+        metrics[kinds.EVAL_ACCURACY] = float(np.mean(accuracies))
+    return metrics
+
+
 @dataclass(frozen=True)
 class RoundReport:
     """Everything that is recorded of one round.
@@ -59,6 +75,8 @@ class RoundReport:
         By client key; empty in a round without evaluation.
     details
         What only this algorithm has to tell, e.g. the K that it found; values for JSON.
+    tries
+        How often the round was tried until its quorum replied; bytes, seconds and replies are those of all tries.
     """
 
     server_round: int
@@ -74,3 +92,4 @@ class RoundReport:
     train_loss: float | None
     evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
     details: Mapping[str, Detail] = field(default_factory=dict)
+    tries: int = 1

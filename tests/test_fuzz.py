@@ -55,7 +55,7 @@ def reply(
 READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object]]] = [
     (kinds.LOSSES, lambda: reply(LOSSES), lambda content: read_losses(content, 2)),
     (kinds.TRAIN, lambda: reply(NUMBERS, MODEL), lambda content: read_update(content, LAYOUT, 0)),
-    (kinds.TRAIN_SELECT, lambda: reply(NUMBERS | CHOICE, MODEL), lambda reply: read_selected_update(reply, LAYOUT, 2)),
+    (kinds.TRAIN_SELECT, lambda: reply(NUMBERS | CHOICE, MODEL), lambda sent: read_selected_update(sent, LAYOUT, 2)),
     (kinds.EVALUATE, lambda: reply(TEST), read_evaluation),
     (kinds.HELLO, lambda: reply(HELLO, None, TEXTS), read_introduction),
 ]  # fmt: skip

@@ -14,7 +14,10 @@ from task.wire.layout import Layout, MalformedMessage, Vector
 _LARGEST = sys.float_info.max
 
 MAX_EXAMPLES = 10**9
-"""Guards sums of counts against absurd claims. It does not keep one client from outweighing the others."""
+"""Guards sums of counts against absurd claims. A client that lies from the start can still outweigh the others."""
+
+MOST_GROWTH = 10
+"""How many times its introduced examples a client may claim later: data may grow during a run."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,23 @@ def read_introduction(content: RecordDict) -> Introduction:
         fingerprint=str(texts[kinds.FINGERPRINT]),
         num_partitions=int(str(numbers[kinds.NUM_PARTITIONS])),
     )
+
+
+def check_examples(claimed: int | None, introduced: int | None) -> None:
+    """Hold a reply's count of examples to the one that the client gave when it introduced itself.
+
+    The count is a client's weight in averages: one that grows by more than `MOST_GROWTH` is no honest one. None: not
+    known.
+
+    Raises
+    ------
+    MalformedMessage
+        If it has grown by more.
+    """
+    if claimed is not None and introduced is not None and claimed > MOST_GROWTH * introduced:
+        raise MalformedMessage(
+            f"{kinds.NUM_EXAMPLES} is {claimed}, more than {MOST_GROWTH} times the {introduced} of its introduction"
+        )
 
 
 def _is_plain(text: str) -> bool:
