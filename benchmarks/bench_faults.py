@@ -1,9 +1,9 @@
 """Fault by strategy: what a run comes to when a fifth of its clients are faulty in every round.
 
-Run: ``python benchmarks/bench_faults.py --strategies clove,ifca --seeds 3``. Digits, a pair of classes for each group,
-20 clients in 5 groups, 10 rounds; in every round 4 clients, drawn anew, send nothing but faulty replies. The table shows
-the ARI over the clients that are healthy in the last round (the least over the seeds), their accuracy (mean over the
-seeds), and how the replies were counted. FAILED: the run ended early, or a model holds a value that is not finite.
+Run: ``python benchmarks/bench_faults.py --strategies clove,ifca --seeds 3``. Digits, a pair of classes for each
+group, 20 clients in 5 groups, 10 rounds; in every round 4 clients, drawn anew, send nothing but faulty replies. The
+table shows the ARI over the clients that are healthy in the last round (the least over the seeds), their accuracy
+(mean over the seeds), and how the replies were counted. FAILED: the run ended early, or a model is not finite.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Clients that go wrong: the real ClientApp, of which some clients in some rounds fail in a chosen way.
 
-`FaultyGrid(app, num_nodes, kind, share, seed)` is a LocalGrid; in every round floor(share * num_nodes) clients, drawn
-by (seed, round), are faulty in all their messages. The introduction (round 0) is honest. Hangs and deaths need processes.
+`FaultyGrid` is a LocalGrid: in every round floor(share * num_nodes) clients, drawn by (seed, round), are faulty in
+all their messages. The introduction (round 0) is honest. Hangs and deaths need processes, and are tested elsewhere.
 """
 
 from collections.abc import Callable, Iterable

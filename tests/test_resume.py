@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -247,34 +247,75 @@ def test_flower_run_takes_the_folder_too(tmp_path: Path, monkeypatch: pytest.Mon
         read_run_config({"resume": str(folder), "seed": 3})
 
 
-def kill_and_resume(folder: Path, kills: int, draw: random.Random, longest: float) -> int:
-    """Kill a run with SIGKILL at random moments until it has survived so many; return how many hit it at work."""
-    hits = 0
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    start = [sys.executable, "-m", "server_app.main", *settings("clove"), f"results_dir={folder}"]
-    while True:
-        marker = list(folder.rglob("config.yaml"))
-        arguments = [*start[:3], f"resume={marker[0].parent}"] if marker else start
-        process = subprocess.Popen(
-            arguments, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        if hits == kills:
-            assert process.wait(300) == 0
-            return hits
-        # From the moment at which it works on: before, there is nothing that a kill could harm.
-        deadline, patience = time.monotonic() + 120, draw.uniform(0, longest)
-        lines = _lines(folder)
-        while process.poll() is None and _lines(folder) <= lines and time.monotonic() < deadline:
-            time.sleep(0.002)
-        time.sleep(patience)
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            hits += 1
-        process.wait(60)
-        if list(folder.rglob("report.html")):
-            # It came to its end before its time: it is started anew.
-            shutil.rmtree(folder)
+class Child:
+    """A process of its own that does some work; forked, so that it need not import everything again."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self.pid = os.fork()
+        if self.pid == 0:
+            code = 1
+            try:
+                work()
+                code = 0
+            finally:
+                os._exit(code)
+
+    def kill(self) -> bool:
+        """Kill it with SIGKILL; say whether it was still at work."""
+        os.kill(self.pid, signal.SIGKILL)
+        return os.WIFSIGNALED(os.waitpid(self.pid, 0)[1])
+
+    def wait(self) -> None:
+        assert os.waitpid(self.pid, 0)[1] == 0
 
 
-def _lines(folder: Path) -> int:
-    return sum(path.read_bytes().count(b"\n") for path in folder.rglob("rounds.jsonl"))
+def trial(folder: Path, moment: float, overrides: Sequence[str]) -> dict[str, Any] | None:
+    """Kill a run at a moment, go on with it, and return its results; None where it had ended before the moment."""
+    child = Child(lambda: straight(folder, overrides))
+    time.sleep(moment)
+    if not child.kill():
+        return None
+    begun = list(folder.rglob("config.yaml"))
+    # Killed before it had made its folder, a run has nothing to go on with.
+    Child(lambda: resumed(begun[0].parent) if begun else straight(folder, overrides)).wait()
+    return results(run_folder(folder))
+
+
+@pytest.mark.parametrize("trials", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("strategy", ["clove"])
+def test_killed_with_sigkill_at_random_moments_a_run_ends_the_same(
+    tmp_path: Path, strategy: str, trials: int
+) -> None:
+    given = settings(strategy)
+    start = time.monotonic()
+    Child(lambda: straight(tmp_path / "whole", given)).wait()
+    length = time.monotonic() - start
+    whole = results(run_folder(tmp_path / "whole"))
+    draw, done, number = random.Random(trials), [], 0
+    while len(done) < trials:
+        number += 1
+        found = trial(tmp_path / str(number), draw.uniform(0, length), given)
+        if found is not None:
+            assert found == whole, f"killed for the {number}th time"
+            done.append(number)
+        assert number < 5 * trials
+
+
+@pytest.mark.slow
+def test_the_command_itself_is_killed_and_goes_on(tmp_path: Path) -> None:
+    florets = [sys.executable, "-m", "server_app.main"]
+    given = [*settings("clove", "num_rounds=40"), f"results_dir={tmp_path}"]
+    process = subprocess.Popen([*florets, *given], cwd=ROOT)
+    while not list(tmp_path.rglob("round-000005.safetensors")):
+        time.sleep(0.01)
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    folder = run_folder(tmp_path)
+    done = subprocess.run([*florets, f"resume={folder}"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "going on after round" in done.stderr
+    assert (
+        results(folder)["models"]
+        == results(straight(tmp_path / "whole", settings("clove", "num_rounds=40")))["models"]
+    )
