@@ -10,6 +10,7 @@ from conf.schema import ONE_MODEL, CloveStrategy, Config, FedProxStrategy, IfcaS
 from conf.typed import show
 
 _REGRESSIONS = ("linear", "lines")
+_PRESET = re.compile(r"\w+(?:[/.-]\w+)*", re.ASCII)
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
@@ -55,6 +56,9 @@ def _share(name: str, value: float) -> list[str]:
 
 def _run(config: Config) -> list[str]:
     problems = _at_least(0, seed=config.seed)
+    # The name becomes a path of the results: it must not lead out of their folder.
+    if not _PRESET.fullmatch(config.experiment):
+        problems.append(f"experiment={config.experiment}: must be a preset's name, such as clove/linear.")
     if config.seed >= 2**63:
         problems.append(f"seed={config.seed}: must be less than 2**63, the largest number that a message can hold.")
     problems += _at_least(
