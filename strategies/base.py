@@ -15,13 +15,14 @@ from flwr.serverapp.strategy import Result, Strategy
 from strategies.averaging import Averaging, ModelAveraging
 from strategies.context import Plan, RoundContext
 from strategies.core import FloatArray
+from strategies.evaluation import mean_results
 from strategies.exchange import Request, log, sort_replies
 from strategies.federation import Federation
 from strategies.loop import NOTHING, Earlier, EvaluateModels, RoundObserver, run_rounds
 from strategies.memory import Memory
 from strategies.meter import Meter
 from strategies.models import Models
-from strategies.round import Detail, Evaluation, RoundReport, mean_results
+from strategies.round import Detail, Evaluation, RoundReport
 from task.randomness import Purpose, generator
 from task.wire import kinds
 from task.wire.replies import Update, read_evaluation

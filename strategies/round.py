@@ -1,12 +1,7 @@
 """What a strategy tells the outside world: its clients, and one report per round."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-import numpy as np
-from flwr.app import MetricRecord
-
-from task.wire import kinds
 
 Detail = float | str | list[float]
 
@@ -40,17 +35,6 @@ class Evaluation:
     num_examples: int
     loss: float
     accuracy: float | None
-
-
-def mean_results(evaluations: Collection[Evaluation]) -> MetricRecord | None:
-    """Return the unweighted means over clients, for Flower's result; None without any."""
-    if not evaluations:
-        return None
-    metrics = MetricRecord({kinds.EVAL_LOSS: float(np.mean([result.loss for result in evaluations]))})
-    accuracies = [result.accuracy for result in evaluations if result.accuracy is not None]
-    if accuracies:
-        metrics[kinds.EVAL_ACCURACY] = float(np.mean(accuracies))
-    return metrics
 
 
 @dataclass(frozen=True)
