@@ -11,7 +11,7 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 # Without this, every `flwr run` builds a second Python environment.
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 
-.PHONY: help setup run deploy-demo test check slow bench clean
+.PHONY: help setup run deploy-demo test check slow audit bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 13
@@ -40,6 +40,10 @@ check: $(SETUP) ## formatting, lint and types
 
 slow: $(SETUP) ## the tests that start real Flower processes or train for minutes
 	$(BIN)/python -m pytest -q -m slow
+
+audit: $(SETUP) ## known vulnerabilities of the dependencies (needs the network)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
+	$(BIN)/pip-audit --skip-editable
 
 bench: $(SETUP) ## the benchmarks
 	$(BIN)/python -m benchmarks

@@ -34,6 +34,9 @@ _KEYS = {
     "quiet": "quiet",
     "start-timeout": "start_timeout",
     "round-timeout": "round_timeout",
+    "min-clients": "min_clients",
+    "quorum": "quorum",
+    "grace": "grace",
 }
 
 # Unquoted, Hydra reads these as something else than text, in any case of their letters.
@@ -45,7 +48,7 @@ def run_config_overrides(run_config: Mapping[str, Any]) -> list[str]:
 
     A key that the app declares always arrives with a value, so a sentinel means "the experiment's own value":
     -1 for numbers and an empty text for texts. A 0 is taken as it is, to be refused. `overrides` is split and comes
-    first. `config-json` (read by `config_from_json`) and `run-folder` are another way in and are left out.
+    first. `config-json` (read by `config_from_json`), `run-folder` and `resume` are other ways in and are left out.
 
     Parameters
     ----------
@@ -57,7 +60,7 @@ def run_config_overrides(run_config: Mapping[str, Any]) -> list[str]:
     ConfigError
         If there is a key that means nothing here, or a text whose quotes do not close.
     """
-    known = [*_KEYS, "overrides", "config-json", "run-folder"]
+    known = [*_KEYS, "overrides", "config-json", "run-folder", "resume"]
     unknown = [name for name in run_config if name not in known]
     if unknown:
         raise ConfigError(
@@ -67,11 +70,11 @@ def run_config_overrides(run_config: Mapping[str, Any]) -> list[str]:
     for name, ours in _KEYS.items():
         value = run_config.get(name, "")
         if value not in (-1, ""):
-            overrides.append(f"{ours}={_quote(value)}")
+            overrides.append(f"{ours}={quote(value)}")
     return overrides
 
 
-def _quote(value: Any) -> str:
+def quote(value: Any) -> str:
     """Return a value so that Hydra's grammar reads exactly it: a path may hold commas, quotes or braces."""
     if isinstance(value, bool):
         return str(value).lower()

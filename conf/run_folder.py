@@ -11,7 +11,16 @@ from conf.schema import Config
 from conf.typed import show
 
 # These are in the path anyway, or do not change what is computed.
-_LEFT_OUT = ("experiment", "strategy", "seed", "data_dir", "results_dir", "quiet")
+_LEFT_OUT = (
+    "experiment",
+    "strategy",
+    "seed",
+    "data_dir",
+    "results_dir",
+    "quiet",
+    "checkpoint_every",
+    "checkpoint_keep",
+)
 _LONGEST = 120
 
 

@@ -23,6 +23,7 @@ from conf.validate_two_phase import two_phase_problems
 
 _REGRESSIONS = ("linear", "lines")
 OWN = "own"
+_PRESET = re.compile(r"\w+(?:[/.-]\w+)*", re.ASCII)
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
@@ -55,13 +56,17 @@ def find_problems(config: Config) -> list[str]:
 
 def _run(config: Config) -> list[str]:
     problems = at_least(0, seed=config.seed)
+    # The name becomes a path of the results: it must not lead out of their folder.
+    if not _PRESET.fullmatch(config.experiment):
+        problems.append(f"experiment={config.experiment}: must be a preset's name, such as clove/linear.")
     if config.seed >= 2**63:
         problems.append(f"seed={config.seed}: must be less than 2**63, the largest number that a message can hold.")
     problems += at_least(
         1, num_clients=config.num_clients, num_rounds=config.num_rounds, eval_every=config.eval_every
     )
-    problems += _nodes(config)
     problems += above_zero([("start_timeout", config.start_timeout), ("round_timeout", config.round_timeout)])
+    problems += _nodes(config)
+    problems += _faults(config)
     if not _DEVICE.fullmatch(config.device):
         problems.append(f"device={config.device}: must be cpu, cuda or cuda:<number>.")
     for name, folder in (("data_dir", config.data_dir), ("results_dir", config.results_dir)):
@@ -83,20 +88,26 @@ def _run(config: Config) -> list[str]:
     return problems
 
 
+def _faults(config: Config) -> list[str]:
+    """Check what happens where clients fail, and what a run can be resumed from."""
+    problems = share("quorum", config.quorum)
+    problems += at_least(1, round_tries=config.round_tries, checkpoint_keep=config.checkpoint_keep)
+    problems += at_least(0, checkpoint_every=config.checkpoint_every)
+    if config.grace is not None:
+        problems += at_least(0, grace=config.grace)
+    return problems
+
+
 def _nodes(config: Config) -> list[str]:
-    """Check the number of nodes with data of their own, of which nobody knows how many will come."""
+    """Check how many clients a run waits for; of nodes with data of their own nobody knows how many will come."""
     least = config.min_clients
+    problems = [] if least is None else at_least(1, min_clients=least)
     if config.task.partition != OWN:
-        if least is None:
-            return []
-        return [
-            f"min_clients={least}: is for nodes with data of their own (task.partition=own); use num_clients, or "
-            "leave it out."
-        ]
-    problems = []
-    if least is not None and least < 1:
-        problems.append(f"min_clients={least}: must be at least 1.")
-    if config.engine == "flwr":
+        if least is not None and least > config.num_clients:
+            problems.append(
+                f"min_clients={least}: must be at most num_clients={config.num_clients}; null means all of them."
+            )
+    elif config.engine == "flwr":
         problems.append(
             "engine=flwr: simulated nodes have no data of their own (task.partition=own); use engine=local for a dry "
             "run over the folders in data_dir, or real nodes (docs/deployment.md)."
@@ -172,6 +183,10 @@ def _strategy(config: Config) -> list[str]:
             )
         problems += at_least(1, **{"strategy.stability_rounds": strategy.stability_rounds})
         problems += share("strategy.stability_fraction", strategy.stability_fraction)
+        if strategy.absurd_loss is not None and strategy.absurd_loss < 1:
+            problems.append(
+                f"strategy.absurd_loss={show(strategy.absurd_loss)}: must be at least 1; null leaves nobody out."
+            )
     if isinstance(strategy, CflGpStrategy):
         problems += cfl_gp_problems(strategy, config)
     return problems

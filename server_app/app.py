@@ -10,11 +10,12 @@ from flwr.serverapp import Grid, ServerApp
 
 from conf.compose import compose
 from conf.problems import ConfigError
-from conf.run_config import config_from_json, run_config_overrides
+from conf.run_config import config_from_json, quote, run_config_overrides
 from conf.run_folder import results_folder
 from conf.schema import Config
 from server_app.console import log, log_to_console
 from server_app.experiment import run_experiment
+from server_app.resume import read_resume
 from strategies.federation import WrongNodeCount, simulation_command
 
 app = ServerApp()
@@ -27,9 +28,9 @@ _INTERNAL = ("config-json", "run-folder")
 def main(grid: Grid, context: Context) -> None:
     """Run one experiment; what goes wrong becomes the run's status."""
     log_to_console()
-    config, folder = read_run_config(context.run_config)
+    config, folder, resume = read_run_config(context.run_config)
     try:
-        run_experiment(grid, config, folder)
+        run_experiment(grid, config, folder, resume)
     except WrongNodeCount as error:
         given = {name: value for name, value in context.run_config.items() if value not in _UNSET}
         # JSON's texts, numbers and truth values are TOML's.
@@ -41,21 +42,36 @@ def main(grid: Grid, context: Context) -> None:
         raise ConfigError([problem]) from None
 
 
-def read_run_config(run_config: Mapping[str, Any]) -> tuple[Config, Path]:
-    """Return the experiment that a run config describes, and the folder for its results.
+def read_run_config(run_config: Mapping[str, Any]) -> tuple[Config, Path, bool]:
+    """Return the experiment that a run config describes, the folder for its results, and whether it goes on there.
 
     `config-json` and `run-folder` come from `florets engine=flwr`, which has composed and checked everything; a
-    Flower user gives the other keys.
+    Flower user gives the other keys, of which `resume` names the folder of an interrupted run.
 
     Raises
     ------
     ConfigError
         With every problem found.
     """
+    if resumed := str(run_config.get("resume", "")):
+        return _read_resume(run_config, Path(resumed)), Path(resumed), True
     if text := str(run_config.get("config-json", "")):
         config, overrides = config_from_json(text), []
     else:
         overrides = run_config_overrides(run_config)
         config = compose(overrides)
     given = str(run_config.get("run-folder", ""))
-    return config, Path(given) if given else results_folder(config, overrides)
+    return config, Path(given) if given else results_folder(config, overrides), False
+
+
+def _read_resume(run_config: Mapping[str, Any], folder: Path) -> Config:
+    if not folder.is_absolute():
+        raise ConfigError(
+            [f"resume={folder}: must be an absolute path; the app's working directory is that of the SuperLink."]
+        )
+    if text := str(run_config.get("config-json", "")):
+        return config_from_json(text)
+    found = read_resume([f"resume={quote(str(folder))}", *run_config_overrides(run_config)], Path("/"))
+    if found is None:
+        raise ConfigError([f"resume={folder}: cannot be read."])
+    return found[0]

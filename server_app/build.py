@@ -62,8 +62,11 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy:
         "fraction_train": own.fraction_train,
         "eval_every": config.eval_every,
         "eval_clients": config.eval_clients,
+        "quorum": config.quorum,
         "start_timeout": config.start_timeout,
         "round_timeout": config.round_timeout,
+        "grace": config.grace,
+        "round_tries": config.round_tries,
         "fingerprint": project_fingerprint(),
     }
     if isinstance(own, LocalStrategy):
@@ -99,6 +102,7 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy:
             stability_fraction=own.stability_fraction,
             reassign_unstable=own.reassign_unstable,
             memory=own.memory,
+            absurd_loss=own.absurd_loss,
             **common,
         )
     if isinstance(own, CflGpStrategy):

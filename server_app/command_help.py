@@ -18,6 +18,7 @@ Usage
   florets -m 'seed=range(0,10)' hydra/launcher=joblib hydra.launcher.n_jobs=4
                                                    the same in 4 processes (pip install "florets[sweep]")
   florets engine=flwr                              through `flwr run`, Flower's own simulation
+  florets resume=results/quickstart/clove/seed-0   go on with an interrupted run, in its folder
   florets assign run=<folder> data=<file>          which of a finished run's models fits these data (--help)
   florets predict run=<folder> data=<file> ...     that model's predictions for new inputs, as a CSV file
 

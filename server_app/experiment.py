@@ -12,12 +12,17 @@ from flwr.serverapp import Grid
 from conf.problems import ConfigError
 from conf.schema import Config
 from server_app.build import build_models, build_strategy, build_task, message_settings
+from server_app.checkpoint import CheckpointError, Checkpoints
+from server_app.keeper import Keeper
 from server_app.recorder import Recorder
+from server_app.resume import find_checkpoint, finished_summary
 from server_app.run_models import save_clusters
-from server_app.summary import RunSummary
+from server_app.summary import RoundLine, RunSummary
 from server_app.truth import Truth
 from strategies.base import ClusteredStrategy
 from strategies.core import FloatArray
+from strategies.federation import FederationError
+from strategies.loop import NOTHING, Earlier
 from strategies.models import Models
 from strategies.round import RoundReport
 from task.wire import bank
@@ -30,17 +35,28 @@ _LARGEST_LOSS_MATRIX_BYTES = 4 * 2**30
 """Bytes of models sent, over all clients; Local-only's many models would soon pass any round's."""
 
 
-def run_experiment(grid: Grid, config: Config, folder: Path) -> RunSummary:
+def run_experiment(grid: Grid, config: Config, folder: Path, resume: bool = False) -> RunSummary:
     """Run an experiment and leave its results in `folder`.
+
+    Parameters
+    ----------
+    resume
+        Go on with the interrupted run in `folder`; where it has come to its end, change nothing.
 
     Raises
     ------
     ConfigError
         If data, partition, model and their options do not fit together; before any client is asked for anything.
+    CheckpointError
+        If an interrupted run cannot go on.
     FederationError
-        If the clients that are there cannot run it.
+        If the clients that are there cannot run it, or too few reply.
     """
     log.info("results folder: %s", folder)
+    if resume and (summary := finished_summary(folder, config)) is not None:
+        log.info("the run in %s has come to its end: there is nothing left to do", folder)
+        return summary
+    checkpoint = find_checkpoint(folder, config) if resume else None
     task = build_task(config)
     try:
         task.check()
@@ -48,9 +64,19 @@ def run_experiment(grid: Grid, config: Config, folder: Path) -> RunSummary:
         models = Models(build_models(config, task), strategy.shared_layers)
     except ValueError as error:
         raise ConfigError([str(error)]) from error
+    total = strategy.first_rounds + config.num_rounds
+    if checkpoint is not None:
+        if checkpoint.server_round > total:
+            done = checkpoint.server_round - strategy.first_rounds
+            raise ConfigError([f"num_rounds={config.num_rounds}: the run has done {done} rounds already; give more."])
+        try:
+            strategy.load_state(checkpoint.state)
+        except ValueError as error:
+            raise CheckpointError(f"the checkpoint in {folder} does not fit this release: {error}") from error
     settings = message_settings(config, task)
     # Clients first, folder second: a run that cannot start leaves the results of an earlier one alone.
     strategy.federation.refresh(grid, settings)
+    strategy.federation.remember(checkpoint.clients if checkpoint is not None else ())
     try:
         recorder = Recorder(
             folder=folder,
@@ -58,25 +84,41 @@ def run_experiment(grid: Grid, config: Config, folder: Path) -> RunSummary:
             experiment=config.experiment,
             strategy=config.strategy.name,
             seed=config.seed,
-            num_rounds=strategy.first_rounds + config.num_rounds,
+            num_rounds=total,
             quiet=config.quiet,
             task_title=f"{config.task.data}, {config.task.partition}, {config.task.model}",
+            done_rounds=(checkpoint.server_round if checkpoint is not None else 0) if resume else None,
         )
     except ValueError as error:
         raise ConfigError([str(error)]) from error
     truth = Truth(task, config.cluster_test)
     with recorder:
+        keeper = Keeper(Checkpoints(recorder.folder, config.checkpoint_keep), config, strategy, checkpoint)
+        recorder.clients(list(strategy.federation.clients.values()))
 
         def on_round(report: RoundReport, arrays: ArrayRecord) -> bool:
             clients = list(strategy.federation.clients.values())
             if len(clients) != recorder.num_clients:
                 recorder.clients(clients)
-            ari = recorder.round(report, truth.figures(arrays, bool(report.evaluations)))["ari"]
-            return config.stop_at_ari is not None and ari is not None and ari >= config.stop_at_ari
+            line = recorder.round(report, truth.figures(arrays, bool(report.evaluations)))
+            # The line first: a run that goes on takes back the lines of rounds without a checkpoint.
+            keeper.after(report.server_round, arrays)
+            return _is_reached(config, line)
 
-        result = strategy.start(
-            grid, models.record, num_rounds=config.num_rounds, train_config=settings, on_round=on_round
-        )
+        earlier = NOTHING
+        if checkpoint is not None:
+            earlier = Earlier(checkpoint.server_round, _is_reached(config, recorder.lines[-1]))
+        try:
+            result = strategy.start(
+                grid,
+                models.record if checkpoint is None else checkpoint.models,
+                num_rounds=config.num_rounds,
+                train_config=settings,
+                on_round=on_round,
+                earlier=earlier,
+            )
+        except FederationError as error:
+            raise FederationError(f"{error}. {keeper.last()}") from error
         arrays = {
             f"{index}/{name}": array.numpy()
             for index, model in enumerate(bank.models(result.arrays))
@@ -85,6 +127,11 @@ def run_experiment(grid: Grid, config: Config, folder: Path) -> RunSummary:
         save_clusters(folder, strategy, task)
         losses = loss_matrix(strategy, Models(result.arrays))
         return recorder.finish(arrays, strategy.evaluations, strategy.assignment, losses)
+
+
+def _is_reached(config: Config, line: RoundLine) -> bool:
+    """Say whether the run ends early, with the round of this line."""
+    return config.stop_at_ari is not None and line["ari"] is not None and line["ari"] >= config.stop_at_ari
 
 
 def loss_matrix(strategy: ClusteredStrategy, models: Models) -> tuple[list[str], FloatArray] | None:

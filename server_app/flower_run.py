@@ -29,14 +29,25 @@ def run(config: Config, overrides: Sequence[str]) -> RunSummary:
     FlowerRunError
         If Flower's own word on the run (`flwr ls`) is not that it completed; `flwr run` exits with 0 either way.
     """
+    return run_in(results_folder(config, overrides), config)
+
+
+def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
+    """Run an experiment with its results in `folder`, or go on with the interrupted run that is there.
+
+    Raises
+    ------
+    FlowerRunError
+        As `run`.
+    """
     if not (PROJECT / "pyproject.toml").is_file():
         raise FlowerRunError(f"engine=flwr sends the project's folder to Flower, but {PROJECT} has no pyproject.toml")
-    folder = results_folder(config, overrides)
     with SuperLink() as superlink:
         settings = Path(superlink.environment["FLWR_HOME"]) / "run.toml"
         # JSON texts are TOML texts.
         settings.write_text(
-            f"config-json = {json.dumps(config_to_json(config))}\nrun-folder = {json.dumps(str(folder))}\n",
+            f"config-json = {json.dumps(config_to_json(config))}\n"
+            f"{'resume' if resume else 'run-folder'} = {json.dumps(str(folder))}\n",
             encoding="utf-8",
         )
         nodes = f"num-supernodes={config.num_clients} client-resources-num-cpus=1"

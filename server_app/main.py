@@ -125,6 +125,19 @@ def run(config: Config, overrides: Sequence[str]) -> RunSummary:
     return run_experiment(grid, config, results_folder(config, overrides))
 
 
+def resume(config: Config, folder: Path) -> RunSummary:
+    """Go on with the interrupted run in `folder` and return its summary; `config` comes from `read_resume`."""
+    if config.engine == "flwr":
+        from server_app import flower_run
+
+        return flower_run.run_in(folder, config, resume=True)
+    from client_app.app import app as client_app
+    from server_app.experiment import run_experiment
+    from server_app.local_grid import LocalGrid
+
+    return run_experiment(LocalGrid(client_app, config.num_clients), config, folder, resume=True)
+
+
 def _act(arguments: Arguments) -> int:
     """Do what the command line asks for."""
     caller = Path.cwd()
@@ -135,6 +148,10 @@ def _act(arguments: Arguments) -> int:
 
         print(help_text(min(max(shutil.get_terminal_size().columns, 80), 120)))
         return 0
+    if arguments.sweep and any(text.startswith("resume=") for text in arguments.overrides):
+        raise ConfigError(["resume: goes on with one run; leave out -m and name the folder of that run."])
+    if any(text.startswith("resume=") for text in arguments.overrides) and not arguments.show:
+        return _resume(arguments.overrides, caller)
     if arguments.show:
         config = jobs.prepare(arguments.overrides, caller)
         print(yaml.safe_dump(dataclasses.asdict(config), sort_keys=False), end="")
@@ -162,10 +179,31 @@ def _single(overrides: Sequence[str], caller: Path) -> int:
         summary = run(config, overrides)
     except KeyboardInterrupt:
         folder = results_folder(config, overrides)
-        raise KeyboardInterrupt(f"; {folder} holds the rounds so far") from None
+        raise KeyboardInterrupt(f"; go on with: florets resume={folder}") from None
+    _tell(summary)
+    return 0
+
+
+def _resume(overrides: Sequence[str], caller: Path) -> int:
+    from server_app.resume import finished_summary, read_resume
+
+    found = read_resume(overrides, caller)
+    assert found is not None
+    config, folder = found
+    if (summary := finished_summary(folder, config)) is not None:
+        print(f"{folder} holds a run that has come to its end: there is nothing left to do.")
+    else:
+        try:
+            summary = resume(config, folder)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"; go on with: florets resume={folder}") from None
+    _tell(summary)
+    return 0
+
+
+def _tell(summary: RunSummary) -> None:
     print(f"{summary.experiment}, {summary.strategy}, seed {summary.seed}: {jobs.headline(summary)}")
     print(f"Results: {summary.folder}")
-    return 0
 
 
 def _complain(text: str, debug: bool) -> None:

@@ -55,9 +55,13 @@ class Progress:
         Plain lines even on a terminal.
     stream : text file, optional
         Standard error where none is given: standard output is left to results.
+    done : int
+        Rounds that an interrupted run has completed already.
     """
 
-    def __init__(self, title: str, num_rounds: int, quiet: bool = False, stream: TextIO | None = None) -> None:
+    def __init__(
+        self, title: str, num_rounds: int, quiet: bool = False, stream: TextIO | None = None, done: int = 0
+    ) -> None:
         self._title = title
         self._num_rounds = num_rounds
         self._stream = stream if stream is not None else sys.stderr
@@ -74,7 +78,7 @@ class Progress:
                 TextColumn("{task.fields[phase]}  {task.fields[figures]}"),
                 console=console,
             )
-            self._task = self._bar.add_task(title, total=num_rounds, phase="starting", figures="")
+            self._task = self._bar.add_task(title, total=num_rounds, completed=done, phase="starting", figures="")
             self._bar.start()
 
     def show(self, line: Mapping[str, Any], seconds: float) -> None:

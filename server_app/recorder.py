@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import logging
@@ -21,6 +22,8 @@ from strategies.round import Client, Evaluation, RoundReport
 
 log = logging.getLogger("florets")
 
+FINISHED = "report.html"
+"""What a run writes last: with it the run has come to its end."""
 MARKER = "rounds.jsonl"
 """Every run writes this file first: a folder with it is an earlier run's, and may be replaced."""
 
@@ -59,6 +62,43 @@ def open_folder(folder: Path) -> bool:
     return earlier
 
 
+def reopen_folder(folder: Path, rounds: int) -> list[RoundLine]:
+    """Make an interrupted run's folder what it was after `rounds` rounds, and return those rounds' lines.
+
+    Raises
+    ------
+    ValueError
+        If ``rounds.jsonl`` lacks one of them.
+    """
+    lines: list[RoundLine] = []
+    # Lost with the power, or edited: nothing behind the first line that cannot be read is of use.
+    with contextlib.suppress(ValueError, OSError):
+        for text in (folder / MARKER).read_text(encoding="utf-8").splitlines()[:rounds]:
+            lines.append(json.loads(text))
+    if [line.get("round") for line in lines] != list(range(1, rounds + 1)):
+        raise ValueError(
+            f"{folder / MARKER} does not hold rounds 1 to {rounds}, after which the run is to go on; "
+            "put the file back as it was, or run the experiment again"
+        )
+    write_whole(folder / MARKER, "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines))
+    # What was written at the end of the run is no longer its end.
+    for name in (FINISHED, "summary.json"):
+        (folder / name).unlink(missing_ok=True)
+    return lines
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file aside and rename it: whoever reads finds all of it, or what was there before."""
+    aside = path.with_name(f"{path.name}.part")
+    aside.write_text(text, encoding="utf-8")
+    aside.replace(path)
+
+
+def read_summary(folder: Path) -> RunSummary:
+    """Return the summary that a run's folder holds."""
+    return RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
+
+
 class Recorder:
     """Write what a run leaves behind, each round as soon as it is over.
 
@@ -77,11 +117,13 @@ class Recorder:
         Plain lines instead of a bar.
     task_title : str
         What the run is, in a few words, for people.
+    done_rounds : int or None
+        Rounds of the interrupted run in this folder, after which it goes on; None starts a new run.
 
     Raises
     ------
     ValueError
-        If the folder holds something that no run has left there.
+        If the folder holds something that no run has left there, or not the rounds that it should.
     """
 
     def __init__(
@@ -94,6 +136,7 @@ class Recorder:
         num_rounds: int,
         quiet: bool = False,
         task_title: str = "",
+        done_rounds: int | None = None,
     ) -> None:
         self.folder = Path(folder).absolute()
         self._experiment, self._strategy, self._seed = experiment, strategy, seed
@@ -101,10 +144,16 @@ class Recorder:
         self._clients: dict[str, Client] = {}
         self._truth: dict[str, int] = {}
         self._lines: list[RoundLine] = []
-        replaced = open_folder(self.folder)
-        (self.folder / "config.yaml").write_text(config_yaml, encoding="utf-8")
+        if done_rounds is None:
+            replaced = open_folder(self.folder)
+        else:
+            replaced, self._lines = False, reopen_folder(self.folder, done_rounds)
+        write_whole(self.folder / "config.yaml", config_yaml)
         self._open_log()
-        self._progress = Progress(f"{experiment} {strategy} seed {seed}", num_rounds, quiet)
+        self._progress = Progress(f"{experiment} {strategy} seed {seed}", num_rounds, quiet, done=done_rounds or 0)
+        if done_rounds is not None:
+            log.info("Going on after round %d in %s", done_rounds, self.folder)
+            self._progress.note(f"going on after round {done_rounds} in {self.folder}")
         if replaced:
             log.info("Replaced the results of an earlier run in %s", self.folder)
             self._progress.note(f"replaced the results of an earlier run in {self.folder}")
@@ -117,6 +166,11 @@ class Recorder:
         self._level_before = log.level
         if log.getEffectiveLevel() > logging.INFO:
             log.setLevel(logging.INFO)
+
+    @property
+    def lines(self) -> Sequence[RoundLine]:
+        """The lines of all rounds so far."""
+        return self._lines
 
     @property
     def num_clients(self) -> int:

@@ -94,5 +94,7 @@ def write_report(folder: Path, title: str = "") -> Path:
         **draw_plots(folder, lines, clients),
     )
     path = folder / "report.html"
-    path.write_text(html, encoding="utf-8")
-    return path
+    # Aside and renamed: a page that is there is whole, and says that the run has come to its end.
+    aside = path.with_suffix(".part")
+    aside.write_text(html, encoding="utf-8")
+    return aside.replace(path)

@@ -146,8 +146,9 @@ def round_line(
         ``evaluated`` (clients) and ``diverged`` (those with a loss that is not finite), ``train_loss``,
         ``model_error``, ``cluster_error`` and ``cluster_loss`` (nearness to the truth, see `server_app.truth`),
         ``cluster_sizes`` (clients of model 0, 1, ...), ``num_clusters``, ``stable``, ``participants``
-        (a count), ``bytes_down``, ``bytes_up``, ``seconds``, ``replies`` and ``details`` (what only this
-        algorithm tells). A value that is not known or not finite is None, never absent.
+        (a count), ``bytes_down``, ``bytes_up``, ``seconds``, ``replies``, ``tries`` (1 unless too few clients
+        replied) and ``details`` (what only this algorithm tells). A value that is not known or not finite is
+        None, never absent.
     """
     evaluations = list(report.evaluations.values())
     accuracies = [e.accuracy for e in evaluations if e.accuracy is not None]
@@ -174,6 +175,7 @@ def round_line(
         "bytes_up": report.bytes_up,
         "seconds": {part: round(seconds, 6) for part, seconds in report.seconds.items()},
         "replies": dict(report.replies),
+        "tries": report.tries,
         "details": dict(report.details),
     }
 

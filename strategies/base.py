@@ -5,7 +5,7 @@ An algorithm answers one question in `plan`: who trains what in this round.
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -15,9 +15,12 @@ from flwr.serverapp.strategy import Result, Strategy
 from strategies.averaging import Averaging, ModelAveraging
 from strategies.context import Plan, RoundContext
 from strategies.core import FloatArray
+from strategies.evaluation import mean_results
 from strategies.exchange import Request, log, sort_replies
-from strategies.federation import Federation, FederationError
-from strategies.loop import EvaluateModels, RoundObserver, run_rounds
+from strategies.federation import Federation
+from strategies.loop import NOTHING, Earlier, EvaluateModels, RoundObserver, run_rounds
+from strategies.memory import Memory
+from strategies.meter import Meter
 from strategies.models import Models
 from strategies.round import Detail, Evaluation, RoundReport
 from task.randomness import Purpose, generator
@@ -25,15 +28,15 @@ from task.wire import kinds
 from task.wire.replies import Update, read_evaluation
 
 
-class ClusteredStrategy(Strategy):
+class ClusteredStrategy(Memory, Strategy):
     """One model per cluster of clients; subclasses decide in `plan` who trains which.
 
     Parameters
     ----------
     num_clients
-        Clients that the run needs; None takes whoever is online.
+        Clients that the run has; None takes whoever is online.
     min_clients
-        Of those, how many it waits for; None: one.
+        Clients needed to start; None: `num_clients`.
     seed
         Seed of every draw that the server makes.
     fraction_train
@@ -46,11 +49,23 @@ class ClusteredStrategy(Strategy):
         Rounds between two test evaluations; the last round is always evaluated.
     eval_clients
         "all": all online clients that have a model test it; "participants": of these the round's participants.
+    quorum
+        Share of the clients asked whose usable replies a round needs; below it the round is repeated.
     start_timeout, round_timeout
         Seconds to wait for clients at the start, and for the replies of one exchange.
+    grace
+        Seconds to wait for the rest once the quorum of an exchange has replied; None waits for `round_timeout`.
+    round_tries
+        How often a round is tried before the run ends.
     fingerprint
         Hash of the code that clients must run; None accepts any.
     """
+
+    transient: ClassVar[tuple[str, ...]] = (
+        *("seed", "fraction_train", "shared_layers", "averaging", "eval_every", "eval_clients", "federation"),
+        *("quorum", "round_timeout", "grace", "round_tries", "last_round"),
+        *("_context", "_plan", "_asked", "_meter"),
+    )
 
     def __init__(
         self,
@@ -63,8 +78,11 @@ class ClusteredStrategy(Strategy):
         averaging: Averaging | None = None,
         eval_every: int = 1,
         eval_clients: Literal["all", "participants"] = "all",
+        quorum: float = 0.0,
         start_timeout: float = 120.0,
         round_timeout: float = 3600.0,
+        grace: float | None = None,
+        round_tries: int = 1,
         fingerprint: str | None = None,
     ) -> None:
         self.seed = seed
@@ -73,7 +91,10 @@ class ClusteredStrategy(Strategy):
         self.averaging = averaging or ModelAveraging()
         self.eval_every = eval_every
         self.eval_clients = eval_clients
+        self.quorum = quorum
         self.round_timeout = round_timeout
+        self.grace = grace
+        self.round_tries = round_tries
         self.federation = Federation(num_clients, start_timeout, fingerprint, min_clients)
         self.last_round: int | None = None
         self.assignment: dict[str, int] = {}
@@ -82,6 +103,7 @@ class ClusteredStrategy(Strategy):
         self._context: RoundContext | None = None
         self._plan: Plan | None = None
         self._asked: list[Request] = []
+        self._meter: Meter | None = None
 
     @abstractmethod
     def plan(self, context: RoundContext) -> Plan:
@@ -118,6 +140,16 @@ class ClusteredStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Sample participants, let the algorithm plan, and return the messages of the training exchange."""
+        self.open_round(server_round, arrays, config, grid)
+        self.evaluations = {}
+        self._plan = self.plan(self.context)
+        return [request.message for request in self._plan.requests]
+
+    def open_round(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> None:
+        """Look who is there, sample this round's participants, and make its context."""
+        # Another try of the same round adds to the round's figures.
+        self._meter = self._meter or Meter()
+        self._meter.tries += 1
         self.federation.refresh(grid, config)
         unchanged = self._context is not None and arrays is self._context.models.record
         self._context = RoundContext(
@@ -131,10 +163,10 @@ class ClusteredStrategy(Strategy):
             models=self.context.models if unchanged else Models(arrays, self.shared_layers),
             averaging=self.averaging,
             timeout=self.round_timeout,
+            quorum=self.quorum,
+            grace=self.grace,
+            meter=self._meter,
         )
-        self.evaluations = {}
-        self._plan = self.plan(self._context)
-        return [request.message for request in self._plan.requests]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -147,8 +179,8 @@ class ClusteredStrategy(Strategy):
         if not self._plan.requests:
             log.warning("round %d: no participant could be given a model; the models stay as they are", server_round)
             return context.models.record, None
-        if not updates.ok:
-            raise FederationError(f"round {server_round} brought no usable update: {updates.failures()}")
+        updates = context.refuse_absurd(updates)
+        context.require(updates, "update")
         with context.meter.part("aggregate"):
             self.assignment.update({key: update.model for key, update in updates.ok})
             combine = self._plan.combine or self.average
@@ -186,14 +218,7 @@ class ClusteredStrategy(Strategy):
         triaged = sort_replies(self._asked, list(replies), lambda _, content: read_evaluation(content))
         self.context.meter.count(triaged)
         self.evaluations = {key: Evaluation(test.num_examples, test.loss, test.accuracy) for key, test in triaged.ok}
-        if not self.evaluations:
-            return None
-        results = self.evaluations.values()
-        metrics = MetricRecord({kinds.EVAL_LOSS: float(np.mean([result.loss for result in results]))})
-        accuracies = [result.accuracy for result in results if result.accuracy is not None]
-        if accuracies:
-            metrics[kinds.EVAL_ACCURACY] = float(np.mean(accuracies))
-        return metrics
+        return mean_results(self.evaluations.values())
 
     def summary(self) -> None:
         """Log what is about to run."""
@@ -210,6 +235,7 @@ class ClusteredStrategy(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateModels | None = None,
         on_round: RoundObserver | None = None,
+        earlier: Earlier = NOTHING,
     ) -> Result:
         """Run the rounds.
 
@@ -227,11 +253,14 @@ class ClusteredStrategy(Strategy):
             Called with the round and all K models before the first round and after each.
         on_round
             Called with each round's report and models; returning True ends the run.
+        earlier
+            What an interrupted run has done, when it goes on: `load_state` has taken its state, and `initial_arrays`
+            are its models.
 
         Raises
         ------
         FederationError
-            If the clients cannot run this experiment or a round brings no usable update.
+            If the clients cannot run this experiment, or a round stays below the quorum in all its tries.
         RuntimeError
             On a second call.
         """
@@ -242,12 +271,14 @@ class ClusteredStrategy(Strategy):
         evaluate_config = evaluate_config or train_config
         self.summary()
         rounds = self.first_rounds + num_rounds
-        return run_rounds(self, grid, initial_arrays, rounds, train_config, evaluate_config, evaluate_fn, on_round)
+        configs = (train_config, evaluate_config)
+        return run_rounds(self, grid, initial_arrays, rounds, configs, evaluate_fn, on_round, earlier)
 
     def close_round(self, server_round: int) -> RoundReport:
         """Return the report of the round that just ended."""
         meter = self.context.meter
         meter.finish()
+        self._meter = None
         return RoundReport(
             server_round=server_round,
             phase=self.phase,
@@ -262,4 +293,5 @@ class ClusteredStrategy(Strategy):
             train_loss=self.train_loss,
             evaluations=dict(self.evaluations),
             details=self.details(),
+            tries=meter.tries,
         )

@@ -9,14 +9,16 @@ from strategies.base import ClusteredStrategy
 from strategies.clove_stability import FrozenClusters, Histories
 from strategies.context import Plan, RoundContext
 from strategies.core import FloatArray, IntArray
+from strategies.core.absurd import LOSS_FACTOR, absurd_losses, loss_scale
 from strategies.core.choose_k import choose_k
 from strategies.core.cluster import cluster
 from strategies.core.matching import match_in_order, match_min_cost, match_overlap
-from strategies.federation import FederationError
+from strategies.exchange import Replies
 from strategies.first_round import FirstRound, draw_models
 from strategies.round import Client
 from task.randomness import Purpose
 from task.wire import is_stable
+from task.wire.replies import Losses
 
 
 class Clove(ClusteredStrategy):
@@ -46,6 +48,9 @@ class Clove(ClusteredStrategy):
         After the freeze, also reassign clients that were not stable themselves, once each.
     memory
         Cluster the latest known loss vectors of all clients seen, not only those of this round's participants.
+    absurd_loss
+        A client whose best loss is more than this many times the worst loss of the median client counts as faulty
+        and is not clustered (`core.absurd`): k-means would give it a cluster of its own. None clusters everybody.
     common
         Parameters of `ClusteredStrategy`; the number of models is that of the initial arrays.
 
@@ -72,6 +77,7 @@ class Clove(ClusteredStrategy):
         stability_fraction: float = 1.0,
         reassign_unstable: bool = False,
         memory: bool = False,
+        absurd_loss: float | None = LOSS_FACTOR,
         **common: Any,
     ) -> None:
         super().__init__(**common)
@@ -85,6 +91,8 @@ class Clove(ClusteredStrategy):
         self.stop_when_stable = stop_when_stable
         self.stability_fraction = stability_fraction
         self.memory = memory
+        self.absurd_loss = absurd_loss
+        self.loss_scale = 0.0
         self.histories = Histories(stability_rounds)
         self.reassign_unstable = reassign_unstable
         self.known: dict[str, FloatArray] = {}
@@ -121,8 +129,10 @@ class Clove(ClusteredStrategy):
         """Alg. 1, l. 5 to 13, and the paper's check for stability."""
         with context.meter.part("losses"):
             replies = context.ask_losses(context.participants, context.models, self.histories, self.histories.length)
-        if not replies.ok:
-            raise FederationError(f"round {context.server_round} brought no usable loss vector: {replies.failures()}")
+        replies = context.refuse(
+            replies, self._with_absurd_losses(replies), "its losses are out of all proportion to the others'"
+        )
+        context.require(replies, "loss vector")
         with context.meter.part("cluster"):
             fresh = {key: self._embed(reply.losses) for key, reply in replies.ok}
             self.known = {**self.known, **fresh} if self.memory else fresh
@@ -144,6 +154,14 @@ class Clove(ClusteredStrategy):
             length = self.histories.length
             self.settled = stable | {key for key in absent if is_stable(self.histories.get(key, ()), length)}
         return ready
+
+    def _with_absurd_losses(self, replies: Replies[Losses]) -> set[str]:
+        if self.absurd_loss is None or not replies.ok:
+            return set()
+        losses = np.stack([reply.losses for _, reply in replies.ok])
+        self.loss_scale = max(self.loss_scale, loss_scale(losses))
+        mask = absurd_losses(losses, self.loss_scale, self.absurd_loss)
+        return {key for (key, _), absurd in zip(replies.ok, mask, strict=True) if absurd}
 
     def _is_stable(self, declared: int, context: RoundContext, model_of_cluster: IntArray) -> bool:
         # A model without a centroid could never be given to a newcomer, nor any of its clients be placed again.

@@ -1,7 +1,7 @@
 """CLoVE's memory of assignments, and the clusters that it keeps once they are stable."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -10,30 +10,30 @@ from strategies.core.cluster import centroids, nearest_centroid
 from strategies.models import Models
 
 
+@dataclass(eq=False)
 class Histories(Mapping[str, list[int]]):
-    """The last assignments of each client, one for each round in which it took part.
+    """The last `length` assignments of each client, one for each round in which it took part.
 
     In the paper each client keeps its own. Deviation: the server keeps them and sends each client its own, so that a
     client that restarts loses nothing; the declaration of stability stays the client's.
     """
 
-    def __init__(self, length: int) -> None:
-        self.length = length
-        self._entries: dict[str, list[int]] = {}
+    length: int
+    entries: dict[str, list[int]] = field(default_factory=dict)
 
     def __getitem__(self, key: str) -> list[int]:
-        return self._entries[key]
+        return self.entries[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        return iter(self.entries)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def add(self, assignment: Mapping[str, int]) -> None:
         """Append this round's assignment of the clients that took part in it."""
         for key, model in assignment.items():
-            self._entries[key] = [*self._entries.get(key, []), model][-self.length :]
+            self.entries[key] = [*self.entries.get(key, []), model][-self.length :]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """`RoundContext`: what one round works with, and the exchanges that an algorithm can choose from."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,13 +9,15 @@ from flwr.serverapp import Grid
 
 from strategies.averaging import Averaging
 from strategies.core import FloatArray
-from strategies.exchange import Read, Replies, Request, T, send, sort_replies
+from strategies.core.absurd import absurd_updates
+from strategies.exchange import Patience, Read, Replies, Request, T, refuse, send, sort_replies
+from strategies.federation import RoundFailed
 from strategies.meter import Meter
 from strategies.models import Models
 from strategies.round import Client
 from task.randomness import Purpose, generator
 from task.wire import kinds
-from task.wire.replies import Losses, Update, read_losses, read_selected_update, read_update
+from task.wire.replies import Losses, Update, check_examples, read_losses, read_selected_update, read_update
 
 Combine = Callable[[Sequence[tuple[str, Update]]], FloatArray]
 
@@ -54,8 +56,8 @@ class RoundContext:
         The K models that the round starts from; after aggregation, those that it ends with.
     averaging
         What clients return and how it is averaged.
-    timeout
-        Seconds to wait for the replies of one exchange; also the messages' time to live.
+    timeout, quorum, grace
+        How long an exchange waits and how many replies the round needs; see `exchange.Patience`.
     """
 
     server_round: int
@@ -66,7 +68,14 @@ class RoundContext:
     models: Models
     averaging: Averaging
     timeout: float
+    quorum: float = 0.0
+    grace: float | None = None
     meter: Meter = field(default_factory=Meter)
+
+    @property
+    def patience(self) -> Patience:
+        """How long an exchange waits."""
+        return Patience(self.timeout, self.quorum, self.grace)
 
     def random(self, purpose: Purpose) -> np.random.Generator:
         """Return the generator of one of the server's draws in this round."""
@@ -114,7 +123,7 @@ class RoundContext:
 
     def ask(self, requests: Sequence[Request], read: Read[T]) -> Replies[T]:
         """Send the requests of one exchange and wait for their replies; see `triage`."""
-        replies = send(self.grid, [request.message for request in requests], self.timeout)
+        replies = send(self.grid, [request.message for request in requests], self.patience)
         return self.triage(requests, replies, read)
 
     def request(
@@ -141,7 +150,41 @@ class RoundContext:
 
     def triage(self, requests: Sequence[Request], replies: list[Message], read: Read[T]) -> Replies[T]:
         """Sort and check the replies of one of the algorithm's exchanges, and count them and their bytes."""
-        triaged = sort_replies(requests, replies, read)
+        introduced = {client.key: client.num_examples for client in self.participants}
+
+        def checked(key: str, content: RecordDict) -> T:
+            reading = read(key, content)
+            check_examples(getattr(reading, "num_examples", None), introduced.get(key))
+            return reading
+
+        triaged = sort_replies(requests, replies, checked)
         self.meter.count(triaged)
         self.meter.count_bytes([request.message for request in requests], replies)
         return triaged
+
+    def require(self, replies: Replies[T], what: str) -> None:
+        """Hold an exchange that the round stands on to the quorum.
+
+        Raises
+        ------
+        RoundFailed
+            If fewer clients than the quorum sent a usable reply; the round is then repeated.
+        """
+        needed = self.patience.needed(replies.asked)
+        if len(replies.ok) < needed:
+            found = f"{len(replies.ok) or 'no'} usable {what} of {replies.asked} asked, and needs {needed}"
+            raise RoundFailed(f"round {self.server_round} brought {found}: {replies.failures()}")
+
+    def refuse_absurd(self, updates: Replies[Update]) -> Replies[Update]:
+        """Return the updates without those whose values no honest training gives (`core.absurd`)."""
+        if not updates.ok:
+            return updates
+        absurd = absurd_updates(np.stack([update.vector for _, update in updates.ok]), self.models.bank)
+        keys = {key for (key, _), is_absurd in zip(updates.ok, absurd, strict=True) if is_absurd}
+        return self.refuse(updates, keys, "its values are out of all proportion to the others'")
+
+    def refuse(self, replies: Replies[T], keys: Container[str], reason: str) -> Replies[T]:
+        """Return the replies without those of `keys`, which count as invalid from now on."""
+        left = refuse(replies, keys, reason)
+        self.meter.refuse(len(replies.ok) - len(left.ok))
+        return left

@@ -1,10 +1,11 @@
 """The one way a strategy talks to clients: send a list of messages, wait, sort and check the replies."""
 
 import logging
+import math
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from flwr.app import Message, RecordDict
@@ -18,7 +19,34 @@ Read = Callable[[str, RecordDict], T]
 log = logging.getLogger("florets")
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_LONGEST_REASON = 500
+# How replies are called that are nobody's only reply; no client key is printable and begins with a bracket.
+_STRANGER, _AGAIN = "(of node) ", " (again)"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.25
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long one exchange waits for its replies.
+
+    Attributes
+    ----------
+    timeout
+        Seconds until the exchange ends, whoever has answered; also the messages' time to live.
+    quorum
+        Share of the asked clients whose usable replies a round needs.
+    grace
+        Seconds to wait for the rest once the quorum has replied; None waits until the timeout.
+    """
+
+    timeout: float = 3600.0
+    quorum: float = 0.0
+    grace: float | None = None
+
+    def needed(self, asked: int) -> int:
+        """Return how many of the asked clients must send a usable reply: at least one."""
+        # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
+        return max(1, math.ceil(self.quorum * asked - 1e-9))
 
 
 @dataclass(frozen=True)
@@ -50,6 +78,13 @@ class Replies(Generic[T]):
     missing: tuple[str, ...]
     invalid: dict[str, str]
 
+    @property
+    def asked(self) -> int:
+        """Number of clients that were asked."""
+        # An invalid reply that is a second one is of a client that counts already.
+        again = sum(key.endswith(_AGAIN) or key.startswith(_STRANGER) for key in self.invalid)
+        return len(self.ok) + len(self.error) + len(self.missing) + len(self.invalid) - again
+
     def failures(self) -> str:
         """Return why replies are lacking, one example of each kind, for an error's text."""
         parts = [f"{len(self.missing)} did not answer in time" if self.missing else ""]
@@ -60,25 +95,29 @@ class Replies(Generic[T]):
         return "; ".join(part for part in parts if part)
 
 
-def exchange(grid: Grid, requests: Sequence[Request], read: Read[T], timeout: float) -> Replies[T]:
-    """Send the requests, wait up to `timeout` seconds, and sort what came back."""
-    return sort_replies(requests, send(grid, [request.message for request in requests], timeout), read)
+def exchange(grid: Grid, requests: Sequence[Request], read: Read[T], patience: Patience) -> Replies[T]:
+    """Send the requests, wait as long as `patience` lasts, and sort what came back."""
+    return sort_replies(requests, send(grid, [request.message for request in requests], patience), read)
 
 
-def send(grid: Grid, messages: list[Message], timeout: float) -> list[Message]:
-    """Send messages and return the replies that arrive within `timeout` seconds.
+def send(grid: Grid, messages: list[Message], patience: Patience) -> list[Message]:
+    """Send messages and return the replies that arrive while `patience` lasts.
 
     The pause between two looks grows from 5 ms to 0.25 s: Flower's grids pause 0.1 s (simulation) or 3 s
     (deployment) each time, which is most of a short exchange.
     """
     waiting = {message_id for message_id in grid.push_messages(messages) if message_id}
     replies: list[Message] = []
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + patience.timeout
+    in_grace = patience.grace is None
     pause = _FIRST_PAUSE
     while waiting:
         arrived = list(grid.pull_messages(waiting))
         replies.extend(arrived)
         waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
+        if not in_grace and sum(reply.has_content() for reply in replies) >= patience.needed(len(messages)):
+            in_grace = True
+            deadline = min(deadline, time.monotonic() + (patience.grace or 0.0))
         if not waiting or time.monotonic() >= deadline:
             break
         time.sleep(pause)
@@ -93,20 +132,27 @@ def sort_replies(requests: Sequence[Request], replies: Iterable[Message], read: 
     its own node id. A second reply to one message, or one to another round's message, counts as invalid.
     """
     keys = {request.message.metadata.message_id: request.key for request in requests}
+    waiting = set(keys)
     ok: dict[str, T] = {}
     error: dict[str, str] = {}
     invalid: dict[str, str] = {}
     for reply in replies:
-        key = keys.pop(reply.metadata.reply_to_message_id, None)
+        message_id = reply.metadata.reply_to_message_id
+        key = keys.get(message_id)
         if key is None:
-            invalid[f"node {reply.metadata.src_node_id}"] = "a reply that answers no message of this exchange"
+            invalid[f"{_STRANGER}{reply.metadata.src_node_id}"] = "it answers no message of this exchange"
+        elif message_id not in waiting:
+            # Its first reply counts: a name of its own keeps the two apart.
+            invalid[f"{key}{_AGAIN}"] = "it answers a message that was answered before"
         elif reply.has_error():
+            waiting.discard(message_id)
             error[key] = clean_reason(reply.error.reason or f"error code {reply.error.code}")
         else:
+            waiting.discard(message_id)
             try:
                 ok[key] = read(key, reply.content)
             except MalformedMessage as problem:
-                invalid[key] = str(problem)
+                invalid[key] = clean_reason(str(problem))
     for title, reasons in (("failed", error), ("sent an unusable reply", invalid)):
         for reason in sorted(set(reasons.values())):
             keys_of_reason = sorted(key for key in reasons if reasons[key] == reason)
@@ -118,7 +164,21 @@ def sort_replies(requests: Sequence[Request], replies: Iterable[Message], read: 
     return Replies(tuple(sorted(ok.items(), key=lambda item: item[0])), error, missing, invalid)
 
 
+def refuse(replies: Replies[T], keys: Container[str], reason: str) -> Replies[T]:
+    """Return the replies with those of `keys` made invalid, for a reason that only all replies together show."""
+    refused = [key for key, _ in replies.ok if key in keys]
+    if not refused:
+        return replies
+    log.warning("client %s sent an unusable reply: %s", ", ".join(refused), reason)
+    left = tuple((key, content) for key, content in replies.ok if key not in refused)
+    return replace(replies, ok=left, invalid={**replies.invalid, **dict.fromkeys(refused, reason)})
+
+
 def clean_reason(reason: str) -> str:
-    """Return the last line of an error text without colours: a client's traceback stays out of the server's log."""
+    """Return the last line of an error text: a client's traceback stays out of the server's log.
+
+    Colours and all else that a terminal would obey are taken out, and the text is cut to a length for reading.
+    """
     lines = [line.strip() for line in _ANSI.sub("", reason).splitlines() if line.strip()]
-    return (lines[-1] if lines else "no reason given")[:500]
+    last = lines[-1][:_LONGEST_REASON] if lines else "no reason given"
+    return "".join(character if character.isprintable() else "?" for character in last)

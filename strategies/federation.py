@@ -5,13 +5,14 @@ import logging
 import shlex
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from strategies.exchange import Request, exchange
+from strategies.exchange import Patience, Request, exchange
 from strategies.round import Client
 from task.randomness import client_number
 from task.wire import kinds
@@ -21,10 +22,15 @@ log = logging.getLogger("florets")
 
 _SETTLE_SECONDS = 0.5
 _MOST_TRIES = 3
+_NO_NODE = 0
 
 
 class FederationError(RuntimeError):
     """The federation that was found cannot run this experiment; the text says why and what to do."""
+
+
+class RoundFailed(FederationError):
+    """A round brought too few usable replies: it can be repeated."""
 
 
 class WrongNodeCount(FederationError):
@@ -53,13 +59,13 @@ class Federation:
     Parameters
     ----------
     num_clients
-        Number of clients that the experiment needs; None takes whoever is there.
+        Number of clients that the experiment has; None takes whoever is there.
     start_timeout
         Seconds to wait for the nodes and for their first answers.
+    min_clients
+        Clients needed to start; None: `num_clients`.
     fingerprint
         Hash of the code that clients must run; None accepts any.
-    min_clients
-        Where `num_clients` is None: how many clients must be able to start, and are waited for; None: one.
     """
 
     def __init__(
@@ -70,7 +76,7 @@ class Federation:
         min_clients: int | None = None,
     ) -> None:
         self.num_clients = num_clients
-        self.min_clients = num_clients or min_clients or 1
+        self.min_clients = min_clients or num_clients or 1
         # Real nodes come one by one, minutes apart.
         self._patient = num_clients is None and min_clients is not None
         self.start_timeout = start_timeout
@@ -90,7 +96,9 @@ class Federation:
         """
         first = not self.clients
         before = self._online
-        self._online = set(self._wait_for_nodes(grid)) if first else set(grid.get_node_ids())
+        online = [] if first else list(grid.get_node_ids())
+        # Nobody there: as at the start, nodes get time to come, or to come back.
+        self._online = set(online or self._wait_for_nodes(grid))
         if self._online != before:
             self._sorted = None
         known = {client.node_id for client in self.clients.values()}
@@ -99,7 +107,9 @@ class Federation:
             return
         self._tries.update(new)
         requests = [Request(f"node {node}", _hello(node, config, self.start_timeout)) for node in new]
-        replies = exchange(grid, requests, lambda _, content: read_introduction(content), self.start_timeout)
+        replies = exchange(
+            grid, requests, lambda _, content: read_introduction(content), Patience(self.start_timeout)
+        )
         hellos = {int(who.removeprefix("node ")): hello for who, hello in replies.ok}
         if first:
             self._check_start(hellos, replies.failures())
@@ -123,10 +133,17 @@ class Federation:
             joined[client.key] = node_id
             self.clients[client.key] = client
         if first and len(self.clients) < self.min_clients:
+            wanted = self.num_clients or self.min_clients
+            needed = "" if wanted == self.min_clients else f" (min_clients={self.min_clients})"
             raise FederationError(
-                f"{len(self.clients)} of {self.min_clients} clients could start: "
+                f"{len(self.clients)} of {wanted} clients could start{needed}: "
                 f"{replies.failures() or 'the other nodes are not online'}"
             )
+
+    def remember(self, clients: Iterable[Client]) -> None:
+        """Take in clients of an earlier part of the run; those that are not here now count as offline."""
+        for client in clients:
+            self.clients.setdefault(client.key, replace(client, node_id=_NO_NODE))
 
     def online(self) -> list[Client]:
         """Return the clients that are online, in the order of their keys."""
@@ -139,7 +156,7 @@ class Federation:
         """Draw floor(fraction * M) of the M online clients (at least one) without replacement, sorted by key."""
         clients = self.online()
         if not clients:
-            raise FederationError("no client is online")
+            raise RoundFailed("no client is online")
         # The small constant keeps products such as 0.29 * 100 from losing one to rounding.
         count = max(1, int(fraction * len(clients) + 1e-9))
         chosen = generator.choice(len(clients), size=count, replace=False) if count < len(clients) else None
@@ -163,11 +180,12 @@ class Federation:
                 "start the other SuperNodes, or lower min_clients, or raise start_timeout"
             )
         if not nodes:
-            raise FederationError(f"no node came online within {self.start_timeout:g} s; start SuperNodes first")
+            raise RoundFailed(f"no node came online within {self.start_timeout:g} s; start SuperNodes first")
         return nodes
 
     def _enough(self, nodes: list[int]) -> bool:
-        return len(nodes) >= self.min_clients
+        # As long as the deadline allows it is all of them that are waited for, not the least number.
+        return len(nodes) >= (self.num_clients or self.min_clients)
 
     def _check_start(self, hellos: Mapping[int, Introduction], failures: str) -> None:
         if not hellos:

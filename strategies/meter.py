@@ -20,6 +20,7 @@ class Meter:
         self.bytes_down = 0
         self.bytes_up = 0
         self.replies = Counter(ok=0, error=0, missing=0, invalid=0)
+        self.tries = 0
         self._start = time.perf_counter()
         self._inner = 0.0
 
@@ -43,6 +44,10 @@ class Meter:
             missing=len(replies.missing),
             invalid=len(replies.invalid),
         )
+
+    def refuse(self, number: int) -> None:
+        """Count replies as invalid that were counted as usable."""
+        self.replies.update(ok=-number, invalid=number)
 
     def count_bytes(self, sent: Iterable[Message], received: Iterable[Message]) -> None:
         """Count the payload of an exchange in both directions, in bytes."""

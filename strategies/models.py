@@ -27,7 +27,7 @@ class Models:
     """
 
     def __init__(self, record: ArrayRecord, shared_layers: Sequence[str] = ()) -> None:
-        self._shared_layers = shared_layers
+        self.shared_layers = tuple(shared_layers)
         self.layout = Layout.of(bank.model(record, 0))
         self.shared: BoolArray = self.layout.mask(shared_layers)
         self.count = bank.num_models(record)
@@ -42,6 +42,10 @@ class Models:
             values = bank.unpack(record)[0]
             values[:, self.shared] = values[0, self.shared]
             self.record = bank.pack(values, self.layout, self.shared)
+
+    def __deepcopy__(self, _: object) -> "Models":
+        # Models are replaced, never changed: a copy of a strategy's state can share them.
+        return self
 
     @cached_property
     def bank(self) -> FloatArray:
@@ -64,4 +68,4 @@ class Models:
 
     def replaced(self, values: FloatArray) -> "Models":
         """Return other models (K', R) of the same layout."""
-        return Models(bank.pack(values, self.layout, self.shared), self._shared_layers)
+        return Models(bank.pack(values, self.layout, self.shared), self.shared_layers)

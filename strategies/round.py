@@ -60,6 +60,8 @@ class RoundReport:
         By client key; empty in a round without evaluation.
     details
         What only this algorithm has to tell, e.g. the K that it found; values for JSON.
+    tries
+        How often the round was tried until its quorum replied; bytes, seconds and replies are those of all tries.
     """
 
     server_round: int
@@ -75,3 +77,4 @@ class RoundReport:
     train_loss: float | None
     evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
     details: Mapping[str, Detail] = field(default_factory=dict)
+    tries: int = 1

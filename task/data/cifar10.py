@@ -16,6 +16,9 @@ def cifar10(data_dir: Path | None, seed: int, num_clusters: int, pooled: bool = 
     The files are torchvision's, under ``<data_dir>/cifar-10-batches-py``. `seed` and `num_clusters` are not used.
     With `pooled` all 60,000 are one pool; see `task.data.mnist`.
 
+    These files are pickles, the only ones that the project reads. torchvision first holds each to its published MD5,
+    and nobody knows how to make another file of a given MD5.
+
     Deviation: the published CLoVE code feeds raw bytes, 0 to 255; networks train better on [0, 1].
 
     Raises

@@ -1,6 +1,6 @@
 """Read clients' replies. Nothing in a reply is trusted: each reader returns checked values or refuses the reply."""
 
-import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,8 +11,13 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from task.wire import kinds
 from task.wire.layout import Layout, MalformedMessage, Vector
 
+_LARGEST = sys.float_info.max
+
 MAX_EXAMPLES = 10**9
-"""Guards sums of counts against absurd claims. It does not keep one client from outweighing the others."""
+"""Guards sums of counts against absurd claims. A client that lies from the start can still outweigh the others."""
+
+MOST_GROWTH = 10
+"""How many times its introduced examples a client may claim later: data may grow during a run."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +140,11 @@ def read_introduction(content: RecordDict) -> Introduction:
     texts = {key: config[key] for key in expected}
     if not all(isinstance(text, str) and 0 < len(text) <= 200 for text in texts.values()):
         raise MalformedMessage("the client's key, device and fingerprint must be texts of 1 to 200 characters")
+    if not all(_is_plain(str(text)) for text in texts.values()):
+        raise MalformedMessage(
+            f"the client's key, device and fingerprint are {texts!r}; they must begin with a letter or digit and "
+            "hold printable characters only"
+        )
     keys = {kinds.NUM_EXAMPLES, kinds.CLUSTER, kinds.NUM_PARTITIONS}
     metrics = _metrics(content, keys, arrays=False, config=True)
     numbers = {key: metrics[key] for key in (kinds.CLUSTER, kinds.NUM_PARTITIONS)}
@@ -149,6 +159,32 @@ def read_introduction(content: RecordDict) -> Introduction:
         fingerprint=str(texts[kinds.FINGERPRINT]),
         num_partitions=int(str(numbers[kinds.NUM_PARTITIONS])),
     )
+
+
+def check_examples(claimed: int | None, introduced: int | None) -> None:
+    """Hold a reply's count of examples to the one that the client gave when it introduced itself.
+
+    The count is a client's weight in averages: one that grows by more than `MOST_GROWTH` is no honest one. None: not
+    known.
+
+    Raises
+    ------
+    MalformedMessage
+        If it has grown by more.
+    """
+    if claimed is not None and introduced is not None and claimed > MOST_GROWTH * introduced:
+        raise MalformedMessage(
+            f"{kinds.NUM_EXAMPLES} is {claimed}, more than {MOST_GROWTH} times the {introduced} of its introduction"
+        )
+
+
+def _is_plain(text: str) -> bool:
+    """Say whether a client's text can go into logs, tables and pages as it is.
+
+    A control character could forge lines of the log, and a cell of a table that begins with =, +, - or @ is a formula
+    to a spreadsheet.
+    """
+    return text == kinds.NO_KEY or (text.isprintable() and text[0].isalnum())
 
 
 def _metrics(
@@ -186,8 +222,9 @@ def _examples(metrics: MetricRecord) -> int:
 
 def _number(metrics: MetricRecord, key: str) -> float:
     number = metrics[key]
-    if isinstance(number, list) or not math.isfinite(number):
-        raise MalformedMessage(f"{key} is {number!r}, not a finite number")
+    # A whole number beyond every float would raise OverflowError in `isfinite` itself.
+    if isinstance(number, list) or not (-_LARGEST <= number <= _LARGEST):
+        raise MalformedMessage(f"{key} is no finite number")
     return float(number)
 
 
@@ -201,7 +238,8 @@ def _loss_vector(metrics: MetricRecord, num_models: int) -> npt.NDArray[np.float
 
 def _losses(values: Sequence[float]) -> npt.NDArray[np.float64]:
     # Honest clients report a model that diverged as DIVERGED: a NaN or more than that is no loss but a fault.
-    losses = np.array(values, dtype=np.float64)
-    if not ((losses >= 0) & (losses <= kinds.DIVERGED)).all():
+    # Compared before NumPy sees them: a whole number beyond every float makes it raise OverflowError.
+    if not all(0 <= value <= kinds.DIVERGED for value in values):
         raise MalformedMessage(f"a loss is NaN, negative or larger than {kinds.DIVERGED:g}")
+    losses = np.array(values, dtype=np.float64)
     return np.where(losses == kinds.DIVERGED, np.inf, losses)

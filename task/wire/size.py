@@ -22,5 +22,7 @@ def payload_bytes(content: RecordDict) -> int:
 
 def _value_bytes(value: object) -> int:
     if isinstance(value, list):
-        return sum(_value_bytes(item) for item in value)
+        # A record's lists hold values of one type.
+        texts = bool(value) and isinstance(value[0], str | bytes)
+        return sum(map(_value_bytes, value)) if texts else _NUMBER_BYTES * len(value)
     return len(value) if isinstance(value, str | bytes) else _NUMBER_BYTES

@@ -1,0 +1,48 @@
+"""`Keeper`: when a run's checkpoints are written."""
+
+import dataclasses
+
+from flwr.app import ArrayRecord
+
+from conf.schema import Config
+from server_app.checkpoint import Checkpoint, Checkpoints
+from strategies.base import ClusteredStrategy
+
+
+class Keeper:
+    """Writes a checkpoint every `checkpoint_every` rounds, and of the last good round where a run ends in failure."""
+
+    def __init__(
+        self, checkpoints: Checkpoints, config: Config, strategy: ClusteredStrategy, start: Checkpoint | None
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._every = config.checkpoint_every
+        self._config = dataclasses.asdict(config)
+        self._strategy = strategy
+        self._last: tuple[int, ArrayRecord] | None = None
+        self._saved = start.server_round if start is not None else 0
+        checkpoints.drop_after(self._saved)
+
+    def after(self, server_round: int, models: ArrayRecord) -> None:
+        """Note a round that has come to its end; write its checkpoint where one is due."""
+        self._last = (server_round, models)
+        if self._every and server_round % self._every == 0:
+            self._save(server_round, models)
+
+    def last(self) -> str:
+        """Write the checkpoint of the last good round, and return how the run can go on from it."""
+        if not self._every:
+            return "The run has no checkpoint (checkpoint_every=0)"
+        if self._last is not None and self._last[0] != self._saved:
+            # The round that failed has left no trace: the strategy's state is that of the last good one.
+            self._save(*self._last)
+        if not self._saved:
+            return "No round was completed: once the cause is gone, run it again"
+        folder = self._checkpoints.folder.parent
+        return f"Round {self._saved} is saved; once the cause is gone, go on with: florets resume={folder}"
+
+    def _save(self, server_round: int, models: ArrayRecord) -> None:
+        strategy = self._strategy
+        clients = [client for _, client in sorted(strategy.federation.clients.items())]
+        self._checkpoints.save(Checkpoint(server_round, models, strategy.state(), clients, self._config))
+        self._saved = server_round

@@ -1,0 +1,187 @@
+"""Clients that go wrong: the real ClientApp, of which some clients in some rounds fail in a chosen way.
+
+`FaultyGrid` is a LocalGrid: in every round floor(share * num_nodes) clients, drawn by (seed, round), are faulty in
+all their messages. The introduction (round 0) is honest. Hangs and deaths need processes, and are tested elsewhere.
+"""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from server_app.local_grid import LocalGrid
+from task.wire import kinds
+
+Change = Callable[[RecordDict], RecordDict]
+LOSSES = (kinds.MODEL_LOSSES, kinds.TRAIN_LOSS, kinds.EVAL_LOSS)
+
+
+def _losses(value: float) -> Change:
+    """Replace all losses."""
+
+    def change(content: RecordDict) -> RecordDict:
+        for metrics in content.metric_records.values():
+            for key in metrics.keys() & set(LOSSES):
+                old = metrics[key]
+                metrics[key] = [value] * len(old) if isinstance(old, list) else value
+        return content
+
+    return change
+
+
+def _lengthen(by: int) -> Change:
+    """Replace the vector of losses by one of another length."""
+
+    def change(content: RecordDict) -> RecordDict:
+        for metrics in content.metric_records.values():
+            if isinstance(old := metrics.get(kinds.MODEL_LOSSES), list):
+                metrics[kinds.MODEL_LOSSES] = old[:by] if by < 0 else [*old, *[0.5] * by]
+        return content
+
+    return change
+
+
+def _examples(number: int) -> Change:
+    def change(content: RecordDict) -> RecordDict:
+        for metrics in content.metric_records.values():
+            metrics[kinds.NUM_EXAMPLES] = number
+        return content
+
+    return change
+
+
+def _first_array(change_array: Callable[[Array], Array]) -> Change:
+    """Change the first array of every array record."""
+
+    def change(content: RecordDict) -> RecordDict:
+        for name, record in list(content.array_records.items()):
+            first = next(iter(record))
+            content[name] = ArrayRecord({**record, first: change_array(record[first])})
+        return content
+
+    return change
+
+
+def _values(value: float) -> Change:
+    return _first_array(lambda array: Array(np.full_like(array.numpy(), value)))
+
+
+def _drop_array(content: RecordDict) -> RecordDict:
+    for name, record in list(content.array_records.items()):
+        content[name] = ArrayRecord(dict(list(record.items())[1:]))
+    return content
+
+
+def _add_array(content: RecordDict) -> RecordDict:
+    for name, record in list(content.array_records.items()):
+        content[name] = ArrayRecord({**record, "extra": Array(np.zeros(3))})
+    return content
+
+
+def _drop_metric(content: RecordDict) -> RecordDict:
+    for metrics in content.metric_records.values():
+        del metrics[kinds.NUM_EXAMPLES]
+    return content
+
+
+def _add_metric(content: RecordDict) -> RecordDict:
+    for metrics in content.metric_records.values():
+        metrics["extra"] = 1.0
+    return content
+
+
+def _wrong_record(content: RecordDict) -> RecordDict:
+    return RecordDict({name: ConfigRecord({"x": 1}) for name in content})
+
+
+def _claim(array: Array) -> Array:
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (100000000000,), }\n"
+    return Array(array.dtype, array.shape, array.stype, b"\x93NUMPY\x01\x00\x45\x00" + header + b"\0" * 64)
+
+
+def _exception(content: RecordDict) -> RecordDict:
+    raise RuntimeError("the sensor is on fire")
+
+
+def _truncate(array: Array) -> Array:
+    return Array(array.dtype, array.shape, array.stype, array.data[:-3])
+
+
+FAULTS: dict[str, Change] = {
+    "exception": _exception,
+    "empty reply": lambda _: RecordDict(),
+    "wrong records": _wrong_record,
+    "missing metric": _drop_metric,
+    "extra metric": _add_metric,
+    "missing array": _drop_array,
+    "extra array": _add_array,
+    "wrong shape": _first_array(lambda array: Array(array.numpy()[None])),
+    "wrong dtype": _first_array(lambda array: Array(array.numpy().astype(np.float64))),
+    "truncated bytes": _first_array(_truncate),
+    "claim of 1e11 values": _first_array(_claim),
+    "NaN weights": _values(float("nan")),
+    "infinite weights": _values(float("inf")),
+    "huge weights (1e30)": _values(1e30),
+    "NaN losses": _losses(float("nan")),
+    "infinite losses": _losses(float("inf")),
+    "negative losses": _losses(-1.0),
+    "diverged losses": _losses(kinds.DIVERGED),
+    "huge losses (1e30)": _losses(1e30),
+    "huge losses (1e4)": _losses(1e4),
+    "wrong losses (50)": _losses(50.0),
+    "too few losses": _lengthen(-1),
+    "too many losses": _lengthen(2),
+    "n = 0": _examples(0),
+    "n = -5": _examples(-5),
+    "n = 1e9": _examples(10**9),
+    "n = 1e15": _examples(10**15),
+}
+"""Faults of a reply's content, by name. "wrong losses (50)" are no more than an honest client could have."""
+
+GRID_FAULTS = ("duplicate reply", "reply of an older round", "no reply")
+"""Faults in how replies travel, by name."""
+
+
+class FaultyGrid(LocalGrid):
+    """A LocalGrid some of whose clients are faulty in every round."""
+
+    def __init__(self, app: ClientApp, num_nodes: int, kind: str, share: float = 0.2, seed: int = 0) -> None:
+        if kind not in (*FAULTS, *GRID_FAULTS, "none"):
+            raise ValueError(f"there is no fault {kind!r}")
+        super().__init__(app, num_nodes)
+        self.kind, self.seed = kind, seed
+        self.count = 0 if kind == "none" else int(share * num_nodes)
+        self._earlier: dict[int, Message] = {}
+
+    def faulty(self, server_round: int) -> set[int]:
+        """Return the partition ids that are faulty in a round."""
+        if server_round == 0:
+            return set()
+        order = np.random.default_rng([self.seed, server_round]).permutation(len(self._contexts))
+        return {int(client) for client in order[: self.count]}
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        sent = {message_id: self._waiting[message_id] for message_id in message_ids if message_id in self._waiting}
+        replies = []
+        for reply in super().pull_messages(sent):
+            message = sent[reply.metadata.reply_to_message_id]
+            node = message.metadata.dst_node_id
+            client = int(self._contexts[node].node_config["partition-id"])
+            server_round = int(message.content.config_records[kinds.CONFIG].get(kinds.SERVER_ROUND, 0))  # type: ignore[arg-type]
+            is_faulty = client in self.faulty(server_round)
+            replies += self._spoilt(node, message, reply) if is_faulty else [reply]
+            self._earlier[node] = reply
+        return replies
+
+    def _spoilt(self, node: int, message: Message, reply: Message) -> list[Message]:
+        if self.kind == "no reply":
+            return []
+        if self.kind == "duplicate reply":
+            return [reply, reply]
+        if self.kind == "reply of an older round":
+            return [self._earlier[node]]
+        try:
+            return [Message(FAULTS[self.kind](reply.content), reply_to=message)]
+        except RuntimeError as error:
+            return [Message(Error(code=2, reason=f"{type(error).__name__}: {error}"), reply_to=message)]

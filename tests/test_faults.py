@@ -1,0 +1,211 @@
+"""Faulty clients, rounds below the quorum, late replies: counted, said, and without a trace in the results."""
+
+import time
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+from benchmarks.bench_faults import play
+from strategies.clove import Clove
+from strategies.core.absurd import absurd_losses, absurd_updates, loss_scale
+from strategies.exchange import Patience, Request, send, sort_replies
+from strategies.fedavg import FedAvg
+from strategies.federation import FederationError
+from strategies.ifca import Ifca
+from strategies.local import Local
+from strategies.round import RoundReport
+from task.wire import kinds
+from tests.fakes import FakeClients, models, thetas
+
+TWO_GROUPS = [0.0, 0.2, 0.1, 10.0, 10.2, 10.1]
+FIRST = (4.0, 6.0)
+
+
+def fails(_: RecordDict) -> RecordDict:
+    raise ValueError("no power")
+
+
+def failing(kind: str, server_round: int, clients: Iterable[int], tries: int) -> FakeClients:
+    """Clients of whom some fail in a round's first tries."""
+    calls: dict[int, int] = {}
+
+    def fault(client: int) -> object:
+        def once(content: RecordDict) -> RecordDict:
+            calls[client] = calls.get(client, 0) + 1
+            return fails(content) if calls[client] <= tries else content
+
+        return once
+
+    return FakeClients(TWO_GROUPS, faults={(kind, server_round, c): fault(c) for c in clients})  # type: ignore[misc]
+
+
+def run(strategy: FedAvg | Clove | Ifca | Local, clients: FakeClients) -> tuple[list[float], list[RoundReport]]:
+    seen: list[RoundReport] = []
+    result = strategy.start(
+        clients.grid(), models(*FIRST), num_rounds=6, on_round=lambda report, _: seen.append(report)
+    )
+    return thetas(result.arrays), seen
+
+
+# Quorum
+
+
+@pytest.mark.parametrize(
+    ("build", "kind"),
+    [
+        (lambda: Clove(k=2, quorum=0.5, round_tries=3, memory=True), kinds.TRAIN),
+        (lambda: Clove(k=2, quorum=0.5, round_tries=3), kinds.LOSSES),
+        (lambda: Ifca(first_round="evaluate", quorum=0.5, round_tries=3), kinds.TRAIN_SELECT),
+        (lambda: FedAvg(quorum=0.5, round_tries=3), kinds.TRAIN),
+        (lambda: Local(quorum=0.5, round_tries=3), kinds.TRAIN),
+    ],
+)
+def test_a_round_below_the_quorum_is_repeated_as_if_it_had_never_been(build, kind) -> None:  # type: ignore[no-untyped-def]
+    expected, honest = run(build(), FakeClients(TWO_GROUPS))
+    found, seen = run(build(), failing(kind, 3, [0, 1, 2, 3], tries=2))
+    assert found == expected
+    assert [report.assignment for report in seen] == [report.assignment for report in honest]
+    assert [report.phase for report in seen] == [report.phase for report in honest]
+    assert [report.tries for report in seen] == [1, 1, 3, 1, 1, 1]
+    assert seen[2].replies["error"] == 8
+    assert seen[2].bytes_down > honest[2].bytes_down
+
+
+def test_a_round_that_stays_below_the_quorum_ends_the_run_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    clients = failing(kinds.TRAIN, 3, [0, 1, 2, 3], tries=99)
+    reason = r"round 3 brought 2 usable update of 6 asked, and needs 3: 4 failed, .*no power \(tried 2 times\)"
+    with pytest.raises(FederationError, match=reason):
+        run(FedAvg(quorum=0.5, round_tries=2), clients)
+    assert "The round is repeated: try 2 of 2" in caplog.text
+    assert clients.asked(kinds.TRAIN, 3) == [*range(6)] * 2
+
+
+def test_as_many_replies_as_the_quorum_are_enough() -> None:
+    _, seen = run(FedAvg(quorum=0.5), failing(kinds.TRAIN, 3, [0, 1, 2], tries=99))
+    assert (seen[2].tries, seen[2].replies["error"]) == (1, 3)
+    assert Patience(quorum=0.29).needed(100) == 29
+    assert Patience(quorum=0.0).needed(7) == 1
+
+
+def test_fewer_clients_than_asked_for_may_start_where_that_is_allowed() -> None:
+    faults = {(kinds.HELLO, 0, 1): fails}
+    with pytest.raises(FederationError, match=r"5 of 6 clients could start: .*no power"):
+        FedAvg(num_clients=6).start(FakeClients(TWO_GROUPS, faults=faults).grid(), models(0.0), num_rounds=1)
+    result = FedAvg(num_clients=6, min_clients=5).start(
+        FakeClients(TWO_GROUPS, faults=faults).grid(), models(0.0), num_rounds=1
+    )
+    assert thetas(result.arrays) == pytest.approx([(0.0 + 0.1 + 10.0 + 10.2 + 10.1) / 10])
+
+
+# Late, second and foreign replies
+
+
+class Slow(Grid):
+    """Hands out the replies of another grid one by one, at the times given."""
+
+    def __init__(self, grid: Grid, delays: list[float]) -> None:
+        self._grid, self._delays = grid, delays
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        self._start = time.monotonic()
+        self._ids = list(self._grid.push_messages(messages))
+        return self._ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        passed = time.monotonic() - self._start
+        ready = {key for key, delay in zip(self._ids, self._delays, strict=True) if delay <= passed}
+        return list(self._grid.pull_messages(ready & set(message_ids)))
+
+    def __getattr__(self, name: str) -> object:
+        raise NotImplementedError(name)
+
+
+Slow.__abstractmethods__ = frozenset()
+
+
+def messages(grid: Grid) -> list[Request]:
+    content = RecordDict({kinds.CONFIG: ConfigRecord()})
+    return [Request(str(node), Message(content, node, kinds.HELLO)) for node in grid.get_node_ids()]
+
+
+def test_after_the_quorum_the_rest_has_a_grace_time_only() -> None:
+    grid = FakeClients([0.0] * 4).grid()
+    requests = messages(grid)
+    start = time.monotonic()
+    replies = send(
+        Slow(grid, [0.0, 0.0, 0.1, 30.0]), [r.message for r in requests], Patience(timeout=60, quorum=0.5, grace=0.5)
+    )
+    assert len(replies) == 3
+    assert 0.45 < time.monotonic() - start < 20
+
+
+def test_a_second_reply_and_a_strangers_are_counted_and_the_first_one_stays() -> None:
+    grid = FakeClients([0.0] * 2).grid()
+    requests = messages(grid)
+    first = send(grid, [request.message for request in requests], Patience())
+    other = send(grid, [request.message for request in messages(grid)], Patience())
+    replies = sort_replies(requests, [first[0], first[0], other[1]], lambda _, content: content)
+    assert [key for key, _ in replies.ok] == [requests[0].key]
+    assert replies.missing == (requests[1].key,)
+    assert replies.invalid == {
+        f"{requests[0].key} (again)": "it answers a message that was answered before",
+        f"(of node) {requests[1].key}": "it answers no message of this exchange",
+    }
+    assert replies.asked == 2
+
+
+# Values out of all proportion
+
+
+def test_losses_out_of_all_proportion_are_found_by_hand_computed_bounds() -> None:
+    losses = np.array([[1.0, 3.0], [2.0, 0.5], [0.1, 4.0], [301.0, 400.0], [299.0, 400.0], [0.1, 30_001.0]])
+    # Worst losses 3, 2, 4, 400, 400, 30001: the lower median is 4.
+    assert loss_scale(losses) == 4.0
+    np.testing.assert_array_equal(absurd_losses(losses, 3.0), [False, False, False, True, False, True])
+    assert not absurd_losses(losses, 0.0).any()
+    assert loss_scale(losses[:2]) == 0.0
+    # A model that diverged is infinite for everybody and nobody's fault.
+    diverged = np.column_stack([losses[:3], np.full(3, np.inf)])
+    assert loss_scale(diverged) == loss_scale(losses[:3])
+    assert not absurd_losses(diverged, loss_scale(diverged)).any()
+    assert absurd_losses(np.array([[np.inf, np.inf]]), 1.0).all()
+
+
+def test_updates_out_of_all_proportion_are_found_unless_they_are_all_small() -> None:
+    bank = np.array([[0.5, -1.0]])
+    np.testing.assert_array_equal(
+        absurd_updates(np.array([[1.0, 2.0], [-2001.0, 0.0], [2.0, 0.0]]), bank), [False, True, False]
+    )
+    assert not absurd_updates(np.array([[1e-9, 0.0], [1e-9, 0.0], [0.9, 0.0]]), bank).any()
+    assert not absurd_updates(np.array([[1.0, 0.0], [1e30, 0.0]]), bank).any()
+
+
+def test_a_weight_that_grew_beyond_belief_is_refused() -> None:
+    def claims(number: int) -> object:
+        def change(content: RecordDict) -> RecordDict:
+            content.metric_records[kinds.METRICS][kinds.NUM_EXAMPLES] = number
+            return content
+
+        return change
+
+    for number, refused in ((100, 0), (101, 1)):
+        faults = {(kinds.TRAIN, 1, 0): claims(number)}
+        _, seen = run(FedAvg(), FakeClients(TWO_GROUPS, faults=faults))  # type: ignore[arg-type]
+        assert seen[0].replies["invalid"] == refused
+
+
+# The real clients
+
+SMALL = ("num_clients=10", "k=2", "task.num_clusters=2", "num_rounds=4", "task.model_options.hidden=[16]")
+
+
+@pytest.mark.parametrize(
+    "fault", ["exception", "huge losses (1e30)", "huge weights (1e30)", "n = 1e9", "reply of an older round"]
+)
+def test_a_fifth_of_faulty_clients_does_not_keep_clove_from_the_groups(fault: str) -> None:
+    outcome = play("clove", fault, seed=0, more=SMALL)
+    assert (outcome.rounds, outcome.ari, outcome.finite, outcome.error) == (4, 1.0, True, "")
+    assert sum(outcome.replies[kind] for kind in ("error", "missing", "invalid")) > 0

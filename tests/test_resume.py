@@ -1,0 +1,321 @@
+"""Interrupted runs go on: equal to the bit, and never from a checkpoint that is not theirs or not whole."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from safetensors.numpy import load_file
+
+from conf.compose import compose
+from conf.problems import ConfigError
+from conf.schema import STRATEGIES
+from server_app import main as command
+from server_app.app import read_run_config
+from server_app.checkpoint import CheckpointError, Checkpoints
+from server_app.keeper import Keeper
+from server_app.main import main
+from server_app.resume import read_resume
+
+ROOT = Path(__file__).resolve().parents[1]
+# Two groups of three clients; CLoVE freezes its clusters in round 5 or 6.
+SMALL = (
+    "num_clients=6", "task.num_clusters=2", "train.batch_size=1000", "train.learning_rate=0.03",
+    "task.model_options.hidden=[8]", "strategy.fraction_train=0.7", "quiet=true",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what takes most of a small run's time."""
+    monkeypatch.setattr("server_app.report.draw_plots", lambda *_: {"curves": None, "heatmap": None})
+
+
+class Killed(BaseException):
+    """What stands in for SIGKILL in process: nothing catches it."""
+
+
+def settings(strategy: str, *more: str) -> list[str]:
+    defaults = {"k": "2", "num_rounds": "8"}
+    given = {text.partition("=")[0] for text in more}
+    return [*SMALL, f"strategy={strategy}", *more, *(f"{k}={v}" for k, v in defaults.items() if k not in given)]
+
+
+def killed(monkeypatch: pytest.MonkeyPatch, folder: Path, overrides: Sequence[str], server_round: int) -> Path:
+    """Run until the given round's checkpoint is written, then stop dead; return the run's folder."""
+    after = Keeper.after
+
+    def last_words(self: Keeper, done: int, models: Any) -> None:
+        after(self, done, models)
+        if done == server_round:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Keeper, "after", last_words)
+        given = [*overrides, f"results_dir={folder}"]
+        with pytest.raises(Killed):
+            command.run(compose(given), given)
+    return run_folder(folder)
+
+
+def run_folder(folder: Path) -> Path:
+    (marker,) = folder.rglob("rounds.jsonl")
+    return marker.parent
+
+
+def straight(folder: Path, overrides: Sequence[str]) -> Path:
+    given = [*overrides, f"results_dir={folder}"]
+    return Path(command.run(compose(given), given).folder)
+
+
+def resumed(folder: Path, *more: str) -> Path:
+    found = read_resume([f"resume='{folder}'", *more], ROOT)
+    assert found is not None
+    return Path(command.resume(*found).folder)
+
+
+def results(folder: Path) -> dict[str, Any]:
+    """Return all that two equal runs have in common: everything but times and places."""
+    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    summary = json.loads((folder / "summary.json").read_text())
+    for timed in (*lines, summary):
+        timed["seconds"] = timed["folder"] = None
+    models = load_file(folder / "models.safetensors")
+    return {
+        "lines": lines,
+        "summary": summary,
+        "files": sorted(path.name for path in folder.iterdir()),
+        "checkpoints": [path.name for path in Checkpoints(folder).files()],
+        "models": {name: (values.dtype, values.shape, values.tobytes()) for name, values in models.items()},
+        **{name: (folder / name).read_bytes() for name in ("clients.csv", "loss_matrix.csv")},
+    }
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_goes_on_as_if_it_had_never_been_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    """A field that a strategy forgets to save shows here, be its clustering frozen when it is killed or not."""
+    whole = results(straight(tmp_path / "whole", settings(strategy)))
+    for server_round in (3, 7):
+        folder = killed(monkeypatch, tmp_path / str(server_round), settings(strategy), server_round)
+        assert results(resumed(folder)) == whole
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("strategy.memory=true", "k=auto", "k_max=3"),
+        ("strategy.shared_layers=[1]", "strategy.reassign_unstable=true", "strategy.stability_fraction=0.5"),
+        ("strategy.averaging=gradients", "strategy.square_root=true", "eval_every=5"),
+        ("stop_at_ari=0.9",),
+    ],
+)
+def test_cloves_options_go_on_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]) -> None:
+    whole = results(straight(tmp_path / "whole", settings("clove", *more)))
+    last = len(whole["lines"])
+    for server_round in sorted({2, last}):
+        folder = killed(monkeypatch, tmp_path / str(server_round), settings("clove", *more), server_round)
+        assert results(resumed(folder)) == whole
+
+
+def test_a_line_without_its_checkpoint_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = results(straight(tmp_path / "whole", settings("ifca")))
+    folder = killed(monkeypatch, tmp_path / "killed", settings("ifca"), 3)
+    with (folder / "rounds.jsonl").open("a") as file:
+        file.write(json.dumps({"round": 4, "ari": 0.5}) + '\n{"round": 5, "a')
+    (folder / "checkpoint" / "round-000004.part").write_bytes(b"half")
+    assert results(resumed(folder)) == whole
+
+
+def test_rounds_without_a_checkpoint_are_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = results(straight(tmp_path / "whole", settings("ifca", "checkpoint_every=5")))
+    for server_round in (3, 7):
+        given = settings("ifca", "checkpoint_every=5")
+        folder = killed(monkeypatch, tmp_path / str(server_round), given, server_round)
+        assert results(resumed(folder)) == whole
+
+
+def test_a_finished_run_says_so_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = straight(tmp_path, settings("fedavg", "num_rounds=2"))
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert main([f"resume={folder}"]) == 0
+    assert "nothing left to do" in capsys.readouterr().out
+    after = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_a_finished_run_goes_on_for_more_rounds(tmp_path: Path) -> None:
+    whole = results(straight(tmp_path / "whole", settings("clove")))
+    folder = straight(tmp_path / "less", settings("clove", "num_rounds=4"))
+    assert results(resumed(folder, "num_rounds=8")) == whole
+    (folder / "report.html").unlink()
+    with pytest.raises(ConfigError, match="num_rounds=2: the run has done 8 rounds already"):
+        resumed(folder, "num_rounds=2")
+
+
+def test_a_damaged_checkpoint_is_refused_and_an_older_one_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = results(straight(tmp_path / "whole", settings("fedavg")))
+    folder = killed(monkeypatch, tmp_path / "killed", settings("fedavg"), 4)
+    newest, older = Checkpoints(folder).files()
+    data = newest.read_bytes()
+    newest.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    shutil.copytree(folder, tmp_path / "both")
+    assert results(resumed(folder)) == whole
+    assert "is damaged (its SHA-256" in caplog.text
+
+    for path in Checkpoints(tmp_path / "both").files():
+        path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(
+        CheckpointError, match=r"round-000004.*damaged.*round-000003.*damaged.*run the experiment again"
+    ):
+        resumed(tmp_path / "both")
+    assert older.name == "round-000003.safetensors"
+
+
+def test_no_flipped_bit_of_a_checkpoint_goes_unseen_or_raises_anything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = killed(monkeypatch, tmp_path, settings("clove"), 2)
+    newest, older = Checkpoints(folder).files()
+    older.unlink()
+    data, draw = newest.read_bytes(), random.Random(1)
+    good = Checkpoints(folder).load()
+    for position in [*range(0, 300, 5), *(draw.randrange(len(data)) for _ in range(100))]:
+        newest.write_bytes(data[:position] + bytes([data[position] ^ 1 << draw.randrange(8)]) + data[position + 1 :])
+        try:
+            read = Checkpoints(folder).load()
+        except CheckpointError:
+            continue
+        assert read == good, position
+
+
+def test_a_checkpoint_of_another_configuration_is_refused_by_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = killed(monkeypatch, tmp_path, settings("clove"), 2)
+    values = yaml.safe_load((folder / "config.yaml").read_text())
+    values["train"]["learning_rate"] = 0.5
+    values["strategy"]["stability_rounds"] = 9
+    (folder / "config.yaml").write_text(yaml.safe_dump(values))
+    with pytest.raises(
+        CheckpointError,
+        match=r"strategy\.stability_rounds was 3 and is 9; train\.learning_rate was 0\.03 and is 0\.5",
+    ):
+        resumed(folder)
+
+
+def test_what_resume_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"no run in this folder \(no config\.yaml\)"):
+        resumed(tmp_path)
+    folder = killed(monkeypatch, tmp_path, settings("fedavg", "checkpoint_every=0"), 2)
+    assert not (folder / "checkpoint").exists()
+    with pytest.raises(CheckpointError, match="checkpoint_every=0: there is nothing to go on from"):
+        resumed(folder)
+    with pytest.raises(ConfigError, match=r"train\.learning_rate=1: cannot be changed in the middle of a run"):
+        resumed(folder, "train.learning_rate=1")
+    with pytest.raises(ConfigError, match="leave out -m"):
+        command._act(command.read_arguments(["-m", f"resume={folder}"]))
+
+
+def test_a_strategy_that_remembers_what_no_checkpoint_can_hold_is_told_where(tmp_path: Path) -> None:
+    from strategies.state import encode
+
+    with pytest.raises(TypeError, match=r"state/rng is a Generator.*transient"):
+        encode({"rng": __import__("numpy").random.default_rng(0)}, {})
+
+
+def test_flower_run_takes_the_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = killed(monkeypatch, tmp_path, settings("fedavg"), 2)
+    config, found, resume = read_run_config({"resume": str(folder), "num-server-rounds": 20, "seed": -1})
+    assert (config.num_rounds, config.num_clients, found, resume) == (20, 6, folder, True)
+    with pytest.raises(ConfigError, match="absolute"):
+        read_run_config({"resume": "results/x"})
+    with pytest.raises(ConfigError, match="seed=3: cannot be changed"):
+        read_run_config({"resume": str(folder), "seed": 3})
+
+
+class Child:
+    """A process of its own that does some work; forked, so that it need not import everything again."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self.pid = os.fork()
+        if self.pid == 0:
+            code = 1
+            try:
+                work()
+                code = 0
+            finally:
+                os._exit(code)
+
+    def kill(self) -> bool:
+        """Kill it with SIGKILL; say whether it was still at work."""
+        os.kill(self.pid, signal.SIGKILL)
+        return os.WIFSIGNALED(os.waitpid(self.pid, 0)[1])
+
+    def wait(self) -> None:
+        assert os.waitpid(self.pid, 0)[1] == 0
+
+
+def trial(folder: Path, moment: float, overrides: Sequence[str]) -> dict[str, Any] | None:
+    """Kill a run at a moment, go on with it, and return its results; None where it had ended before the moment."""
+    child = Child(lambda: straight(folder, overrides))
+    time.sleep(moment)
+    if not child.kill():
+        return None
+    begun = list(folder.rglob("config.yaml"))
+    # Killed before it had made its folder, a run has nothing to go on with.
+    Child(lambda: resumed(begun[0].parent) if begun else straight(folder, overrides)).wait()
+    return results(run_folder(folder))
+
+
+@pytest.mark.parametrize("trials", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("strategy", ["clove"])
+def test_killed_with_sigkill_at_random_moments_a_run_ends_the_same(
+    tmp_path: Path, strategy: str, trials: int
+) -> None:
+    given = settings(strategy)
+    start = time.monotonic()
+    Child(lambda: straight(tmp_path / "whole", given)).wait()
+    length = time.monotonic() - start
+    whole = results(run_folder(tmp_path / "whole"))
+    draw, done, number = random.Random(trials), [], 0
+    while len(done) < trials:
+        number += 1
+        found = trial(tmp_path / str(number), draw.uniform(0, length), given)
+        if found is not None:
+            assert found == whole, f"killed for the {number}th time"
+            done.append(number)
+        assert number < 5 * trials
+
+
+@pytest.mark.slow
+def test_the_command_itself_is_killed_and_goes_on(tmp_path: Path) -> None:
+    florets = [sys.executable, "-m", "server_app.main"]
+    given = [*settings("clove", "num_rounds=40"), f"results_dir={tmp_path}"]
+    process = subprocess.Popen([*florets, *given], cwd=ROOT)
+    while not list(tmp_path.rglob("round-000005.safetensors")):
+        time.sleep(0.01)
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    folder = run_folder(tmp_path)
+    done = subprocess.run([*florets, f"resume={folder}"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "going on after round" in done.stderr
+    assert (
+        results(folder)["models"]
+        == results(straight(tmp_path / "whole", settings("clove", "num_rounds=40")))["models"]
+    )

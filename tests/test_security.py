@@ -1,0 +1,90 @@
+"""What comes from the network, the disk or a configuration runs no code and leaves no folder."""
+
+import ast
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conf.compose import compose
+from conf.problems import ConfigError
+from conf.run_config import config_from_json, config_to_json
+from conf.run_folder import results_folder
+from conf.schema import Config
+from server_app.resume import read_folder
+from strategies.exchange import clean_reason
+from strategies.state import decode
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("server_app", "client_app", "strategies", "task", "conf")
+RUNS_CODE = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"}
+CALLS = {"eval", "exec", "compile"}
+LOADS = {("np", "load"), ("numpy", "load"), ("torch", "load"), ("yaml", "load"), ("yaml", "unsafe_load")}
+LOADS |= {("os", "system"), ("os", "popen"), ("yaml", "full_load")}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_nothing_that_is_read_can_run_code(folder: str) -> None:
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
+                assert not RUNS_CODE & {name.split(".")[0] for name in names}, path
+            if isinstance(node, ast.Call):
+                assert not any(word.arg == "shell" for word in node.keywords), path
+                if isinstance(node.func, ast.Name):
+                    assert node.func.id not in CALLS, f"{path}:{node.lineno}"
+                elif isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+                    assert (node.func.value.id, node.func.attr) not in LOADS, f"{path}:{node.lineno}"
+
+
+@pytest.mark.parametrize(
+    "name", ["../../elsewhere", "/etc", "clove/../../x", "a\nb", "", "~", ".", "..", "a//b", "x/"]
+)
+def test_an_experiments_name_leads_nowhere_else(name: str) -> None:
+    values = json.loads(config_to_json(Config()))
+    values["experiment"] = name
+    with pytest.raises(ConfigError, match="must be a preset's name"):
+        config_from_json(json.dumps(values))
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["task.data=../../x:y", "task.model='/etc/passwd:x'", "device=cuda:../..", "strategy.shared_layers=['../..']"],
+)
+def test_results_stay_in_their_folder_whatever_is_overridden(tmp_path: Path, override: str) -> None:
+    config = dataclasses.replace(compose([]), results_dir=str(tmp_path))
+    folder = results_folder(config, [override])
+    assert folder.resolve() == folder
+    assert folder.is_relative_to(tmp_path)
+
+
+def test_a_run_folder_with_another_configuration_language_is_refused(tmp_path: Path) -> None:
+    for text in ("!!python/object/apply:os.abort []", "- 1", "a: [", "experiment: ../../x"):
+        (tmp_path / "config.yaml").write_text(text)
+        with pytest.raises(ConfigError):
+            read_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"object": "os:system", "fields": {"command": "true"}},
+        {"object": "strategies.exchange:send", "fields": {}},
+        {"object": "strategies.exchange:log.handlers", "fields": {}},
+        {"object": "strategies.no_such_module:X", "fields": {}},
+        {"array": "missing"},
+        {"unknown": 1},
+    ],
+)
+def test_a_state_builds_nothing_but_the_strategies_own_dataclasses(data: object) -> None:
+    with pytest.raises(ValueError, match=r"no dataclass|missing|holds no"):
+        decode(data, {"there": np.zeros(1)})
+
+
+def test_what_a_client_says_can_forge_no_line_of_the_log() -> None:
+    reason = "first\nERROR forged\r\x1b]0;title\x07\x1b[2Jlast\u202e"
+    assert clean_reason(reason) == "?]0;title?last?"
+    assert len(clean_reason("x" * 10**6)) == 500
