@@ -99,9 +99,6 @@ class Config:
     k: int | Literal["auto"] = key(4, "number K of models; auto finds it (clove, cfl_gp)")
     k_max: int = key(10, "largest K that k=auto may find, and the number of models then")
     num_clients: int = key(20, "clients of the federation")
-    min_clients: int | None = key(
-        None, "nodes with data of their own that a run waits for (task.partition=own); null: num_clients"
-    )
     num_rounds: int = key(10, "rounds of training")
     data_dir: str = key("data", "folder of data sets that come as files; relative to where florets is called")
     results_dir: str = key("results", "folder of results; relative to where florets is called")
@@ -115,7 +112,9 @@ class Config:
     )
     stop_at_ari: float | None = key(None, "end the run once the ARI is at least this")
     quiet: bool = key(False, "plain lines in place of the progress bar")
-    min_clients: int | None = key(None, "clients needed to start; null: num_clients")
+    min_clients: int | None = key(
+        None, "clients needed to start; null: num_clients. Of nodes with data of their own it is the only count"
+    )
     quorum: float = key(0.5, "share of the clients asked whose usable replies a round needs; below it is repeated")
     start_timeout: float = key(120.0, "seconds to wait for the clients at the start")
     round_timeout: float = key(3600.0, "seconds to wait for the replies of a round")

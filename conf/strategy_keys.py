@@ -59,6 +59,9 @@ class CloveStrategy(_ClusteredStrategy):
     stability_fraction: float = key(1.0, "share of a round's participants that must be stable")
     stop_when_stable: bool = key(True, "freeze the clustering once it is stable")
     reassign_unstable: bool = key(False, "then also place anew the clients that were not stable themselves")
+    absurd_loss: float | None = key(
+        100.0, "leave out clients whose best loss is this many times the others' worst; null: leave out nobody"
+    )
     memory: bool = key(False, "cluster the latest loss vectors of all clients seen, not only this round's")
 
 
