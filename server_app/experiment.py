@@ -44,6 +44,7 @@ def run_experiment(grid: Grid, config: Config, folder: Path) -> RunSummary:
         task.check()
         strategy = build_strategy(config)
         models = Models(build_models(config, task), strategy.shared_layers)
+        strategy.check(models)
     except ValueError as error:
         raise ConfigError([str(error)]) from error
     settings = message_settings(config, task)
