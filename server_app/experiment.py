@@ -62,6 +62,7 @@ def run_experiment(grid: Grid, config: Config, folder: Path, resume: bool = Fals
         task.check()
         strategy = build_strategy(config, task)
         models = Models(build_models(config, task), strategy.shared_layers)
+        strategy.check(models)
     except ValueError as error:
         raise ConfigError([str(error)]) from error
     total = strategy.first_rounds + config.num_rounds

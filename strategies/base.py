@@ -109,6 +109,9 @@ class ClusteredStrategy(Memory, Strategy):
     def plan(self, context: RoundContext) -> Plan:
         """Decide what this round's participants train; may ask them first (`context.ask_losses`)."""
 
+    def check(self, models: Models) -> None:
+        """Raise ValueError where the algorithm does not fit the first models; called before any client is asked."""
+
     @property
     def phase(self) -> str:
         """Phase of the current round, for the report."""

@@ -15,6 +15,7 @@ from strategies.core.cluster import cluster
 from strategies.core.matching import match_overlap
 from strategies.core.spectral import estimate_k, singular_values, spectral_features
 from strategies.first_round import draw_models
+from strategies.models import Models
 from strategies.round import Detail
 from task.randomness import Purpose
 from task.wire import kinds
@@ -50,7 +51,7 @@ class CflGp(ClusteredStrategy):
     Raises
     ------
     ValueError
-        In round 1, if the initial arrays hold fewer models than `k`.
+        By `check` and in round 1, if the initial arrays hold fewer models than `k` or lack a layer of `upload`.
 
     Source: CFL-GP, Alg. 1 (gradients), Alg. 4 and 5 (models); App. D for one exchange a round, App. F for the stop.
     Deviation: the step of line 4 takes the group's mean where the paper prints a sum; its accuracies fit the mean.
@@ -95,16 +96,22 @@ class CflGp(ClusteredStrategy):
         """Return what was probed and found in a round that clustered; nothing of the others."""
         return self._details
 
-    def plan(self, context: RoundContext) -> Plan:
-        """Give every participant a model (l. 3), and the probe as well where clustering is due (l. 5 to 7)."""
-        count, t = context.models.count, context.server_round - 1
-        if self.k != "auto" and self.k > count:
+    def check(self, models: Models) -> None:
+        """Refuse fewer models than clusters, and profile layers that the models do not have."""
+        if self.k != "auto" and self.k > models.count:
             raise ValueError(
-                f"k={self.k} clusters need as many models, but the initial arrays hold {count}; "
+                f"k={self.k} clusters need as many models, but the initial arrays hold {models.count}; "
                 "pack K models with task.wire.bank.pack"
             )
+        self.upload.places(models.layout)
+
+    def plan(self, context: RoundContext) -> Plan:
+        """Give every participant a model (l. 3), and the probe as well where clustering is due (l. 5 to 7)."""
+        t = context.server_round - 1
+        if self.profiles is None:
+            self.check(context.models)
         self._details = {}
-        self._phase = "training" if count == 1 else "stable" if self._is_over(t) else "clustering"
+        self._phase = "training" if context.models.count == 1 else "stable" if self._is_over(t) else "clustering"
         ready = self._place_newcomers(context) if self._phase == "stable" else self._start_newcomers(context)
         if self._phase == "clustering" and t >= 1 and (t - 1) % self.period == 0:
             return self._probe(ready, context)

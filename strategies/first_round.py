@@ -1,4 +1,4 @@
-"""The random first round that CLoVE and IFCA share."""
+"""The random first round that CLoVE, IFCA and CFL-GP share."""
 
 from collections.abc import Sequence
 from typing import Literal

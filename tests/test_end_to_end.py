@@ -173,6 +173,7 @@ def test_a_run_stops_at_the_asked_ari(tmp_path: Path) -> None:
         (("task.partition=no_such_thing",), "no_such_thing"),
         (("task.model=json:nothing",), "nothing"),
         (("strategy.shared_layers=[conv9]",), "conv9"),
+        (("strategy=cfl_gp", "strategy.profile_layers=[conv9]"), "conv9"),
     ],
 )
 def test_what_does_not_fit_the_data_is_said_before_any_client_is_asked(

@@ -1,0 +1,82 @@
+"""Clients that hang or whose process dies, in Flower's own simulation: the round goes on with the others."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKED = (
+    "server_app",
+    "client_app",
+    "strategies",
+    "task",
+    "conf",
+    "pyproject.toml",
+    "LICENSE",
+    "README.md",
+    ".gitignore",
+)
+
+# What is appended to a copy's ClientApp: client 0 never answers the training message of round 2.
+BROKEN = """
+
+import os as _os
+import time as _time
+
+
+class _Broken(ClientApp):
+    def __call__(self, message, context):
+        config = message.content.config_records.get("config", {})
+        is_it = context.node_config["partition-id"] == 0 and config.get("server-round") == 2
+        if is_it and message.metadata.message_type == "train":
+            FAULT
+        return super().__call__(message, context)
+
+
+app.__class__ = _Broken
+"""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome"), [("_time.sleep(100_000)", "missing"), ("_os._exit(1)", "error"), ("_time.sleep(2)", "ok")]
+)
+def test_a_client_that_hangs_or_dies_costs_itself_the_round(tmp_path: Path, fault: str, outcome: str) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    for name in PACKED:
+        source = ROOT / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, project / name)  # type: ignore[operator]
+    with (project / "client_app" / "app.py").open("a") as file:
+        file.write(BROKEN.replace("FAULT", fault))
+    settings = ["engine=flwr", "num_clients=6", "k=2", "task.num_clusters=2", "num_rounds=4", "round_timeout=60"]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "server_app.main",
+            *settings,
+            "strategy=fedavg",
+            f"results_dir={tmp_path / 'results'}",
+        ],
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": str(project), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = (tmp_path / "results").rglob("rounds.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["round"] for line in lines] == [1, 2, 3, 4]
+    # Six training and six test replies a round.
+    assert lines[0]["replies"] == {"ok": 12, "error": 0, "missing": 0, "invalid": 0}
+    assert lines[1]["replies"][outcome] >= 1
+    assert lines[1]["replies"]["ok"] >= 5
