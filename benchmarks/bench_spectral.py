@@ -25,7 +25,7 @@ MODELS, PARAMETERS = 4, 159_010
 
 def dense_features(profile: GradientProfile, fresh: np.ndarray, refreshes: int) -> np.ndarray:
     """Return the features as one would write them down: the new mean, the whole matrix, its SVD."""
-    blocks = [profile.block(index) for index in range(MODELS)]
+    blocks = [profile.blocks[index] for index in range(MODELS)]
     blocks[0] = blocks[0] + (fresh - blocks[0]) / (refreshes + 1)
     dense = np.concatenate([block.T for block in blocks]).astype(np.float64)
     u, _, _ = np.linalg.svd(dense, full_matrices=False)
@@ -42,7 +42,7 @@ def main() -> None:
     for number in given.clients:
         rng = np.random.default_rng(0)
         everybody = np.arange(number)
-        profile = GradientProfile(MODELS, PARAMETERS)
+        profile = GradientProfile.empty(MODELS, PARAMETERS)
         profile.add_clients(number)
         for index in range(MODELS):
             centres = np.repeat(rng.standard_normal((4, PARAMETERS), dtype=np.float32), -(-number // 4), axis=0)

@@ -6,8 +6,8 @@ from flwr.app import ArrayRecord
 from server_app.summary import FIGURES
 from strategies.core.model_error import model_error
 from strategies.models import Models
-from task.cluster_test import best_of_each_cluster
 from task.task import Task
+from task.true_clusters import best_of_each_cluster
 from task.wire import bank
 
 

@@ -13,6 +13,7 @@ from strategies.context import Plan, RoundContext
 from strategies.core import FloatArray
 from strategies.core.cluster import cluster
 from strategies.core.matching import match_overlap
+from strategies.core.profile import GradientProfile
 from strategies.core.spectral import estimate_k, singular_values, spectral_features
 from strategies.first_round import draw_models
 from strategies.models import Models
@@ -112,6 +113,9 @@ class CflGp(ClusteredStrategy):
             self.check(context.models)
         self._details = {}
         self._phase = "training" if context.models.count == 1 else "stable" if self._is_over(t) else "clustering"
+        if self._phase == "stable":
+            # Much memory, and in every checkpoint: nobody is clustered again.
+            self.profiles = None
         ready = self._place_newcomers(context) if self._phase == "stable" else self._start_newcomers(context)
         if self._phase == "clustering" and t >= 1 and (t - 1) % self.period == 0:
             return self._probe(ready, context)
@@ -162,7 +166,8 @@ class CflGp(ClusteredStrategy):
         layout, probe = context.models.layout, self._probes % context.models.count
         if self.profiles is None:
             self._places = self.upload.places(layout)
-            self.profiles = ClientProfiles(context.models.count, len(self._places), self.running_mean)
+            profile = GradientProfile.empty(context.models.count, len(self._places), self.running_mean)
+            self.profiles = ClientProfiles(profile)
         plain = {**self.averaging.settings, **self.upload.decimals}
         others = {kinds.PROBE: context.models.one(probe)}
         requests = []

@@ -1,7 +1,7 @@
 """CFL-GP's memory of its clients' gradients: the profile by client key, and what its exchanges ask for."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -57,29 +57,26 @@ class Upload:
         return coordinates(layout, self.layers, self.compression, rng)
 
 
+@dataclass
 class ClientProfiles:
     """A `GradientProfile` whose rows are client keys, in the order in which they were first seen."""
 
-    def __init__(self, num_models: int, length: int, running_mean: bool) -> None:
-        self.profile = GradientProfile(num_models, length, running_mean)
-        self._rows: dict[str, int] = {}
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._rows
+    profile: GradientProfile
+    rows: dict[str, int] = field(default_factory=dict)
 
     @property
     def keys(self) -> list[str]:
         """Keys of the clients with at least one refreshed block, sorted."""
-        return sorted(self._rows)
+        return sorted(self.rows)
 
     def refresh(self, model: int, vectors: Mapping[str, NDArray[np.floating]]) -> None:
         """Take the vectors (d_hat,) of some clients on one model into its block."""
-        new = [key for key in vectors if key not in self._rows]
-        self._rows.update({key: len(self._rows) + place for place, key in enumerate(new)})
+        new = [key for key in vectors if key not in self.rows]
+        self.rows.update({key: len(self.rows) + place for place, key in enumerate(new)})
         self.profile.add_clients(len(new))
-        rows = np.array([self._rows[key] for key in vectors], dtype=np.int64)
+        rows = np.array([self.rows[key] for key in vectors], dtype=np.int64)
         self.profile.refresh(model, rows, list(vectors.values()))
 
     def gram(self, keys: Sequence[str]) -> FloatArray:
         """Return the inner products of some clients' profiles, in the order of the keys."""
-        return self.profile.gram(np.array([self._rows[key] for key in keys], dtype=np.int64))
+        return self.profile.gram(np.array([self.rows[key] for key in keys], dtype=np.int64))

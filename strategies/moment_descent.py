@@ -85,6 +85,7 @@ class DescentSettings:
         return -1.0 if self.delta is None else self.epsilon * self.alpha * self.delta / np.sqrt(2)
 
 
+@dataclass
 class MomentDescent:
     """The anchors and their estimates, over the rounds of phase 1.
 
@@ -92,14 +93,13 @@ class MomentDescent:
     grouped estimates after every round, so that a round's report has K models.
     """
 
-    def __init__(self, settings: DescentSettings) -> None:
-        self.settings = settings
-        self.anchors: list[Client] = []
-        self.estimates: FloatArray = np.zeros((0, 0))
-        self.groups: IntArray = np.zeros(0, dtype=np.int64)
-        self.residuals: dict[str, float] = {}
-        self.stopped: set[str] = set()
-        self.used: set[str] = set()
+    settings: DescentSettings
+    anchors: list[Client] = field(default_factory=list)
+    estimates: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
+    groups: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    residuals: dict[str, float] = field(default_factory=dict)
+    stopped: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
 
     @property
     def done(self) -> bool:

@@ -77,7 +77,7 @@ def run(*overrides: str, watched: Watched | None = None) -> Outcome:
         reports.append(report)
         banks.append(Models(arrays).bank)
 
-    strategy = build_strategy(config)
+    strategy = build_strategy(config, problem)
     assert isinstance(strategy, TwoPhase)
     grid = (watched or Watched()).grid(config.num_clients)
     settings = message_settings(config, problem)

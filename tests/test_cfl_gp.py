@@ -86,11 +86,11 @@ def test_blocks_are_means_over_time_whichever_way_the_vectors_came() -> None:
     assert strategy.profiles is not None
     # Own gradients in rounds 2 and 4, from models 1 + 3 * 0.8 and 1 + 3 * 0.8^3; on the probe always 10.
     own = 2 * 3 * (0.8 + 0.8**3) / 2
-    np.testing.assert_allclose(strategy.profiles.profile.block(0), [[own], [own]], rtol=1e-6)
-    np.testing.assert_allclose(strategy.profiles.profile.block(1), [[10.0], [10.0]])
+    np.testing.assert_allclose(strategy.profiles.profile.blocks[0], [[own], [own]], rtol=1e-6)
+    np.testing.assert_allclose(strategy.profiles.profile.blocks[1], [[10.0], [10.0]])
     strategy, _, _ = play(clients, models(4.0, 6.0), 5, period=1, initial_groups="one", running_mean=False)
     assert strategy.profiles is not None
-    np.testing.assert_allclose(strategy.profiles.profile.block(0), [[6 * 0.8**3]] * 2, rtol=1e-6)
+    np.testing.assert_allclose(strategy.profiles.profile.blocks[0], [[6 * 0.8**3]] * 2, rtol=1e-6)
 
 
 def test_with_model_averaging_the_models_change_is_the_feature() -> None:
@@ -100,8 +100,8 @@ def test_with_model_averaging_the_models_change_is_the_feature() -> None:
     assert strategy.profiles is not None
     # Round 1: halfway from 4 to 1 and 3, so 3. Round 2 (probe 0, their own): 3 to 2 and 3. Round 3 (probe 1):
     # client 0 changes 6 by -2.5, client 1 by -1.5, unless it was given model 1 and trained it itself.
-    np.testing.assert_allclose(strategy.profiles.profile.block(0), [[-1.0], [0.0]])
-    np.testing.assert_allclose(strategy.profiles.profile.block(1), [[-2.5], [-1.5]])
+    np.testing.assert_allclose(strategy.profiles.profile.blocks[0], [[-1.0], [0.0]])
+    np.testing.assert_allclose(strategy.profiles.profile.blocks[1], [[-2.5], [-1.5]])
     assert max(steps(arrays)) == 3
 
 

@@ -12,7 +12,7 @@ from strategies.core.spectral import estimate_k, singular_values, spectral_featu
 
 def filled(blocks: list[np.ndarray]) -> GradientProfile:
     """A profile of K blocks (M, d), each refreshed once by all clients."""
-    profile = GradientProfile(len(blocks), blocks[0].shape[1])
+    profile = GradientProfile.empty(len(blocks), blocks[0].shape[1])
     profile.add_clients(len(blocks[0]))
     for index, block in enumerate(blocks):
         profile.refresh(index, np.arange(len(block)), list(block))
@@ -37,24 +37,24 @@ def test_the_features_are_those_of_the_svd(num_blocks, num_clients, length, seed
 
 
 def test_a_block_is_the_mean_of_all_that_came_and_counts_are_each_clients_own():
-    profile = GradientProfile(2, 2)
+    profile = GradientProfile.empty(2, 2)
     profile.add_clients(3)
     profile.refresh(1, np.array([0, 2]), [np.array([1.0, 2.0]), np.array([5.0, 0.0])])
     profile.refresh(1, np.array([0]), [np.array([3.0, 0.0])])
     profile.refresh(1, np.array([0, 1]), [np.array([5.0, 4.0]), np.array([7.0, 7.0])])
-    np.testing.assert_allclose(profile.block(1), [[3, 2], [7, 7], [5, 0]])
+    np.testing.assert_allclose(profile.blocks[1], [[3, 2], [7, 7], [5, 0]])
     np.testing.assert_array_equal(profile.counts, [[0, 3], [0, 1], [0, 1]])
-    np.testing.assert_array_equal(profile.block(0), np.zeros((3, 2)))
+    np.testing.assert_array_equal(profile.blocks[0], np.zeros((3, 2)))
     np.testing.assert_allclose(profile.gram(np.arange(3)), [[13, 35, 15], [35, 98, 35], [15, 35, 25]])
     np.testing.assert_allclose(profile.gram(np.array([2, 0])), [[25, 15], [15, 13]])
 
 
 def test_without_a_running_mean_the_last_vector_stays():
-    profile = GradientProfile(1, 2, running_mean=False)
+    profile = GradientProfile.empty(1, 2, running_mean=False)
     profile.add_clients(1)
     for vector in ([1.0, 2.0], [3.0, 4.0]):
         profile.refresh(0, np.array([0]), [np.array(vector)])
-    np.testing.assert_array_equal(profile.block(0), [[3, 4]])
+    np.testing.assert_array_equal(profile.blocks[0], [[3, 4]])
     np.testing.assert_allclose(profile.gram(np.array([0])), [[25]])
 
 
@@ -69,7 +69,7 @@ def test_new_clients_leave_what_is_known_alone_and_are_known_by_their_first_vect
 
 def test_a_block_that_a_client_lacks_counts_as_the_mean_of_the_others():
     # Block 0: clients 0 and 1 have 2 and 4, client 2 nothing: it counts as 3. Block 1: only client 2, so 5 for all.
-    profile = GradientProfile(2, 1)
+    profile = GradientProfile.empty(2, 1)
     profile.add_clients(3)
     profile.refresh(0, np.array([0, 1]), [np.array([2.0]), np.array([4.0])])
     profile.refresh(1, np.array([2]), [np.array([5.0])])
@@ -86,12 +86,12 @@ def test_the_inner_products_do_not_depend_on_how_many_columns_are_taken_at_a_tim
 
 
 def test_vectors_that_diverged_stay_finite():
-    profile = GradientProfile(1, 2)
+    profile = GradientProfile.empty(1, 2)
     profile.add_clients(2)
     for vector in ([3e38, -3e38], [-3e38, 3e38]):
         profile.refresh(0, np.array([0, 1]), [np.array(vector), np.array([1.0, 1.0], dtype=np.float32)])
     assert np.isfinite(profile.gram(np.arange(2))).all()
-    huge = GradientProfile(1, 1)
+    huge = GradientProfile.empty(1, 1)
     huge.add_clients(1)
     huge.refresh(0, np.array([0]), [np.array([1e300])])
     np.testing.assert_allclose(huge.gram(np.array([0])), [[1e36]])

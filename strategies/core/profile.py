@@ -1,6 +1,7 @@
 """The gradient profile: what every client's gradients on every model were, averaged over time."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ CHUNK_ENTRIES = 2**18
 """Entries of the profile that are turned into float64 at a time: 2 MB, which a processor's cache holds."""
 
 
+@dataclass
 class GradientProfile:
     """K blocks of one vector a client, and the inner products of the clients' vectors.
 
@@ -22,12 +24,15 @@ class GradientProfile:
     paper, (K d, M), is never formed: its singular values and right singular vectors follow from the Gram matrix
     G^T G, which is the sum of the blocks' own. Only the block that was refreshed is multiplied out again.
 
-    Parameters
+    Attributes
     ----------
-    num_blocks
-        K, at least 1.
-    length
-        d: entries of one client's vector in one block.
+    blocks
+        K arrays (M, d) of float32; rows that were never refreshed are zero. No array is ever changed in place, so that
+        a copy of the profile costs nothing.
+    grams
+        The blocks' own inner products, K arrays (M, M) of float64.
+    counts
+        How often each block of each client was refreshed, (M, K).
     running_mean
         False keeps the last vector in place of the mean (beta = 1).
 
@@ -36,33 +41,36 @@ class GradientProfile:
     and block; with all clients in every round it is the paper's beta_t.
     """
 
-    def __init__(self, num_blocks: int, length: int, running_mean: bool = True) -> None:
-        self._blocks = [np.zeros((0, length), dtype=np.float32) for _ in range(num_blocks)]
-        self._grams: list[FloatArray] = [np.zeros((0, 0)) for _ in range(num_blocks)]
-        self._counts = np.zeros((0, num_blocks), dtype=np.int64)
-        self._running_mean = running_mean
+    blocks: list[NDArray[np.float32]]
+    grams: list[FloatArray]
+    counts: IntArray
+    running_mean: bool = True
 
-    @property
-    def counts(self) -> IntArray:
-        """How often each block of each client was refreshed, (M, K)."""
-        return self._counts
+    @classmethod
+    def empty(cls, num_blocks: int, length: int, running_mean: bool = True) -> "GradientProfile":
+        """Return the profile of no clients: K blocks, at least one, of vectors with `length` entries."""
+        return cls(
+            [np.zeros((0, length), dtype=np.float32) for _ in range(num_blocks)],
+            [np.zeros((0, 0)) for _ in range(num_blocks)],
+            np.zeros((0, num_blocks), dtype=np.int64),
+            running_mean,
+        )
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "GradientProfile":
+        return GradientProfile(list(self.blocks), list(self.grams), self.counts, self.running_mean)
 
     @property
     def known(self) -> BoolArray:
         """Which clients have at least one refreshed block, (M,)."""
-        return np.asarray(self._counts.any(axis=1))
-
-    def block(self, index: int) -> NDArray[np.float32]:
-        """Return block `index`, (M, d); rows that were never refreshed are zero."""
-        return self._blocks[index]
+        return np.asarray(self.counts.any(axis=1))
 
     def add_clients(self, number: int) -> None:
         """Append rows for `number` clients about whom nothing is known yet."""
         if number == 0:
             return
-        self._blocks = [np.pad(block, ((0, number), (0, 0))) for block in self._blocks]
-        self._grams = [np.pad(gram, (0, number)) for gram in self._grams]
-        self._counts = np.pad(self._counts, ((0, number), (0, 0)))
+        self.blocks = [np.pad(block, ((0, number), (0, 0))) for block in self.blocks]
+        self.grams = [np.pad(gram, (0, number)) for gram in self.grams]
+        self.counts = np.pad(self.counts, ((0, number), (0, 0)))
 
     def refresh(self, index: int, rows: IntArray, vectors: Sequence[NDArray[np.floating]]) -> None:
         """Take new vectors of some clients into block `index`; the other clients keep theirs.
@@ -76,20 +84,22 @@ class GradientProfile:
         vectors : m arrays (d,) of float
             Their vectors, in that order. Finite; entries beyond 1e18 are cut off there.
         """
-        block, counts = self._blocks[index], self._counts[:, index]
+        block, counts = self.blocks[index].copy(), self.counts.copy()
         # Row by row: with a hundred thousand parameters the whole block would leave the cache at every step.
         for row, vector in zip(rows, vectors, strict=True):
             fresh = np.clip(vector, -LARGEST, LARGEST).astype(np.float32, copy=False)
-            if self._running_mean:
+            if self.running_mean:
                 fresh -= block[row]
-                fresh *= np.float32(1.0 / (counts[row] + 1))
+                fresh *= np.float32(1.0 / (counts[row, index] + 1))
                 block[row] += fresh
             else:
                 block[row] = fresh
-        counts[rows] += 1
+        counts[rows, index] += 1
         products = _products(block, rows)
-        self._grams[index][rows] = products
-        self._grams[index][:, rows] = products.T
+        gram = self.grams[index].copy()
+        gram[rows] = products
+        gram[:, rows] = products.T
+        self.blocks[index], self.grams[index], self.counts = block, gram, counts
 
     def gram(self, rows: IntArray) -> FloatArray:
         """Return the inner products of some clients' vectors over all blocks.
@@ -112,7 +122,7 @@ class GradientProfile:
         would be told apart by when they took part.
         """
         total = np.zeros((len(rows), len(rows)))
-        for gram, count in zip(self._grams, self._counts.T, strict=True):
+        for gram, count in zip(self.grams, self.counts.T, strict=True):
             has = count > 0
             if has[rows].all():
                 total += gram[np.ix_(rows, rows)]
