@@ -136,22 +136,22 @@ def follow(federation: Federation, run_id: str, results: Path) -> Path:
     DeploymentError
         If the run ends in another way.
     """
-    told, asked = 0, time.monotonic()
-    before = time.time()
+    told, asked, before = 0, time.monotonic(), time.time()
     while True:
         folders = [path.parent for path in results.rglob(MARKER) if path.stat().st_mtime >= before - 1]
+        due = time.monotonic() - asked > _STATUS_SECONDS or any(
+            (folder / "report.html").is_file() for folder in folders
+        )
+        status, details = federation.status(run_id) if due else ("running", "")
+        asked = time.monotonic() if due else asked
         for line in rounds_of(folders[0])[told:] if folders else []:
             told += 1
             accuracy = "" if line["accuracy"] is None else f", accuracy {100 * line['accuracy']:.1f} %"
             say(f"Round {line['round']} ({line['phase']}): ARI {line['ari']:.2f}{accuracy}")
-        finished = bool(folders) and (folders[0] / "report.html").is_file()
-        if finished or time.monotonic() - asked > _STATUS_SECONDS:
-            status, details = federation.status(run_id)
-            asked = time.monotonic()
-            if status == "finished:completed":
-                return folders[0]
-            if status.startswith("finished"):
-                raise DeploymentError(f"the run ended as {status}: {details}\n{federation.log('superlink')[-3000:]}")
+        if status == "finished:completed" and folders:
+            return folders[0]
+        if status.startswith("finished"):
+            raise DeploymentError(f"the run ended as {status}: {details}\n{federation.log('superlink')[-3000:]}")
         time.sleep(0.5)
 
 

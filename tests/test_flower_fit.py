@@ -36,7 +36,8 @@ def test_the_fab_holds_the_apps_and_their_settings_and_no_results_or_tests() -> 
         expected |= {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*.py")}
     assert expected <= names
     folders = {name.split("/")[0] for name in names if "/" in name}
-    assert folders <= {"server_app", "client_app", "strategies", "task", "conf", "tests", "benchmarks", ".info"}
+    ours = {"server_app", "client_app", "strategies", "task", "conf", "deploy", "docs", "tests", "benchmarks"}
+    assert folders <= {*ours, ".info"}
     assert not [name for name in names if name.startswith("tests/test_")]
     assert len(fab) < 2 * 2**20
 
