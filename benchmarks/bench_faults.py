@@ -50,7 +50,7 @@ def play(strategy: str, fault: str, seed: int, share: float = 0.2, more: tuple[s
     grid = FaultyGrid(app, config.num_clients, fault, share, seed)
     reports: list[RoundReport] = []
     models = build_models(config, task)
-    built = build_strategy(config)
+    built = build_strategy(config, task)
     error = ""
     try:
         models = built.start(

@@ -16,7 +16,7 @@ def play(*overrides: str) -> tuple[list[float | None], list[RoundReport], ArrayR
     rounds = [] if any(given.startswith("num_rounds=") for given in overrides) else ["num_rounds=6"]
     config = compose(["strategy=cfl_gp", "num_clients=10", "eval_every=100", *rounds, *overrides])
     task, reports = build_task(config), []
-    result = build_strategy(config).start(
+    result = build_strategy(config, task).start(
         LocalGrid(app, config.num_clients),
         build_models(config, task),
         num_rounds=config.num_rounds,

@@ -4,7 +4,7 @@ import pytest
 
 from conf.compose import compose
 from conf.problems import ConfigError
-from server_app.build import build_strategy
+from server_app.build import build_strategy, build_task
 from strategies.moment_descent import DescentSettings
 from strategies.refine import Refinement
 from strategies.subspace import SubspaceSettings
@@ -60,7 +60,8 @@ def test_the_settings_reach_the_strategy():
         "normaliser": "group_n",
     }
     keys = [f"strategy.{name}={str(value).lower()}" for name, value in given.items()]
-    strategy = build_strategy(compose(["strategy=two_phase", "train=sgd", "train.learning_rate=0.5", *keys]))
+    config = compose(["strategy=two_phase", "train=sgd", "train.learning_rate=0.5", *keys])
+    strategy = build_strategy(config, build_task(config))
     assert isinstance(strategy, TwoPhase)
     subspace = SubspaceSettings("direct", 6, "single", 0.2)
     assert strategy.descent.settings == DescentSettings(10, 4, 20, subspace, 1, True, 0.5, 2.0, 0.1, 3.0, "threshold")
@@ -69,6 +70,7 @@ def test_the_settings_reach_the_strategy():
 
 
 def test_the_defaults_are_the_papers_in_both_places():
-    strategy = build_strategy(compose(["strategy=two_phase"]))
+    config = compose(["strategy=two_phase"])
+    strategy = build_strategy(config, build_task(config))
     assert isinstance(strategy, TwoPhase)
     assert (strategy.descent.settings, strategy.refinement) == (DescentSettings(), Refinement())
