@@ -45,9 +45,11 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    ("fault", "outcome"), [("_time.sleep(100_000)", "missing"), ("_os._exit(1)", "error"), ("_time.sleep(2)", "ok")]
+    ("fault", "lost"),
+    # A hang ends in the end: Flower's simulation waits for its actors before it says that the run is over.
+    [("_time.sleep(150)", 1), ("_os._exit(1)", 1), ("_time.sleep(2)", 0)],
 )
-def test_a_client_that_hangs_or_dies_costs_itself_the_round(tmp_path: Path, fault: str, outcome: str) -> None:
+def test_a_client_that_hangs_or_dies_costs_itself_the_round(tmp_path: Path, fault: str, lost: int) -> None:
     project = tmp_path / "project"
     project.mkdir()
     for name in PACKED:
@@ -78,5 +80,7 @@ def test_a_client_that_hangs_or_dies_costs_itself_the_round(tmp_path: Path, faul
     assert [line["round"] for line in lines] == [1, 2, 3, 4]
     # Six training and six test replies a round.
     assert lines[0]["replies"] == {"ok": 12, "error": 0, "missing": 0, "invalid": 0}
-    assert lines[1]["replies"][outcome] >= 1
-    assert lines[1]["replies"]["ok"] >= 5
+    # What has not come by the deadline is missing, or an error where Flower notes first that the message expired.
+    replies = lines[1]["replies"]
+    assert replies["error"] + replies["missing"] >= lost
+    assert replies["ok"] >= 12 - 2 * lost
