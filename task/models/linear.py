@@ -14,7 +14,7 @@ def linear(
     input_shape: tuple[int, ...],
     num_outputs: int,
     bias: bool = False,
-    start: Literal["unit", "uniform"] = "unit",
+    start: Literal["unit", "uniform", "normal", "torch"] | None = None,
     scale: float = 1.0,
 ) -> nn.Module:
     """Flatten the input, then one linear layer; returns (n, num_outputs).
@@ -28,29 +28,33 @@ def linear(
     bias
         Whether the layer has one.
     start
-        How the weights start. ``unit``: with one output as a random unit vector of R^d, where the true models of
-        mixed linear regression lie as well; otherwise as PyTorch has it. ``uniform``: U(-scale, scale), and the bias
-        0.
+        How the weights begin. ``unit``: a random vector of norm 1, where the true models of CLoVE's mixed linear
+        regression lie as well. ``uniform``: on [-scale, scale]. ``normal``: scale / sqrt(d) N(0, I), as the true
+        models of mixed regression are drawn. ``torch``: as PyTorch has it. None: ``unit`` with one output, else
+        ``torch``. With ``uniform`` and ``normal`` a bias begins at 0.
     scale
-        Of ``uniform``, above 0.
+        Of ``uniform`` and ``normal``.
 
     Raises
     ------
     ValueError
         If `scale` is not positive.
 
-    Source: CLoVE, App. D.1.1; its Theorem's first models are made orthogonal by ``init=orthonormal``. ``uniform``:
-    CFL-GP, Sec. 5.1.
+    Source: CLoVE, App. D.1.1; its Theorem's first models are made orthogonal by ``init=orthonormal``. Mixed
+    regression, Sec. V.
     """
-    if not scale > 0:
+    if scale <= 0:
         raise ValueError(f"task.model_options.scale={scale} must be above 0.")
     layer = nn.Linear(prod(input_shape), num_outputs, bias=bias)
+    how = start or ("unit" if num_outputs == 1 else "torch")
     with torch.no_grad():
-        if start == "uniform":
-            layer.weight.uniform_(-scale, scale)
-            if bias:
-                layer.bias.zero_()
-        elif num_outputs == 1:
+        if how == "unit":
             weights = torch.randn_like(layer.weight)
             layer.weight.copy_(weights / weights.norm())
+        elif how == "uniform":
+            layer.weight.uniform_(-scale, scale)
+        elif how == "normal":
+            layer.weight.normal_(0, scale / prod(input_shape) ** 0.5)
+        if layer.bias is not None and how in ("uniform", "normal"):
+            layer.bias.zero_()
     return nn.Sequential(nn.Flatten(), layer)
