@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies.core import profile as profile_module
+from strategies.core.cluster import cluster
+from strategies.core.metrics import adjusted_rand_index
 from strategies.core.profile import GradientProfile
 from strategies.core.spectral import estimate_k, singular_values, spectral_features
 
@@ -124,3 +126,17 @@ def test_the_sign_of_a_feature_is_settled():
     features = spectral_features(groups(3, 4, 1.0, 0), 3)
     assert (features[np.argmax(np.abs(features), axis=0), np.arange(3)] > 0).all()
     np.testing.assert_array_equal(spectral_features(np.zeros((3, 3)), 2), np.zeros((3, 2)))
+
+
+def test_clients_are_not_told_apart_by_when_they_took_part():
+    rng = np.random.default_rng(0)
+    truth = np.repeat(np.arange(4), 10)
+    common, centres = 3 * rng.standard_normal((4, 300)), rng.standard_normal((4, 4, 300))
+    profile = GradientProfile(4, 300)
+    profile.add_clients(40)
+    for step in range(12):
+        block, present = step % 4, np.sort(rng.choice(40, 20, replace=False))
+        vectors = common[block] + centres[block, truth[present]] + rng.standard_normal((20, 300))
+        profile.refresh(block, present, list(vectors))
+    features = spectral_features(profile.gram(np.arange(40)), 4)
+    assert adjusted_rand_index(truth, cluster(features, 4, "kmeans", rng)) == 1.0

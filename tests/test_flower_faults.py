@@ -44,10 +44,24 @@ app.__class__ = _Broken
 pytestmark = pytest.mark.slow
 
 
+def florets(project: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "server_app.main", *arguments],
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": str(project), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+
+
 @pytest.mark.parametrize(
-    ("fault", "outcome"), [("_time.sleep(100_000)", "missing"), ("_os._exit(1)", "error"), ("_time.sleep(2)", "ok")]
+    ("fault", "lost"),
+    # A hang ends in the end: Flower's simulation waits for its actors before it says that the run is over.
+    [("_time.sleep(150)", 1), ("_os._exit(1)", 1), ("_time.sleep(2)", 0)],
 )
-def test_a_client_that_hangs_or_dies_costs_itself_the_round(tmp_path: Path, fault: str, outcome: str) -> None:
+def test_a_client_that_hangs_or_dies_costs_itself_the_round(tmp_path: Path, fault: str, lost: int) -> None:
     project = tmp_path / "project"
     project.mkdir()
     for name in PACKED:
@@ -56,27 +70,20 @@ def test_a_client_that_hangs_or_dies_costs_itself_the_round(tmp_path: Path, faul
     with (project / "client_app" / "app.py").open("a") as file:
         file.write(BROKEN.replace("FAULT", fault))
     settings = ["engine=flwr", "num_clients=6", "k=2", "task.num_clusters=2", "num_rounds=4", "round_timeout=60"]
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "server_app.main",
-            *settings,
-            "strategy=fedavg",
-            f"results_dir={tmp_path / 'results'}",
-        ],
-        cwd=project,
-        env={**os.environ, "PYTHONPATH": str(project), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    done = florets(project, *settings, "strategy=fedavg", f"results_dir={tmp_path / 'results'}")
+    if "exit" in fault and done.returncode:
+        # Flower does not replace the Ray actor that died with the client: those that it would have served fail too.
+        # Then the run ends in good order, and goes on in a new simulation.
+        (folder,) = {path.parent for path in (tmp_path / "results").rglob("config.yaml")}
+        assert f"go on with: florets resume={folder}" in done.stdout + done.stderr
+        done = florets(project, f"resume={folder}")
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = (tmp_path / "results").rglob("rounds.jsonl")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["round"] for line in lines] == [1, 2, 3, 4]
     # Six training and six test replies a round.
     assert lines[0]["replies"] == {"ok": 12, "error": 0, "missing": 0, "invalid": 0}
-    assert lines[1]["replies"][outcome] >= 1
-    assert lines[1]["replies"]["ok"] >= 5
+    # What has not come by the deadline is missing, or an error where Flower notes first that the message expired.
+    replies = lines[1]["replies"]
+    assert replies["error"] + replies["missing"] >= lost
+    assert replies["ok"] >= (6 if "exit" in fault else 12 - 2 * lost)

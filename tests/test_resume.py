@@ -27,7 +27,7 @@ from server_app.main import main
 from server_app.resume import read_resume
 
 ROOT = Path(__file__).resolve().parents[1]
-# Two groups of three clients; CLoVE freezes its clusters in round 5 or 6.
+# Two groups of three clients.
 SMALL = (
     "num_clients=6", "task.num_clusters=2", "train.batch_size=1000", "train.learning_rate=0.03",
     "task.model_options.hidden=[8]", "strategy.fraction_train=0.7", "quiet=true",
@@ -45,7 +45,7 @@ class Killed(BaseException):
 
 
 def settings(strategy: str, *more: str) -> list[str]:
-    defaults = {"k": "2", "num_rounds": "8"}
+    defaults = {"k": "2", "num_rounds": "6"} | ({"strategy.stability_rounds": "2"} if strategy == "clove" else {})
     given = {text.partition("=")[0] for text in more}
     return [*SMALL, f"strategy={strategy}", *more, *(f"{k}={v}" for k, v in defaults.items() if k not in given)]
 
@@ -106,7 +106,9 @@ def test_every_strategy_goes_on_as_if_it_had_never_been_killed(
 ) -> None:
     """A field that a strategy forgets to save shows here, be its clustering frozen when it is killed or not."""
     whole = results(straight(tmp_path / "whole", settings(strategy)))
-    for server_round in (3, 7):
+    # CLoVE freezes its clusters in round 5: the second time they are in the checkpoint.
+    assert [line["stable"] for line in whole["lines"]] == [False] * 5 + [strategy == "clove"]
+    for server_round in (2, 5):
         folder = killed(monkeypatch, tmp_path / str(server_round), settings(strategy), server_round)
         assert results(resumed(folder)) == whole
 
@@ -115,8 +117,10 @@ def test_every_strategy_goes_on_as_if_it_had_never_been_killed(
     "more",
     [
         ("strategy.memory=true", "k=auto", "k_max=3"),
-        ("strategy.shared_layers=[1]", "strategy.reassign_unstable=true", "strategy.stability_fraction=0.5"),
-        ("strategy.averaging=gradients", "strategy.square_root=true", "eval_every=5"),
+        (
+            *("strategy.shared_layers=[1]", "strategy.reassign_unstable=true", "strategy.stability_fraction=0.5"),
+            *("strategy.averaging=gradients", "strategy.square_root=true", "eval_every=4"),
+        ),
         ("stop_at_ari=0.9",),
     ],
 )
@@ -138,9 +142,9 @@ def test_a_line_without_its_checkpoint_is_taken_back(tmp_path: Path, monkeypatch
 
 
 def test_rounds_without_a_checkpoint_are_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = results(straight(tmp_path / "whole", settings("ifca", "checkpoint_every=5")))
-    for server_round in (3, 7):
-        given = settings("ifca", "checkpoint_every=5")
+    whole = results(straight(tmp_path / "whole", settings("ifca", "checkpoint_every=4")))
+    for server_round in (2, 5):
+        given = settings("ifca", "checkpoint_every=4")
         folder = killed(monkeypatch, tmp_path / str(server_round), given, server_round)
         assert results(resumed(folder)) == whole
 
@@ -157,10 +161,10 @@ def test_a_finished_run_says_so_and_changes_nothing(tmp_path: Path, capsys: pyte
 
 def test_a_finished_run_goes_on_for_more_rounds(tmp_path: Path) -> None:
     whole = results(straight(tmp_path / "whole", settings("clove")))
-    folder = straight(tmp_path / "less", settings("clove", "num_rounds=4"))
-    assert results(resumed(folder, "num_rounds=8")) == whole
+    folder = straight(tmp_path / "less", settings("clove", "num_rounds=3"))
+    assert results(resumed(folder, "num_rounds=6")) == whole
     (folder / "report.html").unlink()
-    with pytest.raises(ConfigError, match="num_rounds=2: the run has done 8 rounds already"):
+    with pytest.raises(ConfigError, match="num_rounds=2: the run has done 6 rounds already"):
         resumed(folder, "num_rounds=2")
 
 
@@ -212,7 +216,7 @@ def test_a_checkpoint_of_another_configuration_is_refused_by_key(
     (folder / "config.yaml").write_text(yaml.safe_dump(values))
     with pytest.raises(
         CheckpointError,
-        match=r"strategy\.stability_rounds was 3 and is 9; train\.learning_rate was 0\.03 and is 0\.5",
+        match=r"strategy\.stability_rounds was 2 and is 9; train\.learning_rate was 0\.03 and is 0\.5",
     ):
         resumed(folder)
 
@@ -281,7 +285,7 @@ def trial(folder: Path, moment: float, overrides: Sequence[str]) -> dict[str, An
     return results(run_folder(folder))
 
 
-@pytest.mark.parametrize("trials", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("trials", [1, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("strategy", ["clove"])
 def test_killed_with_sigkill_at_random_moments_a_run_ends_the_same(
     tmp_path: Path, strategy: str, trials: int

@@ -45,7 +45,7 @@ def test_a_linear_model_can_start_uniformly_with_no_intercept() -> None:
     assert np.abs(slopes).max() <= 0.8
     assert slopes.std() == pytest.approx(0.8 / 3**0.5, abs=0.05)
     assert all(layer.bias.item() == 0 for layer in starts)
-    with pytest.raises(ValueError, match="scale=0"):
+    with pytest.raises(ValueError, match=r"scale=0"):
         linear((1,), 1, start="uniform", scale=0.0)
 
 
