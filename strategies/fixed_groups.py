@@ -22,7 +22,7 @@ class Grouping(Protocol[D]):
         """Ask clients to describe themselves (one exchange)."""
 
     def form(self, clients: Sequence[D], context: RoundContext) -> tuple[IntArray, FloatArray]:
-        """Return the groups (M,) of the clients, numbered from 0, and the groups' centroids (G, D)."""
+        """Return the groups (M,) of the clients, numbered from 0, and the groups' centroids (C, D)."""
 
     def place(self, client: D, centroids: FloatArray) -> int:
         """Return the group of one more client."""
@@ -35,7 +35,7 @@ class FixedGroups:
     Attributes
     ----------
     centroids
-        (G, D), None until the groups are there.
+        (C, D), None until the groups are there.
     phase
         "clustering" in the round that finds the groups, then "stable".
     """

@@ -29,7 +29,7 @@ def group_centres(
     -------
     groups : (N,) int64
         Group of each centre, numbered from 0 in order of first appearance.
-    means : (G, D) float64
+    means : (C, D) float64
         Mean of each group's centres, each centre counted once, whatever its size.
 
     Raises
