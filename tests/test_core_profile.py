@@ -132,7 +132,7 @@ def test_clients_are_not_told_apart_by_when_they_took_part():
     rng = np.random.default_rng(0)
     truth = np.repeat(np.arange(4), 10)
     common, centres = 3 * rng.standard_normal((4, 300)), rng.standard_normal((4, 4, 300))
-    profile = GradientProfile(4, 300)
+    profile = GradientProfile.empty(4, 300)
     profile.add_clients(40)
     for step in range(12):
         block, present = step % 4, np.sort(rng.choice(40, 20, replace=False))

@@ -27,8 +27,8 @@ class GradientProfile:
     Attributes
     ----------
     blocks
-        K arrays (M, d) of float32; rows that were never refreshed are zero. No array is ever changed in place, so that
-        a copy of the profile costs nothing.
+        K arrays (M, d) of float32; rows that were never refreshed are zero. No array is ever changed in place, so
+        that a copy of the profile costs nothing.
     grams
         The blocks' own inner products, K arrays (M, M) of float64.
     counts
