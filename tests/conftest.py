@@ -16,3 +16,10 @@ def mnist_dir() -> Path:
     if not (DATA_DIR / "MNIST" / "raw").is_dir():
         pytest.skip(f"no MNIST in {DATA_DIR}; set FLORETS_DATA to a torchvision data folder")
     return DATA_DIR
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Leave out what takes most of a small run's time, unless the test is marked `pictures`."""
+    if request.node.get_closest_marker("pictures") is None:
+        monkeypatch.setattr("server_app.report.draw_plots", lambda *_: {"curves": None, "heatmap": None})

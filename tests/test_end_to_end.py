@@ -17,6 +17,8 @@ from server_app.main import run
 from server_app.summary import RunSummary
 from strategies.federation import WrongNodeCount
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 KEYS = {
     "round", "phase", "ari", "accuracy", "loss", "cluster_sizes", "ari_participants", "stable",
     "bytes_down", "bytes_up", "seconds", "replies",
@@ -41,6 +43,7 @@ def test_the_quickstart_recovers_the_groups_and_freezes_them(tmp_path: Path) -> 
     assert Path(summary.folder) == tmp_path / "quickstart" / "clove" / "seed-0"
 
 
+@pytest.mark.pictures
 def test_a_run_leaves_all_its_results(tmp_path: Path) -> None:
     summary = play(tmp_path, "num_rounds=2")
     folder = Path(summary.folder)

@@ -34,10 +34,7 @@ SMALL = (
 )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out what takes most of a small run's time."""
-    monkeypatch.setattr("server_app.report.draw_plots", lambda *_: {"curves": None, "heatmap": None})
+pytestmark = pytest.mark.usefixtures("no_pictures")
 
 
 class Killed(BaseException):
@@ -106,9 +103,10 @@ def test_every_strategy_goes_on_as_if_it_had_never_been_killed(
 ) -> None:
     """A field that a strategy forgets to save shows here, be its clustering frozen when it is killed or not."""
     whole = results(straight(tmp_path / "whole", settings(strategy)))
-    # CLoVE freezes its clusters in round 5: the second time they are in the checkpoint.
-    assert [line["stable"] for line in whole["lines"]] == [False] * 5 + [strategy == "clove"]
-    for server_round in (2, 5):
+    if strategy == "clove":
+        # It freezes its clusters in round 5: the second time they are in the checkpoint.
+        assert [line["stable"] for line in whole["lines"]] == [False] * 5 + [True]
+    for server_round in (2, 5) if strategy in ("clove", "cfl_gp", "two_phase") else (3,):
         folder = killed(monkeypatch, tmp_path / str(server_round), settings(strategy), server_round)
         assert results(resumed(folder)) == whole
 
