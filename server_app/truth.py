@@ -45,7 +45,8 @@ class Truth:
             data, mean over clusters; None where they are not tested, and ``cluster_error`` without classes.
         """
         found: dict[str, float | None] = dict.fromkeys(FIGURES)
-        true_models = self._task.data.true_models
+        # Nodes with data of their own: the server has none to look at.
+        true_models = None if self._task.is_own else self._task.data.true_models
         if true_models is not None:
             models = Models(record)
             if models.layout.size == true_models.shape[1]:

@@ -250,7 +250,10 @@ def test_a_nodes_hello_tells_its_stated_cluster_and_needs_no_partition_id(tmp_pa
         (["task.num_clusters=2"], "task.num_clusters=2: with task.partition=own the clusters are not known"),
         (["task.loss=squared_error"], "or task.data_options.regression=true"),
         (["task.data_options.regression=true"], "use task.loss=squared_error"),
-        (["task=digits", "experiment=quickstart", "min_clients=3"], "min_clients=3: is for nodes with data of their"),
+        (
+            ["task=digits", "experiment=quickstart", "min_clients=30"],
+            "min_clients=30: must be at most num_clients=20",
+        ),
     ],
 )
 def test_keys_that_do_not_fit_own_data_are_refused(overrides, message):
