@@ -11,6 +11,7 @@ from conf.compose import compose
 from server_app.build import build_models, build_task, message_settings
 from server_app.local_grid import LocalGrid
 from strategies.cfl_gp_profile import Upload
+from strategies.models import Models
 from task.wire import Layout, bank, kinds
 from task.wire.probe import read_probe_update
 from task.wire.replies import read_update
@@ -71,6 +72,22 @@ def test_only_the_coordinates_that_the_server_knows_of_are_sent(ask: Ask) -> Non
         assert 0 < len(places) < LAYOUT.size
         _, part = on_probe(ask, GRADIENT, upload)
         np.testing.assert_array_equal(part, whole[places])
+
+
+@pytest.mark.parametrize("settings", [GRADIENT, MODEL], ids=["gradients", "models"])
+def test_a_shared_layer_behind_others_leaves_the_coordinates_where_they_are(
+    ask: Ask, settings: dict[str, object]
+) -> None:
+    upload = Upload(compression=3, seed=1)
+    places = upload.places(LAYOUT)
+    shared = Models(BANK, ["3"])
+    # A client whose own model is the probe is sent `train`, the others get it beside their own.
+    for index in range(3):
+        probe = shared.one(index)
+        content = ask(kinds.TRAIN_PROBE, {**settings, **upload.settings}, arrays=shared.one(0), probe=probe)
+        start = LAYOUT.flatten(probe) if settings is MODEL else 0.0
+        expected = (trained(ask, settings, probe) - start)[places]
+        np.testing.assert_allclose(read_probe_update(content, LAYOUT, 0, len(places)).profile, expected, atol=1e-7)
 
 
 @pytest.mark.parametrize("settings", [GRADIENT, MODEL], ids=["gradients", "models"])
