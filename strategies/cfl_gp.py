@@ -123,6 +123,9 @@ class CflGp(ClusteredStrategy):
 
     def _is_over(self, done: int) -> bool:
         """Return whether clustering has stopped after so many rounds."""
+        if self._phase == "stable":
+            # For good: a run that goes on for more rounds has no profile left to cluster by.
+            return True
         if self.cluster_rounds is not None and done >= self.cluster_rounds:
             return True
         # Rounds without clustering prove nothing: at least one clustering must have come out as the one before it.

@@ -10,6 +10,7 @@ from strategies.averaging import GradientAveraging, ModelAveraging
 from strategies.cfl_gp import CflGp
 from strategies.cfl_gp_profile import Upload
 from strategies.fedavg import FedAvg
+from strategies.loop import Earlier
 from strategies.round import RoundReport
 from task.wire import kinds
 from tests.fakes import FakeClients, models, steps, thetas
@@ -138,6 +139,26 @@ def test_clustering_stops_after_a_set_number_of_rounds_or_never() -> None:
     clients = FakeClients(TWO_GROUPS)
     play(clients, models(4.0, 6.0), 8)
     assert probed(clients, 8) == [2, 4, 6, 8]
+
+
+def test_a_clustering_that_stopped_stays_so_when_the_run_goes_on_for_more_rounds() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    stopped, reports, arrays = play(clients, models(4.0, 6.0), 6, stop_unchanged=0.3)
+    assert reports[-1].stable
+    settings: dict[str, Any] = {"k": 2, "averaging": GRADIENTS, "stop_unchanged": 0.3}
+    again, more = CflGp(**settings), FakeClients(TWO_GROUPS)
+    again.load_state(stopped.snapshot())
+    going_on: list[RoundReport] = []
+    again.start(
+        more.grid(),
+        arrays,
+        num_rounds=60,
+        on_round=lambda report, _: bool(going_on.append(report)) or report.server_round == 9,
+        earlier=Earlier(rounds=6),
+    )
+    # A share of 0.3 of 60 rounds would ask for 18 unchanged ones.
+    assert [report.phase for report in going_on] == ["stable"] * 3
+    assert probed(more, 9) == []
 
 
 def test_absent_clients_keep_their_blocks_and_who_was_never_asked_keeps_its_group() -> None:
