@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import Array, ArrayRecord, RecordDict
 
 from strategies.averaging import GradientAveraging, ModelAveraging
 from strategies.cfl_gp import CflGp
@@ -207,6 +207,22 @@ def test_a_malformed_profile_vector_costs_that_clients_reply_alone() -> None:
     )
     assert strategy.profiles is not None
     assert reports[-1].assignment["1"] != reports[-1].assignment["3"]
+
+
+def test_a_profile_vector_out_of_all_proportion_costs_that_clients_reply_alone() -> None:
+    def huge(content: RecordDict) -> RecordDict:
+        content[kinds.PROFILE] = ArrayRecord({kinds.PROFILE: Array(np.array([1e30], dtype=np.float32))})
+        return content
+
+    # Round 4 probes model 1: two clients send a profile vector, and the yardstick is that of all four.
+    honest, _, _ = play(FakeClients(TWO_GROUPS), models(4.0, 6.0), 4)
+    liar = next(c for c in range(4) if honest.assignment[str(c)] != 1)
+    clients = FakeClients(TWO_GROUPS, faults={(kinds.TRAIN_PROBE, 4, liar): huge})
+    strategy, reports, _ = play(clients, models(4.0, 6.0), 4)
+    assert reports[3].replies["invalid"] == 1
+    assert strategy.profiles is not None
+    assert np.abs(strategy.profiles.profile.blocks[1]).max() < 100
+    assert strategy.assignment == honest.assignment
 
 
 def test_the_number_of_clusters_is_found_after_the_warm_up() -> None:
