@@ -102,3 +102,24 @@ def test_everything_that_is_sent_has_the_decimals_that_the_server_asks_for(
         np.testing.assert_allclose(sent, np.round(exact, 2), atol=1e-6)
         assert np.abs(sent - exact).max() > 1e-4
     assert own.tobytes() == trained(ask, {**settings, **upload.decimals}, OWN).tobytes()
+
+
+@pytest.mark.parametrize("settings", [GRADIENT, MODEL], ids=["gradients", "models"])
+def test_counters_and_flags_are_sent_as_they_are_and_make_no_profile(settings: dict[str, object]) -> None:
+    config = compose(["num_clients=4", "k=2", "task.model=tests.own_functions:flagged"])
+    task = build_task(config)
+    models = build_models(config, task)
+    own, probe = bank.model(models, 0), bank.model(models, 1)
+    layout, upload = Layout.of(own), Upload(quantise="round", digits=2)
+    places = upload.places(layout)
+    record = ConfigRecord({**message_settings(config, task), kinds.SERVER_ROUND: 2, **settings, **upload.settings})  # type: ignore[dict-item]
+    content = RecordDict({kinds.CONFIG: record, kinds.ARRAYS: own, kinds.PROBE: probe})
+    (reply,) = LocalGrid(app, 4).send_and_receive([Message(content, 2, kinds.TRAIN_PROBE)])
+    assert not reply.has_error(), reply.error.reason
+    update = read_probe_update(reply.content, layout, 0, len(places))
+    assert layout.size - len(places) == 3
+    sent = reply.content.array_records[kinds.ARRAYS]
+    if settings is MODEL:
+        np.testing.assert_array_equal(sent["flag"].numpy(), [True, False])
+        assert sent["2.num_batches_tracked"].numpy() > 0
+    assert np.abs(update.profile).max() > 0
