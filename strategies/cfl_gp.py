@@ -49,6 +49,10 @@ class CflGp(ClusteredStrategy):
         Parameters of `ClusteredStrategy`; the number of models is that of the initial arrays. With gradient averaging
         the profile is made of gradients, with model averaging of what local training changes.
 
+    Until clustering has stopped the profile is part of the state, and so of each checkpoint: 4 bytes for each of the
+    K models, each client and each entry of its vector. With large models write fewer checkpoints (`checkpoint_every`)
+    or use a smaller profile (`upload`).
+
     Raises
     ------
     ValueError
