@@ -137,6 +137,12 @@ def sends_gradient(config: ConfigRecord) -> bool:
     return config.get(kinds.REPLY, kinds.REPLY_MODEL) == kinds.REPLY_GRADIENT
 
 
+def changes(arrays: Mapping[str, NDArray[Any]], state: State) -> dict[str, NDArray[Any]]:
+    """Return what training changed in a model that began as `state`; counters and flags stay as they are."""
+    # Booleans cannot be subtracted, and no difference of counters is ever used.
+    return {name: array - state[name].numpy() if array.dtype.kind == "f" else array for name, array in arrays.items()}
+
+
 def packed(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
     """Return arrays as they are sent."""
     return ArrayRecord({name: write_array(values) for name, values in arrays.items()})
@@ -149,8 +155,10 @@ def _quantised(arrays: dict[str, NDArray[Any]], state: State, config: ConfigReco
         return arrays
     if sends_gradient(config):
         return {name: quantise(array, how, digits) for name, array in arrays.items()}
-    starts = {name: value.numpy() for name, value in state.items()}
-    return {name: starts[name] + quantise(array - starts[name], how, digits) for name, array in arrays.items()}
+    return {
+        name: state[name].numpy() + quantise(change, how, digits) if change.dtype.kind == "f" else change
+        for name, change in changes(arrays, state).items()
+    }
 
 
 def _values(module: Module) -> dict[str, NDArray[Any]]:

@@ -5,7 +5,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from numpy.typing import NDArray
 
 from client_app.incoming import arrays_of, config_of, number
-from client_app.local_work import sends_gradient, session, update, work
+from client_app.local_work import changes, sends_gradient, session, update, work
 from task.randomness import Purpose, generator
 from task.wire import Layout, kinds
 from task.wire.compression import coordinates
@@ -31,7 +31,7 @@ def _on_probe(probe: ArrayRecord, config: ConfigRecord, context: Context) -> NDA
     state = session.states(probe)[0]
     changed, _ = work(state, config, context)
     if not sends_gradient(config):
-        changed = {name: array - state[name].numpy() for name, array in changed.items()}
+        changed = changes(changed, state)
     layers = config.get(kinds.PROFILE_LAYERS, [])
     rng = generator(int(number(config, kinds.PROFILE_SEED, 0)), 0, Purpose.PROFILE_COORDINATES)
     places = coordinates(

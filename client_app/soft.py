@@ -8,9 +8,7 @@ from client_app.incoming import arrays_of, config_of, number
 from client_app.local_work import model_losses, reported, session, trained
 from task.wire import kinds
 from task.wire.layout import write_array
-
-_NEGLIGIBLE = 1e-9
-"""A weight whose steps would vanish in float32: the model is returned as it came."""
+from task.wire.soft import NEGLIGIBLE
 
 
 def train_soft(message: Message, context: Context) -> Message:
@@ -27,7 +25,7 @@ def train_soft(message: Message, context: Context) -> Message:
     for index, state in enumerate(session.states(arrays_of(message))):
         update = {name: value.numpy() for name, value in state.items()}
         loss = float(losses[index])
-        if weights[index] > _NEGLIGIBLE:
+        if weights[index] > NEGLIGIBLE:
             update, loss = trained(state, config, context, float(weights[index]))
         # A model that diverged has no weight: 0 times infinity would be no number.
         total += float(weights[index]) * loss if weights[index] > 0 else 0.0

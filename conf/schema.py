@@ -120,7 +120,11 @@ class Config:
     round_timeout: float = key(3600.0, "seconds to wait for the replies of a round")
     grace: float | None = key(None, "seconds to wait for the rest once the quorum replied; null: round_timeout")
     round_tries: int = key(3, "how often a round below the quorum is tried before the run ends")
-    checkpoint_every: int = key(1, "rounds between two checkpoints, from which resume=<run folder> goes on; 0: none")
+    checkpoint_every: int = key(
+        1,
+        "rounds between two checkpoints, from which resume=<run folder> goes on; 0: none. "
+        "Those of cfl_gp are large (they hold the profile): write fewer with large models",
+    )
     checkpoint_keep: int = key(2, "newest checkpoints that are kept")
     strategy: StrategyConfig = key(CloveStrategy(), "the algorithm and its keys")
     task: TaskConfig = key(TaskConfig(), "data, partition, model and loss")

@@ -49,6 +49,10 @@ class CflGp(ClusteredStrategy):
         Parameters of `ClusteredStrategy`; the number of models is that of the initial arrays. With gradient averaging
         the profile is made of gradients, with model averaging of what local training changes.
 
+    Until clustering has stopped the profile is part of the state, and so of each checkpoint: 4 bytes for each of the
+    K models, each client and each entry of its vector. With large models write fewer checkpoints (`checkpoint_every`)
+    or use a smaller profile (`upload`).
+
     Raises
     ------
     ValueError
@@ -123,6 +127,9 @@ class CflGp(ClusteredStrategy):
 
     def _is_over(self, done: int) -> bool:
         """Return whether clustering has stopped after so many rounds."""
+        if self._phase == "stable":
+            # For good: a run that goes on for more rounds has no profile left to cluster by.
+            return True
         if self.cluster_rounds is not None and done >= self.cluster_rounds:
             return True
         # Rounds without clustering prove nothing: at least one clustering must have come out as the one before it.

@@ -180,6 +180,9 @@ class RoundContext:
         if not updates.ok:
             return updates
         absurd = absurd_updates(np.stack([update.vector for _, update in updates.ok]), self.models.bank)
+        # Their sizes differ, and only the largest value counts: each client's one is enough.
+        largest = np.array([[np.abs(update.others).max(initial=0.0)] for _, update in updates.ok], dtype=np.float64)
+        absurd |= absurd_updates(largest, self.models.bank)
         keys = {key for (key, _), is_absurd in zip(updates.ok, absurd, strict=True) if is_absurd}
         return self.refuse(updates, keys, "its values are out of all proportion to the others'")
 

@@ -60,14 +60,14 @@ class Refinement:
         if self.labels == "hard":
             return context.train_selected(**settings)
         settings[kinds.TEMPERATURE] = self.temperature
-        layout, count = context.models.layout, context.models.count
+        layout, sent = context.models.layout, context.models.bank
         requests = [
             context.request(kinds.TRAIN_SOFT, client, context.models.record, settings)
             for client in context.participants
         ]
         return Plan(
             requests,
-            lambda _, content: read_soft_update(content, layout, count),
+            lambda _, content: read_soft_update(content, layout, sent),
             lambda updates: self._average(context, updates),
         )
 

@@ -1,6 +1,7 @@
 """Functions of a user's own: two models, one of which cannot be built, and a partition without groups."""
 
 import numpy as np
+import torch
 from torch import nn
 
 from task.data import Dataset
@@ -9,6 +10,12 @@ from task.partitions import Shard
 
 def net(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, num_outputs))
+
+
+def flagged(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
+    module = net(input_shape, num_outputs)
+    module.register_buffer("flag", torch.tensor([True, False]))
+    return module
 
 
 def broken(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:

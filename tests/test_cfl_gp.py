@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import Array, ArrayRecord, RecordDict
 
 from strategies.averaging import GradientAveraging, ModelAveraging
 from strategies.cfl_gp import CflGp
 from strategies.cfl_gp_profile import Upload
 from strategies.fedavg import FedAvg
+from strategies.loop import Earlier
 from strategies.round import RoundReport
 from task.wire import kinds
 from tests.fakes import FakeClients, models, steps, thetas
@@ -140,6 +141,26 @@ def test_clustering_stops_after_a_set_number_of_rounds_or_never() -> None:
     assert probed(clients, 8) == [2, 4, 6, 8]
 
 
+def test_a_clustering_that_stopped_stays_so_when_the_run_goes_on_for_more_rounds() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    stopped, reports, arrays = play(clients, models(4.0, 6.0), 6, stop_unchanged=0.3)
+    assert reports[-1].stable
+    settings: dict[str, Any] = {"k": 2, "averaging": GRADIENTS, "stop_unchanged": 0.3}
+    again, more = CflGp(**settings), FakeClients(TWO_GROUPS)
+    again.load_state(stopped.snapshot())
+    going_on: list[RoundReport] = []
+    again.start(
+        more.grid(),
+        arrays,
+        num_rounds=60,
+        on_round=lambda report, _: bool(going_on.append(report)) or report.server_round == 9,
+        earlier=Earlier(rounds=6),
+    )
+    # A share of 0.3 of 60 rounds would ask for 18 unchanged ones.
+    assert [report.phase for report in going_on] == ["stable"] * 3
+    assert probed(more, 9) == []
+
+
 def test_absent_clients_keep_their_blocks_and_who_was_never_asked_keeps_its_group() -> None:
     clients = FakeClients(TWO_GROUPS)
     strategy, reports, _ = play(clients, models(4.0, 6.0), 16, fraction_train=0.5, seed=1)
@@ -186,6 +207,22 @@ def test_a_malformed_profile_vector_costs_that_clients_reply_alone() -> None:
     )
     assert strategy.profiles is not None
     assert reports[-1].assignment["1"] != reports[-1].assignment["3"]
+
+
+def test_a_profile_vector_out_of_all_proportion_costs_that_clients_reply_alone() -> None:
+    def huge(content: RecordDict) -> RecordDict:
+        content[kinds.PROFILE] = ArrayRecord({kinds.PROFILE: Array(np.array([1e30], dtype=np.float32))})
+        return content
+
+    # Round 4 probes model 1: two clients send a profile vector, and the yardstick is that of all four.
+    honest, _, _ = play(FakeClients(TWO_GROUPS), models(4.0, 6.0), 4)
+    liar = next(c for c in range(4) if honest.assignment[str(c)] != 1)
+    clients = FakeClients(TWO_GROUPS, faults={(kinds.TRAIN_PROBE, 4, liar): huge})
+    strategy, reports, _ = play(clients, models(4.0, 6.0), 4)
+    assert reports[3].replies["invalid"] == 1
+    assert strategy.profiles is not None
+    assert np.abs(strategy.profiles.profile.blocks[1]).max() < 100
+    assert strategy.assignment == honest.assignment
 
 
 def test_the_number_of_clusters_is_found_after_the_warm_up() -> None:

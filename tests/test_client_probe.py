@@ -11,6 +11,7 @@ from conf.compose import compose
 from server_app.build import build_models, build_task, message_settings
 from server_app.local_grid import LocalGrid
 from strategies.cfl_gp_profile import Upload
+from strategies.models import Models
 from task.wire import Layout, bank, kinds
 from task.wire.probe import read_probe_update
 from task.wire.replies import read_update
@@ -74,6 +75,22 @@ def test_only_the_coordinates_that_the_server_knows_of_are_sent(ask: Ask) -> Non
 
 
 @pytest.mark.parametrize("settings", [GRADIENT, MODEL], ids=["gradients", "models"])
+def test_a_shared_layer_behind_others_leaves_the_coordinates_where_they_are(
+    ask: Ask, settings: dict[str, object]
+) -> None:
+    upload = Upload(compression=3, seed=1)
+    places = upload.places(LAYOUT)
+    shared = Models(BANK, ["3"])
+    # A client whose own model is the probe is sent `train`, the others get it beside their own.
+    for index in range(3):
+        probe = shared.one(index)
+        content = ask(kinds.TRAIN_PROBE, {**settings, **upload.settings}, arrays=shared.one(0), probe=probe)
+        start = LAYOUT.flatten(probe) if settings is MODEL else 0.0
+        expected = (trained(ask, settings, probe) - start)[places]
+        np.testing.assert_allclose(read_probe_update(content, LAYOUT, 0, len(places)).profile, expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("settings", [GRADIENT, MODEL], ids=["gradients", "models"])
 def test_everything_that_is_sent_has_the_decimals_that_the_server_asks_for(
     ask: Ask, settings: dict[str, object]
 ) -> None:
@@ -85,3 +102,24 @@ def test_everything_that_is_sent_has_the_decimals_that_the_server_asks_for(
         np.testing.assert_allclose(sent, np.round(exact, 2), atol=1e-6)
         assert np.abs(sent - exact).max() > 1e-4
     assert own.tobytes() == trained(ask, {**settings, **upload.decimals}, OWN).tobytes()
+
+
+@pytest.mark.parametrize("settings", [GRADIENT, MODEL], ids=["gradients", "models"])
+def test_counters_and_flags_are_sent_as_they_are_and_make_no_profile(settings: dict[str, object]) -> None:
+    config = compose(["num_clients=4", "k=2", "task.model=tests.own_functions:flagged"])
+    task = build_task(config)
+    models = build_models(config, task)
+    own, probe = bank.model(models, 0), bank.model(models, 1)
+    layout, upload = Layout.of(own), Upload(quantise="round", digits=2)
+    places = upload.places(layout)
+    record = ConfigRecord({**message_settings(config, task), kinds.SERVER_ROUND: 2, **settings, **upload.settings})  # type: ignore[dict-item]
+    content = RecordDict({kinds.CONFIG: record, kinds.ARRAYS: own, kinds.PROBE: probe})
+    (reply,) = LocalGrid(app, 4).send_and_receive([Message(content, 2, kinds.TRAIN_PROBE)])
+    assert not reply.has_error(), reply.error.reason
+    update = read_probe_update(reply.content, layout, 0, len(places))
+    assert layout.size - len(places) == 3
+    sent = reply.content.array_records[kinds.ARRAYS]
+    if settings is MODEL:
+        np.testing.assert_array_equal(sent["flag"].numpy(), [True, False])
+        assert sent["2.num_batches_tracked"].numpy() > 0
+    assert np.abs(update.profile).max() > 0

@@ -58,6 +58,10 @@ WRONG = {
     "strategy=cfl_gp strategy.stop_unchanged=2": "strategy.stop_unchanged=2.0: is a share, at least 0 and at most 1",
     "strategy=cfl_gp k=auto": "k=auto: strategy.k_warmup=20 leaves none of the 10 rounds that cluster to find K in",
     "strategy=cfl_gp k=auto num_rounds=50 strategy.cluster_rounds=8": "leaves none of the 8 rounds that cluster",
+    "strategy=cfl_gp k=auto num_rounds=1 strategy.k_warmup=1": "use more rounds",
+    "strategy=cfl_gp k=auto num_rounds=9 strategy.period=4 strategy.k_warmup=6": (
+        "one follows every strategy.period=4 rounds; lower strategy.k_warmup (at most 5)"
+    ),
     "train.learning_rate=0": "train.learning_rate=0.0: must be greater than 0.",
     "train.local_epochs=0": "train.local_epochs=0: must be at least 1.",
     "train.batch_size=0": "train.batch_size=0: must be at least 1.",
@@ -100,6 +104,7 @@ def test_what_cannot_run_is_refused_with_its_remedy(overrides):
         "strategy.averaging=gradients strategy.server_optimizer=adam strategy.gradient_batch=10",
         "strategy=cfl_gp strategy.averaging=gradients strategy.gradient_batch=full strategy.stop_unchanged=0",
         "strategy=cfl_gp k=auto num_rounds=30",
+        "strategy=cfl_gp k=auto num_rounds=9 strategy.period=4 strategy.k_warmup=5",
         "train=sgd train.momentum=0.9",
         "train.weight_decay=0",
     ],

@@ -38,6 +38,23 @@ def test_the_features_are_those_of_the_svd(num_blocks, num_clients, length, seed
         np.testing.assert_allclose(np.abs(features), np.abs(projected), atol=1e-3)
 
 
+def test_features_of_well_separated_directions_are_the_svds_to_a_millionth():
+    rng = np.random.default_rng(0)
+    left = np.linalg.qr(rng.standard_normal((60, 6)))[0]
+    right = np.linalg.qr(rng.standard_normal((6, 6)))[0]
+    made = (left * np.array([32.0, 16.0, 8.0, 4.0, 2.0, 1.0])) @ right.T
+    blocks = [part.T.astype(np.float32) for part in np.split(made, 3)]
+    dense = np.concatenate([block.T for block in blocks]).astype(np.float64)
+    u, values, _ = np.linalg.svd(dense, full_matrices=False)
+    gram = filled(blocks).gram(np.arange(6))
+    np.testing.assert_allclose(singular_values(gram, 6), values, rtol=0, atol=1e-6)
+    for count in range(1, 7):
+        features, projected = spectral_features(gram, count), dense.T @ u[:, :count]
+        np.testing.assert_allclose(features @ features.T, projected @ projected.T, rtol=0, atol=1e-6)
+        # With nothing between them but signs, the features themselves agree as well.
+        np.testing.assert_allclose(np.abs(features), np.abs(projected), rtol=0, atol=1e-6)
+
+
 def test_a_block_is_the_mean_of_all_that_came_and_counts_are_each_clients_own():
     profile = GradientProfile.empty(2, 2)
     profile.add_clients(3)

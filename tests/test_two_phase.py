@@ -334,3 +334,21 @@ def test_metrics_of_a_spoiled_soft_reply_are_refused():
         watched=Watched({(kinds.TRAIN_SOFT, 1, 3): spoiled}),
     )
     assert found.reports[0].replies["invalid"] == 1
+
+
+def test_a_soft_reply_with_an_absurd_model_of_little_weight_is_refused():
+    def spoiled(content: RecordDict) -> RecordDict:
+        metrics, arrays = content.metric_records[kinds.METRICS], content.array_records[kinds.ARRAYS]
+        content[kinds.METRICS] = MetricRecord({**metrics, kinds.MEMBERSHIPS: [0.98, 0.01, 0.01]})
+        huge = {n: Array(1e20 * np.ones_like(a.numpy())) for n, a in arrays.items() if n.startswith("2/")}
+        content[kinds.ARRAYS] = ArrayRecord({**arrays, **huge})
+        return content
+
+    found = run(
+        "num_clients=12",
+        "strategy.moment_rounds=0",
+        "num_rounds=1",
+        "strategy.labels=soft",
+        watched=Watched({(kinds.TRAIN_SOFT, 1, 3): spoiled}),
+    )
+    assert found.reports[0].replies["invalid"] == 1

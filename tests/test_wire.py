@@ -72,6 +72,13 @@ def test_k_models_travel_in_one_record_and_shared_layers_once() -> None:
     np.testing.assert_array_equal(bank.unpack(shared)[0][1], [0, 1, 2, 3, 4, 5, 8])
 
 
+def test_all_models_of_a_record_have_their_entries_in_one_order() -> None:
+    values = np.arange(14, dtype=np.float64).reshape(2, 7)
+    for shared in LAYOUT.entries:
+        record = bank.pack(values, LAYOUT, LAYOUT.mask([shared.name]))
+        assert [list(model) for model in bank.models(record)] == [[entry.name for entry in LAYOUT.entries]] * 2
+
+
 def test_a_plain_model_is_a_bank_of_one() -> None:
     record = ArrayRecord(MODEL)
     assert bank.num_models(record) == 1

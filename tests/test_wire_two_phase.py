@@ -11,6 +11,7 @@ from tests.fakes import model
 
 SHAPE = (2, 3, 1)
 LAYOUT = Layout.of(model(0.0))
+SENT = np.array([[5.0, 0.0], [6.0, 0.0]])
 
 
 def reply(arrays: dict[str, object], **metrics: object) -> RecordDict:
@@ -73,7 +74,7 @@ def soft(shares: object = (0.25, 0.75), arrays: dict[str, object] | None = None)
 
 
 def test_a_soft_update_holds_all_models():
-    update = read_soft_update(soft(), LAYOUT, 2)
+    update = read_soft_update(soft(), LAYOUT, SENT)
     assert (update.model, update.vectors.tolist()) == (1, [[0.0, 0.0], [1.0, 0.0]])
     assert update.memberships.tolist() == [0.25, 0.75]
 
@@ -92,4 +93,12 @@ def test_a_soft_update_holds_all_models():
 )
 def test_a_broken_soft_update_is_refused(content: RecordDict, rule: str):
     with pytest.raises(MalformedMessage, match=rule):
-        read_soft_update(content, LAYOUT, 2)
+        read_soft_update(content, LAYOUT, SENT)
+
+
+def test_a_model_without_weight_must_come_back_as_it_was_sent():
+    unchanged = {f"{k}/{name}": array for k, theta in ((0, 5.0), (1, 1.0)) for name, array in model(theta).items()}
+    assert read_soft_update(soft((0.0, 1.0), unchanged), LAYOUT, SENT).vectors[0, 0] == 5.0
+    for shares in ((0.0, 1.0), (1e-12, 1.0)):
+        with pytest.raises(MalformedMessage, match="model 0 has no weight"):
+            read_soft_update(soft(shares), LAYOUT, SENT)

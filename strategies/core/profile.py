@@ -38,7 +38,8 @@ class GradientProfile:
 
     Source: CFL-GP Alg. 1, l. 8, 9 and 12; App. F.1 (beta = 1).
     Deviation: the factor of the running mean is 1/(n + 1) at a block's (n + 1)-th refresh, counted for each client
-    and block; with all clients in every round it is the paper's beta_t.
+    and block. With all clients in every round and P of at least 2 it is the paper's beta_t, with t/(K P) rounded
+    down; with P = 1 that gives the last block 1/(n + 2), and so never its whole first vector.
     """
 
     blocks: list[NDArray[np.float32]]

@@ -21,15 +21,21 @@ def num_models(record: Mapping[str, Array]) -> int:
 
 
 def model(record: Mapping[str, Array], index: int) -> ArrayRecord:
-    """Return model `index` under its plain names, shared layers included; arrays are not copied."""
+    """Return model `index` under its plain names, shared layers included; arrays are not copied.
+
+    All models have their entries in the order of model 0, where packing puts a shared layer in its place.
+    """
     prefix = f"{index}/"
-    return ArrayRecord(
-        {
-            key.removeprefix(prefix): array
-            for key, array in record.items()
-            if key.startswith(prefix) or not _KEY.fullmatch(key)
-        }
-    )
+    found = {
+        key.removeprefix(prefix): array
+        for key, array in record.items()
+        if key.startswith(prefix) or not _KEY.fullmatch(key)
+    }
+    if index > 0:
+        # In the record all shared layers stand before this model's own, wherever they are in the model.
+        order = {key.removeprefix("0/"): place for place, key in enumerate(record)}
+        found = {name: found[name] for name in sorted(found, key=lambda name: order.get(name, len(order)))}
+    return ArrayRecord(found)
 
 
 def models(record: Mapping[str, Array]) -> Iterator[ArrayRecord]:

@@ -23,6 +23,11 @@ class ProbeUpdate(Update):
 
     profile: npt.NDArray[np.float32]
 
+    @property
+    def others(self) -> npt.NDArray[np.floating]:
+        """The profile vector."""
+        return self.profile
+
 
 def read_probe_update(content: RecordDict, layout: Layout, model: int, length: int) -> ProbeUpdate:
     """Read the update of `model` and a profile vector of `length` entries.

@@ -42,6 +42,11 @@ class Update:
     train_loss: float
     losses: npt.NDArray[np.float64] | None = None
 
+    @property
+    def others(self) -> npt.NDArray[np.floating]:
+        """All that the server will use in place of `vector` or beside it; where there is nothing else, `vector`."""
+        return self.vector
+
 
 @dataclass(frozen=True)
 class TestResult:

@@ -11,6 +11,9 @@ from task.wire.bank import Bank
 from task.wire.layout import Layout, MalformedMessage
 from task.wire.replies import Update, _examples, _loss_vector, _metrics, _number
 
+NEGLIGIBLE = 1e-9
+"""A weight whose steps would vanish in float32: the model is returned as it came."""
+
 _TOLERANCE = 1e-6
 
 
@@ -24,15 +27,22 @@ class SoftUpdate(Update):
     vectors: Bank = field(default_factory=lambda: np.zeros((0, 0)))
     memberships: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
+    @property
+    def others(self) -> npt.NDArray[np.floating]:
+        """All K models."""
+        return self.vectors
 
-def read_soft_update(content: RecordDict, layout: Layout, num_models: int) -> SoftUpdate:
-    """Read the update of all `num_models` models.
+
+def read_soft_update(content: RecordDict, layout: Layout, sent: Bank) -> SoftUpdate:
+    """Read the update of all models that were `sent`, (K, R).
 
     Raises
     ------
     MalformedMessage
-        If keys, types, shapes or a value is wrong, or the weights are no shares of 1.
+        If keys, types, shapes or a value is wrong, the weights are no shares of 1, or a model changed that the client
+        gives no weight.
     """
+    num_models = len(sent)
     keys = {kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES, kinds.MEMBERSHIPS, kinds.MODEL_LOSSES}
     metrics = _metrics(content, keys, arrays=True)
     arrays = content[kinds.ARRAYS]
@@ -51,6 +61,9 @@ def read_soft_update(content: RecordDict, layout: Layout, num_models: int) -> So
             for model in range(num_models)
         ]
     )
+    changed = (vectors != sent).any(axis=1) & (memberships <= NEGLIGIBLE)
+    if changed.any():
+        raise MalformedMessage(f"model {int(np.argmax(changed))} has no weight in {shares!r}, and yet it changed")
     model = int(np.argmax(memberships))
     losses, train_loss = _loss_vector(metrics, num_models), _number(metrics, kinds.TRAIN_LOSS)
     return SoftUpdate(model, vectors[model], _examples(metrics), train_loss, losses, vectors, memberships)
