@@ -226,8 +226,27 @@ def test_an_unusable_term_is_left_out_and_none_at_all_ends_the_run():
 
     found = run(*ANCHORS_5, watched=Watched({(kinds.SUBSPACE, 1, 7): not_a_number}))
     assert found.reports[0].replies["invalid"] == 4
-    with pytest.raises(FederationError, match="round 1 brought no usable moments"):
+    with pytest.raises(FederationError, match="round 1 brought no usable term of the moments of 12 asked"):
         run(*ANCHORS_5, watched=Watched({(kinds.SUBSPACE, 1, c): lost for c in range(12)}))
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("iteration", kinds.SUBSPACE), ("direct", kinds.MOMENTS)])
+def test_a_subspace_below_the_quorum_is_found_once_more(mode, kind):
+    shared = (*ANCHORS_5, "strategy.moment_rounds=1", "num_rounds=1", f"strategy.subspace={mode}", "quorum=0.5")
+    calls = dict.fromkeys(range(7), 0)
+
+    def at_first(client):
+        def once(content: RecordDict) -> RecordDict:
+            calls[client] += 1
+            return lost(content) if calls[client] == 1 else content
+
+        return once
+
+    found = run(*shared, "round_tries=2", watched=Watched({(kind, 1, c): at_first(c) for c in calls}))
+    assert [report.tries for report in found.reports] == [2, 1]
+    assert found.banks[0].tobytes() == run(*shared).banks[0].tobytes()
+    with pytest.raises(FederationError, match="round 1 brought 5 usable .* of 12 asked, and needs 6"):
+        run(*shared, "round_tries=1", watched=Watched({(kind, 1, c): lost for c in calls}))
 
 
 def test_in_the_papers_average_those_that_chose_another_model_hold_it_in_place():
