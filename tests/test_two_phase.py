@@ -245,7 +245,7 @@ def test_a_subspace_below_the_quorum_is_found_once_more(mode, kind):
     found = run(*shared, "round_tries=2", watched=Watched({(kind, 1, c): at_first(c) for c in calls}))
     assert [report.tries for report in found.reports] == [2, 1]
     assert found.banks[0].tobytes() == run(*shared).banks[0].tobytes()
-    with pytest.raises(FederationError, match="round 1 brought 5 usable .* of 12 asked, and needs 6"):
+    with pytest.raises(FederationError, match=r"round 1 brought 5 usable .* of 12 asked, and needs 6"):
         run(*shared, "round_tries=1", watched=Watched({(kind, 1, c): lost for c in calls}))
 
 
@@ -319,6 +319,12 @@ def test_soft_fedprox_weighs_the_loss_and_not_the_penalty():
             *overrides, "strategy.local_solver=fedprox", "train.learning_rate=0.05", "train.local_epochs=30"
         )
     assert stepped.banks[0] == pytest.approx(exact.banks[0], abs=1e-5)
+
+
+def test_weight_decay_leaves_the_exact_path():
+    shared = (*ANCHORS_5, "strategy.moment_rounds=0", "num_rounds=1", "strategy.local_solver=fedprox")
+    plain, decayed = (run(*shared, f"train.weight_decay={decay}") for decay in (0, 0.5))
+    assert np.abs(decayed.banks[0] - plain.banks[0]).max() > 1e-2
 
 
 def test_settings_that_cannot_work_are_refused():
