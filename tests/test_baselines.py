@@ -241,8 +241,10 @@ def test_a_newcomer_of_two_kinds_is_placed_by_the_means_alone() -> None:
 
 
 def test_clients_cannot_hold_more_groups_than_there_are() -> None:
+    clients = FakeClients(TARGETS)
     with pytest.raises(ValueError, match=r"local_clusters=3.*the 2 there are"):
-        play(KFed(num_features=1, local_clusters=3), FakeClients(TARGETS), 1, 0.0, 1.0)
+        play(KFed(num_features=1, local_clusters=3), clients, 1, 0.0, 1.0)
+    assert clients.seen == []
     with pytest.raises(ValueError, match="local_clusters=0"):
         KFed(num_features=1, local_clusters=0)
 

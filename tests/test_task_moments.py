@@ -183,7 +183,7 @@ def test_an_anchor_whose_matrix_is_negative_has_not_arrived(pairing):
 
 
 def test_for_a_positive_matrix_the_residual_is_the_papers():
-    projected = np.random.default_rng(1).standard_normal((20, 3)) + [2.0, 0.0, 0.0]
+    projected = np.random.default_rng(1).normal([2.0, 0.0, 0.0], 1.0, (20, 3))
     moments = moment_matrix(projected, "all")
     direction = np.linalg.svd(moments)[0][:, 0]
     assert anchor_step(projected, "all", StepSettings())[1] ** 2 == pytest.approx(direction @ moments @ direction)

@@ -4,13 +4,17 @@ import logging
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from client_app import local_work
 from server_app import build
+from strategies.averaging import ModelAveraging
+from strategies.context import RoundContext
 from strategies.federation import FederationError
-from strategies.moment_descent import DescentSettings
+from strategies.models import Models
+from strategies.moment_descent import DescentSettings, MomentDescent
 from strategies.refine import Refinement
+from strategies.round import Client
 from strategies.subspace import SubspaceSettings
 from strategies.two_phase import TwoPhase
 from task.wire import bank, kinds
@@ -202,8 +206,36 @@ def test_anchors_need_enough_examples_and_there_must_be_k_of_them():
     clients = FakeClients([0.0, 1.0, 2.0, 3.0], examples=[1, 9, 1, 9])
     with pytest.raises(FederationError, match="2 of 4 clients have the 2 examples"):
         TwoPhase().start(clients.grid(), models(0.0, 1.0, 2.0), num_rounds=1)
-    with pytest.raises(FederationError, match="1 anchors cannot be grouped into k=2"):
+    clients = FakeClients([0.0, 1.0])
+    with pytest.raises(ValueError, match="1 anchors cannot be grouped into k=2"):
         TwoPhase(descent=DescentSettings(anchors=1)).start(clients.grid(), models(0.0, 1.0), num_rounds=1)
+    assert clients.seen == []
+    TwoPhase(descent=DescentSettings(rounds=0, anchors=1)).start(clients.grid(), models(0.0, 1.0), num_rounds=1)
+
+
+def test_a_round_without_an_anchor_uses_up_no_fresh_client():
+    settings = DescentSettings(rounds=2, anchors=2, fresh=True, subspace_clients=1)
+    descent = MomentDescent(settings, anchors=[Client("away", 9, 9, 10)], estimates=np.zeros((1, 2)))
+    online = [Client(key, 1, 1, examples) for key, examples in (("a", 10), ("b", 1))]
+    context = _context(online)
+    assert descent.plan(context, online).requests == []
+    assert (context.participants, descent.used, context.meter.bytes_down) == ([], set(), 0)
+
+
+def test_nobody_to_ask_is_said_as_it_is():
+    few = [Client("a", 1, 1, 1)]
+    for settings, said in (
+        (DescentSettings(), "no client has the 2 examples that a pair takes"),
+        (DescentSettings(fresh=True, subspace_clients=1), "lower strategy.subspace_clients"),
+    ):
+        descent = MomentDescent(settings, anchors=few, estimates=np.zeros((1, 2)))
+        with pytest.raises(FederationError, match=f"round 1: .*{said}"):
+            descent.plan(_context(few), few)
+
+
+def _context(online):
+    grid = FakeClients([0.0]).grid()
+    return RoundContext(1, 0, ConfigRecord(), grid, online, Models(models(0.0)), ModelAveraging(), timeout=1.0)
 
 
 def test_a_lost_anchor_keeps_its_estimate_and_the_others_go_on():
