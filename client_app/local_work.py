@@ -110,7 +110,8 @@ def trained(
     """
     data, loss = session.client(config, context), session.task(config, context).spec.loss
     module, settings = session.module(config, context), train_settings(config)
-    if number(config, kinds.EXACT_PROXIMAL, 0) and settings.proximal_mu > 0:
+    # The exact solution knows no weight decay: with it, steps are taken.
+    if number(config, kinds.EXACT_PROXIMAL, 0) and settings.proximal_mu > 0 and settings.weight_decay == 0:
         module.load_state_dict(state)
         exact = exact_proximal(module, data.x_train, data.y_train, loss, settings.proximal_mu, share)
         if exact is not None:

@@ -59,7 +59,10 @@ def moment_descent(message: Message, context: Context) -> Message:
     moments.module.load_state_dict(session.states(received)[0])
     loss = mean_loss(moments.module, moments.x, moments.y, moments.loss)
     numbers = {kinds.TRAIN_LOSS: reported(loss), kinds.NUM_EXAMPLES: len(moments.x), kinds.RESIDUAL: residual}
-    moved = layout.arrays(estimate + basis.astype(np.float64) @ step)
+    # Buffers have no moments, but a basis can lean on them: all of it where the moments span too little.
+    parameters = {name for name, p in moments.module.named_parameters(remove_duplicate=False) if p.requires_grad}
+    trained = np.concatenate([np.full(entry.size, entry.name in parameters) for entry in layout.entries])
+    moved = layout.arrays(estimate + np.where(trained, basis.astype(np.float64) @ step, 0.0))
     return _reply(message, ArrayRecord(moved), numbers)
 
 

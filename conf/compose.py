@@ -28,6 +28,8 @@ CONFIG_DIR = Path(__file__).resolve().parent
 
 # So that a preset may say `${sum:25000,${k}}` where one number follows from another.
 OmegaConf.register_new_resolver("sum", lambda *terms: sum(terms), replace=True)
+# And `${share:5,${k},2}`, 5 for every 2 of k, rounded down.
+OmegaConf.register_new_resolver("share", lambda part, count, every: part * count // every, replace=True)
 
 
 def choices(group: str) -> list[str]:

@@ -9,7 +9,6 @@ import numpy as np
 from strategies.context import RoundContext
 from strategies.core import FloatArray, IntArray
 from strategies.exchange import Replies
-from strategies.federation import FederationError
 from strategies.round import Client
 
 D = TypeVar("D")
@@ -54,8 +53,9 @@ class FixedGroups:
 
         Raises
         ------
-        FederationError
-            If nobody can be described in the first round.
+        RoundFailed
+            If the descriptions that the groups are formed of stay below the quorum. Later ones need none: whoever is
+            still without a model is asked again.
         """
         self.phase = "clustering" if self.centroids is None else "stable"
         new = list(online)
@@ -65,11 +65,11 @@ class FixedGroups:
             return {}
         with context.meter.part("describe"):
             replies = grouping.describe(new, context)
+        if self.centroids is None:
+            context.require(replies, "description")
         keys, descriptions = [key for key, _ in replies.ok], [description for _, description in replies.ok]
         with context.meter.part("cluster"):
             if self.centroids is None:
-                if not replies.ok:
-                    raise FederationError(f"no client could be placed in a group: {replies.failures()}")
                 groups, self.centroids = grouping.form(descriptions, context)
             else:
                 groups = np.array([grouping.place(one, self.centroids) for one in descriptions], dtype=np.int64)

@@ -13,6 +13,7 @@ from strategies.core.cluster import nearest_centroid
 from strategies.core.k_fed import group_centres, main_group
 from strategies.exchange import Replies
 from strategies.fixed_groups import FixedGroups
+from strategies.models import Models
 from strategies.round import Client
 from task.randomness import Purpose
 from task.wire import kinds
@@ -40,7 +41,7 @@ class KFed(ClusteredStrategy):
     Raises
     ------
     ValueError
-        In round 1, if the initial arrays hold fewer models than `local_clusters`.
+        By `check`, if the initial arrays hold fewer models than `local_clusters`.
 
     Source: Dennis et al. 2021, Alg. 1 and 2, followed by FedAvg in each group; CLoVE, App. C.1.1. Deviation: clients
     run k-means++ with ten starts in place of Awasthi and Sheffet's variant; CLoVE's comparison has both.
@@ -67,13 +68,16 @@ class KFed(ClusteredStrategy):
         """The groups are found in round 1."""
         return self.groups.phase
 
+    def check(self, models: Models) -> None:
+        """Refuse more local clusters than models."""
+        if self.local_clusters > models.count:
+            raise ValueError(
+                f"local_clusters={self.local_clusters}: a client cannot hold more groups than the {models.count} "
+                "there are; lower local_clusters, or raise k"
+            )
+
     def plan(self, context: RoundContext) -> Plan:
         """Find the groups, or place newcomers; then every participant trains its group's model."""
-        if self.local_clusters > context.models.count:
-            raise ValueError(
-                f"local_clusters={self.local_clusters}: a client cannot hold more groups than the "
-                f"{context.models.count} there are; lower local_clusters, or raise k"
-            )
         self.assignment.update(self.groups.assign(self, context, self.federation.online(), self.assignment))
         return context.train_assigned(self.assignment)
 

@@ -112,6 +112,14 @@ class MomentDescent:
         pairs = zip(self.anchors, self.groups.tolist(), strict=True)
         return {anchor.key: group for anchor, group in pairs if group >= 0}
 
+    def check(self, num_models: int) -> None:
+        """Raise ValueError where there are to be fewer anchors than models."""
+        anchors = self.settings.anchors
+        if self.settings.rounds and anchors != "auto" and anchors < num_models:
+            raise ValueError(
+                f"{anchors} anchors cannot be grouped into k={num_models} models; raise strategy.anchors"
+            )
+
     def plan(self, context: RoundContext, online: Sequence[Client]) -> Plan:
         """Find the subspaces, and plan the exchange in which the anchors take their step.
 
@@ -122,15 +130,16 @@ class MomentDescent:
         """
         if not self.anchors:
             self._choose_anchors(context, online)
-        clients = self._draw_clients(context, online)
         # An anchor that came back has another node id than when it was drawn.
         here = {client.key: client for client in online}
         moving = [row for row, a in enumerate(self.anchors) if a.key in here and a.key not in self.stopped]
         movers = [here[self.anchors[row].key] for row in moving]
+        layout = context.models.layout
+        # Without an anchor nobody's moments are asked for, and no fresh client is used up.
+        clients = self._draw_clients(context, online) if movers else []
         taking_part = {client.key: client for client in (*clients, *movers)}
         context.participants = [client for _, client in sorted(taking_part.items())]
-        layout = context.models.layout
-        if not moving:
+        if not movers:
             return Plan([], lambda _, content: read_anchor_update(content, layout))
         bases = find_bases(context, clients, self.estimates[moving], self.settings.subspace)
         settings = {
@@ -171,8 +180,6 @@ class MomentDescent:
         least = max(settings.min_anchor_examples, FEWEST_EXAMPLES)
         eligible = [client for client in online if client.num_examples >= least]
         wanted = num_anchors(k) if settings.anchors == "auto" else settings.anchors
-        if wanted < k:
-            raise FederationError(f"{wanted} anchors cannot be grouped into k={k} models; raise strategy.anchors")
         needed = k if settings.anchors == "auto" else wanted
         if len(eligible) < needed:
             raise FederationError(
@@ -201,10 +208,13 @@ class MomentDescent:
         clients = [c for c in online if c.num_examples >= FEWEST_EXAMPLES and c.key not in barred]
         wanted = self.settings.subspace_clients
         if not clients:
-            raise FederationError(
-                f"round {context.server_round}: no client is left that is no anchor and was not asked before; "
-                "lower strategy.subspace_clients or strategy.moment_rounds, or use strategy.fresh=false"
-            )
+            reason = f"no client has the {FEWEST_EXAMPLES} examples that a pair takes; bring clients with more"
+            if self.settings.fresh:
+                reason = (
+                    "no client is left that is no anchor and was not asked before; lower strategy.subspace_clients "
+                    "or strategy.moment_rounds, or use strategy.fresh=false"
+                )
+            raise FederationError(f"round {context.server_round}: {reason}")
         if wanted == "all":
             return clients
         if wanted > len(clients):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
@@ -10,8 +10,6 @@ from flwr.app import Array, ArrayRecord
 from strategies.context import RoundContext
 from strategies.core import FloatArray
 from strategies.core.subspace import Factors, leading_bases, orthonormal_columns, random_bases, weighted_mean
-from strategies.exchange import Replies
-from strategies.federation import FederationError
 from strategies.round import Client
 from task.randomness import Purpose, generator
 from task.wire import kinds
@@ -71,8 +69,8 @@ def find_bases(
 
     Raises
     ------
-    FederationError
-        If an exchange brings no usable reply.
+    RoundFailed
+        If an exchange stays below the quorum.
     """
     records = _estimate_records(context, clients, estimates, settings.noise)
     rank = min(context.models.count, estimates.shape[1])
@@ -104,7 +102,8 @@ def _iterate(
             for client in clients
         ]
         replies = context.ask(requests, lambda _, content: read_term(content, size))
-        weights = _weights(replies, [term.num_examples for _, term in replies.ok], settings, context)
+        context.require(replies, "term of the moments")
+        weights = _weights([term.num_examples for _, term in replies.ok], settings)
         mean = weighted_mean((term.values for _, term in replies.ok), weights)
         bases = mean if transposed else orthonormal_columns(mean)
     return bases
@@ -130,7 +129,8 @@ def _direct(
     replies = context.ask(
         requests, lambda key, content: read_factors(content, (shape[0], rows[key], shape[1]), symmetric)
     )
-    weights = _weights(replies, [local.num_examples for _, local in replies.ok], settings, context)
+    context.require(replies, "set of moments")
+    weights = _weights([local.num_examples for _, local in replies.ok], settings)
     local = [
         Factors(np.asarray(found.left, np.float64), np.asarray(found.right, np.float64), all_pairs)
         for _, found in replies.ok
@@ -138,16 +138,9 @@ def _direct(
     return leading_bases(local, weights, rank, context.random(Purpose.SUBSPACE))
 
 
-def _weights(
-    replies: Replies[Any], examples: list[int], settings: SubspaceSettings, context: RoundContext
-) -> FloatArray:
+def _weights(examples: list[int], settings: SubspaceSettings) -> FloatArray:
     """Return the clients' weights: with one pair each, all count alike (Phase 1's Y); else n_i (Alg. 3)."""
-    if not examples:
-        raise FederationError(
-            f"round {context.server_round} brought no usable moments for the anchors' subspaces: {replies.failures()}"
-        )
-    weights = np.ones(len(examples)) if settings.pairing == "single" else np.array(examples, dtype=np.float64)
-    return weights
+    return np.ones(len(examples)) if settings.pairing == "single" else np.array(examples, dtype=np.float64)
 
 
 def _estimate_records(

@@ -8,6 +8,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from strategies.averaging import ModelAveraging
 from strategies.base import ClusteredStrategy
 from strategies.context import Plan, RoundContext
+from strategies.models import Models
 from strategies.moment_descent import DescentSettings, MomentDescent
 from strategies.refine import Refinement
 from strategies.round import Detail
@@ -17,8 +18,8 @@ class TwoPhase(ClusteredStrategy):
     """Coarse models from a few clients with more data, then clustering and averaging by all.
 
     Phase 1 is rounds 1 to T (`DescentSettings.rounds`) and starts from model 0 of the initial arrays; the K models
-    after each of its rounds are the centres of the grouped anchors. Phase 2 is the rounds after it, of which
-    `num_rounds` are run; it begins early if all anchors have stopped. The participation rate is phase 2's.
+    after each of its rounds are the centres of the grouped anchors. Phase 2 is the `num_rounds` rounds after it, and
+    also those of phase 1 that are left when all anchors have stopped. The participation rate is phase 2's.
 
     Parameters
     ----------
@@ -28,7 +29,14 @@ class TwoPhase(ClusteredStrategy):
         Parameters of `ClusteredStrategy`, without `averaging` and `shared_layers`; K is the number of models in the
         initial arrays.
 
+    Raises
+    ------
+    ValueError
+        By `check`, if there are to be fewer anchors than models.
+
     Source: Su, Xu, Yang 2024, "Global Convergence of Federated Learning for Mixed Regression", Phase 1 and Phase 2.
+    Deviation: the paper runs all T rounds of phase 1. Once no anchor moves they would repeat the same models, so the
+    clients refine instead.
     """
 
     def __init__(
@@ -52,6 +60,10 @@ class TwoPhase(ClusteredStrategy):
     def first_rounds(self) -> int:
         """Rounds of phase 1."""
         return self.descent.settings.rounds
+
+    def check(self, models: Models) -> None:
+        """Refuse fewer anchors than models."""
+        self.descent.check(models.count)
 
     def plan(self, context: RoundContext) -> Plan:
         """Take the step of the phase that this round belongs to."""

@@ -41,17 +41,22 @@ def anchor_step(projected: Float64, pairing: Pairing, settings: StepSettings) ->
     step : (k,) float64
         beta_hat alpha sigma / (2 beta^2), or zero where the anchor has arrived.
     residual : float
-        sigma, the root of beta_hat^T A beta_hat, at least 0.
+        sigma, the root of A's first singular value, at least 0.
 
     Source: mixed regression, Phase 1, l. 11 to 15, and equation (2).
-    Deviation: the singular vector's sign, which A leaves open, is such that its product with the mean moment is not
-    negative; without a rule the estimates diverge. The k x k problem is solved exactly, not by T2 power steps.
+    Deviation: sigma^2 is beta_hat^T A beta_hat in the paper. The two are one wherever A is symmetric and that form is
+    not negative. But a sample's A is indefinite, and a negative form would read as an anchor that has arrived.
+    The singular vector's sign, which A leaves open, is such that its product with the mean moment is not negative;
+    without a rule the estimates diverge. The k x k problem is solved exactly, not by T2 power steps. Equation (2)
+    asks for points that are fresh in every round; as in the paper's experiments (Sec. V), the anchor's own examples
+    are used again.
     """
     moments = moment_matrix(projected, pairing)
-    direction: Float64 = np.linalg.svd(moments)[0][:, 0]
+    vectors, values, _ = np.linalg.svd(moments)
+    direction: Float64 = vectors[:, 0]
     if direction @ projected.mean(axis=0) < 0:
         direction = -direction
-    residual = max(float(direction @ moments @ direction), 0.0) ** 0.5
+    residual = float(values[0]) ** 0.5
     if residual <= settings.stop_below:
         return np.zeros_like(direction), residual
     return direction * settings.alpha * residual / (2 * settings.beta**2), residual

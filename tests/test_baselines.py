@@ -131,11 +131,34 @@ def test_a_client_whose_answer_was_lost_is_placed_when_it_takes_part(
 
 
 @pytest.mark.parametrize("make", [one_shot, k_fed])
-def test_a_first_round_without_any_answer_ends_the_run(make: Callable[..., ClusteredStrategy]) -> None:
+def test_groups_are_formed_by_a_quorum_and_later_placements_need_none(
+    make: Callable[..., ClusteredStrategy],
+) -> None:
+    strategy = make(quorum=0.5, round_tries=2)
+    kind = KINDS[type(strategy)]  # type: ignore[index]
+    tries = dict.fromkeys(range(1, 4), 0)
+
+    def at_first(client: int) -> Fault:
+        def once(content: RecordDict) -> RecordDict:
+            tries[client] += 1
+            return lost(content) if tries[client] == 1 else content
+
+        return once
+
+    faults = {(kind, 1, client): at_first(client) for client in (1, 2)}
+    clients = FakeClients(TARGETS, faults={**faults, (kind, 1, 3): lost, (kind, 2, 3): lost})
+    seen = play(strategy, clients, 3, 4.0, 8.0)
+    assert [report.tries for report in seen] == [2, 1, 1]
+    assert seen[0].assignment == {"0": 0, "1": 0, "2": 1}
+    assert seen[2].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
+
+
+@pytest.mark.parametrize("make", [one_shot, k_fed])
+def test_a_first_round_that_stays_without_any_answer_ends_the_run(make: Callable[..., ClusteredStrategy]) -> None:
     strategy = make()
     kind = KINDS[type(strategy)]  # type: ignore[index]
     clients = FakeClients(TARGETS, faults={(kind, 1, client): lost for client in range(4)})
-    with pytest.raises(FederationError, match=r"no client could be placed.*4 failed"):
+    with pytest.raises(FederationError, match=r"no usable description of 4 asked, and needs 1: 4 failed"):
         play(strategy, clients, 1, 0.0, 1.0)
 
 
@@ -218,8 +241,10 @@ def test_a_newcomer_of_two_kinds_is_placed_by_the_means_alone() -> None:
 
 
 def test_clients_cannot_hold_more_groups_than_there_are() -> None:
+    clients = FakeClients(TARGETS)
     with pytest.raises(ValueError, match=r"local_clusters=3.*the 2 there are"):
-        play(KFed(num_features=1, local_clusters=3), FakeClients(TARGETS), 1, 0.0, 1.0)
+        play(KFed(num_features=1, local_clusters=3), clients, 1, 0.0, 1.0)
+    assert clients.seen == []
     with pytest.raises(ValueError, match="local_clusters=0"):
         KFed(num_features=1, local_clusters=0)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg as StockFedAvg
 
 from client_app.app import app
@@ -16,6 +16,7 @@ from server_app.build import build_models, build_task, message_settings
 from server_app.local_grid import LocalGrid
 from strategies.fedavg import FedAvg
 from task.wire import Layout, bank, is_stable, kinds
+from task.wire.moments import read_anchor_update
 from task.wire.replies import read_evaluation, read_introduction, read_losses, read_selected_update, read_update
 
 CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}"])
@@ -50,6 +51,28 @@ def plain_losses(node: int) -> list[float]:
         outputs = module.eval()(data.x_train)
         losses.append(torch.nn.functional.cross_entropy(outputs, data.y_train).item())
     return losses
+
+
+def test_an_anchors_step_leaves_buffers_alone_even_if_its_basis_leans_on_them() -> None:
+    config = compose(["num_clients=4", "k=2", "task.model=tests.own_functions:net"])
+    task = build_task(config)
+    start = ArrayRecord(task.build_model().state_dict())
+    layout = Layout.of(start)
+    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((layout.size, 2)))[0].astype(np.float32)
+    settings = {kinds.SERVER_ROUND: 1, kinds.PAIRING: "all", kinds.STEP_ALPHA: 1.0, kinds.STEP_BETA: 0.1}
+    content = RecordDict(
+        {
+            kinds.CONFIG: ConfigRecord({**message_settings(config, task), **settings}),  # type: ignore[dict-item]
+            kinds.ARRAYS: start,
+            kinds.BASES: ArrayRecord({kinds.BASIS: Array(basis)}),
+        }
+    )
+    (reply,) = LocalGrid(app, 4).send_and_receive([Message(content, 2, kinds.MOMENT_DESCENT)])
+    assert not reply.has_error(), reply.error.reason
+    moved = read_anchor_update(reply.content, layout).vector != layout.flatten(start)
+    buffers = layout.mask(["2.running_mean", "2.running_var", "2.num_batches_tracked"])
+    assert not moved[buffers].any()
+    assert moved[~buffers].all()
 
 
 def test_hello_tells_key_examples_true_cluster_and_code(ask: Ask) -> None:

@@ -17,6 +17,7 @@ from conf.schema import (
     LocalStrategy,
     TaskConfig,
     TrainConfig,
+    TwoPhaseStrategy,
     walk,
 )
 from task.registry import names
@@ -109,11 +110,23 @@ def test_the_mixed_regression_presets_hold_the_papers_figures(name, num_clients,
     assert config.train.batch_size >= max(size for _, size in clients)
 
 
+def test_the_mixed_regression_presets_hold_the_papers_benchmarks():
+    def strategy(name, preset="b"):
+        return compose([f"experiment=mixed_regression/{preset}", f"strategy={name}"]).strategy
+
+    assert strategy("one_shot").estimate == "least_squares"
+    assert strategy("k_fed").features == "inputs_and_targets"
+    assert (strategy("oracle").mode, strategy("oracle").normaliser) == ("true_start", "all")
+    assert (strategy("oracle", "mnist").mode, strategy("oracle", "mnist").normaliser) == ("labels", "all")
+
+
 @pytest.mark.parametrize("k", [2, 4])
 def test_k_alone_switches_the_mnist_of_mixed_regression(k):
     config = compose(["experiment=mixed_regression/mnist", f"k={k}"])
     assert (config.num_clients, config.task.num_clusters) == (25_000 + k, k)
     assert int(config.strategy.fraction_train * config.num_clients) == 100
+    assert isinstance(config.strategy, TwoPhaseStrategy)
+    assert config.strategy.moment_rounds == {2: 5, 4: 10}[k]
 
 
 def test_the_cfl_gp_presets_hold_the_papers_figures():

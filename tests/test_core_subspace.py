@@ -51,6 +51,14 @@ def test_the_direct_basis_spans_the_first_left_singular_vectors_of_the_weighted_
     assert np.array_equal(found, again[0])
 
 
+@pytest.mark.parametrize("size", [12, 150])
+@pytest.mark.parametrize("value", [0.0, 1e-90])  # The second's square is zero to a float.
+def test_a_matrix_of_zeros_has_an_orthonormal_basis_as_well(size: int, value: float):
+    rows = np.full((1, 3, size), value)
+    (found,) = leading_bases([Factors(rows, rows, True)], np.ones(1), 2, rng())
+    assert found.T @ found == pytest.approx(np.eye(2))
+
+
 def test_many_exchanges_of_the_iteration_end_in_the_singular_vectors():
     _, matrices, weights = clients(12)
     mean = sum(w * y for w, y in zip(weights / weights.sum(), matrices, strict=True))

@@ -169,9 +169,24 @@ def test_an_anchor_at_its_threshold_stays():
     projected = np.tile([3.0, 4.0], (6, 1))
     step, residual = anchor_step(projected, "all", StepSettings(stop_below=5.1))
     assert (step.tolist(), residual) == ([0.0, 0.0], pytest.approx(5.0))
-    # Without any residual the step is zero by itself; the quadratic form cannot become negative.
+    # Without any residual the step is zero by itself.
     assert anchor_step(np.zeros((4, 2)), "all", StepSettings())[1] == 0.0
-    assert anchor_step(np.array([[1.0], [-1.0]]), "all", StepSettings())[1] == 0.0
+
+
+@pytest.mark.parametrize("pairing", ["all", "halves"])
+def test_an_anchor_whose_matrix_is_negative_has_not_arrived(pairing):
+    # Both matrices are -1 in the first coordinate: moments that contradict each other, not moments of zero.
+    projected = np.array([[1.0, 0.0], [-1.0, 0.0]])
+    step, residual = anchor_step(projected, pairing, StepSettings(stop_below=0.5))
+    assert residual == pytest.approx(1.0)
+    assert np.abs(step) == pytest.approx(np.array([0.5, 0.0]))
+
+
+def test_for_a_positive_matrix_the_residual_is_the_papers():
+    projected = np.random.default_rng(1).normal([2.0, 0.0, 0.0], 1.0, (20, 3))
+    moments = moment_matrix(projected, "all")
+    direction = np.linalg.svd(moments)[0][:, 0]
+    assert anchor_step(projected, "all", StepSettings())[1] ** 2 == pytest.approx(direction @ moments @ direction)
 
 
 def test_an_anchors_matrix_is_the_mean_over_its_pairs():

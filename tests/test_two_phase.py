@@ -4,13 +4,17 @@ import logging
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from client_app import local_work
 from server_app import build
+from strategies.averaging import ModelAveraging
+from strategies.context import RoundContext
 from strategies.federation import FederationError
-from strategies.moment_descent import DescentSettings
+from strategies.models import Models
+from strategies.moment_descent import DescentSettings, MomentDescent
 from strategies.refine import Refinement
+from strategies.round import Client
 from strategies.subspace import SubspaceSettings
 from strategies.two_phase import TwoPhase
 from task.wire import bank, kinds
@@ -202,8 +206,36 @@ def test_anchors_need_enough_examples_and_there_must_be_k_of_them():
     clients = FakeClients([0.0, 1.0, 2.0, 3.0], examples=[1, 9, 1, 9])
     with pytest.raises(FederationError, match="2 of 4 clients have the 2 examples"):
         TwoPhase().start(clients.grid(), models(0.0, 1.0, 2.0), num_rounds=1)
-    with pytest.raises(FederationError, match="1 anchors cannot be grouped into k=2"):
+    clients = FakeClients([0.0, 1.0])
+    with pytest.raises(ValueError, match="1 anchors cannot be grouped into k=2"):
         TwoPhase(descent=DescentSettings(anchors=1)).start(clients.grid(), models(0.0, 1.0), num_rounds=1)
+    assert clients.seen == []
+    TwoPhase(descent=DescentSettings(rounds=0, anchors=1)).start(clients.grid(), models(0.0, 1.0), num_rounds=1)
+
+
+def test_a_round_without_an_anchor_uses_up_no_fresh_client():
+    settings = DescentSettings(rounds=2, anchors=2, fresh=True, subspace_clients=1)
+    descent = MomentDescent(settings, anchors=[Client("away", 9, 9, 10)], estimates=np.zeros((1, 2)))
+    online = [Client(key, 1, 1, examples) for key, examples in (("a", 10), ("b", 1))]
+    context = _context(online)
+    assert descent.plan(context, online).requests == []
+    assert (context.participants, descent.used, context.meter.bytes_down) == ([], set(), 0)
+
+
+def test_nobody_to_ask_is_said_as_it_is():
+    few = [Client("a", 1, 1, 1)]
+    for settings, said in (
+        (DescentSettings(), "no client has the 2 examples that a pair takes"),
+        (DescentSettings(fresh=True, subspace_clients=1), "lower strategy.subspace_clients"),
+    ):
+        descent = MomentDescent(settings, anchors=few, estimates=np.zeros((1, 2)))
+        with pytest.raises(FederationError, match=f"round 1: .*{said}"):
+            descent.plan(_context(few), few)
+
+
+def _context(online):
+    grid = FakeClients([0.0]).grid()
+    return RoundContext(1, 0, ConfigRecord(), grid, online, Models(models(0.0)), ModelAveraging(), timeout=1.0)
 
 
 def test_a_lost_anchor_keeps_its_estimate_and_the_others_go_on():
@@ -226,8 +258,27 @@ def test_an_unusable_term_is_left_out_and_none_at_all_ends_the_run():
 
     found = run(*ANCHORS_5, watched=Watched({(kinds.SUBSPACE, 1, 7): not_a_number}))
     assert found.reports[0].replies["invalid"] == 4
-    with pytest.raises(FederationError, match="round 1 brought no usable moments"):
+    with pytest.raises(FederationError, match="round 1 brought no usable term of the moments of 12 asked"):
         run(*ANCHORS_5, watched=Watched({(kinds.SUBSPACE, 1, c): lost for c in range(12)}))
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("iteration", kinds.SUBSPACE), ("direct", kinds.MOMENTS)])
+def test_a_subspace_below_the_quorum_is_found_once_more(mode, kind):
+    shared = (*ANCHORS_5, "strategy.moment_rounds=1", "num_rounds=1", f"strategy.subspace={mode}", "quorum=0.5")
+    calls = dict.fromkeys(range(7), 0)
+
+    def at_first(client):
+        def once(content: RecordDict) -> RecordDict:
+            calls[client] += 1
+            return lost(content) if calls[client] == 1 else content
+
+        return once
+
+    found = run(*shared, "round_tries=2", watched=Watched({(kind, 1, c): at_first(c) for c in calls}))
+    assert [report.tries for report in found.reports] == [2, 1]
+    assert found.banks[0].tobytes() == run(*shared).banks[0].tobytes()
+    with pytest.raises(FederationError, match=r"round 1 brought 5 usable .* of 12 asked, and needs 6"):
+        run(*shared, "round_tries=1", watched=Watched({(kind, 1, c): lost for c in calls}))
 
 
 def test_in_the_papers_average_those_that_chose_another_model_hold_it_in_place():
@@ -300,6 +351,12 @@ def test_soft_fedprox_weighs_the_loss_and_not_the_penalty():
             *overrides, "strategy.local_solver=fedprox", "train.learning_rate=0.05", "train.local_epochs=30"
         )
     assert stepped.banks[0] == pytest.approx(exact.banks[0], abs=1e-5)
+
+
+def test_weight_decay_leaves_the_exact_path():
+    shared = (*ANCHORS_5, "strategy.moment_rounds=0", "num_rounds=1", "strategy.local_solver=fedprox")
+    plain, decayed = (run(*shared, f"train.weight_decay={decay}") for decay in (0, 0.5))
+    assert np.abs(decayed.banks[0] - plain.banks[0]).max() > 1e-2
 
 
 def test_settings_that_cannot_work_are_refused():

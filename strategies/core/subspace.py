@@ -1,7 +1,8 @@
-"""The leading subspace of a sum of the clients' moment matrices, which are never formed.
+"""The leading subspace of a sum of the clients' moment matrices, which are formed only where they are small.
 
 Every anchor a has a matrix Y_a = sum_i w_i Y_ia (R x R) over the clients i. The server sees either its products with
-thin matrices (orthogonal iteration) or its factors (direct), and wants the span of the first singular vectors.
+thin matrices (orthogonal iteration) or its factors (direct), and wants the span of the first singular vectors. From
+factors Y_a itself is formed for R <= 128; for larger R memory grows with R alone.
 """
 
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, svds
 
 from strategies.core import FloatArray
+from strategies.core.threads import one_thread
 
 _DENSE = 128
 """Up to this size the matrix itself is formed: it is small, and the exact decomposition is as fast."""
@@ -61,7 +63,8 @@ def orthonormal_columns(stack: FloatArray) -> FloatArray:
 
     Source: mixed regression, Alg. 3, l. 9.
     """
-    bases: FloatArray = np.linalg.qr(stack)[0]
+    with one_thread():
+        bases: FloatArray = np.linalg.qr(stack)[0]
     return bases
 
 
@@ -76,7 +79,7 @@ def leading_bases(clients: list[Factors], weights: FloatArray, rank: int, rng: n
     rank : int
         Vectors wanted, at most R.
     rng
-        Start vectors of the sparse solver.
+        Start vectors of the sparse solver; the bases of matrices that are zero.
 
     Source: mixed regression, Phase 1, l. 9, by direct singular value decomposition as in its experiments (Sec. V).
     """
@@ -85,7 +88,8 @@ def leading_bases(clients: list[Factors], weights: FloatArray, rank: int, rng: n
     for anchor in range(len(clients[0].left)):
         rows = [_rows(factors, anchor, share) for factors, share in zip(clients, shares, strict=True)]
         left, right, coefficients = (np.concatenate(parts) for parts in zip(*rows, strict=True))
-        bases.append(_left_vectors(left, right, coefficients, rank, rng))
+        with one_thread():
+            bases.append(_left_vectors(left, right, coefficients, rank, rng))
     return np.stack(bases)
 
 
@@ -114,6 +118,9 @@ def _left_vectors(
         rmatvec=lambda vector: right.T @ (coefficients * (left @ vector.ravel())),
         dtype=np.float64,
     )
+    if not operator.rmatvec(operator.matvec(start)).any():
+        # All directions are alike, and the solver refuses a start vector that the matrix takes to zero.
+        return random_bases(1, size, rank, rng)[0]
     vectors, values, _ = svds(operator, k=rank, v0=start)
     # svds returns them in rising order; where the matrix has a lower rank, the rest is noise of a null space.
     leading: FloatArray = np.ascontiguousarray(vectors[:, np.argsort(values)[::-1]])

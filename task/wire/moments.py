@@ -9,7 +9,7 @@ from flwr.app import ArrayRecord, RecordDict
 
 from task.wire import kinds
 from task.wire.layout import Entry, Layout, MalformedMessage, read_array
-from task.wire.replies import Update, _examples, _metrics, _number, _vector
+from task.wire.replies import Update, example_count, finite_number, reply_metrics, update_vector
 
 Values = npt.NDArray[np.float32]
 
@@ -46,8 +46,8 @@ def read_term(content: RecordDict, shape: tuple[int, int, int]) -> Term:
     MalformedMessage
         If keys, types, the shape or a value is wrong.
     """
-    metrics = _metrics(content, {kinds.NUM_EXAMPLES}, arrays=True)
-    return Term(_values(content, {kinds.TERMS: shape})[kinds.TERMS], _examples(metrics))
+    metrics = reply_metrics(content, {kinds.NUM_EXAMPLES}, arrays=True)
+    return Term(_values(content, {kinds.TERMS: shape})[kinds.TERMS], example_count(metrics))
 
 
 def read_factors(content: RecordDict, shape: tuple[int, int, int], symmetric: bool) -> LocalFactors:
@@ -58,10 +58,10 @@ def read_factors(content: RecordDict, shape: tuple[int, int, int], symmetric: bo
     MalformedMessage
         If keys, types, the shape or a value is wrong.
     """
-    metrics = _metrics(content, {kinds.NUM_EXAMPLES}, arrays=True)
+    metrics = reply_metrics(content, {kinds.NUM_EXAMPLES}, arrays=True)
     sides = (kinds.LEFT,) if symmetric else (kinds.LEFT, kinds.RIGHT)
     values = _values(content, dict.fromkeys(sides, shape))
-    return LocalFactors(values[sides[0]], values[sides[-1]], _examples(metrics))
+    return LocalFactors(values[sides[0]], values[sides[-1]], example_count(metrics))
 
 
 def read_anchor_update(content: RecordDict, layout: Layout) -> AnchorUpdate:
@@ -72,12 +72,12 @@ def read_anchor_update(content: RecordDict, layout: Layout) -> AnchorUpdate:
     MalformedMessage
         If keys, types, shapes or a value is wrong, or the residual is negative.
     """
-    metrics = _metrics(content, {kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES, kinds.RESIDUAL}, arrays=True)
-    residual = _number(metrics, kinds.RESIDUAL)
+    metrics = reply_metrics(content, {kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES, kinds.RESIDUAL}, arrays=True)
+    residual = finite_number(metrics, kinds.RESIDUAL)
     if residual < 0:
         raise MalformedMessage(f"{kinds.RESIDUAL} is {residual}, not at least 0")
-    vector, train_loss = _vector(content, layout), _number(metrics, kinds.TRAIN_LOSS)
-    return AnchorUpdate(0, vector, _examples(metrics), train_loss, residual=residual)
+    vector, train_loss = update_vector(content, layout), finite_number(metrics, kinds.TRAIN_LOSS)
+    return AnchorUpdate(0, vector, example_count(metrics), train_loss, residual=residual)
 
 
 def _values(content: RecordDict, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Values]:

@@ -77,11 +77,11 @@ def read_losses(content: RecordDict, num_models: int) -> Losses:
     MalformedMessage
         If keys, types, the number of losses or a value is wrong.
     """
-    metrics = _metrics(content, {kinds.MODEL_LOSSES, kinds.NUM_EXAMPLES, kinds.STABLE}, arrays=False)
+    metrics = reply_metrics(content, {kinds.MODEL_LOSSES, kinds.NUM_EXAMPLES, kinds.STABLE}, arrays=False)
     stable = metrics[kinds.STABLE]
     if stable not in (0, 1):
         raise MalformedMessage(f"{kinds.STABLE} is {stable!r}, not 0 or 1")
-    return Losses(_loss_vector(metrics, num_models), _examples(metrics), bool(stable))
+    return Losses(reply_losses(metrics, num_models), example_count(metrics), bool(stable))
 
 
 def read_update(content: RecordDict, layout: Layout, model: int) -> Update:
@@ -92,8 +92,10 @@ def read_update(content: RecordDict, layout: Layout, model: int) -> Update:
     MalformedMessage
         If keys, types, shapes or a value is wrong.
     """
-    metrics = _metrics(content, {kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES}, arrays=True)
-    return Update(model, _vector(content, layout), _examples(metrics), _number(metrics, kinds.TRAIN_LOSS))
+    metrics = reply_metrics(content, {kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES}, arrays=True)
+    return Update(
+        model, update_vector(content, layout), example_count(metrics), finite_number(metrics, kinds.TRAIN_LOSS)
+    )
 
 
 def read_selected_update(content: RecordDict, layout: Layout, num_models: int) -> Update:
@@ -105,13 +107,13 @@ def read_selected_update(content: RecordDict, layout: Layout, num_models: int) -
         If keys, types, shapes or a value is wrong, or the chosen index is not one of the models.
     """
     keys = {kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES, kinds.CHOSEN_MODEL, kinds.MODEL_LOSSES}
-    metrics = _metrics(content, keys, arrays=True)
+    metrics = reply_metrics(content, keys, arrays=True)
     chosen = metrics[kinds.CHOSEN_MODEL]
     if not isinstance(chosen, int) or not 0 <= chosen < num_models:
         raise MalformedMessage(f"chosen model {chosen!r} is not one of 0 to {num_models - 1}")
-    losses = _loss_vector(metrics, num_models)
-    examples, train_loss = _examples(metrics), _number(metrics, kinds.TRAIN_LOSS)
-    return Update(chosen, _vector(content, layout), examples, train_loss, losses)
+    losses = reply_losses(metrics, num_models)
+    examples, train_loss = example_count(metrics), finite_number(metrics, kinds.TRAIN_LOSS)
+    return Update(chosen, update_vector(content, layout), examples, train_loss, losses)
 
 
 def read_evaluation(content: RecordDict) -> TestResult:
@@ -123,11 +125,11 @@ def read_evaluation(content: RecordDict) -> TestResult:
         If keys, types or a value is wrong.
     """
     keys = {kinds.EVAL_LOSS, kinds.NUM_EXAMPLES}
-    metrics = _metrics(content, keys, arrays=False, optional={kinds.EVAL_ACCURACY})
-    accuracy = _number(metrics, kinds.EVAL_ACCURACY) if kinds.EVAL_ACCURACY in metrics else None
+    metrics = reply_metrics(content, keys, arrays=False, optional={kinds.EVAL_ACCURACY})
+    accuracy = finite_number(metrics, kinds.EVAL_ACCURACY) if kinds.EVAL_ACCURACY in metrics else None
     if accuracy is not None and not 0 <= accuracy <= 1:
         raise MalformedMessage(f"{kinds.EVAL_ACCURACY} is {accuracy}, not between 0 and 1")
-    return TestResult(float(_losses([_number(metrics, kinds.EVAL_LOSS)])[0]), accuracy, _examples(metrics))
+    return TestResult(float(_losses([finite_number(metrics, kinds.EVAL_LOSS)])[0]), accuracy, example_count(metrics))
 
 
 def read_introduction(content: RecordDict) -> Introduction:
@@ -151,14 +153,14 @@ def read_introduction(content: RecordDict) -> Introduction:
             "hold printable characters only"
         )
     keys = {kinds.NUM_EXAMPLES, kinds.CLUSTER, kinds.NUM_PARTITIONS}
-    metrics = _metrics(content, keys, arrays=False, config=True)
+    metrics = reply_metrics(content, keys, arrays=False, config=True)
     numbers = {key: metrics[key] for key in (kinds.CLUSTER, kinds.NUM_PARTITIONS)}
     if not all(isinstance(number, int) and -1 <= number <= MAX_EXAMPLES for number in numbers.values()):
         raise MalformedMessage(f"{numbers} must be whole numbers")
     cluster = int(str(numbers[kinds.CLUSTER]))
     return Introduction(
         key=str(texts[kinds.CLIENT_KEY]),
-        num_examples=_examples(metrics),
+        num_examples=example_count(metrics),
         cluster=None if cluster == kinds.NO_CLUSTER else cluster,
         device=str(texts[kinds.DEVICE]),
         fingerprint=str(texts[kinds.FINGERPRINT]),
@@ -192,7 +194,7 @@ def _is_plain(text: str) -> bool:
     return text == kinds.NO_KEY or (text.isprintable() and text[0].isalnum())
 
 
-def _metrics(
+def reply_metrics(
     content: RecordDict,
     keys: set[str],
     *,
@@ -200,6 +202,20 @@ def _metrics(
     config: bool = False,
     optional: set[str] | None = None,
 ) -> MetricRecord:
+    """Return the metrics of a reply that must hold exactly these keys, and no other records than those named.
+
+    Parameters
+    ----------
+    keys, optional
+        Metrics that must and that may be there.
+    arrays, config
+        Whether the reply also carries the record of that name.
+
+    Raises
+    ------
+    MalformedMessage
+        If a record or a metric is missing, of another type, or one too many.
+    """
     records = {kinds.METRICS} | ({kinds.ARRAYS} if arrays else set()) | ({kinds.CONFIG} if config else set())
     if content.keys() != records:
         raise MalformedMessage(f"the reply holds the records {sorted(content)}, not {sorted(records)}")
@@ -211,21 +227,24 @@ def _metrics(
     return metrics
 
 
-def _vector(content: RecordDict, layout: Layout) -> Vector:
+def update_vector(content: RecordDict, layout: Layout) -> Vector:
+    """Return the reply's model or gradient (R,); raise MalformedMessage where it is not of this layout."""
     arrays = content[kinds.ARRAYS]
     if not isinstance(arrays, ArrayRecord):
         raise MalformedMessage(f"record {kinds.ARRAYS!r} is a {type(arrays).__name__}, not an ArrayRecord")
     return layout.flatten(arrays)
 
 
-def _examples(metrics: MetricRecord) -> int:
+def example_count(metrics: MetricRecord) -> int:
+    """Return the number of examples; raise MalformedMessage where it is none from 1 to `MAX_EXAMPLES`."""
     number = metrics[kinds.NUM_EXAMPLES]
     if not isinstance(number, int) or not 1 <= number <= MAX_EXAMPLES:
         raise MalformedMessage(f"{kinds.NUM_EXAMPLES} is {number!r}, not a whole number from 1 to {MAX_EXAMPLES}")
     return number
 
 
-def _number(metrics: MetricRecord, key: str) -> float:
+def finite_number(metrics: MetricRecord, key: str) -> float:
+    """Return one metric; raise MalformedMessage where it is a list or not finite."""
     number = metrics[key]
     # A whole number beyond every float would raise OverflowError in `isfinite` itself.
     if isinstance(number, list) or not (-_LARGEST <= number <= _LARGEST):
@@ -233,7 +252,8 @@ def _number(metrics: MetricRecord, key: str) -> float:
     return float(number)
 
 
-def _loss_vector(metrics: MetricRecord, num_models: int) -> npt.NDArray[np.float64]:
+def reply_losses(metrics: MetricRecord, num_models: int) -> npt.NDArray[np.float64]:
+    """Return the losses (K,), infinite where a model diverged; raise MalformedMessage where they are no K losses."""
     losses = metrics[kinds.MODEL_LOSSES]
     if not isinstance(losses, list) or len(losses) != num_models:
         found = len(losses) if isinstance(losses, list) else "no"

@@ -9,7 +9,7 @@ from flwr.app import ArrayRecord, RecordDict
 from task.wire import kinds
 from task.wire.bank import Bank
 from task.wire.layout import Layout, MalformedMessage
-from task.wire.replies import Update, _examples, _loss_vector, _metrics, _number
+from task.wire.replies import Update, example_count, finite_number, reply_losses, reply_metrics
 
 NEGLIGIBLE = 1e-9
 """A weight whose steps would vanish in float32: the model is returned as it came."""
@@ -44,7 +44,7 @@ def read_soft_update(content: RecordDict, layout: Layout, sent: Bank) -> SoftUpd
     """
     num_models = len(sent)
     keys = {kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES, kinds.MEMBERSHIPS, kinds.MODEL_LOSSES}
-    metrics = _metrics(content, keys, arrays=True)
+    metrics = reply_metrics(content, keys, arrays=True)
     arrays = content[kinds.ARRAYS]
     wanted = [f"{model}/{entry.name}" for model in range(num_models) for entry in layout.entries]
     if not isinstance(arrays, ArrayRecord) or arrays.keys() != set(wanted):
@@ -65,5 +65,5 @@ def read_soft_update(content: RecordDict, layout: Layout, sent: Bank) -> SoftUpd
     if changed.any():
         raise MalformedMessage(f"model {int(np.argmax(changed))} has no weight in {shares!r}, and yet it changed")
     model = int(np.argmax(memberships))
-    losses, train_loss = _loss_vector(metrics, num_models), _number(metrics, kinds.TRAIN_LOSS)
-    return SoftUpdate(model, vectors[model], _examples(metrics), train_loss, losses, vectors, memberships)
+    losses, train_loss = reply_losses(metrics, num_models), finite_number(metrics, kinds.TRAIN_LOSS)
+    return SoftUpdate(model, vectors[model], example_count(metrics), train_loss, losses, vectors, memberships)
