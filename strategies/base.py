@@ -266,12 +266,9 @@ class ClusteredStrategy(Memory, Strategy):
             If the clients cannot run this experiment, or a round stays below the quorum in all its tries.
         RuntimeError
             On a second call.
-        ValueError
-            By `check`, if the algorithm does not fit the initial arrays.
         """
         if self._context is not None:
             raise RuntimeError(f"this {type(self).__name__} has run already and holds its state; build a new one")
-        self.check(Models(initial_arrays, self.shared_layers))
         self.round_timeout = self.round_timeout if timeout is None else timeout
         train_config = train_config or ConfigRecord()
         evaluate_config = evaluate_config or train_config

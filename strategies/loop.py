@@ -10,6 +10,7 @@ from flwr.serverapp.strategy import Result
 
 from strategies.exchange import log, send
 from strategies.federation import FederationError, RoundFailed
+from strategies.models import Models
 from strategies.round import RoundReport
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def run_rounds(
     train_config, evaluate_config = configs
     done_rounds = earlier.rounds
     strategy.last_round = num_rounds
+    strategy.check(Models(initial_arrays, strategy.shared_layers))
     result = Result(arrays=initial_arrays)
     _evaluate_on_server(result, done_rounds, evaluate_fn)
     if done_rounds and (earlier.stopped or done_rounds >= num_rounds):

@@ -120,7 +120,8 @@ def _left_vectors(
     )
     if not operator.rmatvec(operator.matvec(start)).any():
         # All directions are alike, and the solver refuses a start vector that the matrix takes to zero.
-        return random_bases(1, size, rank, rng)[0]
+        any_basis: FloatArray = random_bases(1, size, rank, rng)[0]
+        return any_basis
     vectors, values, _ = svds(operator, k=rank, v0=start)
     # svds returns them in rising order; where the matrix has a lower rank, the rest is noise of a null space.
     leading: FloatArray = np.ascontiguousarray(vectors[:, np.argsort(values)[::-1]])
