@@ -2,11 +2,13 @@
 
 import hashlib
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from conf.overrides import read_overrides
 from conf.problems import ConfigError
+from conf.run_config import quote
 from conf.schema import Config
 from conf.typed import show
 
@@ -55,3 +57,11 @@ def run_folder(config: Config, overrides: Sequence[str]) -> Path:
 def results_folder(config: Config, overrides: Sequence[str]) -> Path:
     """Return the absolute folder of a run's results; see `run_folder`."""
     return (Path(config.results_dir).expanduser() / run_folder(config, overrides)).absolute()
+
+
+def resume_command(folder: Path) -> str:
+    """Return the command, as one types it in a shell, that goes on with the run in a folder."""
+    plain = f"resume={folder}"
+    # A second layer of quotes, Hydra's, only where there is no other way: it is hard to read.
+    special = set(str(folder)) & set(",'\"[]{}()\\")
+    return f"florets {shlex.quote(f'resume={quote(str(folder))}' if special else plain)}"

@@ -183,7 +183,7 @@ def _strategy(config: Config) -> list[str]:
             )
         problems += at_least(1, **{"strategy.stability_rounds": strategy.stability_rounds})
         problems += share("strategy.stability_fraction", strategy.stability_fraction)
-        if strategy.absurd_loss is not None and strategy.absurd_loss < 1:
+        if strategy.absurd_loss is not None and not strategy.absurd_loss >= 1:
             problems.append(
                 f"strategy.absurd_loss={show(strategy.absurd_loss)}: must be at least 1; null leaves nobody out."
             )

@@ -18,7 +18,7 @@ from deploy.credentials import make_node_key
 from deploy.demo_data import write_folders
 from deploy.federation import CONNECTION, DeploymentError, Federation
 from server_app.flower_run import PROJECT
-from server_app.recorder import MARKER
+from server_app.folder import MARKER
 from server_app.summary import RunSummary
 
 EXPERIMENT = "own_data"

@@ -92,8 +92,8 @@ def run_experiment(grid: Grid, config: Config, folder: Path, resume: bool = Fals
         )
     except ValueError as error:
         raise ConfigError([str(error)]) from error
-    truth = Truth(task, config.cluster_test)
     with recorder:
+        truth = Truth(task, config.cluster_test)
         keeper = Keeper(Checkpoints(recorder.folder, config.checkpoint_keep), config, strategy, checkpoint)
         recorder.clients(list(strategy.federation.clients.values()))
 

@@ -1,12 +1,16 @@
 """`Keeper`: when a run's checkpoints are written."""
 
 import dataclasses
+import logging
 
 from flwr.app import ArrayRecord
 
+from conf.run_folder import resume_command
 from conf.schema import Config
 from server_app.checkpoint import Checkpoint, Checkpoints
 from strategies.base import ClusteredStrategy
+
+log = logging.getLogger("florets")
 
 
 class Keeper:
@@ -30,16 +34,22 @@ class Keeper:
             self._save(server_round, models)
 
     def last(self) -> str:
-        """Write the checkpoint of the last good round, and return how the run can go on from it."""
+        """Write the checkpoint of the last good round, and return how the run can go on from it.
+
+        This is told beside the failure that ended the run, so what goes wrong here is told as well and not raised.
+        """
         if not self._every:
             return "The run has no checkpoint (checkpoint_every=0)"
         if self._last is not None and self._last[0] != self._saved:
             # The round that failed has left no trace: the strategy's state is that of the last good one.
-            self._save(*self._last)
+            try:
+                self._save(*self._last)
+            except OSError as error:
+                log.warning("the checkpoint of round %d could not be written: %s", self._last[0], error)
         if not self._saved:
             return "No round was completed: once the cause is gone, run it again"
-        folder = self._checkpoints.folder.parent
-        return f"Round {self._saved} is saved; once the cause is gone, go on with: florets resume={folder}"
+        command = resume_command(self._checkpoints.folder.parent)
+        return f"Round {self._saved} is saved; once the cause is gone, go on with: {command}"
 
     def _save(self, server_round: int, models: ArrayRecord) -> None:
         strategy = self._strategy

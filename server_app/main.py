@@ -10,14 +10,18 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
 from conf.problems import ConfigError, did_you_mean
-from conf.run_folder import results_folder
+from conf.run_folder import results_folder, resume_command
 from conf.schema import Config
 from server_app import jobs
 from server_app.summary import RunSummary
+
+if TYPE_CHECKING:
+    from server_app.local_grid import LocalGrid
 
 _FLAGS = {
     "-m": "sweep",
@@ -115,14 +119,9 @@ def run(config: Config, overrides: Sequence[str]) -> RunSummary:
         from server_app import flower_run
 
         return flower_run.run(config, overrides)
-    from client_app.app import app as client_app
     from server_app.experiment import run_experiment
-    from server_app.local_grid import LocalGrid
-    from server_app.own_nodes import own_nodes
 
-    nodes = own_nodes(config)
-    grid = LocalGrid(client_app, len(nodes) or config.num_clients, nodes or None)
-    return run_experiment(grid, config, results_folder(config, overrides))
+    return run_experiment(_local_grid(config), config, results_folder(config, overrides))
 
 
 def resume(config: Config, folder: Path) -> RunSummary:
@@ -131,11 +130,18 @@ def resume(config: Config, folder: Path) -> RunSummary:
         from server_app import flower_run
 
         return flower_run.run_in(folder, config, resume=True)
-    from client_app.app import app as client_app
     from server_app.experiment import run_experiment
-    from server_app.local_grid import LocalGrid
 
-    return run_experiment(LocalGrid(client_app, config.num_clients), config, folder, resume=True)
+    return run_experiment(_local_grid(config), config, folder, resume=True)
+
+
+def _local_grid(config: Config) -> "LocalGrid":
+    from client_app.app import app as client_app
+    from server_app.local_grid import LocalGrid
+    from server_app.own_nodes import own_nodes
+
+    nodes = own_nodes(config)
+    return LocalGrid(client_app, len(nodes) or config.num_clients, nodes or None)
 
 
 def _act(arguments: Arguments) -> int:
@@ -179,7 +185,7 @@ def _single(overrides: Sequence[str], caller: Path) -> int:
         summary = run(config, overrides)
     except KeyboardInterrupt:
         folder = results_folder(config, overrides)
-        raise KeyboardInterrupt(f"; go on with: florets resume={folder}") from None
+        raise KeyboardInterrupt(f"; go on with: {resume_command(folder)}") from None
     _tell(summary)
     return 0
 
@@ -196,7 +202,7 @@ def _resume(overrides: Sequence[str], caller: Path) -> int:
         try:
             summary = resume(config, folder)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"; go on with: florets resume={folder}") from None
+            raise KeyboardInterrupt(f"; go on with: {resume_command(folder)}") from None
     _tell(summary)
     return 0
 

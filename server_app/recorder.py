@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
 import logging
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -16,82 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from server_app.folder import MARKER, FolderLock, append_line, open_folder, reopen_folder, write_whole
 from server_app.progress import Progress
 from server_app.summary import RoundLine, RunSummary, round_line, round_seconds, summarise
 from strategies.round import Client, Evaluation, RoundReport
 
 log = logging.getLogger("florets")
-
-FINISHED = "report.html"
-"""What a run writes last: with it the run has come to its end."""
-MARKER = "rounds.jsonl"
-"""Every run writes this file first: a folder with it is an earlier run's, and may be replaced."""
-
-
-def open_folder(folder: Path) -> bool:
-    """Make the folder of a new run, empty but for the marker, and say whether an earlier run was there.
-
-    Raises
-    ------
-    ValueError
-        If there is something in the folder's place that no run has left: it is never removed.
-    """
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise ValueError(f"the results folder {folder} is a file or a link; move it, or set results_dir.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise ValueError(
-            f"the results folder {folder} cannot be made ({reason}); name another results_dir."
-        ) from error
-    earlier = (folder / MARKER).is_file()
-    others = [entry for entry in folder.iterdir() if entry.name != MARKER]
-    if others and not earlier:
-        raise ValueError(
-            f"the results folder {folder} holds files but no {MARKER}, so it is not an earlier run's folder "
-            "and is not replaced. Move its files, or set results_dir to another folder."
-        )
-    # The marker stays throughout: killed here, the rest is still known as a run's and can be replaced.
-    for entry in others:
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
-    (folder / MARKER).write_text("")
-    return earlier
-
-
-def reopen_folder(folder: Path, rounds: int) -> list[RoundLine]:
-    """Make an interrupted run's folder what it was after `rounds` rounds, and return those rounds' lines.
-
-    Raises
-    ------
-    ValueError
-        If ``rounds.jsonl`` lacks one of them.
-    """
-    lines: list[RoundLine] = []
-    # Lost with the power, or edited: nothing behind the first line that cannot be read is of use.
-    with contextlib.suppress(ValueError, OSError):
-        for text in (folder / MARKER).read_text(encoding="utf-8").splitlines()[:rounds]:
-            lines.append(json.loads(text))
-    if [line.get("round") for line in lines] != list(range(1, rounds + 1)):
-        raise ValueError(
-            f"{folder / MARKER} does not hold rounds 1 to {rounds}, after which the run is to go on; "
-            "put the file back as it was, or run the experiment again"
-        )
-    write_whole(folder / MARKER, "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines))
-    # What was written at the end of the run is no longer its end.
-    for name in (FINISHED, "summary.json"):
-        (folder / name).unlink(missing_ok=True)
-    return lines
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file aside and rename it: whoever reads finds all of it, or what was there before."""
-    aside = path.with_name(f"{path.name}.part")
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(path)
 
 
 def read_summary(folder: Path) -> RunSummary:
@@ -123,7 +51,8 @@ class Recorder:
     Raises
     ------
     ValueError
-        If the folder holds something that no run has left there, or not the rounds that it should.
+        If the folder holds something that no run has left there, or not the rounds that it should, or another
+        process is at work in it.
     """
 
     def __init__(
@@ -144,12 +73,17 @@ class Recorder:
         self._clients: dict[str, Client] = {}
         self._truth: dict[str, int] = {}
         self._lines: list[RoundLine] = []
-        if done_rounds is None:
-            replaced = open_folder(self.folder)
-        else:
-            replaced, self._lines = False, reopen_folder(self.folder, done_rounds)
-        write_whole(self.folder / "config.yaml", config_yaml)
-        self._open_log()
+        self._lock = FolderLock(self.folder)
+        try:
+            if done_rounds is None:
+                replaced = open_folder(self.folder)
+            else:
+                replaced, self._lines = False, reopen_folder(self.folder, done_rounds)
+            write_whole(self.folder / "config.yaml", config_yaml)
+            self._open_log()
+        except BaseException:
+            self._lock.release()
+            raise
         self._progress = Progress(f"{experiment} {strategy} seed {seed}", num_rounds, quiet, done=done_rounds or 0)
         if done_rounds is not None:
             log.info("Going on after round %d in %s", done_rounds, self.folder)
@@ -186,9 +120,7 @@ class Recorder:
     def round(self, report: RoundReport, figures: Mapping[str, float | None] | None = None) -> RoundLine:
         """Append a round to ``rounds.jsonl``, show it, and return its line; `figures` as in `round_line`."""
         line = round_line(report, self._truth, figures)
-        with (self.folder / MARKER).open("a", encoding="utf-8") as file:
-            # One write of one whole line, closed at once: a killed run has no half of a round.
-            file.write(json.dumps(line, allow_nan=False) + "\n")
+        append_line(self.folder / MARKER, json.dumps(line, allow_nan=False))
         if line["diverged"]:
             log.warning(
                 "Round %d: diverged (loss not finite) on %d of %d evaluated clients; "
@@ -268,13 +200,14 @@ class Recorder:
                 writer.writerow([keys[row], self._truth.get(keys[row]), *map(float, losses[row])])
 
     def close(self) -> None:
-        """Close the log file and the progress bar; a second call does nothing."""
+        """Close the log file and the progress bar, and let go of the folder; a second call does nothing."""
         self._progress.close()
         if self._handler is not None:
             log.removeHandler(self._handler)
             self._handler.close()
             self._handler = None
             log.setLevel(self._level_before)
+        self._lock.release()
 
     def __enter__(self) -> Recorder:
         return self

@@ -16,8 +16,9 @@ from conf.schema import Config
 from conf.typed import read_config, show
 from conf.validate import validate
 from server_app.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from server_app.folder import FINISHED
 from server_app.jobs import absolute
-from server_app.recorder import FINISHED, read_summary
+from server_app.recorder import read_summary
 from server_app.summary import RunSummary
 
 log = logging.getLogger("florets")

@@ -17,7 +17,7 @@ from strategies.context import Plan, RoundContext
 from strategies.core import FloatArray
 from strategies.evaluation import mean_results
 from strategies.exchange import Request, log, sort_replies
-from strategies.federation import Federation
+from strategies.federation import Federation, RoundFailed
 from strategies.loop import NOTHING, Earlier, EvaluateModels, RoundObserver, run_rounds
 from strategies.memory import Memory
 from strategies.meter import Meter
@@ -178,10 +178,9 @@ class ClusteredStrategy(Memory, Strategy):
         if self._plan is None:
             raise RuntimeError("aggregate_train was called before configure_train")
         context = self.context
-        updates = context.triage(self._plan.requests, list(replies), self._plan.read)
         if not self._plan.requests:
-            log.warning("round %d: no participant could be given a model; the models stay as they are", server_round)
-            return context.models.record, None
+            raise RoundFailed(f"round {server_round}: none of its participants could be given anything to train")
+        updates = context.triage(self._plan.requests, list(replies), self._plan.read)
         updates = context.refuse_absurd(updates)
         context.require(updates, "update")
         with context.meter.part("aggregate"):

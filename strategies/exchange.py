@@ -5,7 +5,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from flwr.app import Message, RecordDict
@@ -20,8 +20,6 @@ log = logging.getLogger("florets")
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _LONGEST_REASON = 500
-# How replies are called that are nobody's only reply; no client key is printable and begins with a bracket.
-_STRANGER, _AGAIN = "(of node) ", " (again)"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.25
 
 
@@ -36,7 +34,8 @@ class Patience:
     quorum
         Share of the asked clients whose usable replies a round needs.
     grace
-        Seconds to wait for the rest once the quorum has replied; None waits until the timeout.
+        Seconds to wait for the rest once as many of the asked clients as the quorum have answered without an error;
+        None waits until the timeout. What the answers hold is not looked at before the exchange is over.
     """
 
     timeout: float = 3600.0
@@ -71,19 +70,20 @@ class Replies(Generic[T]):
         Keys of the clients that had not answered at the deadline.
     invalid
         Rule that the reply broke, by key.
+    surplus
+        Rule that a reply broke beside those: a client's second one, by its key, or a stranger's, by its node.
     """
 
     ok: tuple[tuple[str, T], ...]
     error: dict[str, str]
     missing: tuple[str, ...]
     invalid: dict[str, str]
+    surplus: dict[str, str] = field(default_factory=dict)
 
     @property
     def asked(self) -> int:
         """Number of clients that were asked."""
-        # An invalid reply that is a second one is of a client that counts already.
-        again = sum(key.endswith(_AGAIN) or key.startswith(_STRANGER) for key in self.invalid)
-        return len(self.ok) + len(self.error) + len(self.missing) + len(self.invalid) - again
+        return len(self.ok) + len(self.error) + len(self.missing) + len(self.invalid)
 
     def failures(self) -> str:
         """Return why replies are lacking, one example of each kind, for an error's text."""
@@ -107,6 +107,7 @@ def send(grid: Grid, messages: list[Message], patience: Patience) -> list[Messag
     (deployment) each time, which is most of a short exchange.
     """
     waiting = {message_id for message_id in grid.push_messages(messages) if message_id}
+    answered = 0
     replies: list[Message] = []
     deadline = time.monotonic() + patience.timeout
     in_grace = patience.grace is None
@@ -114,8 +115,10 @@ def send(grid: Grid, messages: list[Message], patience: Patience) -> list[Messag
     while waiting:
         arrived = list(grid.pull_messages(waiting))
         replies.extend(arrived)
+        # Second replies to a message and strangers' are no answers; `sort_replies` says so of each.
+        answered += len(waiting & {reply.metadata.reply_to_message_id for reply in arrived if reply.has_content()})
         waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
-        if not in_grace and sum(reply.has_content() for reply in replies) >= patience.needed(len(messages)):
+        if not in_grace and answered >= patience.needed(len(messages)):
             in_grace = True
             deadline = min(deadline, time.monotonic() + (patience.grace or 0.0))
         if not waiting or time.monotonic() >= deadline:
@@ -129,21 +132,22 @@ def sort_replies(requests: Sequence[Request], replies: Iterable[Message], read: 
     """Classify replies against the requests and read the usable ones.
 
     A reply is matched by the id of the message that it answers: the network itself answers for a lost node, under
-    its own node id. A second reply to one message, or one to another round's message, counts as invalid.
+    its own node id. A second reply to one message, or one to another round's message, is surplus.
     """
     keys = {request.message.metadata.message_id: request.key for request in requests}
     waiting = set(keys)
     ok: dict[str, T] = {}
     error: dict[str, str] = {}
     invalid: dict[str, str] = {}
+    surplus: dict[str, str] = {}
     for reply in replies:
         message_id = reply.metadata.reply_to_message_id
         key = keys.get(message_id)
         if key is None:
-            invalid[f"{_STRANGER}{reply.metadata.src_node_id}"] = "it answers no message of this exchange"
+            surplus[f"of node {reply.metadata.src_node_id}"] = "it answers no message of this exchange"
         elif message_id not in waiting:
-            # Its first reply counts: a name of its own keeps the two apart.
-            invalid[f"{key}{_AGAIN}"] = "it answers a message that was answered before"
+            # Its first reply counts.
+            surplus[key] = "it answers a message that was answered before"
         elif reply.has_error():
             waiting.discard(message_id)
             error[key] = clean_reason(reply.error.reason or f"error code {reply.error.code}")
@@ -153,7 +157,11 @@ def sort_replies(requests: Sequence[Request], replies: Iterable[Message], read: 
                 ok[key] = read(key, reply.content)
             except MalformedMessage as problem:
                 invalid[key] = clean_reason(str(problem))
-    for title, reasons in (("failed", error), ("sent an unusable reply", invalid)):
+    for title, reasons in (
+        ("failed", error),
+        ("sent an unusable reply", invalid),
+        ("sent a reply too many", surplus),
+    ):
         for reason in sorted(set(reasons.values())):
             keys_of_reason = sorted(key for key in reasons if reasons[key] == reason)
             log.warning("client %s %s: %s", ", ".join(keys_of_reason), title, reason)
@@ -161,7 +169,7 @@ def sort_replies(requests: Sequence[Request], replies: Iterable[Message], read: 
     missing = tuple(sorted({request.key for request in requests} - ok.keys() - error.keys() - invalid.keys()))
     if missing:
         log.warning("no answer in time from client %s", ", ".join(missing))
-    return Replies(tuple(sorted(ok.items(), key=lambda item: item[0])), error, missing, invalid)
+    return Replies(tuple(sorted(ok.items(), key=lambda item: item[0])), error, missing, invalid, surplus)
 
 
 def refuse(replies: Replies[T], keys: Container[str], reason: str) -> Replies[T]:

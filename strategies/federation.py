@@ -61,7 +61,7 @@ class Federation:
     num_clients
         Number of clients that the experiment has; None takes whoever is there.
     start_timeout
-        Seconds to wait for the nodes and for their first answers.
+        Seconds to wait for the nodes and for their first answers, and for a client to come back where all have gone.
     min_clients
         Clients needed to start; None: `num_clients`.
     fingerprint
@@ -85,24 +85,53 @@ class Federation:
         self._online: set[int] = set()
         self._sorted: list[Client] | None = None
         self._tries: Counter[int] = Counter()
+        # Nodes that call themselves a client who is online under another node id, and that id.
+        self._doubles: dict[int, int] = {}
 
     def refresh(self, grid: Grid, config: ConfigRecord) -> None:
         """Look who is online and let new nodes introduce themselves; each has three tries.
+
+        Later than at the start, a node that cannot take part costs itself its place and not everybody the run.
 
         Raises
         ------
         FederationError
             If no client can start, their number or their code is not the experiment's, or two share a key.
+        RoundFailed
+            If no node comes online in time.
         """
-        first = not self.clients
-        before = self._online
-        online = [] if first else list(grid.get_node_ids())
-        # Nobody there: as at the start, nodes get time to come, or to come back.
-        self._online = set(online or self._wait_for_nodes(grid))
+        if not self.clients:
+            self._introduce(self._wait_for_nodes(grid), grid, config)
+            return
+        deadline = time.monotonic() + self.start_timeout
+        self._introduce(self._look(grid), grid, config)
+        if self.online():
+            return
+        # Nobody there: as at the start clients get time to come back, and then a moment for the others of them.
+        before = 0
+        while time.monotonic() < deadline and (not before or len(self.online()) > before):
+            before = len(self.online())
+            time.sleep(_SETTLE_SECONDS)
+            self._introduce(self._look(grid), grid, config)
+        if not self.online():
+            raise RoundFailed(f"no client came back online within {self.start_timeout:g} s; start SuperNodes")
+
+    def _look(self, grid: Grid) -> list[int]:
+        """Return the nodes that are online, without those that have lost their place."""
+        nodes = set(grid.get_node_ids())
+        # A SuperNode that is mended and started again has the same node id.
+        self._tries = Counter({node: tries for node, tries in self._tries.items() if node in nodes})
+        self._doubles = {node: holder for node, holder in self._doubles.items() if {node, holder} <= nodes}
+        barred = self._doubles.keys() | {node for node, tries in self._tries.items() if tries >= _MOST_TRIES}
+        return sorted(nodes - barred)
+
+    def _introduce(self, nodes: Iterable[int], grid: Grid, config: ConfigRecord) -> None:
+        """Take these nodes for those online, and let the new ones among them say who they are."""
+        first, before = not self.clients, self._online
+        self._online = set(nodes)
         if self._online != before:
             self._sorted = None
-        known = {client.node_id for client in self.clients.values()}
-        new = [node for node in sorted(self._online - known) if self._tries[node] < _MOST_TRIES]
+        new = sorted(self._online - {client.node_id for client in self.clients.values()})
         if not new:
             return
         self._tries.update(new)
@@ -114,23 +143,27 @@ class Federation:
         if first:
             self._check_start(hellos, replies.failures())
         infos = {node.node_id: node for node in grid.get_nodes()}
-        joined: dict[str, int] = {}
         self._sorted = None
         for node_id, hello in hellos.items():
             if problem := self._other_code(node_id, hello):
-                # Late, it costs this node its place and not everybody the run.
                 log.warning("%s", problem)
                 self._tries[node_id] = _MOST_TRIES
                 continue
             info = infos.get(node_id)
             client = _client(node_id, hello, info.name if info else "", info.public_key if info else b"")
-            if client.key in joined:
-                raise FederationError(
-                    f"nodes {joined[client.key]} and {node_id} both call themselves client {client.key!r}; "
+            del self._tries[node_id]
+            # A key that is known already is a node that came back under another id, if the first one is offline.
+            holder = self.clients.get(client.key)
+            if holder is not None and holder.node_id in self._online:
+                problem = (
+                    f"nodes {holder.node_id} and {node_id} both call themselves client {client.key!r}; "
                     "give each node a client-id of its own in its node config"
                 )
-            # A key that is known already is a node that came back under another id.
-            joined[client.key] = node_id
+                if first:
+                    raise FederationError(problem)
+                log.warning("%s. Node %d is left out while the other one is online", problem, node_id)
+                self._doubles[node_id] = holder.node_id
+                continue
             self.clients[client.key] = client
         if first and len(self.clients) < self.min_clients:
             wanted = self.num_clients or self.min_clients

@@ -86,10 +86,12 @@ def _train(
             with strategy.context.meter.part("train"):
                 replies = send(grid, messages, strategy.context.patience)
             return strategy.aggregate_train(server_round, replies)
-        except RoundFailed as failure:
-            # Of the failed try only its figures stay, in the round's meter.
+        except FederationError as failure:
+            # Of the failed try only its figures stay, in the round's meter: what is saved now is the last good round.
             strategy.load_state(before)
             strategy._context = last_round
+            if not isinstance(failure, RoundFailed):
+                raise
             if attempt == strategy.round_tries:
                 tries = f" (tried {attempt} times)" if attempt > 1 else ""
                 raise FederationError(f"{failure}{tries}") from failure

@@ -42,7 +42,7 @@ class Meter:
             ok=len(replies.ok),
             error=len(replies.error),
             missing=len(replies.missing),
-            invalid=len(replies.invalid),
+            invalid=len(replies.invalid) + len(replies.surplus),
         )
 
     def refuse(self, number: int) -> None:

@@ -1,9 +1,12 @@
 """Ranges and impossible combinations, each with its message."""
 
+import math
+
 import pytest
 
 from conf.compose import compose
 from conf.problems import ConfigError
+from conf.ranges import above_zero, at_least, share
 
 WRONG = {
     "seed=-1": "seed=-1: must be at least 0.",
@@ -117,3 +120,11 @@ def test_all_ranges_are_reported_together():
     with pytest.raises(ConfigError) as caught:
         compose(["num_rounds=0", "k=30", "train.batch_size=0", "train.momentum=0.5"])
     assert len(caught.value.problems) == 4
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_range_holds_finite_numbers_only(value: float) -> None:
+    assert len(at_least(0, grace=value)) == len(above_zero([("round_timeout", value)])) == 1
+    assert len(share("quorum", value)) == 1
+    assert at_least(0, grace=math.nan) == ["grace=nan: must be at least 0, and a finite number."]
+    assert at_least(0, seed=10**400) == []

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from flwr.serverapp import Grid
 
 from benchmarks.bench_faults import play
 from strategies.clove import Clove
+from strategies.context import Plan, RoundContext
 from strategies.core.absurd import absurd_losses, absurd_updates, loss_scale
 from strategies.exchange import Patience, Request, send, sort_replies
 from strategies.fedavg import FedAvg
@@ -100,6 +102,43 @@ def test_fewer_clients_than_asked_for_may_start_where_that_is_allowed() -> None:
     assert thetas(result.arrays) == pytest.approx([(0.0 + 0.1 + 10.0 + 10.2 + 10.1) / 10])
 
 
+def test_a_round_in_which_nobody_has_anything_to_train_is_repeated() -> None:
+    class Forgetful(FedAvg):
+        """Loses what it knew of everybody in round 2, the first time."""
+
+        lost = False
+
+        def plan(self, context: RoundContext) -> Plan:
+            whole = super().plan(context)
+            if context.server_round == 2 and not Forgetful.lost:
+                Forgetful.lost = True
+                return replace(whole, requests=[])
+            return whole
+
+    _, honest = run(FedAvg(), FakeClients(TWO_GROUPS))
+    _, seen = run(Forgetful(round_tries=2), FakeClients(TWO_GROUPS))
+    assert [report.tries for report in seen] == [1, 2, 1, 1, 1, 1]
+    assert [report.train_loss for report in seen] == [report.train_loss for report in honest]
+    Forgetful.lost = False
+    with pytest.raises(FederationError, match="round 2: none of its participants could be given anything to train"):
+        run(Forgetful(), FakeClients(TWO_GROUPS))
+
+
+def test_whatever_ends_a_round_leaves_the_state_of_the_last_good_one() -> None:
+    class Halfway(FedAvg):
+        def plan(self, context: RoundContext) -> Plan:
+            if context.server_round == 3:
+                self.assignment["0"] = 99
+                raise FederationError("these clients cannot go on")
+            return super().plan(context)
+
+    strategy = Halfway(round_tries=3)
+    clients = FakeClients(TWO_GROUPS)
+    with pytest.raises(FederationError, match=r"^these clients cannot go on$"):
+        run(strategy, clients)
+    assert strategy.assignment["0"] == 0
+
+
 # Late, second and foreign replies
 
 
@@ -142,6 +181,32 @@ def test_after_the_quorum_the_rest_has_a_grace_time_only() -> None:
     assert 0.45 < time.monotonic() - start < 20
 
 
+def test_only_answers_of_this_exchange_without_an_error_begin_the_grace_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = FakeClients([0.0] * 4, faults={(kinds.HELLO, 0, 1): fails}).grid()
+    (stranger, *_) = send(grid, [request.message for request in messages(grid)], Patience())
+    requests = messages(grid)
+    once, pull = Slow(grid, [0.0, 0.0, 0.4, 0.4]), Slow.pull_messages
+
+    def more(self: Slow, message_ids: Iterable[str]) -> list[Message]:
+        arrived = pull(self, message_ids)
+        return [*arrived, *arrived, stranger]
+
+    monkeypatch.setattr(Slow, "pull_messages", more)
+    # Of the three answers needed one comes at once: twice, beside an error and a stranger's.
+    replies = send(once, [request.message for request in requests], Patience(timeout=60, quorum=0.75, grace=0.0))
+    assert {reply.metadata.dst_node_id for reply in replies} == {stranger.metadata.dst_node_id}
+    found = sort_replies(requests, replies, lambda _, content: content)
+    assert (len(found.ok), len(found.error), found.missing, found.asked) == (3, 1, (), 4)
+
+
+def test_a_client_whose_name_ends_like_a_remark_is_one_client() -> None:
+    grid = FakeClients([0.0] * 2).grid()
+    requests = [replace(request, key=key) for request, key in zip(messages(grid), ("a", "a (again)"), strict=True)]
+    first = send(grid, [request.message for request in requests], Patience())
+    replies = sort_replies(requests, [first[0], first[0]], lambda _, content: content)
+    assert (replies.missing, replies.invalid, replies.asked) == (("a (again)",), {}, 2)
+
+
 def test_a_second_reply_and_a_strangers_are_counted_and_the_first_one_stays() -> None:
     grid = FakeClients([0.0] * 2).grid()
     requests = messages(grid)
@@ -150,9 +215,9 @@ def test_a_second_reply_and_a_strangers_are_counted_and_the_first_one_stays() ->
     replies = sort_replies(requests, [first[0], first[0], other[1]], lambda _, content: content)
     assert [key for key, _ in replies.ok] == [requests[0].key]
     assert replies.missing == (requests[1].key,)
-    assert replies.invalid == {
-        f"{requests[0].key} (again)": "it answers a message that was answered before",
-        f"(of node) {requests[1].key}": "it answers no message of this exchange",
+    assert replies.surplus == {
+        requests[0].key: "it answers a message that was answered before",
+        f"of node {requests[1].key}": "it answers no message of this exchange",
     }
     assert replies.asked == 2
 

@@ -3,6 +3,7 @@ import io
 import json
 import logging
 import math
+import os
 
 import numpy as np
 import pytest
@@ -212,3 +213,29 @@ def test_progress_on_a_terminal_is_a_bar_with_ari_and_accuracy_unless_quiet(monk
         last = [row for row in text.splitlines() if "3/5" in row][-1]
         assert ("accuracy 75.00%" in last) is not quiet
         assert "a remark" in text
+
+
+def test_a_folder_takes_one_process_at_a_time(tmp_path):
+    with recorder(tmp_path / "run") as run:
+        run.clients(CLIENTS)
+        run.round(report(1))
+        for done in (None, 1):
+            with pytest.raises(ValueError, match=rf"another process writes to {tmp_path / 'run'}; end it first"):
+                recorder(tmp_path / "run", done_rounds=done)
+        assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 1
+    with recorder(tmp_path / "run", done_rounds=1) as run:
+        assert len(run.lines) == 1
+    # What fails after the folder was taken lets go of it.
+    with pytest.raises(ValueError, match="does not hold rounds 1 to 2"):
+        recorder(tmp_path / "run", done_rounds=2)
+    recorder(tmp_path / "run").close()
+
+
+def test_a_round_is_on_the_disk_when_its_line_is_returned(tmp_path, monkeypatch):
+    synced = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(os.fstat(file).st_ino), real(file)))
+    with recorder(tmp_path / "run") as run:
+        assert (tmp_path / "run" / "config.yaml").stat().st_ino in synced
+        run.round(report(1))
+        assert synced[-1] == (tmp_path / "run" / "rounds.jsonl").stat().st_ino

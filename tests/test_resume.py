@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -12,19 +13,25 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from safetensors.numpy import load_file
 
 from conf.compose import compose
+from conf.overrides import read_overrides
 from conf.problems import ConfigError
+from conf.run_folder import resume_command
 from conf.schema import STRATEGIES
 from server_app import main as command
 from server_app.app import read_run_config
-from server_app.checkpoint import CheckpointError, Checkpoints
+from server_app.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from server_app.keeper import Keeper
 from server_app.main import main
 from server_app.resume import read_resume
+from strategies.context import Plan, RoundContext
+from strategies.fedavg import FedAvg
+from strategies.federation import FederationError
 
 ROOT = Path(__file__).resolve().parents[1]
 # Two groups of three clients.
@@ -132,6 +139,53 @@ def test_cloves_options_go_on_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for server_round in sorted({2, last}):
         folder = killed(monkeypatch, tmp_path / str(server_round), settings("clove", *more), server_round)
         assert results(resumed(folder)) == whole
+
+
+def test_a_dry_run_on_own_data_goes_on_with_the_nodes_of_its_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = np.random.default_rng(0)
+    for name in ("a", "b", "c", "d"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        x, y = draw.integers(0, 256, (30, 1, 8, 8), dtype=np.uint8), np.arange(30) % 10
+        np.savez(tmp_path / "data" / name / "data.npz", x=x, y=y)
+    given = [
+        *("experiment=own_data", f"data_dir={tmp_path / 'data'}", "num_rounds=2", "min_clients=4", "quiet=true"),
+        *("train.local_epochs=1", "task.model_options.hidden=[8]"),
+    ]
+    whole = results(straight(tmp_path / "whole", given))
+    folder = killed(monkeypatch, tmp_path / "killed", given, 1)
+    assert results(resumed(folder)) == whole
+    assert (folder / "clients.csv").read_text().splitlines()[1].startswith("a,")
+
+
+def test_a_disk_that_is_full_does_not_hide_why_the_run_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    save = Checkpoints.save
+
+    def full(self: Checkpoints, checkpoint: Checkpoint) -> Path:
+        if checkpoint.server_round == 3:
+            raise OSError(28, "No space left on device")
+        return save(self, checkpoint)
+
+    def lost(self: FedAvg, context: RoundContext) -> Plan:
+        if context.server_round == 4:
+            raise FederationError("everybody has gone")
+        return context.train_assigned({client.key: 0 for client in context.participants})
+
+    monkeypatch.setattr(Checkpoints, "save", full)
+    monkeypatch.setattr(FedAvg, "plan", lost)
+    with pytest.raises(FederationError, match=r"everybody has gone. Round 2 is saved; .* florets 'resume=/.* tmp/"):
+        straight(tmp_path / "a tmp", settings("fedavg", "checkpoint_every=2"))
+    assert "checkpoint of round 3 could not be written: [Errno 28]" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["plain/seed-0", "two words", "l'été, (1)", "a{b}[c]"])
+def test_the_command_that_goes_on_is_read_back_as_the_folder(tmp_path: Path, name: str) -> None:
+    program, *arguments = shlex.split(resume_command(tmp_path / name))
+    (given,) = read_overrides(arguments, problems := [])
+    assert (program, given.value, problems) == ("florets", str(tmp_path / name), [])
 
 
 def test_a_line_without_its_checkpoint_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
