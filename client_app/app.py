@@ -14,10 +14,12 @@ from client_app.probe import train_probe
 from client_app.session import client_key, device_of, num_partitions
 from client_app.soft import train_soft
 from task.fingerprint import project_fingerprint
+from task.threads import one_thread_for_good
 from task.wire import is_stable, kinds
 
 # One thread per process: clients run side by side, and gradients differ in bits between one thread and two.
 torch.set_num_threads(1)
+one_thread_for_good()
 
 app = ClientApp()
 # Handlers with a file of their own.

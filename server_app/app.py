@@ -17,6 +17,10 @@ from server_app.console import log, log_to_console
 from server_app.experiment import run_experiment
 from server_app.resume import read_resume
 from strategies.federation import WrongNodeCount, simulation_command
+from task.threads import one_thread_for_good
+
+# Flower has loaded NumPy before this package could ask for one thread.
+one_thread_for_good()
 
 app = ServerApp()
 

@@ -19,6 +19,7 @@ from conf.run_folder import results_folder, resume_command
 from conf.schema import Config
 from server_app import jobs
 from server_app.summary import RunSummary
+from task.threads import one_thread_for_good
 
 if TYPE_CHECKING:
     from server_app.local_grid import LocalGrid
@@ -80,8 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The command line without the command's name; by default that of this process.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    # Before torch is imported: with more threads sums differ in their last bits, and sweeps fight for cores.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # The package asked for one thread; this reaches a NumPy that the caller has loaded before it.
+    one_thread_for_good()
     # Ended politely, the command ends what it has started, as it does after Ctrl-C.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

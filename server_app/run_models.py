@@ -137,8 +137,6 @@ def _models(arrays: Arrays) -> tuple[Arrays, ...]:
     if not arrays:
         raise ValueError("there are no models")
     record = ArrayRecord({name: Array(values) for name, values in arrays.items()})
-    if bank.num_models(record) > len(record):
-        raise ValueError("models are missing")
     states = tuple(_states(record))
     if any(state.keys() != states[0].keys() for state in states):
         raise ValueError("the models have different arrays")

@@ -4,7 +4,6 @@ Jobs may run in other processes (hydra/launcher=joblib), so they report by files
 """
 
 import json
-import os
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -53,7 +52,6 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
     alone : bool
         Whether no other job runs at the same time; beside others a job shows no progress bar.
     """
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     title = f"[{number + 1}/{sweep.total or '?'}] {' '.join(overrides)}"
     # Written first, so that a job whose process is killed is not missing from the summary.
     _record(sweep, number, overrides, None, None, "its process ended before it did: killed, or out of memory")

@@ -1,5 +1,7 @@
 """The `florets` command for one run: options, exit codes, folders, texts. The engines are stand-ins."""
 
+import json
+import os
 import subprocess
 import sys
 import types
@@ -201,12 +203,22 @@ def test_help_and_a_mistyped_key_do_not_load_torch_or_flower():
     assert done.returncode == 0, done.stderr
 
 
-def test_one_torch_thread_is_asked_for_unless_the_user_says_otherwise(calls, monkeypatch):
-    import os
-
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    main([])
-    assert os.environ["OMP_NUM_THREADS"] == "1"
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    main([])
-    assert os.environ["OMP_NUM_THREADS"] == "2"
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "server_app.main",
+        "numpy, client_app.app",
+        # It loads all of torch and scikit-learn, for a line that the client's file has as well.
+        pytest.param("numpy, server_app.app", marks=pytest.mark.slow),
+    ],
+)
+def test_every_way_in_leaves_linear_algebra_one_thread(entry):
+    # SciPy comes with a BLAS of its own, which is loaded later than NumPy's.
+    code = f"import {entry}, scipy.linalg, threadpoolctl as t; print([p['num_threads'] for p in t.threadpool_info()])"
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+    )
+    threads = json.loads(done.stdout)
+    assert threads, done.stderr
+    assert set(threads) == {1}

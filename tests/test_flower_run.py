@@ -15,6 +15,9 @@ from server_app.superlink import NAME, SuperLink
 ROOT = Path(__file__).parents[1]
 FLORETS = Path(sys.executable).parent / "florets"
 
+SMALL = "num_clients=6 k=2 task.num_clusters=2 task.model_options.hidden=[16]"
+SHORT = f"{SMALL} num_rounds=1 strategy.moment_rounds=1"
+
 pytestmark = pytest.mark.slow
 
 
@@ -22,11 +25,27 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([str(FLORETS), *arguments], capture_output=True, text=True, timeout=300, check=False)
 
 
-@pytest.mark.parametrize("strategy", ["clove", "ifca", "fedavg", "local"])
-def test_flower_and_the_local_engine_give_equal_models_and_assignments(tmp_path: Path, strategy: str) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "clove num_rounds=4",
+        "ifca num_rounds=4",
+        "fedavg num_rounds=4",
+        "local num_rounds=4",
+        f"cfl_gp {SMALL} num_rounds=3",
+        f"two_phase {SHORT} strategy.inner_steps=2",
+        f"two_phase {SHORT} strategy.subspace=direct strategy.labels=soft train=sgd",
+        f"oracle {SMALL} num_rounds=2",
+        f"one_shot {SMALL} num_rounds=2 strategy.estimate_epochs=2",
+        f"k_fed {SMALL} num_rounds=2",
+    ],
+    ids=lambda settings: settings.split()[0],
+)
+def test_flower_and_the_local_engine_give_equal_models_and_assignments(tmp_path: Path, settings: str) -> None:
     folders = []
     for engine in ("local", "flwr"):
-        done = florets(f"engine={engine}", f"strategy={strategy}", "num_rounds=4", f"results_dir={tmp_path / engine}")
+        given = f"strategy={settings}".split()
+        done = florets(f"engine={engine}", *given, f"results_dir={tmp_path / engine}")
         assert done.returncode == 0, done.stdout + done.stderr
         (models,) = (tmp_path / engine).rglob("models.safetensors")
         folders.append(models.parent)

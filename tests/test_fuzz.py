@@ -20,7 +20,11 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 
 from task.wire import Layout, MalformedMessage, kinds, payload_bytes
+from task.wire.kmeans import read_centres
+from task.wire.moments import read_anchor_update, read_factors, read_term
+from task.wire.probe import read_probe_update
 from task.wire.replies import read_evaluation, read_introduction, read_losses, read_selected_update, read_update
+from task.wire.soft import read_soft_update
 
 MESSAGES = 12_000
 MOST_MEMORY = 1 << 30
@@ -38,16 +42,30 @@ LOSSES: dict[str, Any] = {kinds.NUM_EXAMPLES: 10, kinds.MODEL_LOSSES: [2.0, 1.0]
 TEST: dict[str, Any] = {kinds.NUM_EXAMPLES: 3, kinds.EVAL_LOSS: 0.3, kinds.EVAL_ACCURACY: 0.9}
 HELLO: dict[str, Any] = {kinds.NUM_EXAMPLES: 5, kinds.CLUSTER: 1, kinds.NUM_PARTITIONS: 3}
 TEXTS: dict[str, Any] = {kinds.CLIENT_KEY: "07", kinds.DEVICE: "cpu", kinds.FINGERPRINT: "f"}
+BLOCK = Array(np.arange(24, dtype=np.float32).reshape(2, 3, 4))
+COUNT = {kinds.NUM_EXAMPLES: 10}
+PROBED = {kinds.PROFILE: Array(np.arange(5, dtype=np.float32))}
+ANCHOR = NUMBERS | {kinds.RESIDUAL: 0.25}
+TWO_MODELS = {f"{number}/{name}": array for number in range(2) for name, array in MODEL.items()}
+SHARES = NUMBERS | {kinds.MEMBERSHIPS: [0.25, 0.75], kinds.MODEL_LOSSES: [2.0, 1.0]}
+SIZES: dict[str, Any] = {kinds.SIZES: [4, 6]}
+POINTS = {kinds.CENTRES: MODEL["weight"]}
+FACTORS = {kinds.LEFT: BLOCK, kinds.RIGHT: BLOCK}
 
 
 def reply(
-    numbers: dict[str, Any], arrays: dict[str, Array] | None = None, texts: dict[str, Any] | None = None
+    numbers: dict[str, Any],
+    arrays: dict[str, Array] | None = None,
+    texts: dict[str, Any] | None = None,
+    profile: dict[str, Array] | None = None,
 ) -> RecordDict:
     content = RecordDict({kinds.METRICS: MetricRecord(dict(numbers))})
     if arrays is not None:
         content[kinds.ARRAYS] = ArrayRecord(dict(arrays))
     if texts is not None:
         content[kinds.CONFIG] = ConfigRecord(dict(texts))
+    if profile is not None:
+        content[kinds.PROFILE] = ArrayRecord(dict(profile))
     return content
 
 
@@ -58,6 +76,13 @@ READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object
     (kinds.TRAIN_SELECT, lambda: reply(NUMBERS | CHOICE, MODEL), lambda sent: read_selected_update(sent, LAYOUT, 2)),
     (kinds.EVALUATE, lambda: reply(TEST), read_evaluation),
     (kinds.HELLO, lambda: reply(HELLO, None, TEXTS), read_introduction),
+    ("probe", lambda: reply(NUMBERS, MODEL, profile=PROBED), lambda sent: read_probe_update(sent, LAYOUT, 0, 5)),
+    ("subspace", lambda: reply(COUNT, {kinds.TERMS: BLOCK}), lambda sent: read_term(sent, (2, 3, 4))),
+    ("factors", lambda: reply(COUNT, FACTORS), lambda sent: read_factors(sent, (2, 3, 4), symmetric=False)),
+    ("factor", lambda: reply(COUNT, {kinds.LEFT: BLOCK}), lambda sent: read_factors(sent, (2, 3, 4), symmetric=True)),
+    ("descent", lambda: reply(ANCHOR, MODEL), lambda sent: read_anchor_update(sent, LAYOUT)),
+    ("soft", lambda: reply(SHARES, TWO_MODELS), lambda sent: read_soft_update(sent, LAYOUT, 2)),
+    ("kmeans", lambda: reply(SIZES, POINTS), lambda sent: read_centres(sent, 3, 4)),
 ]  # fmt: skip
 
 ODD_NUMBERS: list[Any] = [

@@ -265,7 +265,7 @@ def changed(name: str) -> Callable[[Path], None]:
         ("centroids", r"centroids are not \(2, 2\)"),
         ("nan", "finite"),
         ("model", "none of the 2"),
-        ("many", "models are missing"),
+        ("many", "entries of 3 models came"),
         ("shape", "the run's task.model has"),
     ],
 )

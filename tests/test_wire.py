@@ -85,6 +85,16 @@ def test_a_plain_model_is_a_bank_of_one() -> None:
     assert list(bank.model(record, 0)) == list(MODEL)
 
 
+@pytest.mark.parametrize("number", ["1", "999999999", "2"])
+def test_a_bank_costs_what_was_sent_not_what_its_largest_number_claims(number):
+    record = ArrayRecord({f"{index}/weight": Array(np.ones(2)) for index in ("0", number)})
+    if number == "1":
+        assert bank.num_models(record) == 2
+        return
+    with pytest.raises(MalformedMessage, match=number):
+        bank.num_models(record)
+
+
 def test_a_layer_that_no_model_has_is_named() -> None:
     with pytest.raises(ValueError, match="no layer of the model is called 'conv1'"):
         LAYOUT.mask(["conv1"])

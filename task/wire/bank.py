@@ -7,17 +7,26 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord
 
-from task.wire.layout import Layout, Mask
+from task.wire.layout import Layout, MalformedMessage, Mask
 
 Bank = npt.NDArray[np.float64]
 
-_KEY = re.compile(r"(\d+)/(.+)")
+_KEY = re.compile(r"([0-9]{1,9})/(.+)")
 
 
 def num_models(record: Mapping[str, Array]) -> int:
-    """Return K: 1 for a plain model without numbered entries."""
+    """Return K: 1 for a plain model without numbered entries.
+
+    Raises
+    ------
+    MalformedMessage
+        If a number is left out: the bank would cost what its largest number claims, not what was sent.
+    """
     numbers = {int(match[1]) for key in record if (match := _KEY.fullmatch(key))}
-    return max(numbers) + 1 if numbers else 1
+    count = max(numbers, default=0) + 1
+    if numbers and count != len(numbers):
+        raise MalformedMessage(f"entries of {len(numbers)} models came, and the largest number is {count - 1}")
+    return count
 
 
 def model(record: Mapping[str, Array], index: int) -> ArrayRecord:
@@ -63,7 +72,7 @@ def unpack(record: Mapping[str, Array]) -> tuple[Bank, Layout]:
     Raises
     ------
     MalformedMessage
-        If the models differ in names, shapes or dtypes.
+        If a model is missing, or the models differ in names, shapes or dtypes.
     """
     # Entry order is the first model's; shared layers stand where packing put them.
     layout = Layout.of(model(record, 0))

@@ -51,10 +51,12 @@ def read_soft_update(content: RecordDict, layout: Layout, sent: Bank) -> SoftUpd
         raise MalformedMessage(f"record {kinds.ARRAYS!r} does not hold the {num_models} models that were sent")
     shares = metrics[kinds.MEMBERSHIPS]
     if not isinstance(shares, list) or len(shares) != num_models:
-        raise MalformedMessage(f"{kinds.MEMBERSHIPS} is {shares!r}, not {num_models} shares")
-    memberships = np.array(shares, dtype=np.float64)
-    if not ((memberships >= 0).all() and abs(memberships.sum() - 1) <= _TOLERANCE):
+        found = len(shares) if isinstance(shares, list) else "no"
+        raise MalformedMessage(f"{found} {kinds.MEMBERSHIPS} came, not {num_models} shares")
+    # Compared before NumPy sees them: a whole number beyond every float makes it raise OverflowError.
+    if not (all(0 <= share <= 1 + _TOLERANCE for share in shares) and abs(sum(shares) - 1) <= _TOLERANCE):
         raise MalformedMessage(f"{kinds.MEMBERSHIPS} is {shares!r}: shares are not negative and sum to 1")
+    memberships = np.array(shares, dtype=np.float64)
     vectors = np.stack(
         [
             layout.flatten({entry.name: arrays[f"{model}/{entry.name}"] for entry in layout.entries})
