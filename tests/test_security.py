@@ -76,6 +76,7 @@ def test_a_run_folder_with_another_configuration_language_is_refused(tmp_path: P
         {"object": "strategies.exchange:send", "fields": {}},
         {"object": "strategies.exchange:log.handlers", "fields": {}},
         {"object": "strategies.no_such_module:X", "fields": {}},
+        {"object": "strategies.state:Array", "fields": {}},
         {"array": "missing"},
         {"unknown": 1},
     ],
