@@ -97,7 +97,7 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     """
     if not folder.is_dir():
         raise ConfigError([f"run={folder}: there is no such folder; give the folder of a finished run."])
-    config = saved_config(folder / "config.yaml")
+    config = saved_config(folder)
     if ":" in config.task.model and not trust:
         raise ConfigError(
             [
