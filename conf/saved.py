@@ -1,31 +1,45 @@
-"""The configuration that a finished run left in its folder."""
+"""The configuration that a run left in its folder."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
 
+from conf.layers import nest, overlay
+from conf.overrides import Given
 from conf.problems import ConfigError
 from conf.schema import Config
 from conf.typed import read_config
 from conf.validate import find_problems
 
 
-def saved_config(path: Path) -> Config:
-    """Return the configuration of a run's ``config.yaml``, checked anew.
+def saved_config(folder: Path, given: Sequence[Given] = ()) -> Config:
+    """Return the configuration of a run's ``config.yaml``, with some keys changed, checked anew.
+
+    Parameters
+    ----------
+    folder
+        The run's own folder.
+    given
+        Keys with other values.
 
     Raises
     ------
     ConfigError
-        If the file cannot be read, or is no configuration of this version.
+        If there is no run, the file cannot be read, or it is no configuration of this release.
     """
+    path = folder / "config.yaml"
+    if not path.is_file():
+        raise ConfigError([f"{folder}: there is no run in this folder (no config.yaml); name a run's folder."])
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(
-            [f"{path} cannot be read ({error}); run must name the folder of a finished run."]
-        ) from error
+    # PyYAML raises a ValueError for a day that no month has, and nested too deeply a file ends the stack.
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConfigError([f"{path} cannot be read ({reason}); run the experiment again."]) from error
     if not isinstance(values, dict):
-        raise ConfigError([f"{path}: is no configuration of a run."])
+        raise ConfigError([f"{path}: holds no configuration; run the experiment again."])
+    overlay(values, nest(given))
     problems: list[str] = []
     config = read_config(values, problems)
     if config is not None:
@@ -33,3 +47,9 @@ def saved_config(path: Path) -> Config:
     if config is None or problems:
         raise ConfigError([f"{path}: {problem}" for problem in problems])
     return config
+
+
+def imported_functions(config: Config) -> list[str]:
+    """Return the keys, with their values, that name functions by an import path: to build the task runs them."""
+    named = {"task.data": config.task.data, "task.partition": config.task.partition, "task.model": config.task.model}
+    return [f"{key}={value}" for key, value in named.items() if ":" in value]

@@ -2,6 +2,7 @@
 
 import datetime
 import ipaddress
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -76,6 +77,6 @@ def _host(host: str) -> x509.GeneralName:
 
 
 def _write_secret(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:
-    # Readable by nobody else from its first byte on.
-    path.touch(mode=0o600)
-    path.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+    # Readable by nobody else from its first byte on; a file or link that is there already is refused.
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))

@@ -25,6 +25,7 @@ EXPERIMENT = "own_data"
 
 _ONLINE_SECONDS = 180.0
 _REFUSAL_SECONDS = 120.0
+_RUN_SECONDS = 15 * 60.0
 # Each look at the run's state starts a Python process, which the nodes' work has to wait for.
 _STATUS_SECONDS = 20.0
 
@@ -134,9 +135,10 @@ def follow(federation: Federation, run_id: str, results: Path) -> Path:
     Raises
     ------
     DeploymentError
-        If the run ends in another way.
+        If the run ends in another way, or not in time.
     """
     told, asked, before = 0, time.monotonic(), time.time()
+    deadline = asked + _RUN_SECONDS
     while True:
         folders = [path.parent for path in results.rglob(MARKER) if path.stat().st_mtime >= before - 1]
         due = time.monotonic() - asked > _STATUS_SECONDS or any(
@@ -147,11 +149,16 @@ def follow(federation: Federation, run_id: str, results: Path) -> Path:
         for line in rounds_of(folders[0])[told:] if folders else []:
             told += 1
             accuracy = "" if line["accuracy"] is None else f", accuracy {100 * line['accuracy']:.1f} %"
-            say(f"Round {line['round']} ({line['phase']}): ARI {line['ari']:.2f}{accuracy}")
+            ari = "unknown" if line["ari"] is None else f"{line['ari']:.2f}"
+            say(f"Round {line['round']} ({line['phase']}): ARI {ari}{accuracy}")
         if status == "finished:completed" and folders:
             return folders[0]
         if status.startswith("finished"):
             raise DeploymentError(f"the run ended as {status}: {details}\n{federation.log('superlink')[-3000:]}")
+        if time.monotonic() > deadline:
+            raise DeploymentError(
+                f"the run has not ended after {_RUN_SECONDS / 60:.0f} minutes:\n{federation.log('superlink')[-3000:]}"
+            )
         time.sleep(0.5)
 
 

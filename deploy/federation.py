@@ -1,5 +1,6 @@
 """A SuperLink with TLS and node keys, and its SuperNodes, as processes of this machine."""
 
+import contextlib
 import json
 import subprocess
 import time
@@ -210,14 +211,8 @@ class Federation:
         home = self.root / "homes" / name
         home.mkdir(parents=True, exist_ok=True)
         with (self._logs / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen(
-                [processes.command(program), *arguments],
-                cwd=folder,
-                env={**processes.environment(home), **(_NODE_SETTINGS if program == "flower-supernode" else {})},
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            settings = _NODE_SETTINGS if program == "flower-supernode" else {}
+            process = processes.start(program, arguments, folder, {**processes.environment(home), **settings}, log)
         self._started.append(process)
         return process
 
@@ -226,8 +221,10 @@ class Federation:
 
     def _end_all(self) -> None:
         # Nodes first: a SuperLink that goes first leaves them retrying.
-        for process in reversed(self._started):
-            processes.end(process)
+        # The stack ends them in reverse, each even where the end of another raises.
+        with contextlib.ExitStack() as stack:
+            for process in self._started:
+                stack.callback(processes.end, process)
 
 
 def _json(text: str) -> dict[str, Any]:

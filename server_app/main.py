@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import yaml
 
 from conf.problems import ConfigError, did_you_mean
-from conf.run_folder import results_folder, resume_command
+from conf.run_folder import results_folder
+from conf.saved import imported_functions
 from conf.schema import Config
 from server_app import jobs
 from server_app.summary import RunSummary
@@ -186,7 +187,7 @@ def _single(overrides: Sequence[str], caller: Path) -> int:
         summary = run(config, overrides)
     except KeyboardInterrupt:
         folder = results_folder(config, overrides)
-        raise KeyboardInterrupt(f"; go on with: {resume_command(folder)}") from None
+        raise _interrupted(config, folder) from None
     _tell(summary)
     return 0
 
@@ -203,9 +204,14 @@ def _resume(overrides: Sequence[str], caller: Path) -> int:
         try:
             summary = resume(config, folder)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"; go on with: {resume_command(folder)}") from None
+            raise _interrupted(config, folder) from None
     _tell(summary)
     return 0
+
+
+def _interrupted(config: Config, folder: Path) -> KeyboardInterrupt:
+    trust = " trust=true" if imported_functions(config) else ""
+    return KeyboardInterrupt(f"; go on with: {resume_command(folder)}{trust}")
 
 
 def _tell(summary: RunSummary) -> None:

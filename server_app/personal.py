@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import yaml
-from safetensors.numpy import save_file
+from safetensors.numpy import save as as_safetensors
 
 from conf.problems import ConfigError, did_you_mean
 from server_app.run_models import RunModels, load_run
@@ -59,6 +59,8 @@ def main(command: str, arguments: Sequence[str]) -> int:
         (_assign if command == "assign" else _predict)(run, given, _form(run, given))
     except ConfigError:
         raise
+    except FileExistsError as error:
+        raise ConfigError([_taken(error.filename)]) from error
     except ValueError as error:
         # Readers of data and builders of models say what is wrong and what to do; here their options are keys.
         raise ConfigError([str(error).replace("task.data_options.", "")]) from error
@@ -93,7 +95,10 @@ def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
         + f"loss {loss:.4g}"
     )
     if save is not None:
-        save_file({name: np.array(values, order="C") for name, values in run.models[chosen].items()}, save)
+        model = {name: np.array(values, order="C") for name, values in run.models[chosen].items()}
+        # As for predictions, the file system itself refuses a name that is there already.
+        with save.open("xb") as file:
+            file.write(as_safetensors(model))
         print(f"Model: {save}")
 
 
@@ -147,7 +152,8 @@ def _model_of(path: Path, client: str, count: int) -> int:
         raise ConfigError([f"{path} cannot be read ({error}); use model=<number>."]) from error
     if client not in found:
         raise ConfigError([f"client={client}: the run has no such client.{did_you_mean(client, found)}"])
-    text = found[client]
+    # A row that was cut off has nothing there.
+    text = found[client] or ""
     if not text.isdecimal() or int(text) >= count:
         raise ConfigError([f"client={client}: the run gave it no model; use `florets assign` and model=<number>."])
     return int(text)
@@ -201,7 +207,11 @@ def _new_file(text: str, suffix: str) -> Path:
     if path.suffix != suffix:
         raise ConfigError([f"{text}: must end in {suffix}."])
     if path.exists() or path.is_symlink():
-        raise ConfigError([f"{path} is there already and is not overwritten; name another file, or remove it."])
+        raise ConfigError([_taken(path)])
     if not path.parent.is_dir():
         raise ConfigError([f"{path}: the folder {path.parent} does not exist."])
     return path
+
+
+def _taken(path: Path | str) -> str:
+    return f"{path} is there already and is not overwritten; name another file, or remove it."

@@ -8,11 +8,18 @@ import sys
 import time
 import urllib.error
 import urllib.request
+import uuid
+import weakref
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import psutil
 
 STOP_SECONDS = 15.0
+
+_MARK = "FLORETS_FAMILY"
+_marks: "weakref.WeakKeyDictionary[subprocess.Popen[bytes], str]" = weakref.WeakKeyDictionary()
 
 _SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -71,32 +78,80 @@ def wait_for_http(process: "subprocess.Popen[bytes]", port: int, seconds: float)
     return False
 
 
+def start(
+    program: str, arguments: Sequence[str], folder: Path, settings: Mapping[str, str], log: IO[bytes]
+) -> "subprocess.Popen[bytes]":
+    """Start one of Flower's programs, so that `end` finds all that descends from it even after it has died.
+
+    Parameters
+    ----------
+    folder
+        The working directory.
+    settings
+        The environment.
+    log
+        Where everything that it says goes.
+    """
+    mark = uuid.uuid4().hex
+    process = subprocess.Popen(
+        [command(program), *arguments],
+        cwd=folder,
+        env={**settings, _MARK: mark},
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    _marks[process] = mark
+    return process
+
+
 def end(process: "subprocess.Popen[bytes]") -> None:
     """End a process and all that descends from it, politely at first.
 
     No signal to a group finds them all: Flower's tasks and Ray have sessions of their own.
     """
-    descendants = []
-    if process.poll() is None:
-        descendants = psutil.Process(process.pid).children(recursive=True)
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    for descendant in descendants:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            descendant.terminate()
-    for descendant in psutil.wait_procs(descendants, timeout=STOP_SECONDS)[1]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            descendant.kill()
+    family = _descendants(process)
+    with contextlib.ExitStack() as stack:
+        # Looked for once more: on its way out a process may have started another.
+        stack.callback(lambda: _end_all([*{*family, *_descendants(process)}]))
+        if process.poll() is None:
+            stack.callback(process.wait)
+            # Does nothing where it has gone.
+            stack.callback(process.kill)
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_SECONDS)
 
 
 def kill(process: "subprocess.Popen[bytes]") -> None:
     """End a process and all that descends from it without warning (SIGKILL)."""
-    family = [psutil.Process(process.pid)] if process.poll() is None else []
-    for member in [*family, *(child for parent in family for child in parent.children(recursive=True))]:
+    family = _descendants(process)
+    process.kill()
+    process.wait()
+    for member in {*family, *_descendants(process)}:
         with contextlib.suppress(psutil.NoSuchProcess):
             member.kill()
-    process.wait()
+
+
+def _descendants(process: "subprocess.Popen[bytes]") -> set[psutil.Process]:
+    """Return what descends from a process: its children's children, and whatever carries its mark."""
+    found: set[psutil.Process] = set()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        if process.poll() is None:
+            found.update(psutil.Process(process.pid).children(recursive=True))
+    if process in _marks:
+        # Children inherit the environment, and keep it when their parent dies.
+        for other in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if other.pid != process.pid and other.environ().get(_MARK) == _marks[process]:
+                    found.add(other)
+    return found
+
+
+def _end_all(family: Sequence[psutil.Process]) -> None:
+    for member in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.terminate()
+    for member in psutil.wait_procs(family, timeout=STOP_SECONDS)[1]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.kill()

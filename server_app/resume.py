@@ -7,14 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from conf.layers import nest, overlay
 from conf.overrides import Given, read_overrides
 from conf.problems import ConfigError
+from conf.saved import imported_functions, saved_config
 from conf.schema import Config
-from conf.typed import read_config, show
-from conf.validate import validate
+from conf.typed import show
 from server_app.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from server_app.folder import FINISHED
 from server_app.jobs import absolute
@@ -38,14 +35,14 @@ def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] |
     ----------
     overrides : sequence of str
         What was typed. Beside `resume` only the keys in `CHANGEABLE` may be given, without `results_dir`: the run
-        stays in its folder.
+        stays in its folder. `trust=true` lets functions be imported that the folder's configuration names.
     caller : Path
         The working directory that relative folders are meant from.
 
     Raises
     ------
     ConfigError
-        If the folder holds no run, or another key is given.
+        If the folder holds no run, another key is given, or functions would be imported without `trust=true`.
     """
     if not any(text.startswith("resume=") for text in overrides):
         return None
@@ -53,7 +50,10 @@ def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] |
     given = {entry.key: entry for entry in read_overrides(overrides, problems)}
     if problems:
         raise ConfigError(problems)
-    folder = absolute(str(given.pop("resume").value), caller)
+    text, trust = given.pop("resume").value, _read_trust(given.pop("trust", None), problems)
+    if text is None or str(text) == "":
+        problems.append("resume= names no folder: give resume=<folder of an interrupted run>.")
+    folder = absolute(str(text), caller)
     for entry in given.values():
         if entry.key not in CHANGEABLE or entry.key == "results_dir":
             allowed = ", ".join(key for key in CHANGEABLE if key != "results_dir")
@@ -63,33 +63,15 @@ def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] |
     if "data_dir" in given:
         path = str(absolute(str(given["data_dir"].value), caller))
         given["data_dir"] = Given("data_dir", path, given["data_dir"].text)
-    return read_folder(folder, list(given.values())), folder
-
-
-def read_folder(folder: Path, given: Sequence[Given] = ()) -> Config:
-    """Return the configuration of the run in a folder, with some keys changed.
-
-    Raises
-    ------
-    ConfigError
-        If there is no run, or its `config.yaml` is not one of this release.
-    """
-    path = folder / "config.yaml"
-    if not path.is_file():
-        raise ConfigError([f"resume={folder}: there is no run in this folder (no config.yaml); name a run's folder."])
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError([f"{path}: cannot be read ({reason}); run the experiment again."]) from error
-    if not isinstance(values, dict):
-        raise ConfigError([f"{path}: holds no configuration; run the experiment again."])
-    overlay(values, nest(given))
-    problems: list[str] = []
-    config = read_config(values, problems)
-    if config is None:
-        raise ConfigError([f"{path}: {problem}" for problem in problems])
-    return validate(config)
+    config = saved_config(folder, list(given.values()))
+    if (functions := imported_functions(config)) and not trust:
+        raise ConfigError(
+            [
+                f"resume={folder}: the run in this folder imports and calls functions of its author's, "
+                f"{', '.join(functions)}; add trust=true if you know them (in flwr run: overrides='trust=true')."
+            ]
+        )
+    return config, folder
 
 
 def finished_summary(folder: Path, config: Config) -> RunSummary | None:
@@ -100,8 +82,19 @@ def finished_summary(folder: Path, config: Config) -> RunSummary | None:
     # The page is the last thing that a run writes.
     if not (folder / FINISHED).is_file():
         return None
-    before = read_folder(folder)
-    return None if config.num_rounds > before.num_rounds else read_summary(folder)
+    if config.num_rounds > saved_config(folder).num_rounds:
+        return None
+    try:
+        return read_summary(folder)
+    except (OSError, ValueError, TypeError) as error:
+        log.warning("%s is missing or damaged (%s): the run's end is done again", folder / "summary.json", error)
+        return None
+
+
+def _read_trust(given: Given | None, problems: list[str]) -> bool:
+    if given is not None and not isinstance(given.value, bool):
+        problems.append(f"{given.text}: must be true or false.")
+    return given is not None and given.value is True
 
 
 def find_checkpoint(folder: Path, config: Config) -> Checkpoint | None:
@@ -114,7 +107,7 @@ def find_checkpoint(folder: Path, config: Config) -> Checkpoint | None:
     """
     checkpoint = Checkpoints(folder, config.checkpoint_keep).load()
     if checkpoint is None:
-        if read_folder(folder).checkpoint_every == 0:
+        if saved_config(folder).checkpoint_every == 0:
             raise CheckpointError(
                 f"the run in {folder} was made with checkpoint_every=0: there is nothing to go on from; run it again"
             )

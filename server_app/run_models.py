@@ -97,7 +97,7 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     """
     if not folder.is_dir():
         raise ConfigError([f"run={folder}: there is no such folder; give the folder of a finished run."])
-    config = saved_config(folder / "config.yaml")
+    config = saved_config(folder)
     if ":" in config.task.model and not trust:
         raise ConfigError(
             [
@@ -127,7 +127,8 @@ def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:
     try:
         with safe_open(path, framework="np") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except (OSError, SafetensorError, TypeError) as error:
+    # A header from anywhere: what a damaged one raises is not all safetensors' own.
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, MemoryError) as error:
         raise ConfigError(
             [f"{path} cannot be read ({error}); run must name the folder of a run that has come to its end."]
         ) from error

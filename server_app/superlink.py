@@ -39,22 +39,8 @@ class SuperLink:
         self.environment = processes.environment(home)
         self._log = root / "superlink.log"
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [
-                    processes.command("flower-superlink"),
-                    "--insecure",
-                    "--simulation",
-                    "--host",
-                    "127.0.0.1",
-                    "--port",
-                    str(port),
-                ],
-                cwd=work,
-                env=self.environment,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            arguments = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
+            self._process = processes.start("flower-superlink", arguments, work, self.environment, log)
         try:
             self._wait(port)
         except BaseException:
@@ -86,5 +72,7 @@ class SuperLink:
             raise RuntimeError(f"the SuperLink did not start:\n{self.log_end()}")
 
     def _stop(self) -> None:
-        processes.end(self._process)
-        self._folder.cleanup()
+        try:
+            processes.end(self._process)
+        finally:
+            self._folder.cleanup()

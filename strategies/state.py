@@ -132,6 +132,8 @@ def _find(name: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]
 def _class(name: str) -> Any:
     module, _, qualname = str(name).partition(":")
     found = getattr(sys.modules.get(module), qualname, None) if module.startswith(_OURS) else None
-    if not isinstance(found, type) or not dataclasses.is_dataclass(found):
+    # What our modules import from elsewhere is not ours.
+    ours = isinstance(found, type) and found.__module__.startswith(_OURS)
+    if not ours or not dataclasses.is_dataclass(found):
         raise ValueError(f"{name!r} is no dataclass of this project")
     return found

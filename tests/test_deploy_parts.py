@@ -1,12 +1,16 @@
 """Parts of the demonstration that need no process: certificates, keys, following a run, what it cost."""
 
+import contextlib
 import json
 import ssl
 import stat
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import psutil
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -15,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 from deploy import demo
 from deploy.credentials import make_certificates, make_node_key
 from deploy.federation import DeploymentError, Federation
+from server_app import processes
 
 
 def test_the_servers_certificate_is_signed_by_the_authority_for_its_hosts(tmp_path: Path) -> None:
@@ -38,6 +43,14 @@ def test_a_nodes_key_has_the_form_that_flower_reads_and_is_its_owners_alone(tmp_
     assert isinstance(private, ec.EllipticCurvePrivateKey)
     assert private.public_key() == public
     assert stat.S_IMODE((tmp_path / "node").stat().st_mode) == 0o600
+
+
+def test_a_key_is_never_written_over_another(tmp_path: Path) -> None:
+    make_node_key(tmp_path / "node")
+    before = (tmp_path / "node").read_bytes()
+    with pytest.raises(FileExistsError):
+        make_node_key(tmp_path / "node")
+    assert (tmp_path / "node").read_bytes() == before
 
 
 LINES = [
@@ -82,3 +95,56 @@ def test_a_run_that_fails_ends_the_demonstration_with_the_reason(tmp_path: Path)
     finished(tmp_path)
     with pytest.raises(DeploymentError, match="the run ended as finished:failed: no client is online\nits log"):
         demo.follow(fake("finished:failed", "no client is online"), "1", tmp_path)
+
+
+def test_a_run_without_end_and_without_an_ari_ends_the_demonstration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    folder = finished(tmp_path)
+    (folder / "report.html").unlink()
+    (folder / "rounds.jsonl").write_text(json.dumps({**LINES[0], "ari": None}) + "\n")
+    monkeypatch.setattr(demo, "_RUN_SECONDS", 0.0)
+    with pytest.raises(DeploymentError, match="has not ended after 0 minutes:\nits log"):
+        demo.follow(fake("running"), "1", tmp_path)
+    assert "ARI unknown" in capsys.readouterr().out
+
+
+def test_every_process_is_ended_although_the_end_of_one_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[object] = []
+
+    def end(process: object) -> None:
+        ended.append(process)
+        if process == 2:
+            raise OSError("cannot be ended")
+
+    monkeypatch.setattr(processes, "end", end)
+    federation = Federation(tmp_path)
+    federation._started = cast(Any, [1, 2, 3])
+    with pytest.raises(OSError, match="cannot be ended"):
+        federation._end_all()
+    assert ended == [3, 2, 1]
+
+
+@pytest.mark.parametrize("how", [processes.end, processes.kill])
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_child_is_ended_with_its_parent_be_that_dead_already_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: Callable[[Any], None], lives: bool
+) -> None:
+    monkeypatch.setattr(processes, "command", lambda name: name)
+    script = f"setsid sleep 100 & echo $! > child; {'sleep 100' if lives else 'exit 0'}"
+    with (tmp_path / "log").open("wb") as log:
+        parent = processes.start("sh", ["-c", script], tmp_path, {"PATH": "/usr/bin:/bin"}, log)
+    if not lives:
+        parent.wait(10)
+    deadline = time.monotonic() + 10
+    while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text().strip():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    child = psutil.Process(int((tmp_path / "child").read_text()))
+    how(parent)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        child.wait(5)
+    assert not child.is_running()
+    assert parent.poll() is not None

@@ -12,6 +12,8 @@ import yaml
 from safetensors.numpy import load_file, save_file
 
 from conf.compose import compose
+from conf.problems import ConfigError
+from server_app import personal, run_models
 from server_app.build import build_task
 from server_app.main import main, run
 from server_app.run_models import CLUSTERS, load_run
@@ -148,7 +150,7 @@ def test_a_regressions_run_predicts_values(tmp_path: Path) -> None:
     np.testing.assert_allclose([float(row["prediction"]) for row in found], expected, rtol=1e-4)
 
 
-def test_inputs_are_read_from_a_folder_of_images(tmp_path: Path) -> None:
+def test_inputs_are_read_from_a_folder_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from PIL import Image
 
     pixels = np.arange(64, dtype=np.uint8).reshape(8, 8)
@@ -162,6 +164,11 @@ def test_inputs_are_read_from_a_folder_of_images(tmp_path: Path) -> None:
     Image.fromarray(pixels[:4]).save(tmp_path / "c.png")
     with pytest.raises(ValueError, match=r"c\.png: is of another size than a\.png: set image_size"):
         read_inputs(tmp_path, Form(grayscale=True))
+    with monkeypatch.context() as patch:
+        # Twice as many are an error, and no warning alone.
+        patch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+        with pytest.raises(ValueError, match=r"a\.png: the image cannot be read .*decompression bomb"):
+            read_inputs(tmp_path, Form(grayscale=True))
     (tmp_path / "b.png").write_bytes(b"damaged")
     with pytest.raises(ValueError, match=r"b\.png: the image cannot be read"):
         read_inputs(tmp_path, Form(grayscale=True))
@@ -174,15 +181,23 @@ def test_flat_rows_take_the_models_shape() -> None:
         shaped(rows, (5,))
 
 
-@pytest.mark.parametrize("content", ["pickle", "text", "no x", "nan"])
+@pytest.mark.parametrize("content", ["pickle", "text", "no x", "nan", "npy", "damaged", "cut off"])
 def test_an_archive_that_cannot_be_used_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "new.npz"
     if content == "text":
         path.write_text("no archive")
+    elif content == "npy":
+        with path.open("wb") as file:
+            np.save(file, np.ones((2, 2)))
+    elif content in ("damaged", "cut off"):
+        np.savez_compressed(path, x=np.random.default_rng(0).standard_normal((20, 20)))
+        data = path.read_bytes()
+        path.write_bytes(data[:500] if content == "cut off" else data[:100] + bytes(500) + data[600:])
     else:
         arrays = {"pickle": np.array([[print]], dtype=object), "no x": np.ones(3), "nan": np.array([[np.nan]])}
         np.savez(path, **{"a" if content == "no x" else "x": arrays[content]})
     expected = {"pickle": "allow_pickle=False", "text": "pickle", "no x": "no 'x'", "nan": "no finite numbers"}
+    expected |= {"npy": "single array", "damaged": "cannot be read", "cut off": "cannot be read"}
     with pytest.raises(ValueError, match=expected[content]):
         read_inputs(path, Form())
 
@@ -277,6 +292,32 @@ def test_a_folder_that_was_damaged_or_made_up_is_refused(
     changed(what)(folder)
     assert main(["assign", f"run={folder}", f"data={data / '0.npz'}"]) == 2
     assert re.search(message, capsys.readouterr().err)
+
+
+def test_an_array_of_a_type_that_numpy_lacks_is_refused(tmp_path: Path) -> None:
+    header = b'{"x":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1]}}'
+    path = tmp_path / "models.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"\0")
+    with pytest.raises(ConfigError, match=r"models\.safetensors cannot be read"):
+        run_models._read(path)
+
+
+def test_a_row_that_was_cut_off_names_no_model(tmp_path: Path) -> None:
+    path = tmp_path / "clients.csv"
+    path.write_text("client,true_cluster,found_cluster\n5,1,1\n7,0\n")
+    assert personal._model_of(path, "5", 2) == 1
+    with pytest.raises(ConfigError, match="client=7: the run gave it no model"):
+        personal._model_of(path, "7", 2)
+
+
+def test_a_file_that_appears_while_the_data_are_read_is_not_overwritten(
+    runs: dict[str, Path], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "mine.safetensors"
+    monkeypatch.setattr(personal, "evaluate_model", lambda *_: (target.write_bytes(b"another's"), None)[1] or (0, 1))
+    with pytest.raises(ConfigError, match=r"mine\.safetensors is there already"):
+        personal.main("assign", [f"run={runs['ifca']}", f"data={data / '0.npz'}", f"save={target}"])
+    assert target.read_bytes() == b"another's"
 
 
 def test_help_says_how_both_are_used(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ from safetensors.numpy import load_file
 from conf.compose import compose
 from conf.overrides import read_overrides
 from conf.problems import ConfigError
+from conf.run_config import config_to_json
 from conf.run_folder import resume_command
 from conf.schema import STRATEGIES
 from server_app import main as command
@@ -28,7 +29,7 @@ from server_app.app import read_run_config
 from server_app.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from server_app.keeper import Keeper
 from server_app.main import main
-from server_app.resume import read_resume
+from server_app.resume import finished_summary, read_resume
 from strategies.context import Plan, RoundContext
 from strategies.fedavg import FedAvg
 from strategies.federation import FederationError
@@ -288,6 +289,36 @@ def test_what_resume_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         resumed(folder, "train.learning_rate=1")
     with pytest.raises(ConfigError, match="leave out -m"):
         command._act(command.read_arguments(["-m", f"resume={folder}"]))
+
+
+@pytest.mark.parametrize("text", ["resume=", "resume=''", "resume=null"])
+def test_resume_needs_a_folder(text: str) -> None:
+    with pytest.raises(ConfigError, match="resume= names no folder"):
+        read_resume([text], ROOT)
+
+
+def test_functions_that_a_folder_names_are_imported_only_with_trust(tmp_path: Path) -> None:
+    config = compose(settings("fedavg", "task.model='tests.own_functions:no_such'"))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(json.loads(config_to_json(config))))
+    for more in ([], ["trust=false"]):
+        with pytest.raises(ConfigError, match=r"task\.model=tests\.own_functions:no_such; add trust=true"):
+            read_resume([f"resume='{tmp_path}'", *more], ROOT)
+    with pytest.raises(ConfigError, match="overrides='trust=true'"):
+        read_run_config({"resume": str(tmp_path), "overrides": ""})
+    with pytest.raises(ConfigError, match="trust=yes: must be true or false"):
+        read_resume([f"resume='{tmp_path}'", "trust=yes"], ROOT)
+    assert read_resume([f"resume='{tmp_path}'", "trust=true"], ROOT) == (config, tmp_path)
+    assert read_run_config({"resume": str(tmp_path), "overrides": "trust=true"})[0] == config
+
+
+@pytest.mark.parametrize("summary", [None, "{", "{}", "[]", b"\xff"])
+def test_a_run_without_its_summary_is_not_finished(tmp_path: Path, summary: str | bytes | None) -> None:
+    config = compose(settings("fedavg"))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(json.loads(config_to_json(config))))
+    (tmp_path / "report.html").write_text("")
+    if summary is not None:
+        (tmp_path / "summary.json").write_bytes(summary.encode() if isinstance(summary, str) else summary)
+    assert finished_summary(tmp_path, config) is None
 
 
 def test_a_strategy_that_remembers_what_no_checkpoint_can_hold_is_told_where(tmp_path: Path) -> None:

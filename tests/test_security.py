@@ -12,8 +12,8 @@ from conf.compose import compose
 from conf.problems import ConfigError
 from conf.run_config import config_from_json, config_to_json
 from conf.run_folder import results_folder
+from conf.saved import saved_config
 from conf.schema import Config
-from server_app.resume import read_folder
 from strategies.exchange import clean_reason
 from strategies.state import decode
 
@@ -63,10 +63,17 @@ def test_results_stay_in_their_folder_whatever_is_overridden(tmp_path: Path, ove
 
 
 def test_a_run_folder_with_another_configuration_language_is_refused(tmp_path: Path) -> None:
-    for text in ("!!python/object/apply:os.abort []", "- 1", "a: [", "experiment: ../../x"):
+    for text in (
+        "!!python/object/apply:os.abort []",
+        "- 1",
+        "a: [",
+        "experiment: ../../x",
+        "a: 2020-99-99",
+        "[" * 500,
+    ):
         (tmp_path / "config.yaml").write_text(text)
         with pytest.raises(ConfigError):
-            read_folder(tmp_path)
+            saved_config(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +83,7 @@ def test_a_run_folder_with_another_configuration_language_is_refused(tmp_path: P
         {"object": "strategies.exchange:send", "fields": {}},
         {"object": "strategies.exchange:log.handlers", "fields": {}},
         {"object": "strategies.no_such_module:X", "fields": {}},
+        {"object": "strategies.state:Array", "fields": {}},
         {"array": "missing"},
         {"unknown": 1},
     ],

@@ -170,7 +170,7 @@ def damaged_picture(folder: Path) -> None:
         (make_pictures("cat/1.png"), {}, "the classes must be named for all of them"),
         (make_pictures("cow/1.png"), {"classes": ["cat"]}, "the folder 'cow' is none of the classes"),
         (make_pictures("cat/1.png", "cat/2.png"), {"classes": ["cat"]}, "images have different sizes"),
-        (damaged_picture, {"classes": ["cat"]}, "1.png cannot be read"),
+        (damaged_picture, {"classes": ["cat"]}, "1.png: the image cannot be read"),
         (make_pictures("cat/1.png"), {"classes": ["cat"], "image_size": 0}, "image_size=0 must be at least 1"),
     ],
 )

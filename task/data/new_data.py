@@ -9,10 +9,9 @@ import numpy as np
 
 from task.data.dataset import FloatArray
 from task.data.read_csv import read_csv
-from task.data.read_images import read_images
-from task.data.read_npz import read_npz
+from task.data.read_images import SUFFIXES, read_image, read_images
+from task.data.read_npz import read_arrays, read_npz
 from task.data.samples import Samples, samples
-from task.data.vision import torchvision_datasets
 
 _FORMS = "a NumPy archive (.npz), a CSV file (.csv) or a folder of images"
 
@@ -76,7 +75,11 @@ def read_inputs(path: Path, form: Form) -> NewInputs:
     """
     if _kind(path) == "":
         return _images(path, form)
-    x = _archive(path) if _kind(path) == ".npz" else _table(path, form)
+    if _kind(path) == ".npz":
+        (values,) = read_arrays(path, ("x",))
+        x = samples(path, values, np.zeros(len(values) if values.ndim else 0, dtype=np.int64)).x
+    else:
+        x = _table(path, form)
     return NewInputs(x, tuple(str(number + 1) for number in range(len(x))))
 
 
@@ -105,20 +108,6 @@ def _kind(path: Path) -> str:
     raise ValueError(f"the data {path} {found}: give {_FORMS}.")
 
 
-def _archive(path: Path) -> FloatArray:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            if "x" not in archive:
-                raise ValueError(f"it holds the arrays {sorted(archive)}, but no 'x'")
-            x = archive["x"]
-    # Damaged archives raise zipfile's BadZipFile or zlib's error, which are no ValueErrors.
-    except Exception as error:
-        raise ValueError(f"{path} cannot be read: {error}. It is made by numpy.savez(path, x=...).") from error
-    if not (np.issubdtype(x.dtype, np.number) or x.dtype == np.bool_) or np.iscomplexobj(x):
-        raise ValueError(f"{path}: x holds {x.dtype}, but must hold real numbers.")
-    return samples(path, x, np.zeros(len(x) if x.ndim else 0, dtype=np.int64)).x
-
-
 def _table(path: Path, form: Form) -> FloatArray:
     columns = form.columns
     if columns is None:
@@ -135,22 +124,12 @@ def _table(path: Path, form: Form) -> FloatArray:
 
 
 def _images(path: Path, form: Form) -> NewInputs:
-    extensions = torchvision_datasets().folder.IMG_EXTENSIONS
-    files = sorted(file for file in path.iterdir() if file.suffix.lower() in extensions)
+    files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
     if not files:
         raise ValueError(f"{path} holds no image.")
-    from PIL import Image  # torchvision brings it; only images need it
-
     pixels = []
     for file in files:
-        try:
-            with Image.open(file) as opened:
-                image = opened.convert("L" if form.grayscale else "RGB")
-        except OSError as error:
-            raise ValueError(f"{file}: the image cannot be read ({error}).") from error
-        resized = image if form.image_size is None else image.resize((form.image_size, form.image_size))
-        values = np.asarray(resized)
-        pixels.append(values[None] if form.grayscale else values.transpose(2, 0, 1))
+        pixels.append(read_image(file, form.image_size, form.grayscale))
         if pixels[-1].shape != pixels[0].shape:
             raise ValueError(f"{file}: is of another size than {files[0].name}: set image_size=<pixels>.")
     x = samples(path, np.stack(pixels), np.zeros(len(files), dtype=np.int64)).x

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from task.data.samples import Samples, samples
 
-_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 
 
 def read_images(path: Path, classes: Sequence[str] | None, image_size: int | None, grayscale: bool) -> Samples:
@@ -43,26 +43,17 @@ def read_images(path: Path, classes: Sequence[str] | None, image_size: int | Non
             f"{path}: nodes may have different folders, so that the classes must be named for all of them: set "
             "task.data_options.classes=[<first>,<second>,...]."
         )
-    if image_size is not None and image_size < 1:
-        raise ValueError(f"task.data_options.image_size={image_size} must be at least 1.")
     unknown = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and entry.name not in classes)
     if unknown:
         raise ValueError(
             f"{path}: the folder {unknown[0]!r} is none of the classes ({', '.join(classes)}): rename it, or correct "
             "task.data_options.classes."
         )
-    from PIL import Image, UnidentifiedImageError  # only this form of data needs it
-
     pixels: list[NDArray[np.uint8]] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
-        for file in sorted(entry for entry in (path / name).glob("**/*") if entry.suffix.lower() in _SUFFIXES):
-            try:
-                with Image.open(file) as image:
-                    converted = image.convert("L" if grayscale else "RGB")
-            except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-                raise ValueError(f"{file} cannot be read: {error}.") from error
-            pixels.append(np.asarray(converted if image_size is None else converted.resize((image_size, image_size))))
+        for file in sorted(entry for entry in (path / name).glob("**/*") if entry.suffix.lower() in SUFFIXES):
+            pixels.append(read_image(file, image_size, grayscale))
             labels.append(label)
     if not pixels:
         raise ValueError(f"{path} holds no image: they belong in folders with the classes' names.")
@@ -72,6 +63,26 @@ def read_images(path: Path, classes: Sequence[str] | None, image_size: int | Non
             f"{path}: images have different sizes, for example {shapes[:2]}: set "
             "task.data_options.image_size=<pixels>."
         )
-    images = np.stack(pixels)
-    images = images[:, None] if grayscale else images.transpose(0, 3, 1, 2)
-    return samples(path, images, np.array(labels, dtype=np.int64))
+    return samples(path, np.stack(pixels), np.array(labels, dtype=np.int64))
+
+
+def read_image(file: Path, image_size: int | None, grayscale: bool) -> NDArray[np.uint8]:
+    """Read the pixels (channels, height, width) of one image.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged, or of more pixels than Pillow takes for honest.
+    """
+    if image_size is not None and image_size < 1:
+        raise ValueError(f"task.data_options.image_size={image_size} must be at least 1.")
+    from PIL import Image  # only this form of data needs it
+
+    try:
+        with Image.open(file) as opened:
+            image = opened.convert("L" if grayscale else "RGB")
+    # Pillow raises OSError, SyntaxError, struct's error, DecompressionBombError and more.
+    except Exception as error:
+        raise ValueError(f"{file}: the image cannot be read ({error}).") from error
+    values = np.asarray(image if image_size is None else image.resize((image_size, image_size)))
+    return values[None] if grayscale else values.transpose(2, 0, 1)
