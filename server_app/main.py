@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from conf.problems import ConfigError, did_you_mean
-from conf.run_folder import results_folder
+from conf.run_folder import results_folder, resume_command
 from conf.saved import imported_functions
 from conf.schema import Config
 from server_app import jobs
