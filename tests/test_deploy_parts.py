@@ -1,6 +1,5 @@
 """Parts of the demonstration that need no process: certificates, keys, following a run, what it cost."""
 
-import contextlib
 import json
 import ssl
 import stat
@@ -127,8 +126,7 @@ def test_every_process_is_ended_although_the_end_of_one_fails(
     assert ended == [3, 2, 1]
 
 
-@pytest.mark.parametrize("how", [processes.end, processes.kill])
-@pytest.mark.parametrize("lives", [True, False])
+@pytest.mark.parametrize(("how", "lives"), [(processes.end, True), (processes.end, False), (processes.kill, False)])
 def test_a_child_is_ended_with_its_parent_be_that_dead_already_or_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: Callable[[Any], None], lives: bool
 ) -> None:
@@ -144,7 +142,8 @@ def test_a_child_is_ended_with_its_parent_be_that_dead_already_or_not(
         time.sleep(0.01)
     child = psutil.Process(int((tmp_path / "child").read_text()))
     how(parent)
-    with contextlib.suppress(psutil.NoSuchProcess):
-        child.wait(5)
-    assert not child.is_running()
+    # Gone, or dead and soon gone: whoever inherits orphans takes his time.
+    while child.is_running() and child.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     assert parent.poll() is not None
