@@ -36,6 +36,7 @@ MODEL = {
     "empty": Array(np.zeros((0, 3), dtype=np.float32)),
 }
 LAYOUT = Layout.of(MODEL)
+SENT = np.zeros((2, LAYOUT.size))
 NUMBERS: dict[str, Any] = {kinds.NUM_EXAMPLES: 10, kinds.TRAIN_LOSS: 0.5}
 CHOICE: dict[str, Any] = {kinds.CHOSEN_MODEL: 1, kinds.MODEL_LOSSES: [2.0, 1.0]}
 LOSSES: dict[str, Any] = {kinds.NUM_EXAMPLES: 10, kinds.MODEL_LOSSES: [2.0, 1.0], kinds.STABLE: 0}
@@ -81,7 +82,7 @@ READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object
     ("factors", lambda: reply(COUNT, FACTORS), lambda sent: read_factors(sent, (2, 3, 4), symmetric=False)),
     ("factor", lambda: reply(COUNT, {kinds.LEFT: BLOCK}), lambda sent: read_factors(sent, (2, 3, 4), symmetric=True)),
     ("descent", lambda: reply(ANCHOR, MODEL), lambda sent: read_anchor_update(sent, LAYOUT)),
-    ("soft", lambda: reply(SHARES, TWO_MODELS), lambda sent: read_soft_update(sent, LAYOUT, 2)),
+    ("soft", lambda: reply(SHARES, TWO_MODELS), lambda sent: read_soft_update(sent, LAYOUT, SENT)),
     ("kmeans", lambda: reply(SIZES, POINTS), lambda sent: read_centres(sent, 3, 4)),
 ]  # fmt: skip
 
