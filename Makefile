@@ -39,7 +39,7 @@ check: $(SETUP) ## formatting, lint and types
 	$(BIN)/mypy
 
 slow: $(SETUP) ## the tests that start real Flower processes or train for minutes
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -m slow $(SLOW)
 
 audit: $(SETUP) ## known vulnerabilities of the dependencies (needs the network)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
