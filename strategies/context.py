@@ -1,11 +1,12 @@
 """`RoundContext`: what one round works with, and the exchanges that an algorithm can choose from."""
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from strategies.averaging import Averaging
 from strategies.core import FloatArray
@@ -179,10 +180,10 @@ class RoundContext:
         """Return the updates without those whose values no honest training gives (`core.absurd`)."""
         if not updates.ok:
             return updates
-        absurd = absurd_updates(np.stack([update.vector for _, update in updates.ok]), self.models.bank)
-        # Their sizes differ, and only the largest value counts: each client's one is enough.
-        largest = np.array([[np.abs(update.others).max(initial=0.0)] for _, update in updates.ok], dtype=np.float64)
-        absurd |= absurd_updates(largest, self.models.bank)
+        # Only the largest value counts: one a client is enough, and no copy of all vectors is made.
+        absurd = absurd_updates(_largest(update.vector for _, update in updates.ok), self.models.bank)
+        if any(update.others is not update.vector for _, update in updates.ok):
+            absurd |= absurd_updates(_largest(update.others for _, update in updates.ok), self.models.bank)
         keys = {key for (key, _), is_absurd in zip(updates.ok, absurd, strict=True) if is_absurd}
         return self.refuse(updates, keys, "its values are out of all proportion to the others'")
 
@@ -191,3 +192,8 @@ class RoundContext:
         left = refuse(replies, keys, reason)
         self.meter.refuse(len(replies.ok) - len(left.ok))
         return left
+
+
+def _largest(vectors: Iterable[NDArray[np.floating]]) -> FloatArray:
+    """Return the largest absolute value of each vector, (P, 1)."""
+    return np.array([[np.abs(vector).max(initial=0.0)] for vector in vectors], dtype=np.float64)

@@ -18,7 +18,7 @@ from task.training import TrainSettings
 Float32 = NDArray[np.float32]
 
 # Losses of one output, and the factor of their derivative.
-_REGRESSION = {"squared_error": 2.0, "half_squared_error": 1.0}
+CURVATURES = {"squared_error": 2.0, "half_squared_error": 1.0}
 
 # A model that diverged overflows: its loss is infinite or no number, and whoever reports it says so.
 _may_diverge = np.errstate(over="ignore", invalid="ignore")
@@ -71,9 +71,9 @@ def linear_names(module: nn.Module, loss: str) -> LinearNames | None:
         return None
     layer = module[1]
     # Compared by type: a parametrised layer is a subclass, with weights that are computed.
-    if type(layer) is not nn.Linear or (loss in _REGRESSION and layer.out_features != 1):
+    if type(layer) is not nn.Linear or (loss in CURVATURES and layer.out_features != 1):
         return None
-    if loss not in _REGRESSION and loss != "cross_entropy":
+    if loss not in CURVATURES and loss != "cross_entropy":
         return None
     if not all(p.requires_grad and str(p.dtype) == "torch.float32" for p in module.parameters()):
         return None
@@ -173,7 +173,7 @@ def _checked(outputs: Float32) -> Float32:
 
 def _losses(outputs: Float32, y: NDArray[Any], loss: str) -> NDArray[np.float64]:
     """Return the mean loss (K,) of outputs (n, K, C)."""
-    if loss in _REGRESSION:
+    if loss in CURVATURES:
         losses = outputs[:, :, 0] - y[:, None]
         losses *= losses
         if loss == "half_squared_error":
@@ -189,9 +189,9 @@ def _losses(outputs: Float32, y: NDArray[Any], loss: str) -> NDArray[np.float64]
 
 def _slope(outputs: Float32, y: NDArray[Any], loss: str) -> Float32:
     """Return the mean loss's derivative by the outputs (n, C)."""
-    if loss in _REGRESSION:
+    if loss in CURVATURES:
         slope: Float32 = outputs - y[:, None]
-        slope *= np.float32(_REGRESSION[loss] / len(y))
+        slope *= np.float32(CURVATURES[loss] / len(y))
         return slope
     slope = np.exp(outputs - outputs.max(axis=1, keepdims=True))
     slope /= slope.sum(axis=1, keepdims=True)

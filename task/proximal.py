@@ -4,9 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from task.linear_steps import linear_names
-
-_CURVATURES = {"squared_error": 2.0, "half_squared_error": 1.0}
+from task.linear_steps import CURVATURES, linear_names
 
 
 def exact_proximal(
@@ -39,7 +37,7 @@ def exact_proximal(
     Source: mixed regression, Phase 2, l. 8 (FedProx-based).
     """
     names = linear_names(module, loss)
-    if names is None or loss not in _CURVATURES:
+    if names is None or loss not in CURVATURES:
         return None
     if len(x) == 0 or proximal_mu <= 0:
         raise ValueError(f"proximal_mu={proximal_mu} on {len(x)} samples: both must be above 0.")
@@ -50,7 +48,7 @@ def exact_proximal(
     parameters = list(module.parameters())
     start = np.concatenate([p.detach().cpu().numpy().ravel() for p in parameters]).astype(np.float64)
     error = y.detach().cpu().numpy().astype(np.float64) - inputs @ start
-    factor = share * _CURVATURES[loss] / len(inputs)
+    factor = share * CURVATURES[loss] / len(inputs)
     if len(inputs) < len(start):
         # (mu I + f X^T X)^-1 X^T = X^T (mu I + f X X^T)^-1: the smaller system of the two.
         kernel = proximal_mu * np.eye(len(inputs)) + factor * (inputs @ inputs.T)
@@ -64,4 +62,4 @@ def exact_proximal(
             values = moved[place : place + parameter.numel()]
             parameter.copy_(torch.from_numpy(values).reshape(parameter.shape))
             place += parameter.numel()
-    return float(np.mean(error**2) * _CURVATURES[loss] / 2)
+    return float(np.mean(error**2) * CURVATURES[loss] / 2)

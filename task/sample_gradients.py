@@ -8,12 +8,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from task.linear_steps import linear_names
+from task.linear_steps import CURVATURES, linear_names
 from task.losses import per_sample_losses, targets_of
 
 Float32 = NDArray[np.float32]
-
-_SLOPES = {"squared_error": 2.0, "half_squared_error": 1.0}
 
 
 def sample_moments(module: nn.Module, estimates: Float32, x: Tensor, y: Tensor, loss: str) -> Float32:
@@ -73,8 +71,8 @@ def _linear_moments(
 def _negative_slopes(outputs: Float32, targets: NDArray[Any], loss: str) -> Float32:
     """Return minus the derivative of each sample's loss by the outputs (A, n, C)."""
     slopes: Float32
-    if loss in _SLOPES:
-        slopes = np.float32(_SLOPES[loss]) * (targets[:, np.newaxis] - outputs)
+    if loss in CURVATURES:
+        slopes = np.float32(CURVATURES[loss]) * (targets[:, np.newaxis] - outputs)
         return slopes
     slopes = np.exp(outputs - outputs.max(axis=2, keepdims=True))
     slopes /= -slopes.sum(axis=2, keepdims=True)
