@@ -12,13 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from task.sample_gradients import Float32, sample_moments
+from task.sample_gradients import LARGEST_BLOCK, Float32, sample_moments
 
 Float64 = NDArray[np.float64]
 Pairing = Literal["all", "halves", "single"]
 
-LARGEST_BLOCK = 2**22
-"""Moments held at a time, in values: 16 MB."""
 _MOST_ROWS = 500
 
 

@@ -13,6 +13,9 @@ from task.losses import per_sample_losses, targets_of
 
 Float32 = NDArray[np.float32]
 
+LARGEST_BLOCK = 2**22
+"""Moments computed at a time, in values: 16 MB."""
+
 
 def sample_moments(module: nn.Module, estimates: Float32, x: Tensor, y: Tensor, loss: str) -> Float32:
     """Return the negative gradient of the loss of each sample at each model.
@@ -49,7 +52,12 @@ def sample_moments(module: nn.Module, estimates: Float32, x: Tensor, y: Tensor, 
     if names := linear_names(module, loss):
         shape = module.state_dict()[names.weight].shape
         return _linear_moments((shape[0], shape[1]), names.bias is not None, estimates, x, y, loss)
-    return np.stack([_torch_moments(module, estimate, x, y, loss) for estimate in estimates])
+    moments = np.zeros((len(estimates), len(x), size), dtype=np.float32)
+    step = max(1, LARGEST_BLOCK // (len(x) * size))
+    for start in range(0, len(estimates), step):
+        block = slice(start, start + step)
+        _torch_moments(module, estimates[block], x, y, loss, moments[block])
+    return moments
 
 
 def _linear_moments(
@@ -80,26 +88,27 @@ def _negative_slopes(outputs: Float32, targets: NDArray[Any], loss: str) -> Floa
     return slopes
 
 
-def _torch_moments(module: nn.Module, estimate: Float32, x: Tensor, y: Tensor, loss: str) -> Float32:
-    """One model, any architecture: a gradient for each sample in one batched pass."""
+def _torch_moments(module: nn.Module, estimates: Float32, x: Tensor, y: Tensor, loss: str, moments: Float32) -> None:
+    """Fill in the moments of models of any architecture: a gradient for each model and sample in one batched pass."""
     module.eval()
-    state = unflatten(module, estimate)
     trained = {name for name, parameter in module.named_parameters(remove_duplicate=False) if parameter.requires_grad}
-    parameters = {name: value.to(x.device) for name, value in state.items() if name in trained}
-    others = {name: value.to(x.device) for name, value in state.items() if name not in trained}
+    parameters, others, places, start = {}, {}, {}, 0
+    for name, value in module.state_dict().items():
+        places[name] = slice(start, start + value.numel())
+        part = torch.from_numpy(estimates[:, places[name]].copy()).reshape(len(estimates), *value.shape)
+        (parameters if name in trained else others)[name] = part.to(x.device, value.dtype)
+        start += value.numel()
 
-    def loss_of(values: dict[str, Tensor], inputs: Tensor, target: Tensor) -> Tensor:
+    def loss_of(values: dict[str, Tensor], rest: dict[str, Tensor], inputs: Tensor, target: Tensor) -> Tensor:
         one, wanted = inputs.unsqueeze(0), target.unsqueeze(0)
-        outputs = functional_call(module, {**values, **others}, (one,))
+        outputs = functional_call(module, {**values, **rest}, (one,))
         return per_sample_losses(outputs, targets_of(one, wanted, loss), loss).sum()
 
-    gradients = vmap(grad(loss_of), in_dims=(None, 0, 0))(parameters, x, y)
-    parts = [
-        gradients[name].detach().flatten(1).cpu().numpy() if name in trained else np.zeros((len(x), value.numel()))
-        for name, value in state.items()
-    ]
-    moments: Float32 = -np.concatenate(parts, axis=1, dtype=np.float32)
-    return moments
+    # Over the models too: of a small model a pass for each would spend two thirds of its time in PyTorch's overhead.
+    of_samples = vmap(grad(loss_of), in_dims=(None, None, 0, 0))
+    gradients = vmap(of_samples, in_dims=(0, 0, None, None))(parameters, others, x, y)
+    for name, found in gradients.items():
+        np.negative(found.detach().flatten(2).cpu().numpy(), out=moments[:, :, places[name]])
 
 
 def unflatten(module: nn.Module, vector: Float32) -> dict[str, Tensor]:
