@@ -99,7 +99,7 @@ class Config:
     k: int | Literal["auto"] = key(4, "number K of models; auto finds it (clove, cfl_gp)")
     k_max: int = key(10, "largest K that k=auto may find, and the number of models then")
     num_clients: int = key(20, "clients of the federation")
-    num_rounds: int = key(10, "rounds of training")
+    num_rounds: int = key(10, "rounds of training; those of strategy.moment_rounds (two_phase) come before them")
     data_dir: str = key("data", "folder of data sets that come as files; relative to where florets is called")
     results_dir: str = key("results", "folder of results; relative to where florets is called")
     device: str = key("cpu", "cpu, cuda or cuda:<n>")

@@ -15,9 +15,10 @@ from server_app.build import build_models, build_strategy, build_task, message_s
 from server_app.checkpoint import CheckpointError, Checkpoints
 from server_app.keeper import Keeper
 from server_app.recorder import Recorder
+from server_app.report_figures import size
 from server_app.resume import find_checkpoint, finished_summary
 from server_app.run_models import save_clusters
-from server_app.summary import RoundLine, RunSummary
+from server_app.summary import RoundLine, RunSummary, reaches
 from server_app.truth import Truth
 from strategies.base import ClusteredStrategy
 from strategies.core import FloatArray
@@ -25,6 +26,7 @@ from strategies.federation import FederationError
 from strategies.loop import NOTHING, Earlier
 from strategies.models import Models
 from strategies.round import RoundReport
+from strategies.two_phase import TwoPhase
 from task.wire import bank
 
 log = logging.getLogger("florets")
@@ -96,6 +98,8 @@ def run_experiment(grid: Grid, config: Config, folder: Path, resume: bool = Fals
         truth = Truth(task, config.cluster_test)
         keeper = Keeper(Checkpoints(recorder.folder, config.checkpoint_keep), config, strategy, checkpoint)
         recorder.clients(list(strategy.federation.clients.values()))
+        if isinstance(strategy, TwoPhase) and (checkpoint.server_round if checkpoint else 0) < strategy.first_rounds:
+            recorder.note(_phase_1(strategy, models, config.num_rounds))
 
         def on_round(report: RoundReport, arrays: ArrayRecord) -> bool:
             clients = list(strategy.federation.clients.values())
@@ -130,9 +134,18 @@ def run_experiment(grid: Grid, config: Config, folder: Path, resume: bool = Fals
         return recorder.finish(arrays, strategy.evaluations, strategy.assignment, losses)
 
 
+def _phase_1(strategy: TwoPhase, models: Models, num_rounds: int) -> str:
+    """Say what comes before the rounds that were asked for: nobody expects the larger part of a run there."""
+    cost = strategy.forecast(models)
+    return (
+        f"phase 1: {cost.rounds} rounds of {cost.messages} messages ({size(cost.num_bytes)}) each; then the "
+        f"num_rounds={num_rounds} of phase 2"
+    )
+
+
 def _is_reached(config: Config, line: RoundLine) -> bool:
     """Say whether the run ends early, with the round of this line."""
-    return config.stop_at_ari is not None and line["ari"] is not None and line["ari"] >= config.stop_at_ari
+    return config.stop_at_ari is not None and reaches(line, config.stop_at_ari)
 
 
 def loss_matrix(strategy: ClusteredStrategy, models: Models) -> tuple[list[str], FloatArray] | None:

@@ -16,7 +16,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
-from server_app.summary import RoundLine
+from server_app.summary import RoundLine, covers_all
+from strategies.round import FIRST_PHASE
 
 # Okabe and Ito's palette, in an order that keeps neighbours apart for every kind of colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A00")
@@ -176,12 +177,15 @@ def draw_curves(lines: Sequence[RoundLine], path: Path) -> bool:
     """Draw a run's ARI and accuracy (or loss) over its rounds; return False where there is nothing to draw.
 
     The band is one standard deviation over clients; a vertical line marks the round from which on the
-    clustering is frozen.
+    clustering is frozen, or the end of a first phase whose ARI is that of its anchors.
     """
     panels = panels_of([lines])
     if not panels:
         return False
+    # A quantity that was measured once has no curve; the report gives its value.
+    panels = [key for key in panels if sum(line[key] is not None for line in lines) > 1] or panels
     stable = next((line["round"] for line in lines if line["stable"]), None)
+    first = sum(line["phase"] == FIRST_PHASE for line in lines)
     with rc_context(STYLE):
         figure, rows = new_figure(8.4, 0.5 + 2.5 * len(panels), len(panels))
         for axes, key in zip(rows, panels, strict=True):
@@ -199,21 +203,36 @@ def draw_curves(lines: Sequence[RoundLine], path: Path) -> bool:
             draw_curve(axes, points, COLOURS[0], key in BOUNDED)
             finish_axes(axes, key, shown)
             axes.set_title(TITLES[key])
-            if stable is not None:
-                axes.axvline(stable, color=QUIET, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
             axes.set_xlim(0.5, max(lines[-1]["round"] + 0.25, 1.5))
             label_ends(axes, ends)
         if stable is not None:
-            rows[0].annotate(
-                f"stable from round {stable}",
-                (stable, 0.04),
-                xycoords=("data", "axes fraction"),
-                xytext=(5, 0) if stable < 0.75 * lines[-1]["round"] else (-5, 0),
-                textcoords="offset points",
-                ha="left" if stable < 0.75 * lines[-1]["round"] else "right",
-                color=QUIET,
-                path_effects=[patheffects.withStroke(linewidth=3, foreground="white")],
-            )
+            _mark(rows, stable, f"stable from round {stable}", lines[-1]["round"])
+        if 0 < first < lines[-1]["round"]:
+            _mark(rows, first + 0.5, _end_of_phase_1(lines[first - 1]), lines[-1]["round"])
         rows[-1].set_xlabel("round")
         save(figure, path)
     return True
+
+
+def _end_of_phase_1(line: RoundLine) -> str:
+    """Return the label of the end of phase 1, given its last round."""
+    if line["ari"] is None or covers_all(line):
+        return "end of phase 1"
+    return f"end of phase 1 (ARI: {line['ari_clients']} of {line['ari_of']} clients)"
+
+
+def _mark(rows: Sequence[Axes], place: float, text: str, last_round: int) -> None:
+    """Draw a vertical line through all panels, and say in the first what begins or ends there."""
+    for axes in rows:
+        axes.axvline(place, color=QUIET, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
+    right = place < 0.55 * last_round
+    rows[0].annotate(
+        text,
+        (place, 0.04),
+        xycoords=("data", "axes fraction"),
+        xytext=(5, 0) if right else (-5, 0),
+        textcoords="offset points",
+        ha="left" if right else "right",
+        color=QUIET,
+        path_effects=[patheffects.withStroke(linewidth=3, foreground="white")],
+    )

@@ -10,12 +10,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
+from server_app.summary import RoundLine, covers_all
 
-def describe(line: Mapping[str, Any]) -> str:
+
+def describe(line: RoundLine) -> str:
     """Return a round's ARI and accuracy (or loss) as a few words; what is not known is left out."""
     words = []
     if line["ari"] is not None:
-        words.append(f"ARI {line['ari']:.3f}")
+        words.append(f"ARI {line['ari']:.3f}{ari_words(line)}")
     if line["accuracy"] is not None:
         words.append(f"accuracy {line['accuracy']:.2%}")
     elif line["loss"] is not None:
@@ -28,6 +30,11 @@ def describe(line: Mapping[str, Any]) -> str:
     if lost:
         words.append(f"replies lost: {', '.join(lost)}")
     return "  ".join(words)
+
+
+def ari_words(line: RoundLine) -> str:
+    """Return over how many clients a round's ARI is, where some have no model yet; else nothing."""
+    return "" if covers_all(line) else f" ({line['ari_clients']} of {line['ari_of']} clients)"
 
 
 def truth_words(figures: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -81,7 +88,7 @@ class Progress:
             self._task = self._bar.add_task(title, total=num_rounds, completed=done, phase="starting", figures="")
             self._bar.start()
 
-    def show(self, line: Mapping[str, Any], seconds: float) -> None:
+    def show(self, line: RoundLine, seconds: float) -> None:
         """Show a finished round: its line of ``rounds.jsonl``, and how long it took."""
         if self._bar is not None:
             # A bar that loses the figures in the rounds without evaluation would flicker: it keeps the last.

@@ -86,11 +86,9 @@ class Recorder:
             raise
         self._progress = Progress(f"{experiment} {strategy} seed {seed}", num_rounds, quiet, done=done_rounds or 0)
         if done_rounds is not None:
-            log.info("Going on after round %d in %s", done_rounds, self.folder)
-            self._progress.note(f"going on after round {done_rounds} in {self.folder}")
+            self.note(f"going on after round {done_rounds} in {self.folder}")
         if replaced:
-            log.info("Replaced the results of an earlier run in %s", self.folder)
-            self._progress.note(f"replaced the results of an earlier run in {self.folder}")
+            self.note(f"replaced the results of an earlier run in {self.folder}")
 
     def _open_log(self) -> None:
         self._handler: logging.FileHandler | None = logging.FileHandler(self.folder / "run.log", encoding="utf-8")
@@ -116,6 +114,11 @@ class Recorder:
         self._clients = {client.key: client for client in clients}
         self._truth = {client.key: client.cluster for client in clients if client.cluster is not None}
         log.info("%d clients, %d with a known true cluster", len(self._clients), len(self._truth))
+
+    def note(self, text: str) -> None:
+        """Log a line of text and show it."""
+        log.info("%s", text[:1].upper() + text[1:])
+        self._progress.note(text)
 
     def round(self, report: RoundReport, figures: Mapping[str, float | None] | None = None) -> RoundLine:
         """Append a round to ``rounds.jsonl``, show it, and return its line; `figures` as in `round_line`."""

@@ -90,6 +90,7 @@ def write_report(folder: Path, title: str = "") -> Path:
         replies=figures.replies(lines),
         client_head=head,
         clients=table,
+        num_clients=len(clients),
         config=(folder / "config.yaml").read_text(encoding="utf-8"),
         **draw_plots(folder, lines, clients),
     )

@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from server_app.summary import RoundLine, RunSummary, last, round_seconds
+from server_app.summary import RoundLine, RunSummary, covers_all, last, round_seconds
 
+MOST_CLIENTS = 300
+"""With more clients than this a page is slow to open, and nobody reads on: the rest is in clients.csv."""
 MOST_COLUMNS = 30
 """A table of clusters with more models than this tells nothing."""
 
@@ -66,6 +68,9 @@ def tiles(summary: RunSummary, lines: Sequence[RoundLine]) -> list[dict[str, str
     if summary.final_ari is not None:
         first = summary.first_round_ari_90
         note = f"at least 0.9 from round {first}" if first is not None else "never reached 0.9"
+        measured = next((line for line in reversed(lines) if line["ari"] is not None), None)
+        if measured is not None and not covers_all(measured):
+            note = f"over {measured['ari_clients']} of {measured['ari_of']} clients; {note}"
         tiles.append({"name": "adjusted Rand index", "value": f"{summary.final_ari:.3f}", "note": note})
     if summary.final_model_error is not None:
         note = "largest distance from a true model"
@@ -160,10 +165,10 @@ def replies(lines: Sequence[RoundLine]) -> list[dict[str, Any]]:
 
 
 def client_table(clients: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Return the head and the rows of the table of clients."""
+    """Return the head and the rows of the table of clients, the first `MOST_CLIENTS` of them."""
     head = ["client", "true cluster", "model", "examples", "test examples", "test loss", "test accuracy", "device"]
     table = []
-    for row in clients:
+    for row in clients[:MOST_CLIENTS]:
         loss = f"{float(row['test_loss']):.4g}" if row["test_loss"] else ""
         accuracy = f"{float(row['test_accuracy']):.1%}" if row["test_accuracy"] else ""
         cells = [row["client"], row["true_cluster"], row["found_cluster"], row["num_examples"]]

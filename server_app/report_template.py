@@ -26,7 +26,7 @@ dl.tiles dd { margin: 0; font-size: 1.5rem; font-weight: 650; font-variant-numer
 dl.tiles dd.note { font-size: .84rem; font-weight: 400; color: var(--quiet); }
 section { background: var(--paper); border: 1px solid var(--line); border-radius: 8px; padding: 1.1rem 1.2rem;
   margin: 0 0 1rem; }
-section > p { margin: 0 0 .8rem; color: var(--quiet); font-size: .92rem; }
+section > p, details > p { margin: 0 0 .8rem; color: var(--quiet); font-size: .92rem; }
 img { display: block; max-width: 100%; height: auto; margin: 0 auto; }
 .wide { overflow-x: auto; }
 .columns { display: flex; flex-wrap: wrap; align-items: flex-start; gap: 1.4rem 2.5rem; }
@@ -160,8 +160,11 @@ alt="Heatmap of the loss of every model on every client">
 </section>
 
 <section>
-<details{% if clients | length <= 40 %} open{% endif %}>
-<summary>Clients ({{ clients | length }})</summary>
+<details{% if num_clients <= 40 %} open{% endif %}>
+<summary>Clients ({{ num_clients }})</summary>
+{% if num_clients > clients | length -%}
+<p>The first {{ clients | length }} of them; all are in clients.csv, beside this page.</p>
+{% endif -%}
 <div class="wide"><table class="clients">
 <thead><tr>{% for name in client_head %}<th scope="col">{{ name }}</th>{% endfor %}</tr></thead>
 <tbody>

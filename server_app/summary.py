@@ -11,7 +11,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from strategies.core.metrics import adjusted_rand_index
-from strategies.round import Evaluation, RoundReport
+from strategies.round import FIRST_PHASE, Evaluation, RoundReport
 
 ARI_RECOVERED = 0.9
 """The ARI from which on the papers call the clusters recovered."""
@@ -40,7 +40,8 @@ class RunSummary:
         ARI over the clients with an assignment, in the last round and in round 10. None where the true
         clusters are not known, or the run has no such round.
     first_round_ari_90 : int or None
-        First round with an ARI of at least 0.9.
+        First round with an ARI of at least 0.9; here and in round 10 that of anchors alone does not count, see
+        ``found_ari``.
     round_of_stability : int or None
         First round in which the clustering is frozen.
     bytes_down, bytes_up : int
@@ -140,7 +141,8 @@ def round_line(
     Returns
     -------
     dict
-        ``round``, ``phase``, ``ari`` (over all clients with an assignment), ``ari_participants`` (over this
+        ``round``, ``phase``, ``ari`` (over all clients with an assignment), ``ari_clients`` (their number) and
+        ``ari_of`` (the number that it would be, were all clients placed), ``ari_participants`` (over this
         round's participants, as the CLoVE paper measures), ``accuracy`` and ``loss`` (unweighted mean over
         the evaluated clients) with ``accuracy_std`` and ``loss_std`` (population, over clients),
         ``evaluated`` (clients) and ``diverged`` (those with a loss that is not finite), ``train_loss``,
@@ -158,6 +160,8 @@ def round_line(
         "round": report.server_round,
         "phase": report.phase,
         "ari": finite(_ari(report.assignment, report.assignment, truth)),
+        "ari_clients": sum(key in truth for key in report.assignment),
+        "ari_of": len(truth),
         "ari_participants": finite(_ari(report.participants, report.assignment, truth)),
         "accuracy": mean_accuracy(evaluations),
         "accuracy_std": _spread(accuracies),
@@ -180,6 +184,20 @@ def round_line(
     }
 
 
+def covers_all(line: RoundLine) -> bool:
+    """Return whether the round's ARI is over all clients whose true cluster is known."""
+    return bool(line["ari_clients"] == line["ari_of"])
+
+
+def found_ari(line: RoundLine) -> float | None:
+    """Return what a round's ARI says of the clients; None where it has none, or only one of the anchors of phase 1.
+
+    They are a handful with more data, chosen to be told apart; of everybody else's clusters their ARI says nothing.
+    """
+    ari: float | None = line["ari"]
+    return ari if line["phase"] != FIRST_PHASE or covers_all(line) else None
+
+
 def last(lines: Sequence[RoundLine], key: str) -> Any:
     """Return the last value under ``key`` that is not None, None where there is none."""
     return next((line[key] for line in reversed(lines) if line[key] is not None), None)
@@ -189,6 +207,12 @@ def round_seconds(line: RoundLine) -> float:
     """Return how long a round took: its total, or the sum of its parts where no total was taken."""
     seconds: Mapping[str, float] = line["seconds"]
     return float(seconds["total"]) if "total" in seconds else float(sum(seconds.values()))
+
+
+def reaches(line: RoundLine, level: float) -> bool:
+    """Return whether the clusters are found to at least this ARI in a round."""
+    ari = found_ari(line)
+    return ari is not None and ari >= level
 
 
 def summarise(
@@ -223,11 +247,8 @@ def summarise(
         final_accuracy=accuracy,
         final_loss=loss,
         final_ari=last(lines, "ari"),
-        ari_at_10=next((line["ari"] for line in lines if line["round"] == ARI_ROUND), None),
-        first_round_ari_90=next(
-            (line["round"] for line in lines if line["ari"] is not None and line["ari"] >= ARI_RECOVERED),
-            None,
-        ),
+        ari_at_10=next((found_ari(line) for line in lines if line["round"] == ARI_ROUND), None),
+        first_round_ari_90=next((line["round"] for line in lines if reaches(line, ARI_RECOVERED)), None),
         round_of_stability=next((line["round"] for line in lines if line["stable"]), None),
         bytes_down=sum(line["bytes_down"] for line in lines),
         bytes_up=sum(line["bytes_up"] for line in lines),

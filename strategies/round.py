@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 Detail = float | str | list[float]
 
+FIRST_PHASE = "moment_descent"
+"""The phase in which only some of those asked, the anchors, are given a model."""
+
 
 @dataclass(frozen=True)
 class Client:

@@ -8,10 +8,11 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from strategies.averaging import ModelAveraging
 from strategies.base import ClusteredStrategy
 from strategies.context import Plan, RoundContext
+from strategies.forecast import Forecast, forecast
 from strategies.models import Models
 from strategies.moment_descent import DescentSettings, MomentDescent
 from strategies.refine import Refinement
-from strategies.round import Detail
+from strategies.round import FIRST_PHASE, Detail
 
 
 class TwoPhase(ClusteredStrategy):
@@ -49,7 +50,7 @@ class TwoPhase(ClusteredStrategy):
                 f"shared_layers={list(self.shared_layers)}: two_phase moves each anchor's whole model; leave it out"
             )
         self.descent = MomentDescent(descent or DescentSettings())
-        self._phase = "moment_descent"
+        self._phase = FIRST_PHASE
 
     @property
     def phase(self) -> str:
@@ -65,6 +66,10 @@ class TwoPhase(ClusteredStrategy):
         """Refuse fewer anchors than models."""
         self.descent.check(models.count)
 
+    def forecast(self, models: Models) -> Forecast:
+        """Return what a round of phase 1 will cost with the clients that are online."""
+        return forecast(self.descent.settings, self.federation.online(), models.count, models.bank.shape[1])
+
     def plan(self, context: RoundContext) -> Plan:
         """Take the step of the phase that this round belongs to."""
         if context.server_round <= self.first_rounds and not self.descent.done:
@@ -77,10 +82,10 @@ class TwoPhase(ClusteredStrategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Average, as every strategy does; in phase 1 the groups of all anchors are the assignment."""
         result = super().aggregate_train(server_round, replies)
-        if self._phase == "moment_descent":
+        if self._phase == FIRST_PHASE:
             self.assignment = self.descent.assignment
         return result
 
     def details(self) -> dict[str, Detail]:
         """Return what phase 1 tells of its anchors; nothing in phase 2."""
-        return self.descent.details() if self._phase == "moment_descent" else {}
+        return self.descent.details() if self._phase == FIRST_PHASE else {}

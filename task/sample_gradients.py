@@ -92,7 +92,9 @@ def _torch_moments(module: nn.Module, estimates: Float32, x: Tensor, y: Tensor, 
     """Fill in the moments of models of any architecture: a gradient for each model and sample in one batched pass."""
     module.eval()
     trained = {name for name, parameter in module.named_parameters(remove_duplicate=False) if parameter.requires_grad}
-    parameters, others, places, start = {}, {}, {}, 0
+    parameters: dict[str, Tensor] = {}
+    others: dict[str, Tensor] = {}
+    places, start = {}, 0
     for name, value in module.state_dict().items():
         places[name] = slice(start, start + value.numel())
         part = torch.from_numpy(estimates[:, places[name]].copy()).reshape(len(estimates), *value.shape)

@@ -7,9 +7,10 @@ from matplotlib.colors import LogNorm
 from results_examples import FOUND, TRUTH, evaluations, report
 
 from server_app.heatmap import _colour_scale, _order, draw_loss_matrix
-from server_app.plots import _points, _spread_labels, draw_curves
+from server_app.plots import _end_of_phase_1, _points, _spread_labels, draw_curves
 from server_app.summary import round_line
 from server_app.sweep_plots import _mean_over_runs, draw_sweep
+from strategies.round import FIRST_PHASE
 
 
 def line(server_round, truth=TRUTH, **changes):
@@ -18,6 +19,10 @@ def line(server_round, truth=TRUTH, **changes):
 
 def is_png(path):
     return path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def height_of(path):
+    return int.from_bytes(path.read_bytes()[20:24], "big")
 
 
 @pytest.mark.parametrize(
@@ -29,14 +34,31 @@ def is_png(path):
         [line(r, evaluations={} if r % 5 else evaluations()) for r in range(1, 41)],
         [line(r, evaluations=evaluations(dict.fromkeys(TRUTH), 10.0**-r)) for r in range(1, 6)],
         [line(r, participants=("00", "03")) for r in range(1, 4)],
+        [line(1, phase=FIRST_PHASE, assignment={"00": 0, "02": 1}), line(2, phase="refine")],
     ],
-    ids=["one round", "stable", "no truth", "evaluated now and then", "loss over decades", "participants"],
+    ids=["one round", "stable", "no truth", "evaluated now and then", "loss over decades", "participants", "phases"],
 )
 def test_curves_are_drawn_without_a_warning(tmp_path, lines):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert draw_curves(lines, tmp_path / "curves.png")
     assert is_png(tmp_path / "curves.png")
+
+
+def test_the_end_of_phase_1_says_whose_ari_that_was():
+    anchors = line(2, phase=FIRST_PHASE, assignment={"00": 0, "02": 1})
+    assert _end_of_phase_1(anchors) == "end of phase 1 (ARI: 2 of 4 clients)"
+    assert _end_of_phase_1(line(2, phase=FIRST_PHASE)) == "end of phase 1"
+    assert _end_of_phase_1(line(2, truth={})) == "end of phase 1"
+
+
+def test_what_was_measured_once_has_no_panel_beside_curves(tmp_path):
+    heights = []
+    for name, evaluated in (("once", (3,)), ("twice", (1, 3))):
+        lines = [line(r, evaluations=evaluations() if r in evaluated else {}) for r in (1, 2, 3)]
+        draw_curves(lines, tmp_path / f"{name}.png")
+        heights.append(height_of(tmp_path / f"{name}.png"))
+    assert heights == [480, 880]
 
 
 def test_nothing_is_drawn_of_a_run_without_any_figure(tmp_path):
@@ -87,7 +109,7 @@ def test_the_colours_are_logarithmic_only_where_that_helps_and_is_possible():
     assert _colour_scale(np.array([[math.nan]])).vmax == 1
 
 
-@pytest.mark.parametrize(("num_clients", "num_models"), [(1, 1), (20, 4), (125, 5), (20, 20)])
+@pytest.mark.parametrize(("num_clients", "num_models"), [(1, 1), (20, 4), (500, 5), (20, 20)])
 def test_the_heatmap_is_drawn_for_few_and_many_clients(tmp_path, num_clients, num_models):
     keys = [f"{i:03d}" for i in range(num_clients)]
     losses = np.random.default_rng(0).uniform(0.01, 3, (num_clients, num_models))
@@ -97,6 +119,8 @@ def test_the_heatmap_is_drawn_for_few_and_many_clients(tmp_path, num_clients, nu
         warnings.simplefilter("error")
         assert draw_loss_matrix(keys, losses, clusters, clusters, tmp_path / "loss_matrix.png")
     assert is_png(tmp_path / "loss_matrix.png")
+    # Taller than a screen, it would say no more: 9 inches.
+    assert height_of(tmp_path / "loss_matrix.png") < 1440
 
 
 def test_the_heatmap_needs_neither_truth_nor_assignment(tmp_path):

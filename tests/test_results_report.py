@@ -131,6 +131,11 @@ def test_clients_without_a_model_are_mentioned(tmp_path):
     assert "1 clients never took part" in finished(tmp_path / "run", assignment={"00": 0, "01": 0, "02": 1}).text
 
 
+def test_the_ari_of_some_clients_is_not_shown_as_that_of_all(tmp_path):
+    text = finished(tmp_path / "run", assignment={"00": 0, "01": 0, "02": 1}).text
+    assert "adjusted Rand index 1.000 over 3 of 4 clients; at least 0.9 from round 1" in text
+
+
 def test_a_loss_takes_the_place_of_an_accuracy_that_is_not_there(tmp_path):
     text = finished(tmp_path / "run", evaluations=evaluations(dict.fromkeys(TRUTH), 0.125)).text
     assert "test loss 0.125" in text
@@ -147,6 +152,15 @@ def test_many_clients_are_folded_away_and_many_models_have_no_table(tmp_path):
     html = (tmp_path / "run" / "report.html").read_text()
     assert "<details open>" not in html
     assert 'class="confusion"' not in html
+
+
+def test_of_thousands_of_clients_the_page_lists_the_first(tmp_path):
+    clients = [Client(f"{i:04d}", i, i, 10, i % 2, "cpu") for i in range(2000)]
+    text = finished(tmp_path / "run", clients, {client.key: 0 for client in clients}).text
+    assert "Clients (2000) The first 300 of them; all are in clients.csv" in text
+    assert "0299" in text
+    assert "0300" not in text
+    assert (tmp_path / "run" / "report.html").stat().st_size < 300_000
 
 
 def test_sizes_are_given_in_units_that_suit_them():

@@ -4,7 +4,8 @@ import math
 import pytest
 from results_examples import FOUND, MIXED, TRUTH, evaluations, report
 
-from server_app.summary import RunSummary, round_line, round_seconds, summarise
+from server_app.progress import describe
+from server_app.summary import RunSummary, reaches, round_line, round_seconds, summarise
 from strategies.round import Evaluation
 
 
@@ -47,6 +48,25 @@ def test_ari_is_null_where_no_truth_is_known():
 def test_ari_is_over_the_clients_that_have_an_assignment_and_a_truth():
     line = round_line(report(1, assignment={"00": 0, "01": 0, "02": 1, "99": 1}), TRUTH)
     assert line["ari"] == 1.0
+
+
+def test_a_line_says_over_how_many_clients_its_ari_is():
+    line = round_line(report(1, assignment={"00": 0, "01": 0, "02": 1, "99": 1}), TRUTH)
+    assert (line["ari_clients"], line["ari_of"]) == (3, 4)
+    assert "ARI 1.000 (3 of 4 clients)" in describe(line)
+    assert "of 4 clients" not in describe(round_line(report(1), TRUTH))
+
+
+def test_the_ari_of_anchors_alone_is_told_but_ends_no_search():
+    anchors = {"00": 0, "02": 1}
+    few = round_line(report(1, phase="moment_descent", assignment=anchors), TRUTH)
+    assert (few["ari"], reaches(few, 0.9)) == (1.0, False)
+    # Where every client is an anchor, and where clients have not taken part yet, it counts.
+    assert reaches(round_line(report(1, phase="moment_descent"), TRUTH), 0.9)
+    assert reaches(round_line(report(1, assignment=anchors), TRUTH), 0.9)
+    lines = [{**few, "round": number} for number in range(1, 11)]
+    summary = summary_of([*lines, round_line(report(11, phase="refine"), TRUTH)])
+    assert (summary.first_round_ari_90, summary.ari_at_10, summary.final_ari) == (11, None, 1.0)
 
 
 def test_accuracy_is_null_in_a_round_without_evaluation():

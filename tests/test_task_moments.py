@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import task.moments
+import task.sample_gradients
 from task.anchor_step import StepSettings, anchor_step, moment_matrix
 from task.losses import per_sample_losses, targets_of
 from task.models.autoencoder import autoencoder
@@ -66,6 +67,15 @@ def test_moments_are_negative_gradients_of_single_samples(case: str):
     assert found.dtype == np.float32
     for moments, estimate in zip(found, estimates, strict=True):
         assert moments == pytest.approx(by_autograd(module, estimate, x, y, loss), abs=2e-5)
+
+
+def test_models_are_taken_together_as_far_as_memory_allows(monkeypatch):
+    build, loss, classes = CASES["mlp"]
+    module, x, y, estimates = draw(build, classes, anchors=5)
+    together = sample_moments(module, estimates, x, y, loss)
+    assert together.shape == (5, 5, estimates.shape[1])
+    monkeypatch.setattr(task.sample_gradients, "LARGEST_BLOCK", 2 * 5 * estimates.shape[1])
+    assert np.array_equal(sample_moments(module, estimates, x, y, loss), together)
 
 
 def test_buffers_have_no_moments_and_batch_normalisation_uses_its_running_statistics():

@@ -52,6 +52,24 @@ def test_coarse_models_after_phase_1_and_the_true_ones_after_phase_2():
     assert "subspace" in found.reports[0].seconds
 
 
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("strategy.noise=0.5", "strategy.inner_steps=2"),
+        ("strategy.subspace=direct",),
+        ("strategy.subspace=direct", "strategy.pairing=halves"),
+        ("strategy.fresh=true", "strategy.subspace_clients=4"),
+    ],
+)
+def test_the_forecast_of_phase_1_is_what_its_round_then_costs(overrides):
+    found = run(*ANCHORS_5, "strategy.moment_rounds=1", "eval_every=9", "num_rounds=1", *overrides)
+    told, spent = found.strategy.forecast(Models(found.arrays)), found.reports[0]
+    assert (told.rounds, told.messages) == (1, sum(spent.replies.values()))
+    # Beside the arrays messages carry settings and counts.
+    assert told.num_bytes < spent.bytes_down + spent.bytes_up < told.num_bytes + 2000 * told.messages
+
+
 @pytest.mark.parametrize("overrides", [(), ("strategy.noise=0.5", "strategy.labels=soft")])
 def test_a_repeated_run_has_the_same_bits(overrides):
     one, other = (run(*ANCHORS_5, "strategy.moment_rounds=2", *overrides) for _ in range(2))
