@@ -17,12 +17,12 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from conf.layers import flatten, is_option, nest, overlay
+from conf.layers import flatten, is_option, nest, overlay, whole_options
 from conf.overrides import GROUPS, Given, read_overrides
 from conf.problems import ConfigError, did_you_mean
 from conf.schema import STRATEGIES, Config, TaskConfig, known_keys
 from conf.typed import read_config
-from conf.validate import find_problems
+from conf.validate import OWN, find_problems
 
 CONFIG_DIR = Path(__file__).resolve().parent
 
@@ -81,6 +81,9 @@ def compose(overrides: Sequence[str]) -> Config:
             # The preset was laid over the file that was chosen by hand; what is given by hand wins.
             overlay(values, {group: _read_yaml(CONFIG_DIR / group / f"{groups[group]}.yaml")})
     explicit = _known(given, strategy, problems)
+    for name in whole_options(explicit):
+        # A mapping given whole is meant whole: a preset's entries would stay in it without a word.
+        values["task"].pop(name, None)
     overlay(values, nest(explicit))
     if values.get("k") == "auto" and strategy != "clove" and not any(entry.key == "k" for entry in explicit):
         # A preset that leaves K open asks CLoVE to find it. The others are given the truth, as in the paper's
@@ -89,7 +92,7 @@ def compose(overrides: Sequence[str]) -> Config:
     config = read_config(_resolve(values), problems)
     if config is None:
         raise ConfigError(problems)
-    problems += find_problems(config)
+    problems += [*_idle_count(config, explicit), *find_problems(config)]
     if problems:
         raise ConfigError(problems)
     return config
@@ -143,6 +146,18 @@ def _known(given: Sequence[Given], strategy: str, problems: list[str]) -> list[G
         else:
             problems.append(f"{entry.text}: {_no_such_key(entry.key, strategy)}")
     return known
+
+
+def _idle_count(config: Config, explicit: Sequence[Given]) -> list[str]:
+    """Refuse a number of clients by hand where `min_clients` alone counts."""
+    given = next((entry for entry in explicit if entry.key == "num_clients"), None)
+    if given is None or config.task.partition != OWN or config.min_clients is None:
+        return []
+    return [
+        f"{given.text}: has no effect beside min_clients={config.min_clients}: with task.partition=own every node "
+        f"that comes takes part (in process: every folder in data_dir). Use min_clients={config.num_clients} for the "
+        "least number to start with, or leave it out."
+    ]
 
 
 def _no_such_key(key: str, strategy: str) -> str:

@@ -25,6 +25,11 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> list[str]:
     return keys
 
 
+def whole_options(given: Sequence[Given]) -> list[str]:
+    """Return the names, within `task`, of the option mappings that were given as a whole."""
+    return [entry.key.removeprefix("task.") for entry in given if entry.key in OPTION_KEYS]
+
+
 def nest(given: Sequence[Given]) -> dict[str, Any]:
     """Return dotted keys as nested mappings, a whole mapping before single entries of it."""
     nested: dict[str, Any] = {}

@@ -9,12 +9,12 @@ from conf.compose import CONFIG_DIR, choices
 from conf.schema import STRATEGIES, Config, TaskConfig, TrainConfig, walk
 from conf.typed import show
 
-_USAGE = """florets: clustered federated learning. Clients fall into unknown groups, which are found during training.
+_USAGE = """florets: clustered federated learning. Clients fall into unknown groups, found while training.
 
 Usage
   florets                                          the quickstart: CLoVE on rotated digits, in this process
   florets experiment=quickstart strategy=ifca k=5  one run of a preset, with other values
-  florets -m strategy=clove,ifca seed=0,1,2        a sweep: every combination, and a table of means at its end
+  florets -m strategy=clove,ifca seed=0,1,2        a sweep: every combination, and a table
   florets -m 'seed=range(0,10)' hydra/launcher=joblib hydra.launcher.n_jobs=4
                                                    the same in 4 processes (pip install "florets[sweep]")
   florets engine=flwr                              through `flwr run`, Flower's own simulation
@@ -30,6 +30,8 @@ Options
   -h, --help      this text
 
 Order: a key given by hand wins over the preset, which wins over the defaults.
+Options of a task: task.data_options.noise=1 adds or changes one of the preset's,
+'task.data_options={noise: 1}' replaces all of them.
 Below, [a | b | c] gives a key's choices, [a] its default; of choices the default is the first.
 Results: <results_dir>/<experiment>/<strategy>/<other keys>/seed-<seed>/; sweeps: <results_dir>/sweeps/.
 Exit code: 0 all went well, 1 a run failed, 2 the configuration is wrong."""

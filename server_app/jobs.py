@@ -7,8 +7,8 @@ from pathlib import Path
 from conf.compose import compose
 from conf.problems import ConfigError
 from conf.schema import Config
-from server_app.progress import truth_words
-from server_app.summary import RunSummary
+from server_app.progress import truth_words, with_clients
+from server_app.summary import RunSummary, ari_words
 
 Runner = Callable[[Config, Sequence[str]], RunSummary]
 """Runs a checked experiment; the overrides name its results folder."""
@@ -55,7 +55,7 @@ def headline(summary: RunSummary) -> str:
     elif summary.final_loss is not None:
         parts.append(f"loss {summary.final_loss:.4g}")
     if summary.final_ari is not None:
-        parts.append(f"ARI {summary.final_ari:.2f}")
+        parts.append(with_clients(f"ARI {summary.final_ari:.2f}", ari_words(vars(summary), "final_")))
     parts += truth_words(vars(summary), "final_")
     if summary.round_of_stability is not None:
         parts.append(f"stable from round {summary.round_of_stability}")

@@ -6,6 +6,7 @@ from itertools import count
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
@@ -81,6 +82,13 @@ class LocalGrid(Grid):
     def get_node_ids(self) -> list[int]:
         """Return all node ids."""
         return list(self._contexts)
+
+    def get_nodes(self) -> list[NodeInfo]:
+        """Return all nodes; their node config's client-id is the name that they would be registered under."""
+        return [
+            NodeInfo(node_id=node_id, name=str(self._contexts[node_id].node_config.get("client-id", "")))
+            for node_id in self.get_node_ids()
+        ]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Take messages for delivery and give each an id."""

@@ -24,7 +24,11 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
     if config.task.partition != "own":
         return []
     root = Path(config.data_dir)
-    folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+    if not root.is_dir():
+        raise ConfigError(
+            [f"data_dir={root}: there is no such folder; with task.partition=own it holds one for each client."]
+        )
+    folders = sorted(path for path in root.iterdir() if path.is_dir())
     if not folders:
         raise ConfigError(
             [f"data_dir={root}: holds no folders; with task.partition=own it must hold one for each client."]

@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
-from server_app.summary import RoundLine, covers_all
+from server_app.summary import RoundLine, ari_words
 
 
 def describe(line: RoundLine) -> str:
     """Return a round's ARI and accuracy (or loss) as a few words; what is not known is left out."""
     words = []
     if line["ari"] is not None:
-        words.append(f"ARI {line['ari']:.3f}{ari_words(line)}")
+        words.append(with_clients(f"ARI {line['ari']:.3f}", ari_words(line)))
     if line["accuracy"] is not None:
         words.append(f"accuracy {line['accuracy']:.2%}")
     elif line["loss"] is not None:
@@ -32,9 +32,9 @@ def describe(line: RoundLine) -> str:
     return "  ".join(words)
 
 
-def ari_words(line: RoundLine) -> str:
-    """Return over how many clients a round's ARI is, where some have no model yet; else nothing."""
-    return "" if covers_all(line) else f" ({line['ari_clients']} of {line['ari_of']} clients)"
+def with_clients(text: str, clients: str) -> str:
+    """Return an ARI's text, with its clients in brackets where it is not over all of them."""
+    return f"{text} ({clients})" if clients else text
 
 
 def truth_words(figures: Mapping[str, Any], prefix: str = "") -> list[str]:

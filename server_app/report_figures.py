@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from server_app.summary import RoundLine, RunSummary, covers_all, last, round_seconds
+from server_app.summary import RoundLine, RunSummary, ari_words, last, round_seconds
 
 MOST_CLIENTS = 300
 """With more clients than this a page is slow to open, and nobody reads on: the rest is in clients.csv."""
@@ -49,9 +49,10 @@ def verdict(summary: RunSummary, clients: Sequence[Row], num_models: int) -> tup
         return f"One model serves all clients: the {len(truth)} true clusters are not told apart.", False
     if num_models == placed:
         return f"Each client has a model of its own: the {len(truth)} true clusters are not used.", False
+    some = ari_words(vars(summary), "final_")
     return (
-        f"{num_models} clusters found where {len(truth)} are true; adjusted Rand index {summary.final_ari:.2f} "
-        "(1 = recovered exactly, 0 = no better than chance).",
+        f"{num_models} clusters found where {len(truth)} are true; adjusted Rand index {summary.final_ari:.2f}"
+        f"{f' over {some}' if some else ''} (1 = recovered exactly, 0 = no better than chance).",
         False,
     )
 
@@ -68,9 +69,8 @@ def tiles(summary: RunSummary, lines: Sequence[RoundLine]) -> list[dict[str, str
     if summary.final_ari is not None:
         first = summary.first_round_ari_90
         note = f"at least 0.9 from round {first}" if first is not None else "never reached 0.9"
-        measured = next((line for line in reversed(lines) if line["ari"] is not None), None)
-        if measured is not None and not covers_all(measured):
-            note = f"over {measured['ari_clients']} of {measured['ari_of']} clients; {note}"
+        clients = ari_words(vars(summary), "final_")
+        note = f"over {clients}; {note}" if clients else note
         tiles.append({"name": "adjusted Rand index", "value": f"{summary.final_ari:.3f}", "note": note})
     if summary.final_model_error is not None:
         note = "largest distance from a true model"

@@ -52,6 +52,8 @@ class RunSummary:
         Where the run left its results.
     final_model_error, final_cluster_error, final_cluster_loss : float or None
         The last of each that a round has, see ``round_line``; None where none has one.
+    final_ari_clients, final_ari_of : int or None
+        How many clients ``final_ari`` is over, and of how many; None where it is None.
     """
 
     experiment: str
@@ -71,6 +73,8 @@ class RunSummary:
     final_model_error: float | None = None
     final_cluster_error: float | None = None
     final_cluster_loss: float | None = None
+    final_ari_clients: int | None = None
+    final_ari_of: int | None = None
 
     def to_json(self) -> str:
         """Return the summary as an indented JSON object."""
@@ -189,6 +193,12 @@ def covers_all(line: RoundLine) -> bool:
     return bool(line["ari_clients"] == line["ari_of"])
 
 
+def ari_words(line: Mapping[str, Any], prefix: str = "") -> str:
+    """Return over how many clients an ARI is, of a round's line or (``final_``) of a summary; nothing if over all."""
+    some, all_of = line[f"{prefix}ari_clients"], line[f"{prefix}ari_of"]
+    return "" if some == all_of else f"{some} of {all_of} clients"
+
+
 def found_ari(line: RoundLine) -> float | None:
     """Return what a round's ARI says of the clients; None where it has none, or only one of the anchors of phase 1.
 
@@ -239,6 +249,7 @@ def summarise(
         evaluated = [line for line in lines if line["evaluated"]]
         accuracy = evaluated[-1]["accuracy"] if evaluated else None
         loss = evaluated[-1]["loss"] if evaluated else None
+    measured = next((line for line in reversed(lines) if line["ari"] is not None), None)
     return RunSummary(
         experiment=experiment,
         strategy=strategy,
@@ -246,7 +257,9 @@ def summarise(
         rounds=len(lines),
         final_accuracy=accuracy,
         final_loss=loss,
-        final_ari=last(lines, "ari"),
+        final_ari=None if measured is None else measured["ari"],
+        final_ari_clients=None if measured is None else measured["ari_clients"],
+        final_ari_of=None if measured is None else measured["ari_of"],
         ari_at_10=next((found_ari(line) for line in lines if line["round"] == ARI_ROUND), None),
         first_round_ari_90=next((line["round"] for line in lines if reaches(line, ARI_RECOVERED)), None),
         round_of_stability=next((line["round"] for line in lines if line["stable"]), None),

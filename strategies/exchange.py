@@ -19,6 +19,8 @@ Read = Callable[[str, RecordDict], T]
 log = logging.getLogger("florets")
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# Words with a slash or a digit: paths, lines, sizes.
+_OWN_WORDS = re.compile(r"\S*[/\\\d]\S*")
 _LONGEST_REASON = 500
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.25
 
@@ -85,6 +87,23 @@ class Replies(Generic[T]):
         """Number of clients that were asked."""
         return len(self.ok) + len(self.error) + len(self.missing) + len(self.invalid)
 
+    def warn(self) -> None:
+        """Log why replies are lacking; of reasons that differ in a path or a number alone, the first."""
+        for title, reasons in (
+            ("failed", self.error),
+            ("sent an unusable reply", self.invalid),
+            ("sent a reply too many", self.surplus),
+        ):
+            alike: dict[str, list[str]] = {}
+            for key in sorted(reasons, key=lambda key: (reasons[key], key)):
+                alike.setdefault(_OWN_WORDS.sub("", reasons[key]), []).append(key)
+            for keys in alike.values():
+                same = [key for key in keys if reasons[key] == reasons[keys[0]]]
+                others = f" (alike: client {', '.join(keys[len(same) :])})" if len(keys) > len(same) else ""
+                log.warning("client %s %s: %s%s", ", ".join(same), title, reasons[keys[0]], others)
+        if self.missing:
+            log.warning("no answer in time from client %s", ", ".join(self.missing))
+
     def failures(self) -> str:
         """Return why replies are lacking, one example of each kind, for an error's text."""
         parts = [f"{len(self.missing)} did not answer in time" if self.missing else ""]
@@ -95,9 +114,11 @@ class Replies(Generic[T]):
         return "; ".join(part for part in parts if part)
 
 
-def exchange(grid: Grid, requests: Sequence[Request], read: Read[T], patience: Patience) -> Replies[T]:
+def exchange(
+    grid: Grid, requests: Sequence[Request], read: Read[T], patience: Patience, warn: bool = True
+) -> Replies[T]:
     """Send the requests, wait as long as `patience` lasts, and sort what came back."""
-    return sort_replies(requests, send(grid, [request.message for request in requests], patience), read)
+    return sort_replies(requests, send(grid, [request.message for request in requests], patience), read, warn)
 
 
 def send(grid: Grid, messages: list[Message], patience: Patience) -> list[Message]:
@@ -128,8 +149,10 @@ def send(grid: Grid, messages: list[Message], patience: Patience) -> list[Messag
     return replies
 
 
-def sort_replies(requests: Sequence[Request], replies: Iterable[Message], read: Read[T]) -> Replies[T]:
-    """Classify replies against the requests and read the usable ones.
+def sort_replies(
+    requests: Sequence[Request], replies: Iterable[Message], read: Read[T], warn: bool = True
+) -> Replies[T]:
+    """Classify replies against the requests, read the usable ones, and log the others unless `warn` is False.
 
     A reply is matched by the id of the message that it answers: the network itself answers for a lost node, under
     its own node id. A second reply to one message, or one to another round's message, is surplus.
@@ -157,19 +180,12 @@ def sort_replies(requests: Sequence[Request], replies: Iterable[Message], read: 
                 ok[key] = read(key, reply.content)
             except MalformedMessage as problem:
                 invalid[key] = clean_reason(str(problem))
-    for title, reasons in (
-        ("failed", error),
-        ("sent an unusable reply", invalid),
-        ("sent a reply too many", surplus),
-    ):
-        for reason in sorted(set(reasons.values())):
-            keys_of_reason = sorted(key for key in reasons if reasons[key] == reason)
-            log.warning("client %s %s: %s", ", ".join(keys_of_reason), title, reason)
     # By key and not by message id: a message that the network refused has none.
     missing = tuple(sorted({request.key for request in requests} - ok.keys() - error.keys() - invalid.keys()))
-    if missing:
-        log.warning("no answer in time from client %s", ", ".join(missing))
-    return Replies(tuple(sorted(ok.items(), key=lambda item: item[0])), error, missing, invalid, surplus)
+    sorted_replies = Replies(tuple(sorted(ok.items(), key=lambda item: item[0])), error, missing, invalid, surplus)
+    if warn:
+        sorted_replies.warn()
+    return sorted_replies
 
 
 def refuse(replies: Replies[T], keys: Container[str], reason: str) -> Replies[T]:

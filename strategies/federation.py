@@ -135,14 +135,16 @@ class Federation:
         if not new:
             return
         self._tries.update(new)
-        requests = [Request(f"node {node}", _hello(node, config, self.start_timeout)) for node in new]
-        replies = exchange(
-            grid, requests, lambda _, content: read_introduction(content), Patience(self.start_timeout)
-        )
-        hellos = {int(who.removeprefix("node ")): hello for who, hello in replies.ok}
-        if first:
-            self._check_start(hellos, replies.failures())
         infos = {node.node_id: node for node in grid.get_nodes()}
+        called = {_called(node, infos[node].name if node in infos else ""): node for node in new}
+        requests = [Request(name, _hello(node, config, self.start_timeout)) for name, node in called.items()]
+        patience = Patience(self.start_timeout)
+        replies = exchange(grid, requests, lambda _, content: read_introduction(content), patience, warn=False)
+        hellos = {called[name]: hello for name, hello in replies.ok}
+        if first:
+            # Its error says why: no need to have said so before.
+            self._check_start(hellos, replies.failures())
+        replies.warn()
         self._sorted = None
         for node_id, hello in hellos.items():
             if problem := self._other_code(node_id, hello):
@@ -237,6 +239,11 @@ class Federation:
             f"({self.fingerprint}). Simulated clients import from the folder in which the SuperLink was started: "
             "start the SuperLink in an empty folder, or in this project's, and run again"
         )
+
+
+def _called(node_id: int, name: str) -> str:
+    """Return what a node is called before it has said who it is; `name` is the one it is registered under."""
+    return f"{name} (node {node_id})" if name else f"node {node_id}"
 
 
 def _client(node_id: int, hello: Introduction, registered_name: str, public_key: bytes) -> Client:

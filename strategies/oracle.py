@@ -49,7 +49,8 @@ def _true_model(client: Client, num_models: int) -> int:
     if client.cluster is None:
         raise FederationError(
             f"the true cluster of client {client.key} is not known, and the oracle needs it: use a task with known "
-            "clusters, or another strategy"
+            "clusters, or another strategy; a node with data of its own may state its true-cluster in its node "
+            "config (in process: node.toml in its folder, with the line true-cluster = 1)"
         )
     if not 0 <= client.cluster < num_models:
         raise FederationError(

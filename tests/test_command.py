@@ -185,6 +185,10 @@ def test_help_names_every_preset_strategy_task_and_key():
     assert "[silhouette | elbow] (clove)" in text
     assert "[4 | auto]" in text
     assert max(map(len, text.splitlines())) <= 110
+    # A file's comment may go on; what is shown of it must not promise more.
+    assert not [line for line in help_text(10_000).splitlines() if line.endswith(":")]
+    narrow = help_text(80).splitlines()
+    assert max(map(len, narrow)) <= 100
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])

@@ -110,6 +110,8 @@ def test_a_run_is_summed_up():
         bytes_up=12000,
         seconds=12.0,
         folder="here",
+        final_ari_clients=4,
+        final_ari_of=4,
     )
     assert RunSummary.from_json(summary.to_json()) == summary
 

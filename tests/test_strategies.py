@@ -7,7 +7,7 @@ from flwr.serverapp.strategy import FedAvg as StockFedAvg
 from strategies.averaging import GradientAveraging, ModelAveraging
 from strategies.clove import Clove
 from strategies.context import Plan, RoundContext
-from strategies.exchange import Request, sort_replies
+from strategies.exchange import Replies, Request, sort_replies
 from strategies.fedavg import FedAvg
 from strategies.federation import FederationError, WrongNodeCount
 from strategies.fedprox import FedProx
@@ -511,6 +511,21 @@ def test_a_model_that_does_not_exist_is_refused_before_it_is_sent() -> None:
     with pytest.raises(ValueError, match="given model 2, but there are 2 models"):
         Third().start(clients.grid(), models(0.0, 1.0), num_rounds=1)
     assert clients.asked(kinds.TRAIN) == []
+
+
+def test_failures_that_differ_in_a_path_alone_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    error = {
+        "a": "no /data/a/x.csv here",
+        "b": "no /data/b/x.csv here",
+        "c": "no memory",
+        "d": "no /data/a/x.csv here",
+    }
+    Replies((), error, ("e",), {}).warn()
+    assert [record.getMessage() for record in caplog.records] == [
+        "client a, d failed: no /data/a/x.csv here (alike: client b)",
+        "client c failed: no memory",
+        "no answer in time from client e",
+    ]
 
 
 def test_equal_failures_are_said_once(caplog: pytest.LogCaptureFixture) -> None:

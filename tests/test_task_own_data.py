@@ -24,6 +24,12 @@ from task.wire.replies import read_introduction
 
 X = np.arange(24, dtype=np.float32).reshape(8, 3)
 Y = np.array([0, 1, 0, 1, 0, 1, 0, 1])
+REGRESSION = (
+    "experiment=own_data",
+    "task.data_options={regression: true}",
+    "task.loss=squared_error",
+    "task.partition_options={input_shape: [3], num_outputs: 1}",
+)
 SPEC = TaskSpec(
     data="own",
     partition="own",
@@ -88,7 +94,7 @@ def test_a_table_is_read_by_the_names_of_its_columns(tmp_path):
 
 def test_the_last_column_is_the_target_and_values_are_a_regression(tmp_path):
     table(tmp_path / "data.csv", "a,price", "1,2", "3,4.5")
-    data = read(tmp_path, regression=True)
+    data = read(tmp_path, regression=True, target=None)
     assert (data.y_train.dtype, data.num_outputs) == (np.float32, 1)
     assert sorted([*data.y_train, *data.y_test]) == [2.0, 4.5]
 
@@ -159,7 +165,8 @@ def damaged_picture(folder: Path) -> None:
         (make_archive(x=X, y=Y), {"classes": ["0"]}, r"the target of sample 2 is none of the classes \(0\)"),
         (make_archive(x=X[:1], y=Y[:1]), {}, "1 samples cannot be split"),
         (make_archive(x=X, y=Y), {"test_share": 1.0}, "test_share=1.0 must be between 0 and 1"),
-        (make_archive(x=X, y=Y), {"classes": ["a"], "regression": True}, "a regression has no classes"),
+        (make_archive(x=X, y=Y), {"classes": ["a"], "regression": True}, "set task.data_options.classes=null"),
+        (make_archive(x=X, y=Y), {"classes": ["a", "a"]}, r"classes=\['a', 'a'\] must be different names"),
         (lambda folder: (folder / "data.npz").write_bytes(b"no zip"), {}, "data.npz cannot be read"),
         (make_table("a,b", "1"), {}, "line 2: its number of cells is not that of the header, 2"),
         (make_table("a,b", "1,0", "x,1"), {}, "line 3, column 'a': this is no number"),
@@ -247,6 +254,7 @@ def test_a_nodes_hello_tells_its_stated_cluster_and_needs_no_partition_id(tmp_pa
         (["min_clients=0"], "min_clients=0: must be at least 1"),
         (["min_clients=1"], "k=2: more models than clients (min_clients=1)"),
         (["engine=flwr"], "engine=flwr: simulated nodes have no data of their own"),
+        (["num_clients=7"], "num_clients=7: has no effect beside min_clients=4"),
         (["task.num_clusters=2"], "task.num_clusters=2: with task.partition=own the clusters are not known"),
         (["task.loss=squared_error"], "or task.data_options.regression=true"),
         (["task.data_options.regression=true"], "use task.loss=squared_error"),
@@ -261,6 +269,46 @@ def test_keys_that_do_not_fit_own_data_are_refused(overrides, message):
     with pytest.raises(ConfigError) as caught:
         compose(given)
     assert message in str(caught.value)
+
+
+def test_the_number_of_clients_may_be_given_where_it_counts():
+    assert compose([*REGRESSION, "k=1", "min_clients=null", "num_clients=3"]).num_clients == 3
+
+
+def test_options_given_whole_hold_none_of_the_presets():
+    assert compose(REGRESSION).task.data_options == {"regression": True}
+    single = ["experiment=own_data", "task.data_options.target=price"]
+    assert compose(single).task.data_options.keys() == {"target", "classes", "grayscale"}
+    both = compose([*REGRESSION, "task.data_options.target=price"])
+    assert both.task.data_options == {"regression": True, "target": "price"}
+
+
+def test_a_dry_run_names_the_folder_and_says_a_common_cause_once(tmp_path, capsys, caplog):
+    for name in ("north", "south", "west"):
+        (tmp_path / name).mkdir()
+        table(tmp_path / name / "data.csv", "a,b,c,price", *(f"{i},1,2,{i}" for i in range(5)))
+    given = [*REGRESSION, f"data_dir={tmp_path}", f"results_dir={tmp_path.parent / 'results'}", "-q", "min_clients=1"]
+    given += ["k=1", "num_rounds=1", "task.data_options.target=cost"]
+    assert main.main(given) == 1
+    told = capsys.readouterr().err
+    assert "3 failed, for example client north (node 2): ValueError" in told
+    assert (told.count("has no column"), caplog.text) == (1, "")
+    # Where others can start, it is said of those that cannot.
+    (tmp_path / "east").mkdir()
+    table(tmp_path / "east" / "data.csv", "a,b,c,cost", *(f"{i},1,2,{i}" for i in range(5)))
+    assert main.main(given) == 0
+    told = next(record.getMessage() for record in caplog.records if "has no column" in record.getMessage())
+    assert told.startswith("client north (node 3) failed")
+    assert told.endswith("(alike: client south (node 4), west (node 5))")
+
+
+def test_an_oracle_on_data_of_ones_own_needs_stated_clusters(tmp_path, capsys):
+    (tmp_path / "a").mkdir()
+    table(tmp_path / "a" / "data.csv", "a,b,c,price", *(f"{i},1,2,{i}" for i in range(5)))
+    results = tmp_path.parent / "results"
+    given = [*REGRESSION, f"data_dir={tmp_path}", f"results_dir={results}", "-q", "min_clients=1", "k=1"]
+    assert main.main([*given, "strategy=oracle"]) == 1
+    assert "node.toml in its folder, with the line true-cluster = 1" in capsys.readouterr().err
 
 
 def test_an_ari_to_stop_at_may_be_that_of_stated_clusters():
@@ -286,6 +334,8 @@ def test_a_dry_run_without_folders_or_with_a_damaged_node_file_is_refused(tmp_pa
     config = compose(["experiment=own_data", f"data_dir={tmp_path}"])
     with pytest.raises(ConfigError, match="holds no folders"):
         own_nodes(config)
+    with pytest.raises(ConfigError, match="missing: there is no such folder"):
+        own_nodes(dataclasses.replace(config, data_dir=str(tmp_path / "missing")))
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "node.toml").write_text("true-cluster")
     with pytest.raises(ConfigError, match="is not TOML"):

@@ -52,7 +52,13 @@ def test_clusters_are_drawn_with_their_probabilities(regression):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"clients": [[5, 2]]}, "are 5 clients, but num_clients=6"),
+        ({"clients": [[5, 2]]}, r"num_clients=6: use num_clients=5, or .*clients=\[\[6,2\]\]"),
+        ({"clients": [[90, 2], [4, 3], [20, 1]]}, r"or task.partition_options.clients=\[\[4,2\],\[1,3\],\[1,1\]\]"),
+        (
+            {"clients": [[9, 1], [9, 2], [1, 3], [1, 4], [1, 5]]},
+            r"clients=\[\[1,1\],\[2,2\],\[1,3\],\[1,4\],\[1,5\]\]",
+        ),
+        ({"clients": [[1, size] for size in range(1, 9)]}, r"clients=\[\[1,1\],.*\[1,6\]\]\."),
         ({"clients": [[6]]}, "must be pairs"),
         ({"clients": [[6, 0]]}, "must be pairs"),
         ({"clients": [[6, 2]], "probabilities": [0.5, 0.5]}, "one share for each of task.num_clusters=3"),

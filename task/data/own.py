@@ -21,7 +21,7 @@ def own(
     data_dir: Path | None,
     seed: int,
     num_clusters: int,
-    target: str = "",
+    target: str | None = None,
     columns: list[str] | None = None,
     classes: list[str] | None = None,
     regression: bool = False,
@@ -44,7 +44,7 @@ def own(
     num_clusters
         Not used.
     target
-        CSV: name of the column to predict; empty: the last one.
+        CSV: name of the column to predict; None: the last one.
     columns
         CSV: the columns that make up an input, in this order, whatever order a file has them in; None: all but the
         target, in the file's order.
@@ -72,11 +72,13 @@ def own(
         )
     if not 0 < test_share < 1:
         raise ValueError(f"task.data_options.test_share={test_share} must be between 0 and 1.")
-    if classes is not None and (regression or len(set(classes)) < len(classes)):
+    if classes is not None and regression:
         raise ValueError(
-            f"task.data_options.classes={classes} must be different names, and a regression has no classes: leave "
-            "out task.data_options.classes or task.data_options.regression."
+            "task.data_options.regression=true, but task.data_options.classes names classes, and a regression has "
+            "none: set task.data_options.classes=null (a preset may name them), or leave out the regression."
         )
+    if classes is not None and len(set(classes)) < len(classes):
+        raise ValueError(f"task.data_options.classes={classes} must be different names.")
 
     def read(path: Path) -> Samples:
         if path.suffix == ".npz":

@@ -10,7 +10,7 @@ from task.data.samples import Samples, samples, targets
 
 
 def read_csv(
-    path: Path, target: str, columns: Sequence[str] | None, classes: Sequence[str] | None, regression: bool
+    path: Path, target: str | None, columns: Sequence[str] | None, classes: Sequence[str] | None, regression: bool
 ) -> Samples:
     """Read a table: one line for each sample, one column to predict, numbers in the others.
 
@@ -19,7 +19,7 @@ def read_csv(
     path
         The file: UTF-8, commas, a header.
     target
-        Name of the column to predict; empty: the last one.
+        Name of the column to predict; None: the last one.
     columns
         Names of the columns that make up an input, in this order; None: all but the target, in the file's order.
     classes, regression

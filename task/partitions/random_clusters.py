@@ -57,8 +57,8 @@ def random_clusters(
     total = sum(count for count, _ in clients)
     if total != num_clients:
         raise ValueError(
-            f"task.partition_options.clients={clients} are {total} clients, but num_clients={num_clients}: make them "
-            f"equal."
+            f"task.partition_options.clients={clients} are {total} clients, but num_clients={num_clients}: use "
+            f"num_clients={total}, or task.partition_options.clients={_scaled(clients, num_clients)}."
         )
     check_bounds(None, test_samples_per_client)
     train, test = rows_by_group(data)
@@ -72,6 +72,16 @@ def random_clusters(
     train_parts = _deal(train, drawn, sizes, rng, "train")
     test_parts = _deal(test, drawn, np.full(num_clients, test_samples_per_client), rng, "test")
     return [Shard(int(cluster), a, b) for cluster, a, b in zip(drawn, train_parts, test_parts, strict=True)]
+
+
+def _scaled(clients: list[list[int]], num_clients: int) -> str:
+    """Return, as it is typed, a list of `num_clients` clients in about the same shares, at least one of each size."""
+    total = sum(count for count, _ in clients)
+    counts = [max(1, count * num_clients // total) for count, _ in clients[:num_clients]]
+    while sum(counts) > num_clients:
+        counts[int(np.argmax(counts))] -= 1
+    counts[int(np.argmax(counts))] += num_clients - sum(counts)
+    return "[" + ",".join(f"[{count},{size}]" for count, (_, size) in zip(counts, clients, strict=False)) + "]"
 
 
 def _checked(probabilities: list[float] | None, num_clusters: int) -> list[float] | None:
