@@ -12,15 +12,15 @@ from conf.typed import show
 _USAGE = """florets: clustered federated learning. Clients fall into unknown groups, found while training.
 
 Usage
-  florets                                          the quickstart: CLoVE on rotated digits, in this process
+  florets                                          the quickstart: CLoVE on rotated digits
   florets experiment=quickstart strategy=ifca k=5  one run of a preset, with other values
   florets -m strategy=clove,ifca seed=0,1,2        a sweep: every combination, and a table
   florets -m 'seed=range(0,10)' hydra/launcher=joblib hydra.launcher.n_jobs=4
-                                                   the same in 4 processes (pip install "florets[sweep]")
+                                                   the same in 4 processes (the extra "sweep")
   florets engine=flwr                              through `flwr run`, Flower's own simulation
   florets resume=results/quickstart/clove/seed-0   go on with an interrupted run, in its folder
-  florets assign run=<folder> data=<file>          which of a finished run's models fits these data (--help)
-  florets predict run=<folder> data=<file> ...     that model's predictions for new inputs, as a CSV file
+  florets assign run=<folder> data=<file>          which model of a run fits these data (--help)
+  florets predict run=<folder> data=<file> ...     that model's predictions, as a CSV file
 
 Options
   -m, --multirun  sweep over keys that have several values, separated by commas
@@ -33,7 +33,8 @@ Order: a key given by hand wins over the preset, which wins over the defaults.
 Options of a task: task.data_options.noise=1 adds or changes one of the preset's,
 'task.data_options={noise: 1}' replaces all of them.
 Below, [a | b | c] gives a key's choices, [a] its default; of choices the default is the first.
-Results: <results_dir>/<experiment>/<strategy>/<other keys>/seed-<seed>/; sweeps: <results_dir>/sweeps/.
+Results: <results_dir>/<experiment>/<strategy>/<other keys>/seed-<seed>/, of sweeps
+<results_dir>/sweeps/.
 Exit code: 0 all went well, 1 a run failed, 2 the configuration is wrong."""
 
 
