@@ -192,11 +192,15 @@ def draw_curves(lines: Sequence[RoundLine], path: Path) -> bool:
             points = _points(lines, key, f"{key}_std" if key in ("accuracy", "loss") else None)
             ends = [(float(points[1][-1]), value_text(key, float(points[1][-1])), COLOURS[0])]
             shown = [points[1]]
+            if key == "accuracy":
+                # The band of the spread is inside the picture, too.
+                shown.append(np.maximum(points[1] - points[2], 0.0))
             part = _points(lines, "ari_participants")
             if key == "ari" and len(part[0]) and not np.array_equal(part[1], points[1]):
                 draw_curve(axes, part, COLOURS[1], True, linewidth=1.0, alpha=0.75, zorder=1.5)
+                whose = "all clients" if covers_all(lines[-1]) else "clients so far"
                 ends = [
-                    (ends[0][0], f"all clients {ends[0][1]}", COLOURS[0]),
+                    (ends[0][0], f"{whose} {ends[0][1]}", COLOURS[0]),
                     (float(part[1][-1]), f"participants {part[1][-1]:.2f}", COLOURS[1]),
                 ]
                 shown.append(part[1])

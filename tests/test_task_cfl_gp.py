@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from task.data import Dataset, lines
 from task.data.mnist import mnist
@@ -12,6 +11,7 @@ from task.data.vision import pool
 from task.models import linear
 from task.partitions import check_shards, rotation, rotation_blocks
 from task.partitions.rotation import turned
+from task.seeding import torch_random
 
 
 def test_a_line_has_its_angle_its_range_and_its_noise() -> None:
@@ -39,8 +39,8 @@ def test_lines_that_cannot_be_drawn_are_refused(options: dict[str, float]) -> No
 
 
 def test_a_linear_model_can_start_uniformly_with_no_intercept() -> None:
-    torch.manual_seed(0)
-    starts = [linear((1,), 1, bias=True, start="uniform", scale=0.8)[1] for _ in range(300)]
+    with torch_random(np.random.default_rng(0)):
+        starts = [linear((1,), 1, bias=True, start="uniform", scale=0.8)[1] for _ in range(300)]
     slopes = np.array([layer.weight.item() for layer in starts])
     assert np.abs(slopes).max() <= 0.8
     assert slopes.std() == pytest.approx(0.8 / 3**0.5, abs=0.05)

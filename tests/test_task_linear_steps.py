@@ -9,17 +9,18 @@ from task.linear_steps import LinearModels, flat, linear_losses, linear_names, l
 from task.linear_steps import takes_full_steps as full
 from task.losses import evaluate, loss_vector
 from task.models.linear import linear
+from task.seeding import torch_random
 from task.training import TrainSettings, local_update
 
 LOSSES = ["squared_error", "half_squared_error", "cross_entropy"]
 
 
 def example(loss, bias, n=7):
-    torch.manual_seed(3)
     outputs = 4 if loss == "cross_entropy" else 1
-    modules = [linear((1, 2, 3), outputs, bias=bias) for _ in range(3)]
-    x = torch.randn(n, 1, 2, 3)
-    y = torch.randint(outputs, (n,)) if outputs > 1 else torch.randn(n)
+    with torch_random(np.random.default_rng(3)):
+        modules = [linear((1, 2, 3), outputs, bias=bias) for _ in range(3)]
+        x = torch.randn(n, 1, 2, 3)
+        y = torch.randint(outputs, (n,)) if outputs > 1 else torch.randn(n)
     names = linear_names(modules[0], loss)
     states = [{name: value.numpy() for name, value in module.state_dict().items()} for module in modules]
     return modules, x, y, names, LinearModels.of(states, names)

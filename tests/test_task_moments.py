@@ -17,6 +17,7 @@ from task.models.mlp import mlp
 from task.moments import LocalMoments
 from task.proximal import exact_proximal
 from task.sample_gradients import sample_moments, unflatten
+from task.seeding import torch_random
 from task.training import TrainSettings, local_update
 
 CASES = {
@@ -29,10 +30,10 @@ CASES = {
 
 
 def draw(build, classes: int | None, n: int = 5, anchors: int = 2):
-    torch.manual_seed(3)
-    module, x = build(), torch.randn(n, 1, 2, 3)
+    with torch_random(np.random.default_rng(3)):
+        module, x = build(), torch.randn(n, 1, 2, 3)
+        y = torch.randint(0, classes, (n,)) if classes else torch.randn(n)
     x = x if classes else x.flatten(1)
-    y = torch.randint(0, classes, (n,)) if classes else torch.randn(n)
     size = sum(value.numel() for value in module.state_dict().values())
     estimates = np.random.default_rng(1).standard_normal((anchors, size)).astype(np.float32)
     return module, x, y, estimates
@@ -95,8 +96,8 @@ def test_buffers_have_no_moments_and_batch_normalisation_uses_its_running_statis
 
 
 def test_an_autoencoder_has_moments_too():
-    module = autoencoder((1, 8, 8), 64)
-    x = torch.rand(3, 1, 8, 8)
+    with torch_random(np.random.default_rng(0)):
+        module, x = autoencoder((1, 8, 8), 64), torch.rand(3, 1, 8, 8)
     size = sum(value.numel() for value in module.state_dict().values())
     estimate = (0.1 * np.random.default_rng(1).standard_normal((1, size))).astype(np.float32)
     found = sample_moments(module, estimate, x, torch.zeros(3), "reconstruction")
@@ -213,9 +214,9 @@ def test_an_anchors_matrix_is_the_mean_over_its_pairs():
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("n", [3, 40])
 def test_exact_fedprox_is_where_many_proximal_steps_end(loss: str, bias: bool, n: int):
-    torch.manual_seed(0)
-    x, y, mu = torch.randn(n, 6), torch.randn(n), 1.7
-    exact, stepped = linear((6,), 1, bias=bias), linear((6,), 1, bias=bias)
+    with torch_random(np.random.default_rng(0)):
+        x, y, mu = torch.randn(n, 6), torch.randn(n), 1.7
+        exact, stepped = linear((6,), 1, bias=bias), linear((6,), 1, bias=bias)
     stepped.load_state_dict(exact.state_dict())
     loss_before = per_sample_losses(exact(x), y, loss).mean().item()
     assert exact_proximal(exact, x, y, loss, mu) == pytest.approx(loss_before, rel=1e-4)

@@ -1,10 +1,12 @@
 """Steps of SGD and Adam: bit for bit those of PyTorch's own optimisers."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from task.optimizers import Adam, Sgd
+from task.seeding import torch_random
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -43,17 +45,17 @@ def test_a_parameter_without_gradient_stays_as_it_is(make):
 def pair():
     models = []
     for _ in range(2):
-        torch.manual_seed(0)
-        models.append(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
+        with torch_random(np.random.default_rng(0)):
+            models.append(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
     return models
 
 
 def check(ours, theirs, our_optimizer, their_optimizer):
     for seed in range(4):
         for model, optimizer in ((ours, our_optimizer), (theirs, their_optimizer)):
-            torch.manual_seed(seed)
             model.zero_grad()
-            model(torch.randn(5, 3)).square().sum().backward()
+            x = torch.randn(5, 3, generator=torch.Generator().manual_seed(seed))
+            model(x).square().sum().backward()
             optimizer.step()
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert torch.equal(a, b)
