@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
+from rich.text import Text
 
 from server_app.summary import RoundLine, ari_words
 
@@ -49,6 +50,16 @@ def truth_words(figures: Mapping[str, Any], prefix: str = "") -> list[str]:
     return words
 
 
+class _Bar(RichProgress):
+    """A bar, and under it what the last round brought: beside it a terminal of 100 columns cuts both short."""
+
+    figures = "starting"
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        yield Text(self.figures, no_wrap=True, overflow="ellipsis")
+
+
 class Progress:
     """Show one round after the other.
 
@@ -72,20 +83,19 @@ class Progress:
         self._title = title
         self._num_rounds = num_rounds
         self._stream = stream if stream is not None else sys.stderr
-        self._bar: RichProgress | None = None
+        self._bar: _Bar | None = None
         self._task = TaskID(0)
         self._figures = ""
         console = Console(file=self._stream)
         if console.is_terminal and not quiet:
-            self._bar = RichProgress(
+            self._bar = _Bar(
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=24),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
-                TextColumn("{task.fields[phase]}  {task.fields[figures]}"),
                 console=console,
             )
-            self._task = self._bar.add_task(title, total=num_rounds, completed=done, phase="starting", figures="")
+            self._task = self._bar.add_task(title, total=num_rounds, completed=done)
             self._bar.start()
 
     def show(self, line: RoundLine, seconds: float) -> None:
@@ -93,7 +103,8 @@ class Progress:
         if self._bar is not None:
             # A bar that loses the figures in the rounds without evaluation would flicker: it keeps the last.
             self._figures = describe(line) or self._figures
-            self._bar.update(self._task, completed=line["round"], phase=line["phase"], figures=self._figures)
+            self._bar.figures = f"{line['phase']}  {self._figures}"
+            self._bar.update(self._task, completed=line["round"])
             return
         print(
             f"{self._title} | round {line['round']}/{self._num_rounds} {line['phase']}  "

@@ -210,8 +210,9 @@ def test_progress_on_a_terminal_is_a_bar_with_ari_and_accuracy_unless_quiet(monk
         progress.close()
         text = stream.getvalue()
         assert ("\x1b[" in text) is not quiet
-        last = [row for row in text.splitlines() if "3/5" in row][-1]
-        assert ("accuracy 75.00%" in last) is not quiet
+        rows = text.splitlines()
+        at = max(i for i, row in enumerate(rows) if "3/5" in row)
+        assert ("accuracy 75.00%" in "".join(rows[at + 1 : at + 2])) is not quiet
         assert "a remark" in text
 
 
