@@ -4,7 +4,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
@@ -22,6 +22,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # Words with a slash or a digit: paths, lines, sizes.
 _OWN_WORDS = re.compile(r"\S*[/\\\d]\S*")
 _LONGEST_REASON = 500
+_MOST_REASONS = 3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.25
 
 
@@ -94,10 +95,7 @@ class Replies(Generic[T]):
             ("sent an unusable reply", self.invalid),
             ("sent a reply too many", self.surplus),
         ):
-            alike: dict[str, list[str]] = {}
-            for key in sorted(reasons, key=lambda key: (reasons[key], key)):
-                alike.setdefault(_OWN_WORDS.sub("", reasons[key]), []).append(key)
-            for keys in alike.values():
+            for keys in _alike(reasons):
                 same = [key for key in keys if reasons[key] == reasons[keys[0]]]
                 others = f" (alike: client {', '.join(keys[len(same) :])})" if len(keys) > len(same) else ""
                 log.warning("client %s %s: %s%s", ", ".join(same), title, reasons[keys[0]], others)
@@ -105,13 +103,23 @@ class Replies(Generic[T]):
             log.warning("no answer in time from client %s", ", ".join(self.missing))
 
     def failures(self) -> str:
-        """Return why replies are lacking, one example of each kind, for an error's text."""
+        """Return why replies are lacking, for an error's text: an example of each kind and of its commonest reasons."""
         parts = [f"{len(self.missing)} did not answer in time" if self.missing else ""]
         for title, reasons in (("failed", self.error), ("sent an unusable reply", self.invalid)):
-            if reasons:
-                key, reason = next(iter(reasons.items()))
-                parts.append(f"{len(reasons)} {title}, for example client {key}: {reason}")
+            groups = sorted(_alike(reasons), key=len, reverse=True)
+            for keys in groups[:_MOST_REASONS]:
+                parts.append(f"{len(keys)} {title}, for example client {keys[0]}: {reasons[keys[0]]}")
+            if left := sum(map(len, groups[_MOST_REASONS:])):
+                parts.append(f"{left} {title} for other reasons")
         return "; ".join(part for part in parts if part)
+
+
+def _alike(reasons: Mapping[str, str]) -> list[list[str]]:
+    """Return the clients of each reason, in order; reasons that differ in a path or a number alone are one."""
+    alike: dict[str, list[str]] = {}
+    for key in sorted(reasons, key=lambda key: (reasons[key], key)):
+        alike.setdefault(_OWN_WORDS.sub("", reasons[key]), []).append(key)
+    return list(alike.values())
 
 
 def exchange(

@@ -526,6 +526,11 @@ def test_failures_that_differ_in_a_path_alone_are_said_once(caplog: pytest.LogCa
         "client c failed: no memory",
         "no answer in time from client e",
     ]
+    many = Replies((), {**error, **{name: f"reason {name}" for name in "fgh"}}, (), {}).failures()
+    assert many == (
+        "3 failed, for example client a: no /data/a/x.csv here; 1 failed, for example client c: no memory; "
+        "1 failed, for example client f: reason f; 2 failed for other reasons"
+    )
 
 
 def test_equal_failures_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
