@@ -103,7 +103,7 @@ class Replies(Generic[T]):
             log.warning("no answer in time from client %s", ", ".join(self.missing))
 
     def failures(self) -> str:
-        """Return why replies are lacking, for an error's text: an example of each kind and of its commonest reasons."""
+        """Return why replies are lacking, for an error: an example of each kind and of its commonest reasons."""
         parts = [f"{len(self.missing)} did not answer in time" if self.missing else ""]
         for title, reasons in (("failed", self.error), ("sent an unusable reply", self.invalid)):
             groups = sorted(_alike(reasons), key=len, reverse=True)
