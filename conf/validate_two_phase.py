@@ -32,18 +32,19 @@ def _ranges(strategy: TwoPhaseStrategy) -> list[str]:
 
 def _anchors(config: Config, strategy: TwoPhaseStrategy) -> list[str]:
     """Check that there are clients enough for phase 1, as far as their number alone tells."""
-    problems = []
+    problems: list[str] = []
+    # Of nodes with data of their own nobody knows how many will come: phase 1 itself says where they are too few.
+    known = config.task.partition != "own"
     least = config.k if config.k != "auto" else 1
     anchors, asked = strategy.anchors, strategy.subspace_clients
-    if anchors != "auto" and not least <= anchors <= config.num_clients:
+    if anchors != "auto" and (anchors < least or (known and anchors > config.num_clients)):
         problems.append(
-            f"strategy.anchors={anchors}: must be at least k={config.k}, to find a group for each model, and at most "
-            f"num_clients={config.num_clients}."
+            f"strategy.anchors={anchors}: must be at least k={config.k}, to find a group for each model"
+            f"{f', and at most num_clients={config.num_clients}' if known else ''}."
         )
-    if asked != "all" and not 1 <= asked <= config.num_clients:
-        problems.append(
-            f"strategy.subspace_clients={asked}: must be from 1 to num_clients={config.num_clients}, or all."
-        )
+    if asked != "all" and (asked < 1 or (known and asked > config.num_clients)):
+        most = f"from 1 to num_clients={config.num_clients}" if known else "at least 1"
+        problems.append(f"strategy.subspace_clients={asked}: must be {most}, or all.")
     if not strategy.fresh:
         return problems
     if asked == "all":
@@ -52,7 +53,7 @@ def _anchors(config: Config, strategy: TwoPhaseStrategy) -> list[str]:
             "strategy.fresh=true: needs a number as strategy.subspace_clients, not all clients at once.",
         ]
     needed = strategy.moment_rounds * asked + (least if anchors == "auto" else anchors)
-    if needed > config.num_clients:
+    if known and needed > config.num_clients:
         problems.append(
             f"strategy.fresh=true: {strategy.moment_rounds} rounds of {asked} clients each and the anchors need "
             f"at least {needed} clients, but num_clients={config.num_clients}; lower strategy.subspace_clients or "

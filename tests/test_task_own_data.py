@@ -271,6 +271,15 @@ def test_keys_that_do_not_fit_own_data_are_refused(overrides, message):
     assert message in str(caught.value)
 
 
+def test_of_nodes_that_will_come_two_phase_asks_no_number_beforehand():
+    settings = ("strategy.anchors=30", "strategy.subspace_clients=40", "strategy.fresh=true")
+    assert compose(["experiment=own_data", "strategy=two_phase", *settings]).num_clients == 20
+    with pytest.raises(ConfigError, match=r"at least k=2, to find a group for each model\."):
+        compose(["experiment=own_data", "strategy=two_phase", "strategy.anchors=1"])
+    with pytest.raises(ConfigError, match="subspace_clients=0: must be at least 1, or all"):
+        compose(["experiment=own_data", "strategy=two_phase", "strategy.subspace_clients=0"])
+
+
 def test_the_number_of_clients_may_be_given_where_it_counts():
     assert compose([*REGRESSION, "k=1", "min_clients=null", "num_clients=3"]).num_clients == 3
 
