@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
+from server_app.console import say
+
 
 def describe(line: Mapping[str, Any]) -> str:
     """Return a round's ARI and accuracy (or loss) as a few words; what is not known is left out."""
@@ -88,11 +90,10 @@ class Progress:
             self._figures = describe(line) or self._figures
             self._bar.update(self._task, completed=line["round"], phase=line["phase"], figures=self._figures)
             return
-        print(
+        say(
             f"{self._title} | round {line['round']}/{self._num_rounds} {line['phase']}  "
             f"{describe(line)}  {seconds:.2f} s".replace("    ", "  "),
-            file=self._stream,
-            flush=True,
+            self._stream,
         )
 
     def note(self, text: str) -> None:
@@ -100,7 +101,7 @@ class Progress:
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
         else:
-            print(f"{self._title} | {text}", file=self._stream, flush=True)
+            say(f"{self._title} | {text}", self._stream)
 
     def close(self) -> None:
         """Take the bar down; it stays visible as it was last."""
