@@ -59,9 +59,16 @@ def results_folder(config: Config, overrides: Sequence[str]) -> Path:
     return (Path(config.results_dir).expanduser() / run_folder(config, overrides)).absolute()
 
 
-def resume_command(folder: Path) -> str:
-    """Return the command, as one types it in a shell, that goes on with the run in a folder."""
+def resume_command(folder: Path, trust: bool = False) -> str:
+    """Return the command, as one types it in a shell, that goes on with the run in a folder.
+
+    Parameters
+    ----------
+    trust
+        The run uses functions of its author's, whose import has to be allowed.
+    """
     plain = f"resume={folder}"
     # A second layer of quotes, Hydra's, only where there is no other way: it is hard to read.
     special = set(str(folder)) & set(",'\"[]{}()\\")
-    return f"florets {shlex.quote(f'resume={quote(str(folder))}' if special else plain)}"
+    command = f"florets {shlex.quote(f'resume={quote(str(folder))}' if special else plain)}"
+    return f"{command} trust=true" if trust else command

@@ -12,7 +12,8 @@ from flwr.serverapp import Grid
 from conf.problems import ConfigError
 from conf.schema import Config
 from server_app.build import build_models, build_strategy, build_task, message_settings
-from server_app.checkpoint import CheckpointError, Checkpoints
+from server_app.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from server_app.folder import FolderLock
 from server_app.keeper import Keeper
 from server_app.recorder import Recorder
 from server_app.resume import find_checkpoint, finished_summary
@@ -53,10 +54,28 @@ def run_experiment(grid: Grid, config: Config, folder: Path, resume: bool = Fals
         If the clients that are there cannot run it, or too few reply.
     """
     log.info("results folder: %s", folder)
-    if resume and (summary := finished_summary(folder, config)) is not None:
+    if not resume:
+        return _run(grid, config, folder)
+    # Held before anything in it is read: the run may be going on in another process.
+    try:
+        lock = FolderLock(folder)
+    except ValueError as error:
+        raise ConfigError([str(error)]) from error
+    with lock:
+        return _resume(grid, config, folder, lock)
+
+
+def _resume(grid: Grid, config: Config, folder: Path, lock: FolderLock) -> RunSummary:
+    if (summary := finished_summary(folder, config)) is not None:
         log.info("the run in %s has come to its end: there is nothing left to do", folder)
         return summary
-    checkpoint = find_checkpoint(folder, config) if resume else None
+    return _run(grid, config, folder, lock, find_checkpoint(folder, config))
+
+
+def _run(
+    grid: Grid, config: Config, folder: Path, lock: FolderLock | None = None, checkpoint: Checkpoint | None = None
+) -> RunSummary:
+    """Start a new run or, with its folder's lock, go on with an interrupted one."""
     task = build_task(config)
     try:
         task.check()
@@ -88,7 +107,8 @@ def run_experiment(grid: Grid, config: Config, folder: Path, resume: bool = Fals
             num_rounds=total,
             quiet=config.quiet,
             task_title=f"{config.task.data}, {config.task.partition}, {config.task.model}",
-            done_rounds=(checkpoint.server_round if checkpoint is not None else 0) if resume else None,
+            done_rounds=(checkpoint.server_round if checkpoint is not None else 0) if lock is not None else None,
+            lock=lock,
         )
     except ValueError as error:
         raise ConfigError([str(error)]) from error

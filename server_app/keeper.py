@@ -6,6 +6,7 @@ import logging
 from flwr.app import ArrayRecord
 
 from conf.run_folder import resume_command
+from conf.saved import imported_functions
 from conf.schema import Config
 from server_app.checkpoint import Checkpoint, Checkpoints
 from strategies.base import ClusteredStrategy
@@ -21,7 +22,7 @@ class Keeper:
     ) -> None:
         self._checkpoints = checkpoints
         self._every = config.checkpoint_every
-        self._config = dataclasses.asdict(config)
+        self._config = config
         self._strategy = strategy
         self._last: tuple[int, ArrayRecord] | None = None
         self._saved = start.server_round if start is not None else 0
@@ -48,11 +49,12 @@ class Keeper:
                 log.warning("the checkpoint of round %d could not be written: %s", self._last[0], error)
         if not self._saved:
             return "No round was completed: once the cause is gone, run it again"
-        command = resume_command(self._checkpoints.folder.parent)
+        command = resume_command(self._checkpoints.folder.parent, bool(imported_functions(self._config)))
         return f"Round {self._saved} is saved; once the cause is gone, go on with: {command}"
 
     def _save(self, server_round: int, models: ArrayRecord) -> None:
         strategy = self._strategy
         clients = [client for _, client in sorted(strategy.federation.clients.items())]
-        self._checkpoints.save(Checkpoint(server_round, models, strategy.state(), clients, self._config))
+        config = dataclasses.asdict(self._config)
+        self._checkpoints.save(Checkpoint(server_round, models, strategy.state(), clients, config))
         self._saved = server_round
