@@ -71,6 +71,39 @@ def test_a_node_killed_in_a_round_takes_part_again_within_two_rounds(tmp_path: P
     assert lines[-1]["ari"] == 1.0
 
 
+def test_a_superlink_killed_in_a_run_is_started_again_and_the_run_goes_on_to_its_end(tmp_path: Path) -> None:
+    """The nodes are left alone: they come back by themselves."""
+    results = tmp_path / "results"
+    clusters = write_folders(tmp_path / "data")
+    with Federation(tmp_path / "federation") as federation:
+        for name, cluster in clusters.items():
+            federation.register(name, tmp_path / "data" / name, cluster)
+            federation.start(name)
+        settings = "num_rounds=5 eval_every=5 start_timeout=600"
+        killed = federation.run(ROOT, {"experiment": "own_data", "overrides": settings, "results-dir": str(results)})
+        wait_for("round 2", lambda: len(rounds(results)) >= 2, 900)
+        received = federation.log("table-2").count("Receiving:")
+        wait_for("a message of round 3", lambda: federation.log("table-2").count("Receiving:") > received, 300)
+        federation.kill_superlink()
+        before = rounds(results)
+        assert 2 <= len(before) < 5
+        federation.restart_superlink()
+        (marker,) = results.rglob("rounds.jsonl")
+        run_id = federation.run(ROOT, {"resume": str(marker.parent)})
+        assert run_id != killed
+        wait_for("the end", lambda: federation.status(run_id)[0].startswith("finished"), 900, pause=10)
+        assert federation.status(run_id)[0] == "finished:completed", federation.log("superlink")[-3000:]
+        # Of the run that was killed Flower says so as well.
+        assert federation.status(killed)[0] == "finished:failed"
+    lines = rounds(results)
+    assert lines[: len(before)] == before
+    assert [line["round"] for line in lines] == [1, 2, 3, 4, 5]
+    assert [line["participants"] for line in lines] == [4] * 5
+    assert lines[-1]["ari"] == 1.0
+    (summary,) = results.rglob("summary.json")
+    assert json.loads(summary.read_text())["final_ari"] == 1.0
+
+
 def test_the_guides_commands_run_as_they_stand(tmp_path: Path) -> None:
     missing = [program for program in ("bash", "openssl", "ssh-keygen", "curl") if shutil.which(program) is None]
     if missing:
