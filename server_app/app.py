@@ -15,6 +15,7 @@ from conf.run_folder import results_folder
 from conf.schema import Config
 from server_app.console import log, log_to_console
 from server_app.experiment import run_experiment
+from server_app.hung_clients import end_hung_clients
 from server_app.resume import read_resume
 from strategies.federation import WrongNodeCount, simulation_command
 from task.threads import one_thread_for_good
@@ -44,6 +45,8 @@ def main(grid: Grid, context: Context) -> None:
         # Said once on a line of its own: Flower prints what is raised below tracebacks.
         log.error("%s", problem)
         raise ConfigError([problem]) from None
+    finally:
+        end_hung_clients()
 
 
 def read_run_config(run_config: Mapping[str, Any]) -> tuple[Config, Path, bool]:

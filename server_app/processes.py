@@ -21,6 +21,15 @@ STOP_SECONDS = 15.0
 _MARK = "FLORETS_FAMILY"
 _marks: "weakref.WeakKeyDictionary[subprocess.Popen[bytes], str]" = weakref.WeakKeyDictionary()
 
+# Becomes the program that it is given. Python's own way of doing this in the child is not safe beside threads.
+_FOLLOW = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+_FOLLOWING = [sys.executable, "-I", "-S", "-c", _FOLLOW] if sys.platform == "linux" else []
+
 _SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -83,6 +92,8 @@ def start(
 ) -> "subprocess.Popen[bytes]":
     """Start one of Flower's programs, so that `end` finds all that descends from it even after it has died.
 
+    On Linux it is ended politely where this process (this thread) dies and cannot do that any more.
+
     Parameters
     ----------
     folder
@@ -94,7 +105,7 @@ def start(
     """
     mark = uuid.uuid4().hex
     process = subprocess.Popen(
-        [command(program), *arguments],
+        [*_FOLLOWING, command(program), *arguments],
         cwd=folder,
         env={**settings, _MARK: mark},
         stdout=log,

@@ -1,7 +1,6 @@
 """A run of Flower's simulation that was killed goes on through `florets resume=` and through `flwr run`."""
 
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -25,8 +24,8 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([*FLORETS, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
 
 
-def killed_run(results: Path) -> Path:
-    """Start a simulation, end all its processes without warning after some rounds, and return its folder."""
+def killed_run(results: Path, all_of_it: bool) -> Path:
+    """Start a simulation, kill florets after some rounds, perhaps with all its processes, and return its folder."""
     process = subprocess.Popen([*FLORETS, "engine=flwr", *SETTINGS, f"results_dir={results}"], cwd=ROOT)
     deadline = time.monotonic() + 300
     while not list(results.rglob("round-000005.safetensors")):
@@ -34,10 +33,11 @@ def killed_run(results: Path) -> Path:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     family = psutil.Process(process.pid).children(recursive=True)
-    for member in (process, *family):
+    for member in (process, *family) if all_of_it else (process,):
         member.kill()
     process.wait()
-    psutil.wait_procs(family, timeout=30)
+    # Left alone, the others end by themselves: nothing may go on in a folder that is to be resumed.
+    assert psutil.wait_procs(family, timeout=60)[1] == []
     (marker,) = results.rglob("rounds.jsonl")
     assert 5 <= len(marker.read_text().splitlines()) < 60
     assert not (marker.parent / "report.html").exists()
@@ -64,20 +64,20 @@ def test_a_simulation_that_was_killed_goes_on_and_ends_as_if_it_never_had_been(t
     assert done.returncode == 0, done.stderr
     (marker,) = (tmp_path / "whole").rglob("rounds.jsonl")
     whole = marker.parent
-    folder = killed_run(tmp_path / "killed")
-    other = shutil.copytree(folder, tmp_path / "other" / "seed-0")
 
+    folder = killed_run(tmp_path / "killed", all_of_it=True)
     # The folder's configuration says engine=flwr.
     done = florets(f"resume={folder}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "going on after round" in done.stdout + done.stderr
     assert_equal_ends(folder, whole)
 
+    folder = killed_run(tmp_path / "orphaned", all_of_it=False)
     # The command of the README, against a SuperLink of the test's own.
     federation = "num-supernodes=6 client-resources-num-cpus=1"
     with SuperLink() as superlink:
-        command = ["run", str(ROOT), NAME, "--stream", "--run-config", f"resume='{other}'"]
+        command = ["run", str(ROOT), NAME, "--stream", "--run-config", f"resume='{folder}'"]
         superlink.flwr(*command, "--federation-config", federation, capture=True)
         listed = superlink.flwr("ls", NAME, "--format", "json", capture=True).stdout
     assert "finished:completed" in listed
-    assert_equal_ends(other, whole)
+    assert_equal_ends(folder, whole)

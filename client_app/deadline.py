@@ -1,0 +1,37 @@
+"""A node's process for one message ends when nobody waits for its reply any more."""
+
+import math
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from flwr.app import Context, Message
+
+Handler = Callable[[Message, Context], Message]
+
+_LONGEST_SECONDS = 10**8
+_NODES_PROCESS = "flwr-clientapp"
+
+
+def within_deadline(message: Message, context: Context, call_next: Handler) -> Message:
+    """Handle a message; on a deployed node, end the process where that takes longer than the message lives.
+
+    A SuperNode of Flower 1.41 waits for its ClientApp's reply without end, and takes no other message before: one
+    that hangs would cost its node every later round. The clocks of server and node may differ, so the time is
+    counted from here: when it is over the deadline has passed for certain.
+    """
+    if not _has_process_of_its_own():
+        return call_next(message, context)
+    # The signal's default ends the process: also one that hangs in C code, where no line of Python runs.
+    signal.alarm(max(1, math.ceil(min(message.metadata.ttl, _LONGEST_SECONDS))))
+    try:
+        return call_next(message, context)
+    finally:
+        signal.alarm(0)
+
+
+def _has_process_of_its_own() -> bool:
+    # A simulation's process serves many clients and is not replaced, and that of the in-process engine is the
+    # user's. Windows has no such signal.
+    return Path(sys.argv[0]).stem == _NODES_PROCESS and hasattr(signal, "alarm")
