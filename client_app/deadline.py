@@ -1,7 +1,6 @@
 """A node's process for one message ends when nobody waits for its reply any more."""
 
-import math
-import signal
+import faulthandler
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ from flwr.app import Context, Message
 
 Handler = Callable[[Message, Context], Message]
 
-_LONGEST_SECONDS = 10**8
+_LONGEST_SECONDS = 10**6
 _NODES_PROCESS = "flwr-clientapp"
 
 
@@ -23,15 +22,15 @@ def within_deadline(message: Message, context: Context, call_next: Handler) -> M
     """
     if not _has_process_of_its_own():
         return call_next(message, context)
-    # The signal's default ends the process: also one that hangs in C code, where no line of Python runs.
-    signal.alarm(max(1, math.ceil(min(message.metadata.ttl, _LONGEST_SECONDS))))
+    # Its thread is not Python's: it also ends what hangs in C code, and tells the node's log where that was.
+    seconds = min(message.metadata.ttl, _LONGEST_SECONDS)
+    faulthandler.dump_traceback_later(seconds, exit=True)
     try:
         return call_next(message, context)
     finally:
-        signal.alarm(0)
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _has_process_of_its_own() -> bool:
-    # A simulation's process serves many clients and is not replaced, and that of the in-process engine is the
-    # user's. Windows has no such signal.
-    return Path(sys.argv[0]).stem == _NODES_PROCESS and hasattr(signal, "alarm")
+    # A simulation's process serves many clients and is not replaced, and that of the in-process engine is the user's.
+    return Path(sys.argv[0]).stem == _NODES_PROCESS

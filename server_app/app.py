@@ -35,7 +35,7 @@ def main(grid: Grid, context: Context) -> None:
     log_to_console()
     config, folder, resume = read_run_config(context.run_config)
     try:
-        run_experiment(grid, config, folder, resume)
+        run_experiment(grid, config, folder, resume, by_flower=not context.run_config.get("config-json"))
     except WrongNodeCount as error:
         given = {name: value for name, value in context.run_config.items() if value not in _UNSET}
         # JSON's texts, numbers and truth values are TOML's.

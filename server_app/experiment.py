@@ -36,13 +36,17 @@ _LARGEST_LOSS_MATRIX_BYTES = 4 * 2**30
 """Bytes of models sent, over all clients; Local-only's many models would soon pass any round's."""
 
 
-def run_experiment(grid: Grid, config: Config, folder: Path, resume: bool = False) -> RunSummary:
+def run_experiment(
+    grid: Grid, config: Config, folder: Path, resume: bool = False, by_flower: bool = False
+) -> RunSummary:
     """Run an experiment and leave its results in `folder`.
 
     Parameters
     ----------
     resume
         Go on with the interrupted run in `folder`; where it has come to its end, change nothing.
+    by_flower
+        Started with `flwr run`: then this is the command that a failed run is told to go on by.
 
     Raises
     ------
@@ -55,25 +59,30 @@ def run_experiment(grid: Grid, config: Config, folder: Path, resume: bool = Fals
     """
     log.info("results folder: %s", folder)
     if not resume:
-        return _run(grid, config, folder)
+        return _run(grid, config, folder, by_flower)
     # Held before anything in it is read: the run may be going on in another process.
     try:
         lock = FolderLock(folder)
     except ValueError as error:
         raise ConfigError([str(error)]) from error
     with lock:
-        return _resume(grid, config, folder, lock)
+        return _resume(grid, config, folder, by_flower, lock)
 
 
-def _resume(grid: Grid, config: Config, folder: Path, lock: FolderLock) -> RunSummary:
+def _resume(grid: Grid, config: Config, folder: Path, by_flower: bool, lock: FolderLock) -> RunSummary:
     if (summary := finished_summary(folder, config)) is not None:
         log.info("the run in %s has come to its end: there is nothing left to do", folder)
         return summary
-    return _run(grid, config, folder, lock, find_checkpoint(folder, config))
+    return _run(grid, config, folder, by_flower, lock, find_checkpoint(folder, config))
 
 
 def _run(
-    grid: Grid, config: Config, folder: Path, lock: FolderLock | None = None, checkpoint: Checkpoint | None = None
+    grid: Grid,
+    config: Config,
+    folder: Path,
+    by_flower: bool,
+    lock: FolderLock | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> RunSummary:
     """Start a new run or, with its folder's lock, go on with an interrupted one."""
     task = build_task(config)
@@ -114,7 +123,8 @@ def _run(
         raise ConfigError([str(error)]) from error
     with recorder:
         truth = Truth(task, config.cluster_test)
-        keeper = Keeper(Checkpoints(recorder.folder, config.checkpoint_keep), config, strategy, checkpoint)
+        checkpoints = Checkpoints(recorder.folder, config.checkpoint_keep)
+        keeper = Keeper(checkpoints, config, strategy, checkpoint, by_flower)
         recorder.clients(list(strategy.federation.clients.values()))
 
         def on_round(report: RoundReport, arrays: ArrayRecord) -> bool:

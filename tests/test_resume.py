@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from flwr.common.config import parse_config_args
 from safetensors.numpy import load_file
 
 from conf.compose import compose
 from conf.overrides import read_overrides
 from conf.problems import ConfigError
 from conf.run_config import config_to_json
-from conf.run_folder import resume_command
+from conf.run_folder import flower_resume_command, resume_command
 from conf.schema import STRATEGIES
 from server_app import main as command
 from server_app.app import read_run_config
@@ -216,6 +217,10 @@ def test_the_command_that_goes_on_is_read_back_as_the_folder(tmp_path: Path, nam
     program, *arguments = shlex.split(resume_command(tmp_path / name))
     (given,) = read_overrides(arguments, problems := [])
     assert (program, given.value, problems) == ("florets", str(tmp_path / name), [])
+    *command, settings = shlex.split(flower_resume_command(tmp_path / name, trust=True))
+    assert command == ["flwr", "run", ".", "--stream", "--run-config"]
+    # As Flower reads it: several keys in a line, each with a TOML value.
+    assert parse_config_args([settings]) == {"resume": str(tmp_path / name), "overrides": "trust=true"}
     assert resume_command(tmp_path / name, trust=True) == f"{resume_command(tmp_path / name)} trust=true"
 
 
