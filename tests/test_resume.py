@@ -28,6 +28,7 @@ from conf.schema import STRATEGIES
 from server_app import main as command
 from server_app.app import read_run_config
 from server_app.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from server_app.experiment import run_experiment
 from server_app.folder import FolderLock
 from server_app.keeper import Keeper
 from server_app.main import main
@@ -198,7 +199,7 @@ def test_a_folder_that_another_process_holds_is_not_even_read(
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
-def test_the_hint_at_the_end_of_a_failed_run_says_trust_where_it_is_needed(
+def test_the_hint_at_the_end_of_a_failed_run_is_the_whole_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(self: FedAvg, context: RoundContext) -> Plan:
@@ -210,6 +211,9 @@ def test_the_hint_at_the_end_of_a_failed_run_says_trust_where_it_is_needed(
     own = [text for text in settings("fedavg", "task.model='tests.own_functions:net'") if "hidden" not in text]
     with pytest.raises(FederationError, match=r"go on with: florets resume=\S+/seed-0 trust=true$"):
         straight(tmp_path, own)
+    config, started = compose(own), r"go on with: flwr run \. --stream --run-config '"
+    with pytest.raises(FederationError, match=started + r"resume=\"\S+/run\" overrides='\"'\"'trust=true"):
+        run_experiment(command._local_grid(config), config, tmp_path / "run", by_flower=True)
 
 
 @pytest.mark.parametrize("name", ["plain/seed-0", "two words", "l'été, (1)", "a{b}[c]"])
