@@ -15,8 +15,8 @@ from conf.run_folder import results_folder
 from conf.schema import Config
 from server_app.console import log, log_to_console
 from server_app.experiment import run_experiment
-from server_app.hung_clients import end_hung_clients
 from server_app.resume import read_resume
+from server_app.run_end import end_hung_clients, end_with_parent
 from strategies.federation import WrongNodeCount, simulation_command
 from task.threads import one_thread_for_good
 
@@ -33,6 +33,7 @@ _INTERNAL = ("config-json", "run-folder")
 def main(grid: Grid, context: Context) -> None:
     """Run one experiment; what goes wrong becomes the run's status."""
     log_to_console()
+    end_with_parent()
     config, folder, resume = read_run_config(context.run_config)
     try:
         run_experiment(grid, config, folder, resume, by_flower=not context.run_config.get("config-json"))
