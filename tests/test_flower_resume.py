@@ -36,7 +36,7 @@ def killed_run(results: Path, all_of_it: bool) -> Path:
     for member in (process, *family) if all_of_it else (process,):
         member.kill()
     process.wait()
-    # Left alone, the others end by themselves (Ray's agents in a minute): nothing may go on in a folder that is to be resumed.
+    # Left alone, the others end by themselves, Ray's agents after a minute: nothing may go on in the run's folder.
     assert psutil.wait_procs(family, timeout=120)[1] == []
     (marker,) = results.rglob("rounds.jsonl")
     assert 5 <= len(marker.read_text().splitlines()) < 60
