@@ -5,6 +5,7 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from client_app.deadline import within_deadline
 from client_app.estimate import estimate
 from client_app.incoming import arrays_of, config_of, number
 from client_app.kmeans import kmeans
@@ -21,7 +22,7 @@ from task.wire import is_stable, kinds
 torch.set_num_threads(1)
 one_thread_for_good()
 
-app = ClientApp()
+app = ClientApp(mods=[within_deadline])
 # Handlers with a file of their own.
 app.train("probe")(train_probe)
 app.train("estimate")(estimate)

@@ -1,6 +1,7 @@
 """Where a run's results go: a path that says what was run and that Hydra could take back."""
 
 import hashlib
+import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -59,9 +60,26 @@ def results_folder(config: Config, overrides: Sequence[str]) -> Path:
     return (Path(config.results_dir).expanduser() / run_folder(config, overrides)).absolute()
 
 
-def resume_command(folder: Path) -> str:
-    """Return the command, as one types it in a shell, that goes on with the run in a folder."""
+def resume_command(folder: Path, trust: bool = False) -> str:
+    """Return the command, as one types it in a shell, that goes on with the run in a folder.
+
+    Parameters
+    ----------
+    trust
+        The run uses functions of its author's, whose import has to be allowed.
+    """
     plain = f"resume={folder}"
     # A second layer of quotes, Hydra's, only where there is no other way: it is hard to read.
     special = set(str(folder)) & set(",'\"[]{}()\\")
-    return f"florets {shlex.quote(f'resume={quote(str(folder))}' if special else plain)}"
+    command = f"florets {shlex.quote(f'resume={quote(str(folder))}' if special else plain)}"
+    return f"{command} trust=true" if trust else command
+
+
+def flower_resume_command(folder: Path, trust: bool = False) -> str:
+    """Return the command that goes on with a run of `flwr run`; `trust` as in `resume_command`.
+
+    It lacks what the run config does not know: the connection, or the simulation's federation config.
+    """
+    # JSON's texts are TOML's.
+    settings = f"resume={json.dumps(str(folder), ensure_ascii=False)}" + (" overrides='trust=true'" if trust else "")
+    return f"flwr run . --stream --run-config {shlex.quote(settings)}"

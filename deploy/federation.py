@@ -54,6 +54,7 @@ class Federation:
         self._logs = root / "logs"
         self._home = root / "flwr"
         self._started: list[subprocess.Popen[bytes]] = []
+        self._superlink: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "Federation":
         for folder in (self._logs, self._home, self.root / "keys"):
@@ -155,6 +156,21 @@ class Federation:
         if process is not None:
             processes.kill(process)
 
+    def kill_superlink(self) -> None:
+        """End the SuperLink and the ServerApp without warning (SIGKILL), as a server that loses its power does."""
+        if self._superlink is not None:
+            processes.kill(self._superlink)
+
+    def restart_superlink(self) -> None:
+        """Start the SuperLink again: same address, certificates and database.
+
+        Raises
+        ------
+        DeploymentError
+            If it does not start.
+        """
+        self._start_superlink()
+
     def log(self, name: str) -> str:
         """Return all that a process has said."""
         path = self._logs / f"{name}.log"
@@ -200,6 +216,7 @@ class Federation:
             arguments += [f"--ssl-{option}", str(self.root / file)]
         database = ["--database", str(self.root / "state.db")]
         superlink = self._start("superlink", "flower-superlink", [*arguments, *database])
+        self._superlink = superlink
         if not processes.wait_for_port(superlink, self.port, _START_SECONDS):
             raise DeploymentError(f"the SuperLink did not start:\n{self.log('superlink')[-3000:]}")
         time.sleep(0.5)

@@ -16,6 +16,7 @@ from conf.schema import Config
 from server_app.console import log, log_to_console
 from server_app.experiment import run_experiment
 from server_app.resume import read_resume
+from server_app.run_end import end_hung_clients, end_with_parent
 from strategies.federation import WrongNodeCount, simulation_command
 from task.threads import one_thread_for_good
 
@@ -32,9 +33,10 @@ _INTERNAL = ("config-json", "run-folder")
 def main(grid: Grid, context: Context) -> None:
     """Run one experiment; what goes wrong becomes the run's status."""
     log_to_console()
+    end_with_parent()
     config, folder, resume = read_run_config(context.run_config)
     try:
-        run_experiment(grid, config, folder, resume)
+        run_experiment(grid, config, folder, resume, by_flower=not context.run_config.get("config-json"))
     except WrongNodeCount as error:
         given = {name: value for name, value in context.run_config.items() if value not in _UNSET}
         # JSON's texts, numbers and truth values are TOML's.
@@ -44,6 +46,8 @@ def main(grid: Grid, context: Context) -> None:
         # Said once on a line of its own: Flower prints what is raised below tracebacks.
         log.error("%s", problem)
         raise ConfigError([problem]) from None
+    finally:
+        end_hung_clients()
 
 
 def read_run_config(run_config: Mapping[str, Any]) -> tuple[Config, Path, bool]:

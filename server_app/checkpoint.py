@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 from flwr.app import ArrayRecord
 from safetensors import safe_open
 
+from server_app.arrays_file import write_arrays
 from strategies.round import Client
 from strategies.state import Arrays, decode, decode_record, encode, encode_record
 
@@ -94,7 +94,7 @@ class Checkpoints:
         # Written aside, forced to the disk and renamed: the name only ever stands for a whole file.
         aside = path.with_suffix(".part")
         with aside.open("wb") as file:
-            file.write(_pack(checkpoint))
+            write_arrays(file, *_pack(checkpoint))
             file.flush()
             os.fsync(file.fileno())
         aside.replace(path)
@@ -134,7 +134,7 @@ class Checkpoints:
             path.unlink()
 
 
-def _pack(checkpoint: Checkpoint) -> bytes:
+def _pack(checkpoint: Checkpoint) -> tuple[Arrays, dict[str, str]]:
     arrays: Arrays = {}
     content = {
         "version": VERSION,
@@ -144,10 +144,8 @@ def _pack(checkpoint: Checkpoint) -> bytes:
         "models": encode_record(checkpoint.models, arrays, "models"),
         "state": encode(checkpoint.state, arrays),
     }
-    # safetensors writes an array's memory as it lies there, so it must lie in row order.
-    arrays = {name: np.require(values, requirements="C") for name, values in arrays.items()}
     text = json.dumps(content)
-    return safetensors.numpy.save(arrays, {"checkpoint": text, "sha256": _digest(text, arrays)})
+    return arrays, {"checkpoint": text, "sha256": _digest(text, arrays)}
 
 
 def _unpack(path: Path) -> Checkpoint:

@@ -1,7 +1,10 @@
-"""The project's log on the console of a Flower process."""
+"""What the project says on the console: lines of its own, and its log in a Flower process."""
 
+import contextlib
 import logging
+import os
 import sys
+from typing import TextIO
 
 log = logging.getLogger("florets")
 
@@ -15,3 +18,19 @@ def log_to_console() -> None:
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     log.addHandler(handler)
     log.setLevel(logging.INFO)
+
+
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Print a line at once, by default on standard output.
+
+    Where the reader has gone, as in ``florets ... | head``, the line is lost, and the run goes on.
+    """
+    stream = sys.stdout if stream is None else stream
+    try:
+        print(text, file=stream, flush=True)
+    except BrokenPipeError:
+        # Python writes at its end what is left, and would fail then: it goes nowhere. A stream may have no file.
+        with contextlib.suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)

@@ -12,7 +12,8 @@ from flwr.serverapp import Grid
 from conf.problems import ConfigError
 from conf.schema import Config
 from server_app.build import build_models, build_strategy, build_task, message_settings
-from server_app.checkpoint import CheckpointError, Checkpoints
+from server_app.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from server_app.folder import FolderLock
 from server_app.keeper import Keeper
 from server_app.recorder import Recorder
 from server_app.report_figures import size
@@ -37,13 +38,17 @@ _LARGEST_LOSS_MATRIX_BYTES = 4 * 2**30
 """Bytes of models sent, over all clients; Local-only's many models would soon pass any round's."""
 
 
-def run_experiment(grid: Grid, config: Config, folder: Path, resume: bool = False) -> RunSummary:
+def run_experiment(
+    grid: Grid, config: Config, folder: Path, resume: bool = False, by_flower: bool = False
+) -> RunSummary:
     """Run an experiment and leave its results in `folder`.
 
     Parameters
     ----------
     resume
         Go on with the interrupted run in `folder`; where it has come to its end, change nothing.
+    by_flower
+        Started with `flwr run`: then this is the command that a failed run is told to go on by.
 
     Raises
     ------
@@ -55,10 +60,33 @@ def run_experiment(grid: Grid, config: Config, folder: Path, resume: bool = Fals
         If the clients that are there cannot run it, or too few reply.
     """
     log.info("results folder: %s", folder)
-    if resume and (summary := finished_summary(folder, config)) is not None:
+    if not resume:
+        return _run(grid, config, folder, by_flower)
+    # Held before anything in it is read: the run may be going on in another process.
+    try:
+        lock = FolderLock(folder)
+    except ValueError as error:
+        raise ConfigError([str(error)]) from error
+    with lock:
+        return _resume(grid, config, folder, by_flower, lock)
+
+
+def _resume(grid: Grid, config: Config, folder: Path, by_flower: bool, lock: FolderLock) -> RunSummary:
+    if (summary := finished_summary(folder, config)) is not None:
         log.info("the run in %s has come to its end: there is nothing left to do", folder)
         return summary
-    checkpoint = find_checkpoint(folder, config) if resume else None
+    return _run(grid, config, folder, by_flower, lock, find_checkpoint(folder, config))
+
+
+def _run(
+    grid: Grid,
+    config: Config,
+    folder: Path,
+    by_flower: bool,
+    lock: FolderLock | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> RunSummary:
+    """Start a new run or, with its folder's lock, go on with an interrupted one."""
     task = build_task(config)
     try:
         task.check()
@@ -90,13 +118,15 @@ def run_experiment(grid: Grid, config: Config, folder: Path, resume: bool = Fals
             num_rounds=total,
             quiet=config.quiet,
             task_title=f"{config.task.data}, {config.task.partition}, {config.task.model}",
-            done_rounds=(checkpoint.server_round if checkpoint is not None else 0) if resume else None,
+            done_rounds=(checkpoint.server_round if checkpoint is not None else 0) if lock is not None else None,
+            lock=lock,
         )
     except ValueError as error:
         raise ConfigError([str(error)]) from error
     with recorder:
         truth = Truth(task, config.cluster_test)
-        keeper = Keeper(Checkpoints(recorder.folder, config.checkpoint_keep), config, strategy, checkpoint)
+        checkpoints = Checkpoints(recorder.folder, config.checkpoint_keep)
+        keeper = Keeper(checkpoints, config, strategy, checkpoint, by_flower)
         recorder.clients(list(strategy.federation.clients.values()))
         if isinstance(strategy, TwoPhase) and (checkpoint.server_round if checkpoint else 0) < strategy.first_rounds:
             recorder.note(_phase_1(strategy, models, config.num_rounds))

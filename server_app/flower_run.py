@@ -9,6 +9,7 @@ from pathlib import Path
 from conf.run_config import config_to_json
 from conf.run_folder import results_folder
 from conf.schema import Config
+from server_app.console import say
 from server_app.summary import RunSummary
 from server_app.superlink import NAME, SuperLink
 
@@ -52,7 +53,7 @@ def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
         )
         nodes = f"num-supernodes={config.num_clients} client-resources-num-cpus=1"
         command = ["run", str(PROJECT), NAME, "--federation-config", nodes, "--run-config", str(settings)]
-        print(f"flwr {command[0]} {command[1]} --federation-config '{nodes}'", file=sys.stderr)
+        say(f"flwr {command[0]} {command[1]} --federation-config '{nodes}'", sys.stderr)
         started = superlink.flwr(*command, "--format", "json", capture=True)
         run_id = _run_id(started.stdout)
         if run_id is None:

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import TracebackType
 
 from server_app.summary import RoundLine
 
@@ -84,7 +85,7 @@ def _write(path: Path, mode: str, text: str) -> None:
 
 
 class FolderLock:
-    """Hold a run's folder, which is made where it is missing, until `release` or the end of the process.
+    """Hold a run's folder, which is made where it is missing, until `release`, or the end of the block or process.
 
     The folder itself is locked: no file shows, and none stays behind. Systems that cannot do that hold nothing.
 
@@ -107,6 +108,14 @@ class FolderLock:
             raise ValueError(f"another process writes to {folder}; end it first, or set results_dir.") from None
         except (ImportError, OSError):
             self.release()
+
+    def __enter__(self) -> "FolderLock":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
 
     def release(self) -> None:
         """Let go of the folder; a second call does nothing."""

@@ -5,7 +5,8 @@ import logging
 
 from flwr.app import ArrayRecord
 
-from conf.run_folder import resume_command
+from conf.run_folder import flower_resume_command, resume_command
+from conf.saved import imported_functions
 from conf.schema import Config
 from server_app.checkpoint import Checkpoint, Checkpoints
 from strategies.base import ClusteredStrategy
@@ -14,15 +15,29 @@ log = logging.getLogger("florets")
 
 
 class Keeper:
-    """Writes a checkpoint every `checkpoint_every` rounds, and of the last good round where a run ends in failure."""
+    """Writes a checkpoint every `checkpoint_every` rounds, and of the last good round where a run ends in failure.
+
+    Parameters
+    ----------
+    start
+        The checkpoint that the run goes on from.
+    by_flower
+        The run was started with `flwr run`, and goes on by the same command.
+    """
 
     def __init__(
-        self, checkpoints: Checkpoints, config: Config, strategy: ClusteredStrategy, start: Checkpoint | None
+        self,
+        checkpoints: Checkpoints,
+        config: Config,
+        strategy: ClusteredStrategy,
+        start: Checkpoint | None,
+        by_flower: bool = False,
     ) -> None:
         self._checkpoints = checkpoints
         self._every = config.checkpoint_every
-        self._config = dataclasses.asdict(config)
+        self._config = config
         self._strategy = strategy
+        self._by_flower = by_flower
         self._last: tuple[int, ArrayRecord] | None = None
         self._saved = start.server_round if start is not None else 0
         checkpoints.drop_after(self._saved)
@@ -48,11 +63,13 @@ class Keeper:
                 log.warning("the checkpoint of round %d could not be written: %s", self._last[0], error)
         if not self._saved:
             return "No round was completed: once the cause is gone, run it again"
-        command = resume_command(self._checkpoints.folder.parent)
+        find_command = flower_resume_command if self._by_flower else resume_command
+        command = find_command(self._checkpoints.folder.parent, bool(imported_functions(self._config)))
         return f"Round {self._saved} is saved; once the cause is gone, go on with: {command}"
 
     def _save(self, server_round: int, models: ArrayRecord) -> None:
         strategy = self._strategy
         clients = [client for _, client in sorted(strategy.federation.clients.items())]
-        self._checkpoints.save(Checkpoint(server_round, models, strategy.state(), clients, self._config))
+        config = dataclasses.asdict(self._config)
+        self._checkpoints.save(Checkpoint(server_round, models, strategy.state(), clients, config))
         self._saved = server_round

@@ -19,6 +19,7 @@ from conf.run_folder import results_folder, resume_command
 from conf.saved import imported_functions
 from conf.schema import Config
 from server_app import jobs
+from server_app.console import say
 from server_app.summary import RunSummary
 from task.threads import one_thread_for_good
 
@@ -199,7 +200,7 @@ def _resume(overrides: Sequence[str], caller: Path) -> int:
     assert found is not None
     config, folder = found
     if (summary := finished_summary(folder, config)) is not None:
-        print(f"{folder} holds a run that has come to its end: there is nothing left to do.")
+        say(f"{folder} holds a run that has come to its end: there is nothing left to do.")
     else:
         try:
             summary = resume(config, folder)
@@ -210,19 +211,18 @@ def _resume(overrides: Sequence[str], caller: Path) -> int:
 
 
 def _interrupted(config: Config, folder: Path) -> KeyboardInterrupt:
-    trust = " trust=true" if imported_functions(config) else ""
-    return KeyboardInterrupt(f"; go on with: {resume_command(folder)}{trust}")
+    return KeyboardInterrupt(f"; go on with: {resume_command(folder, bool(imported_functions(config)))}")
 
 
 def _tell(summary: RunSummary) -> None:
-    print(f"{summary.experiment}, {summary.strategy}, seed {summary.seed}: {jobs.headline(summary)}")
-    print(f"Results: {summary.folder}")
+    say(f"{summary.experiment}, {summary.strategy}, seed {summary.seed}: {jobs.headline(summary)}")
+    say(f"Results: {summary.folder}")
 
 
 def _complain(text: str, debug: bool) -> None:
     if debug:
         traceback.print_exc()
-    print(f"florets: {text}", file=sys.stderr)
+    say(f"florets: {text}", sys.stderr)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import yaml
-from safetensors.numpy import save as as_safetensors
 
 from conf.problems import ConfigError, did_you_mean
+from server_app.arrays_file import write_arrays
 from server_app.run_models import RunModels, load_run
 from strategies.core import FloatArray
 from task.data.new_data import Form, read_inputs, read_labelled, shaped
@@ -95,10 +95,9 @@ def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
         + f"loss {loss:.4g}"
     )
     if save is not None:
-        model = {name: np.array(values, order="C") for name, values in run.models[chosen].items()}
         # As for predictions, the file system itself refuses a name that is there already.
         with save.open("xb") as file:
-            file.write(as_safetensors(model))
+            write_arrays(file, run.models[chosen])
         print(f"Model: {save}")
 
 

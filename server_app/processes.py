@@ -21,6 +21,17 @@ STOP_SECONDS = 15.0
 _MARK = "FLORETS_FAMILY"
 _marks: "weakref.WeakKeyDictionary[subprocess.Popen[bytes], str]" = weakref.WeakKeyDictionary()
 
+# Becomes the program that it is given. Python's own way of doing this in the child is not safe beside threads. A
+# SuperLink that is asked politely first waits for the run's log to be read to its end; killed, its tasks end at once.
+_FOLLOW = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+parent, *command = sys.argv[1:]
+if os.getppid() == int(parent):
+    os.execvp(command[0], command)
+"""
+
 _SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -83,6 +94,8 @@ def start(
 ) -> "subprocess.Popen[bytes]":
     """Start one of Flower's programs, so that `end` finds all that descends from it even after it has died.
 
+    On Linux it is killed where this process (this thread) dies and cannot end it any more.
+
     Parameters
     ----------
     folder
@@ -93,8 +106,9 @@ def start(
         Where everything that it says goes.
     """
     mark = uuid.uuid4().hex
+    follow = [sys.executable, "-I", "-S", "-c", _FOLLOW, str(os.getpid())] if sys.platform == "linux" else []
     process = subprocess.Popen(
-        [command(program), *arguments],
+        [*follow, command(program), *arguments],
         cwd=folder,
         env={**settings, _MARK: mark},
         stdout=log,

@@ -13,6 +13,8 @@ from rich.text import Text
 
 from server_app.summary import RoundLine, ari_words
 
+from server_app.console import say
+
 
 def describe(line: RoundLine) -> str:
     """Return a round's ARI and accuracy (or loss) as a few words; what is not known is left out."""
@@ -106,11 +108,10 @@ class Progress:
             self._bar.figures = f"{line['phase']}  {self._figures}"
             self._bar.update(self._task, completed=line["round"])
             return
-        print(
+        say(
             f"{self._title} | round {line['round']}/{self._num_rounds} {line['phase']}  "
             f"{describe(line)}  {seconds:.2f} s".replace("    ", "  "),
-            file=self._stream,
-            flush=True,
+            self._stream,
         )
 
     def note(self, text: str) -> None:
@@ -118,7 +119,7 @@ class Progress:
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
         else:
-            print(f"{self._title} | {text}", file=self._stream, flush=True)
+            say(f"{self._title} | {text}", self._stream)
 
     def close(self) -> None:
         """Take the bar down; it stays visible as it was last."""

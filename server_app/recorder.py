@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
+from server_app.arrays_file import write_arrays
 from server_app.folder import MARKER, FolderLock, append_line, open_folder, reopen_folder, write_whole
 from server_app.progress import Progress
 from server_app.summary import RoundLine, RunSummary, round_line, round_seconds, summarise
@@ -47,6 +47,8 @@ class Recorder:
         What the run is, in a few words, for people.
     done_rounds : int or None
         Rounds of the interrupted run in this folder, after which it goes on; None starts a new run.
+    lock : FolderLock, optional
+        The folder's, where it is held already.
 
     Raises
     ------
@@ -66,6 +68,7 @@ class Recorder:
         quiet: bool = False,
         task_title: str = "",
         done_rounds: int | None = None,
+        lock: FolderLock | None = None,
     ) -> None:
         self.folder = Path(folder).absolute()
         self._experiment, self._strategy, self._seed = experiment, strategy, seed
@@ -73,7 +76,7 @@ class Recorder:
         self._clients: dict[str, Client] = {}
         self._truth: dict[str, int] = {}
         self._lines: list[RoundLine] = []
-        self._lock = FolderLock(self.folder)
+        self._lock = lock or FolderLock(self.folder)
         try:
             if done_rounds is None:
                 replaced = open_folder(self.folder)
@@ -162,9 +165,8 @@ class Recorder:
         if loss_matrix is not None:
             self._write_losses(*loss_matrix)
         names = {"experiment": self._experiment, "strategy": self._strategy, "seed": str(self._seed)}
-        # safetensors writes an array's memory as it lies there, so it must lie in row order.
-        arrays = {name: np.array(values, order="C") for name, values in models.items()}
-        save_file(arrays, self.folder / "models.safetensors", metadata=names)
+        with (self.folder / "models.safetensors").open("wb") as file:
+            write_arrays(file, models, names)
         summary = summarise(
             self._lines,
             experiment=self._experiment,

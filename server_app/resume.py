@@ -78,11 +78,24 @@ def finished_summary(folder: Path, config: Config) -> RunSummary | None:
     """Return the summary of a run that has nothing left to do; None where it can go on.
 
     A run that has come to its end can still go on where more rounds are asked for.
+
+    Raises
+    ------
+    ConfigError
+        If fewer are asked for than it was made with.
     """
     # The page is the last thing that a run writes.
     if not (folder / FINISHED).is_file():
         return None
-    if config.num_rounds > saved_config(folder).num_rounds:
+    asked, done = config.num_rounds, saved_config(folder).num_rounds
+    if asked < done:
+        raise ConfigError(
+            [
+                f"num_rounds={asked}: the run in {folder} has come to its end with num_rounds={done}, and rounds are "
+                "not taken back; leave num_rounds out, or give more to go on."
+            ]
+        )
+    if asked > done:
         return None
     try:
         return read_summary(folder)

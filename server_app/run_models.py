@@ -10,12 +10,12 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from conf.problems import ConfigError
 from conf.run_config import task_spec
 from conf.saved import saved_config
 from conf.schema import Config
+from server_app.arrays_file import write_arrays
 from strategies.base import ClusteredStrategy
 from strategies.clove import Clove
 from strategies.clove_stability import FrozenClusters
@@ -75,9 +75,8 @@ def save_clusters(folder: Path, strategy: ClusteredStrategy, task: Task) -> None
             arrays.update({f"models/{index}/{name}": values for name, values in state.items()})
     sizes = {"input_shape": json.dumps(list(task.input_shape)), "num_outputs": str(task.num_outputs)}
     square_root = {"square_root": json.dumps(isinstance(strategy, Clove) and strategy.square_root)}
-    # safetensors writes an array's memory as it lies there, so it must lie in row order.
-    rows = {name: np.array(values, order="C") for name, values in arrays.items()}
-    save_file(rows, folder / CLUSTERS, metadata={**sizes, **square_root})
+    with (folder / CLUSTERS).open("wb") as file:
+        write_arrays(file, arrays, {**sizes, **square_root})
 
 
 def load_run(folder: Path, trust: bool = False) -> RunModels:

@@ -20,6 +20,7 @@ from conf.compose import CONFIG_DIR
 from conf.problems import ConfigError
 from conf.schema import Config
 from server_app import jobs
+from server_app.console import say
 from server_app.sweep_job import Sweep, read_records, run_job
 from server_app.sweep_keys import count_jobs, decode, encode, read_sweep, require_one_valid
 from server_app.sweep_report import write_sweep
@@ -51,7 +52,7 @@ def run_sweep(overrides: Sequence[str], caller: Path, run: jobs.Runner) -> int:
         require_one_valid(parsed)
         total = count_jobs(parsed)
     folder = _sweep_folder(parsed, caller)
-    print(f"Sweep of {total or 'an unknown number of'} jobs; its summary goes to {folder}", flush=True)
+    say(f"Sweep of {total or 'an unknown number of'} jobs; its summary goes to {folder}")
     ended_early = None
     with tempfile.TemporaryDirectory(prefix="florets-sweep-") as records:
         sweep = Sweep(folder, Path(records), caller, total, run)
@@ -66,11 +67,11 @@ def run_sweep(overrides: Sequence[str], caller: Path, run: jobs.Runner) -> int:
             ended_early = jobs.explain(error)
         results = read_records(sweep.records)
     if results:
-        print(f"\n{write_sweep(folder, results)}\nResults of the sweep: {folder}", flush=True)
+        say(f"\n{write_sweep(folder, results)}\nResults of the sweep: {folder}")
     if ended_early:
-        print(
+        say(
             f"florets: the sweep ended early, after {len(results)} of {total or 'its'} jobs: {ended_early}",
-            file=sys.stderr,
+            sys.stderr,
         )
     if ended_early == _INTERRUPTED:
         return 130

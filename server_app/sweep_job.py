@@ -13,6 +13,7 @@ from typing import Any
 from conf.problems import ConfigError
 from conf.run_folder import results_folder
 from server_app import jobs
+from server_app.console import say
 from server_app.summary import RunSummary
 from server_app.sweep_report import JobResult
 
@@ -56,7 +57,7 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
     # Written first, so that a job whose process is killed is not missing from the summary.
     _record(sweep, number, overrides, None, None, "its process ended before it did: killed, or out of memory")
     if alone:
-        print(title, flush=True)
+        say(title)
     folder, summary, failure = None, None, None
     try:
         config = jobs.prepare(overrides, sweep.caller)
@@ -74,7 +75,7 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
             failure = f"{failure} (traceback: {trace.name})"
     _record(sweep, number, overrides, folder, summary, failure)
     outcome = f"failed: {failure}" if summary is None else jobs.headline(summary)
-    print(f"      {outcome}" if alone else f"{title}: {outcome}", flush=True)
+    say(f"      {outcome}" if alone else f"{title}: {outcome}")
     return float("nan") if summary is None else jobs.score(summary)
 
 

@@ -2,8 +2,12 @@
 
 import contextlib
 import json
+import os
+import signal
 import ssl
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -150,3 +154,28 @@ def test_a_child_is_ended_with_its_parent_be_that_dead_already_or_not(
             assert time.monotonic() < deadline
             time.sleep(0.01)
     assert parent.poll() is not None
+
+
+# Starts a program and is killed at once.
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from server_app import processes
+processes.command = lambda name: name
+started = processes.start("sleep", ["60"], Path.cwd(), os.environ, sys.stdout.buffer)
+print(started.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems cannot tell a process of its parent's death")
+def test_what_a_killed_process_had_started_ends_too(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, env=environment, stdout=subprocess.PIPE)
+    assert done.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 10
+    with contextlib.suppress(psutil.NoSuchProcess):
+        child = psutil.Process(int(done.stdout))
+        while child.status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)

@@ -16,6 +16,7 @@ import pytest
 from deploy.demo_data import write_folders
 from deploy.federation import Federation
 from server_app import processes
+from tests.test_flower_faults import PACKED
 
 ROOT = Path(__file__).parents[1]
 
@@ -68,6 +69,87 @@ def test_a_node_killed_in_a_round_takes_part_again_within_two_rounds(tmp_path: P
     ]
     assert whole
     assert whole[0] <= killed_in + 2
+    assert lines[-1]["ari"] == 1.0
+
+
+def test_a_superlink_killed_in_a_run_is_started_again_and_the_run_goes_on_to_its_end(tmp_path: Path) -> None:
+    """The nodes are left alone: they come back by themselves."""
+    results = tmp_path / "results"
+    clusters = write_folders(tmp_path / "data")
+    with Federation(tmp_path / "federation") as federation:
+        for name, cluster in clusters.items():
+            federation.register(name, tmp_path / "data" / name, cluster)
+            federation.start(name)
+        settings = "num_rounds=5 eval_every=5 start_timeout=600"
+        killed = federation.run(ROOT, {"experiment": "own_data", "overrides": settings, "results-dir": str(results)})
+        wait_for("round 2", lambda: len(rounds(results)) >= 2, 900)
+        received = federation.log("table-2").count("Receiving:")
+        wait_for("a message of round 3", lambda: federation.log("table-2").count("Receiving:") > received, 300)
+        federation.kill_superlink()
+        before = rounds(results)
+        assert 2 <= len(before) < 5
+        federation.restart_superlink()
+        (marker,) = results.rglob("rounds.jsonl")
+        run_id = federation.run(ROOT, {"resume": str(marker.parent)})
+        assert run_id != killed
+        wait_for("the end", lambda: federation.status(run_id)[0].startswith("finished"), 900, pause=10)
+        assert federation.status(run_id)[0] == "finished:completed", federation.log("superlink")[-3000:]
+        # Of the run that was killed Flower says so as well.
+        assert federation.status(killed)[0] == "finished:failed"
+    lines = rounds(results)
+    assert lines[: len(before)] == before
+    assert [line["round"] for line in lines] == [1, 2, 3, 4, 5]
+    assert [line["participants"] for line in lines] == [4] * 5
+    assert lines[-1]["ari"] == 1.0
+    (summary,) = results.rglob("summary.json")
+    assert json.loads(summary.read_text())["final_ari"] == 1.0
+
+
+# What is appended to a copy's training: in round 2 one node's process hangs, and another's dies.
+BROKEN = """
+
+import os as _os
+import time as _time
+
+_update = update
+
+
+def update(state, config, context, *more):
+    node = context.node_config["data-dir"].rpartition("/")[2]
+    if config["server-round"] == 2 and node == "table-2":
+        _time.sleep(10**6)
+    if config["server-round"] == 2 and node == "archives-4":
+        _os._exit(1)
+    return _update(state, config, context, *more)
+"""
+
+
+def test_a_clientapp_that_hangs_and_one_that_dies_cost_their_nodes_one_round(tmp_path: Path) -> None:
+    project, results = tmp_path / "project", tmp_path / "results"
+    project.mkdir()
+    for name in PACKED:
+        source = ROOT / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, project / name)  # type: ignore[operator]
+    with (project / "client_app" / "local_work.py").open("a") as file:
+        file.write(BROKEN)
+    clusters = write_folders(tmp_path / "data")
+    with Federation(tmp_path / "federation") as federation:
+        for name, cluster in clusters.items():
+            federation.register(name, tmp_path / "data" / name, cluster)
+            federation.start(name)
+        settings = "num_rounds=6 eval_every=6 start_timeout=600 round_timeout=90"
+        run_id = federation.run(
+            project, {"experiment": "own_data", "overrides": settings, "results-dir": str(results)}
+        )
+        wait_for("the end", lambda: federation.status(run_id)[0].startswith("finished"), 1200, pause=10)
+        assert federation.status(run_id)[0] == "finished:completed", federation.log("superlink")[-3000:]
+    lines = rounds(results)
+    # Two of four replies to the training message: the quorum of a half.
+    assert lines[1]["replies"]["error"] + lines[1]["replies"]["missing"] == 2
+    assert lines[1]["tries"] == 1
+    for line in (lines[0], *lines[4:]):
+        assert line["replies"]["error"] + line["replies"]["missing"] == 0
+        assert line["participants"] == 4
     assert lines[-1]["ari"] == 1.0
 
 

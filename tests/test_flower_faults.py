@@ -58,8 +58,7 @@ def florets(project: Path, *arguments: str) -> "subprocess.CompletedProcess[str]
 
 @pytest.mark.parametrize(
     ("fault", "lost"),
-    # A hang ends in the end: Flower's simulation waits for its actors before it says that the run is over.
-    [("_time.sleep(150)", 1), ("_os._exit(1)", 1), ("_time.sleep(2)", 0)],
+    [("_time.sleep(10**6)", 1), ("_os._exit(1)", 1), ("_time.sleep(2)", 0)],
 )
 def test_a_client_that_hangs_or_dies_costs_itself_the_round(tmp_path: Path, fault: str, lost: int) -> None:
     project = tmp_path / "project"
@@ -86,4 +85,5 @@ def test_a_client_that_hangs_or_dies_costs_itself_the_round(tmp_path: Path, faul
     # What has not come by the deadline is missing, or an error where Flower notes first that the message expired.
     replies = lines[1]["replies"]
     assert replies["error"] + replies["missing"] >= lost
-    assert replies["ok"] >= (6 if "exit" in fault else 12 - 2 * lost)
+    # A dead actor can take any number of the other messages with it: of the six of training the quorum has answered.
+    assert replies["ok"] >= (3 if "exit" in fault else 12 - 2 * lost)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from results_examples import CLIENTS, FOUND, evaluations, record, report
 from safetensors import safe_open
-from safetensors.numpy import load_file
+from safetensors.numpy import load, load_file
 
+from server_app.arrays_file import write_arrays
 from server_app.progress import Progress
 from server_app.recorder import Recorder
 from server_app.summary import RunSummary, round_line
@@ -53,6 +54,37 @@ def test_clients_csv_has_true_and_found_cluster_and_result(tmp_path):
     assert head[:4] == ["client", "true_cluster", "found_cluster", "num_examples"]
     assert body[0] == ["00", "0", "1", "100", "20", "0.25", "0.5", "cpu"]
     assert [row[0] for row in body] == ["00", "01", "02", "03"]
+
+
+def test_equal_models_make_equal_files_and_one_without_texts_can_be_read(tmp_path):
+    arrays = {"1/b": np.arange(6, dtype=np.float32).reshape(2, 3).T, "0/a": np.array(2, dtype=np.int64)}
+    texts = {"strategy": "clove", "seed": "0", "experiment": 'é"\n'}
+    packed = []
+    for order in (list(texts), sorted(texts)):
+        write_arrays(file := io.BytesIO(), arrays, {name: texts[name] for name in order})
+        packed.append(file.getvalue())
+    assert packed[0] == packed[1]
+    assert list(json.loads(packed[0][8 : 8 + int.from_bytes(packed[0][:8], "little")])["__metadata__"]) == sorted(
+        texts
+    )
+    (tmp_path / "with").write_bytes(packed[0])
+    with safe_open(tmp_path / "with", framework="np") as file:
+        assert file.metadata() == texts
+    write_arrays(file := io.BytesIO(), arrays)
+    for found in (load_file(tmp_path / "with"), load(file.getvalue())):
+        assert found.keys() == arrays.keys()
+        for name, values in arrays.items():
+            np.testing.assert_array_equal(found[name], values, strict=True)
+
+
+def test_a_console_whose_reader_has_gone_loses_lines_and_not_the_run():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stream:
+        progress = Progress("tiny", 3, stream=stream)
+        for server_round in (1, 2):
+            progress.show(round_line(report(server_round), {}), 0.1)
+        progress.note("a word")
 
 
 def test_a_client_that_never_took_part_has_a_row_with_blanks(tmp_path):

@@ -16,17 +16,20 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from flwr.common.config import parse_config_args
 from safetensors.numpy import load_file
 
 from conf.compose import compose
 from conf.overrides import read_overrides
 from conf.problems import ConfigError
 from conf.run_config import config_to_json
-from conf.run_folder import resume_command
+from conf.run_folder import flower_resume_command, resume_command
 from conf.schema import STRATEGIES
 from server_app import main as command
 from server_app.app import read_run_config
 from server_app.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from server_app.experiment import run_experiment
+from server_app.folder import FolderLock
 from server_app.keeper import Keeper
 from server_app.main import main
 from server_app.resume import finished_summary, read_resume
@@ -41,6 +44,8 @@ SMALL = (
     "task.model_options.hidden=[8]", "strategy.fraction_train=0.7", "quiet=true",
 )  # fmt: skip
 
+
+SAME_BYTES = ("clients.csv", "loss_matrix.csv", "models.safetensors", "clusters.safetensors")
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
@@ -103,7 +108,7 @@ def results(folder: Path) -> dict[str, Any]:
         "files": sorted(path.name for path in folder.iterdir()),
         "checkpoints": [path.name for path in Checkpoints(folder).files()],
         "models": {name: (values.dtype, values.shape, values.tobytes()) for name, values in models.items()},
-        **{name: (folder / name).read_bytes() for name in ("clients.csv", "loss_matrix.csv")},
+        **{name: (folder / name).read_bytes() for name in SAME_BYTES},
     }
 
 
@@ -182,11 +187,45 @@ def test_a_disk_that_is_full_does_not_hide_why_the_run_ended(
     assert "checkpoint of round 3 could not be written: [Errno 28]" in caplog.text
 
 
+def test_a_folder_that_another_process_holds_is_not_even_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = killed(monkeypatch, tmp_path, settings("fedavg"), 2)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    # What it is about to take back or to write is nobody else's to judge.
+    monkeypatch.setattr(Checkpoints, "load", lambda _: pytest.fail("the checkpoint was read"))
+    with FolderLock(folder), pytest.raises(ConfigError, match=r"another process writes to .*; end it first"):
+        resumed(folder)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_the_hint_at_the_end_of_a_failed_run_is_the_whole_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(self: FedAvg, context: RoundContext) -> Plan:
+        if context.server_round == 2:
+            raise FederationError("everybody has gone")
+        return context.train_assigned({client.key: 0 for client in context.participants})
+
+    monkeypatch.setattr(FedAvg, "plan", lost)
+    own = [text for text in settings("fedavg", "task.model='tests.own_functions:net'") if "hidden" not in text]
+    with pytest.raises(FederationError, match=r"go on with: florets resume=\S+/seed-0 trust=true$"):
+        straight(tmp_path, own)
+    config, started = compose(own), r"go on with: flwr run \. --stream --run-config '"
+    with pytest.raises(FederationError, match=started + r"resume=\"\S+/run\" overrides='\"'\"'trust=true"):
+        run_experiment(command._local_grid(config), config, tmp_path / "run", by_flower=True)
+
+
 @pytest.mark.parametrize("name", ["plain/seed-0", "two words", "l'été, (1)", "a{b}[c]"])
 def test_the_command_that_goes_on_is_read_back_as_the_folder(tmp_path: Path, name: str) -> None:
     program, *arguments = shlex.split(resume_command(tmp_path / name))
     (given,) = read_overrides(arguments, problems := [])
     assert (program, given.value, problems) == ("florets", str(tmp_path / name), [])
+    *command, settings = shlex.split(flower_resume_command(tmp_path / name, trust=True))
+    assert command == ["flwr", "run", ".", "--stream", "--run-config"]
+    # As Flower reads it: several keys in a line, each with a TOML value.
+    assert parse_config_args([settings]) == {"resume": str(tmp_path / name), "overrides": "trust=true"}
+    assert resume_command(tmp_path / name, trust=True) == f"{resume_command(tmp_path / name)} trust=true"
 
 
 def test_a_line_without_its_checkpoint_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,6 +259,9 @@ def test_a_finished_run_goes_on_for_more_rounds(tmp_path: Path) -> None:
     whole = results(straight(tmp_path / "whole", settings("clove")))
     folder = straight(tmp_path / "less", settings("clove", "num_rounds=3"))
     assert results(resumed(folder, "num_rounds=6")) == whole
+    with pytest.raises(ConfigError, match=r"num_rounds=2: the run in .* has come to its end with num_rounds=6"):
+        resumed(folder, "num_rounds=2")
+    assert main([f"resume={folder}", "num_rounds=2"]) == 2
     (folder / "report.html").unlink()
     with pytest.raises(ConfigError, match="num_rounds=2: the run has done 6 rounds already"):
         resumed(folder, "num_rounds=2")
@@ -410,3 +452,18 @@ def test_the_command_itself_is_killed_and_goes_on(tmp_path: Path) -> None:
         results(folder)["models"]
         == results(straight(tmp_path / "whole", settings("clove", "num_rounds=40")))["models"]
     )
+
+
+@pytest.mark.slow
+def test_a_console_that_nobody_reads_ends_neither_a_run_nor_its_resumption(tmp_path: Path) -> None:
+    florets, given = [sys.executable, "-m", "server_app.main"], [*settings("fedavg"), f"results_dir={tmp_path}"]
+    for arguments in (given, ["resume={folder}", "num_rounds=20", "quiet=true"]):
+        reader, writer = os.pipe()
+        os.close(reader)
+        folder = "" if arguments is given else str(run_folder(tmp_path))
+        command = [*florets, *(text.replace("{folder}", folder) for text in arguments)]
+        done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=writer, check=False)
+        os.close(writer)
+        assert done.returncode == 0
+        assert (run_folder(tmp_path) / "report.html").is_file()
+    assert len((run_folder(tmp_path) / "rounds.jsonl").read_text().splitlines()) == 20

@@ -1,0 +1,36 @@
+"""A node's process for one message ends when nobody waits for its reply any more."""
+
+import faulthandler
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from flwr.app import Context, Message
+
+Handler = Callable[[Message, Context], Message]
+
+_LONGEST_SECONDS = 10**6
+_NODES_PROCESS = "flwr-clientapp"
+
+
+def within_deadline(message: Message, context: Context, call_next: Handler) -> Message:
+    """Handle a message; on a deployed node, end the process where that takes longer than the message lives.
+
+    A SuperNode of Flower 1.41 waits for its ClientApp's reply without end, and takes no other message before: one
+    that hangs would cost its node every later round. The clocks of server and node may differ, so the time is
+    counted from here: when it is over the deadline has passed for certain.
+    """
+    if not _has_process_of_its_own():
+        return call_next(message, context)
+    # Its thread is not Python's: it also ends what hangs in C code, and tells the node's log where that was.
+    seconds = min(message.metadata.ttl, _LONGEST_SECONDS)
+    faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        return call_next(message, context)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _has_process_of_its_own() -> bool:
+    # A simulation's process serves many clients and is not replaced, and that of the in-process engine is the user's.
+    return Path(sys.argv[0]).stem == _NODES_PROCESS

@@ -1,0 +1,67 @@
+"""A run ends with its SuperLink; at the end of a simulation the clients still at work are ended, and no others."""
+
+import contextlib
+import logging
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from server_app import run_end
+
+ROOT = Path(__file__).parents[1]
+
+
+def process_called(title: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(["bash", "-c", f'exec -a "{title}" sleep 60'])
+
+
+def test_only_clients_at_work_are_ended(caplog: pytest.LogCaptureFixture) -> None:
+    at_work, idle = process_called("ray::ClientAppActor.run"), process_called("ray::ClientAppActor")
+    try:
+        with caplog.at_level(logging.WARNING):
+            while at_work.poll() is None:
+                run_end._end_those_at_work()
+        assert idle.poll() is None
+        assert f"its process {at_work.pid} is ended" in caplog.text
+    finally:
+        for process in (at_work, idle):
+            process.kill()
+            process.wait()
+
+
+def test_without_a_simulation_nothing_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
+    monkeypatch.setattr(run_end.threading, "Thread", lambda *_, **__: pytest.fail("watched"))
+    run_end.end_hung_clients()
+    run_end.end_with_parent()
+
+
+# Starts the second process, and is gone.
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+"""
+TASK = """
+import sys, time
+from server_app import run_end
+sys.argv[0], run_end._LOOK_SECONDS = "/anywhere/flwr-simulation", 0.05
+run_end.end_with_parent()
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_flower_task_ends_with_its_parent() -> None:
+    started = subprocess.run([sys.executable, "-c", PARENT, TASK], capture_output=True, check=True, cwd=ROOT)
+    deadline = time.monotonic() + 10
+    with contextlib.suppress(psutil.NoSuchProcess):
+        task = psutil.Process(int(started.stdout))
+        while task.status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
