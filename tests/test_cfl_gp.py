@@ -131,6 +131,14 @@ def test_rounds_without_clustering_alone_do_not_stop_it() -> None:
     assert [report.phase for report in reports] == ["clustering"] * 6 + ["stable"] * 4
 
 
+def test_a_clustering_that_did_not_hear_everybody_anew_does_not_stop_it() -> None:
+    faults = {(kind, 4, 3): lost for kind in (kinds.TRAIN, kinds.TRAIN_PROBE)}
+    clients = FakeClients(TWO_GROUPS, faults=faults)
+    _, reports, _ = play(clients, models(4.0, 6.0), 10, stop_unchanged=0.3)
+    # Unchanged since round 2, but with three vectors of four clients; round 6 brings four more.
+    assert [report.phase for report in reports] == ["clustering"] * 6 + ["stable"] * 4
+
+
 def test_clustering_stops_after_a_set_number_of_rounds_or_never() -> None:
     clients = FakeClients(TWO_GROUPS)
     _, reports, _ = play(clients, models(4.0, 6.0), 8, cluster_rounds=4)
