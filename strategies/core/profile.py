@@ -127,7 +127,7 @@ class GradientProfile:
         """
         total = np.zeros((len(rows), len(rows)))
         has = self.counts > 0
-        lacking: BoolArray = has.any(axis=0) & ~has[rows].all(axis=0)
+        lacking = np.asarray(has.any(axis=0) & ~has[rows].all(axis=0))
         distances = relative_distances(self.grams, has) if lacking.any() else total
         for gram, own, is_lacking in zip(self.grams, has.T, lacking, strict=True):
             if is_lacking:
