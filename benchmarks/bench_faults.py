@@ -1,13 +1,15 @@
 """Fault by strategy: what a run comes to when a fifth of its clients are faulty in every round.
 
-Run: ``python benchmarks/bench_faults.py --strategies clove,ifca --seeds 3``. Digits, a pair of classes for each
-group, 20 clients in 5 groups, 10 rounds; in every round 4 clients, drawn anew, send nothing but faulty replies. The
-table shows the ARI over the clients that are healthy in the last round (the least over the seeds), their accuracy
-(mean over the seeds), and how the replies were counted. FAILED: the run ended early, or a model is not finite.
+Run: ``python benchmarks/bench_faults.py``. Digits, a pair of classes for each group; in every round 4 of 20 clients,
+drawn anew, send nothing but faulty replies. The Markdown table shows, for each strategy, the least ARI over the seeds
+of the clients that are healthy in the last round, and in brackets how many replies of a run were refused or lacking
+(mean). FAILED: a run ended early. CORRUPT: a model is not finite, or has values that no model without faults has.
 
-two_phase groups these clients with its own defaults too, but takes 30 s a run. A linear classifier and short moment
-rounds take one second: ``--strategies two_phase strategy.moment_rounds=3 strategy.inner_steps=2
-task.model_options.hidden=[]``.
+The first row has no faults. Its settings are those of the whole column, chosen so that it is 1.0 with every seed:
+IFCA's random start settles for good in round 1, and with 5 groups and short training mostly for a wrong grouping, so
+that its column has 3 groups and 20 local epochs; two_phase finds the 5 groups with its own defaults too, but takes
+30 s a run, and has a linear classifier and short moment rounds here. Hangs, slow clients and deaths need processes:
+see tests/test_flower_faults.py.
 """
 
 import argparse
@@ -22,7 +24,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
-from flwr.app import ArrayRecord
 
 from client_app.app import app
 from conf.compose import compose
@@ -34,17 +35,37 @@ from tests.faulty_app import FAULTS, GRID_FAULTS, FaultyGrid
 
 EXPERIMENT = ("experiment=digits_label_skew", "eval_every=1000", "round_timeout=0.05")
 
+SETTINGS = {
+    "ifca": ("k=3", "task.num_clusters=3", "train.local_epochs=20", "num_rounds=6"),
+    "two_phase": ("strategy.moment_rounds=3", "strategy.inner_steps=2", "task.model_options.hidden=[]"),
+}
+"""Settings of some strategies' columns."""
+
+LARGEST = 100.0
+"""No weight of these models is so large: without faults the largest is below 1."""
+
+REFUSED = ("error", "missing", "invalid")
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run with faulty clients came to."""
+    """What one run with faulty clients came to; `largest` is the largest value in its models, NaN where one is."""
 
     rounds: int
     ari: float
-    accuracy: float
-    finite: bool
+    largest: float
     replies: Counter[str]
     error: str = ""
+
+    @property
+    def sound(self) -> bool:
+        """Whether the run went to its end, with models as honest training makes them."""
+        return not self.error and self.largest < LARGEST
+
+    @property
+    def refused(self) -> int:
+        """Replies that did not count."""
+        return sum(self.replies[kind] for kind in REFUSED)
 
 
 def play(strategy: str, fault: str, seed: int, share: float = 0.2, more: tuple[str, ...] = ()) -> Outcome:
@@ -66,63 +87,44 @@ def play(strategy: str, fault: str, seed: int, share: float = 0.2, more: tuple[s
         ).arrays
     except RuntimeError as problem:
         error = str(problem)
-    replies: Counter[str] = Counter()
-    for report in reports:
-        replies.update(report.replies)
+    replies = sum((Counter(report.replies) for report in reports), Counter[str]())
     if not reports:
-        return Outcome(0, 0.0, 0.0, False, replies, error)
+        return Outcome(0, 0.0, 0.0, replies, error)
     last = reports[-1]
     truth = {client.key: client.cluster for client in built.federation.clients.values()}
     sick = grid.faulty(last.server_round)
     healthy = [key for key in sorted(last.assignment) if int(key) not in sick]
     ari = adjusted_rand_index([truth[key] or 0 for key in healthy], [last.assignment[key] for key in healthy])
-    accuracies = [test.accuracy or 0.0 for key, test in last.evaluations.items() if key in healthy]
-    return Outcome(
-        rounds=len(reports),
-        ari=1.0 if ari is None else ari,
-        accuracy=float(np.mean(accuracies)) if accuracies else 0.0,
-        finite=bool(np.isfinite(_values(models)).all()),
-        replies=replies,
-        error=error,
-    )
+    largest = float(np.abs(bank.unpack(models)[0]).max())
+    return Outcome(len(reports), 1.0 if ari is None else ari, largest, replies, error)
 
 
-def _values(models: ArrayRecord) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
-    return bank.unpack(models)[0]
-
-
-def _cell(outcomes: list[Outcome], num_rounds: int) -> str:
-    failed = [outcome for outcome in outcomes if outcome.error or outcome.rounds < num_rounds or not outcome.finite]
-    if failed:
-        return f"FAILED: {failed[0].error[:60] or 'models not finite'}"
-    ari = [outcome.ari for outcome in outcomes]
-    accuracy = 100 * float(np.mean([outcome.accuracy for outcome in outcomes]))
-    return f"{min(ari):.2f}, {accuracy:.1f} %"
+def cell(outcomes: list[Outcome]) -> str:
+    """Return what the table says of the runs of one fault and strategy."""
+    for outcome in outcomes:
+        if not outcome.sound:
+            return f"FAILED: {outcome.error[:60]}" if outcome.error else f"CORRUPT: {outcome.largest:g}"
+    return f"{min(outcome.ari for outcome in outcomes):.2f} ({np.mean([o.refused for o in outcomes]):.0f})"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--strategies", default="clove", help="names, separated by commas")
-    parser.add_argument("--seeds", type=int, default=1)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--strategies", default="clove,ifca,cfl_gp,two_phase", help="names, separated by commas")
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--share", type=float, default=0.2)
     parser.add_argument("--faults", default="", help="names, separated by commas; all where it is left out")
-    parser.add_argument("overrides", nargs="*", help="further settings of the experiment")
+    parser.add_argument("overrides", nargs="*", help="further settings, of all columns")
     given = parser.parse_args()
     logging.getLogger("florets").setLevel(logging.CRITICAL)
     names = given.strategies.split(",")
-    print(f"| fault | {' | '.join(f'{name}: least ARI, accuracy' for name in names)} | replies of a round |")
-    print("|---" * (len(names) + 2) + "|")
+    print(f"| fault | {' | '.join(names)} |")
+    print("|---" * (len(names) + 1) + "|")
     for fault in given.faults.split(",") if given.faults else ["none", *FAULTS, *GRID_FAULTS]:
-        cells, replies, rounds = [], Counter[str](), 0
+        row = []
         for name in names:
-            more = tuple(given.overrides)
-            outcomes = [play(name, fault, seed, given.share, more) for seed in range(given.seeds)]
-            cells.append(_cell(outcomes, compose([*EXPERIMENT, f"strategy={name}", *more]).num_rounds))
-            for outcome in outcomes:
-                replies.update(outcome.replies)
-                rounds += outcome.rounds
-        counts = ", ".join(f"{kind} {number / max(rounds, 1):.1f}" for kind, number in replies.items() if number)
-        print(f"| {fault} | {' | '.join(cells)} | {counts} |", flush=True)
+            more = (*SETTINGS.get(name, ()), *given.overrides)
+            row.append(cell([play(name, fault, seed, given.share, more) for seed in range(given.seeds)]))
+        print(f"| {fault} | {' | '.join(row)} |", flush=True)
 
 
 if __name__ == "__main__":

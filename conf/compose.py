@@ -89,6 +89,10 @@ def compose(overrides: Sequence[str]) -> Config:
         # A preset that leaves K open asks CLoVE to find it. The others are given the truth, as in the paper's
         # comparisons; whoever types k=auto for them is told that they cannot find it.
         values["k"] = values["task"].get("num_clusters", TaskConfig.num_clusters)
+    if values.get("k") == "auto" and (names := _following_k(values)):
+        how = "give k a whole number, or values of their own to those keys"
+        problems.append(f"k=auto: {preset} makes {', '.join(names)} from k; {how}.")
+        raise ConfigError(problems)
     config = read_config(_resolve(values), problems)
     if config is None:
         raise ConfigError(problems)
@@ -96,6 +100,17 @@ def compose(overrides: Sequence[str]) -> Config:
     if problems:
         raise ConfigError(problems)
     return config
+
+
+def _following_k(values: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return the dotted keys whose values are made from k."""
+    keys = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            keys += _following_k(value, f"{prefix}{name}.")
+        elif isinstance(value, str) and "${k}" in value:
+            keys.append(f"{prefix}{name}")
+    return keys
 
 
 def _compose_groups(groups: Mapping[str, str]) -> dict[str, Any]:

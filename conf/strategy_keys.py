@@ -95,7 +95,7 @@ class CflGpStrategy(_AveragingStrategy):
     compression: float = key(1.0, "d / d_hat: one random coordinate in so many makes the profile")
     profile_layers: list[str] = key([], "name prefixes of the layers that make the profile; none: all")
     quantise: Literal["none", "round", "truncate"] = key("none", "decimals of everything that a client sends")
-    quantise_digits: int = key(2, "decimals that are kept (quantise)")
+    quantise_digits: int = key(2, "decimals that are kept, at least 1 (quantise)")
     k_warmup: int = key(20, "rounds before the number of clusters is estimated (k=auto)")
 
 

@@ -68,6 +68,23 @@ def _needs(config: Config, strategy: TwoPhaseStrategy) -> list[str]:
         problems.append(
             "strategy.grouping=threshold: joins anchors nearer than delta/2; add strategy.delta=<distance>."
         )
+    if (
+        strategy.labels == "hard"
+        and strategy.temperature > 0
+        and strategy.temperature != TwoPhaseStrategy.temperature
+    ):
+        problems.append(
+            f"strategy.temperature={show(strategy.temperature)}: has an effect only with strategy.labels=soft; add "
+            "that, or leave it out."
+        )
+    # The penalty of train.weight_decay is heeded: with it the local problem is solved by steps.
+    linear = config.task.model == "linear" and "squared_error" in config.task.loss
+    exact = strategy.local_solver == "fedprox" and linear and config.train.weight_decay == 0
+    if exact and config.train.momentum > 0:
+        problems.append(
+            f"train.momentum={show(config.train.momentum)}: strategy.local_solver=fedprox solves linear regressions "
+            "exactly, without steps; leave it out, or use strategy.local_solver=fedavg."
+        )
     plain: Sequence[tuple[str, str]] = (("labels", "soft"), ("local_solver", "fedprox"))
     for name, value in plain:
         if getattr(strategy, name) == value and config.train.optimizer != "sgd":

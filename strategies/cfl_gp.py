@@ -38,7 +38,8 @@ class CflGp(ClusteredStrategy):
     cluster_rounds
         No clustering after this round (T_cl); None: no such bound.
     stop_unchanged
-        Clustering also stops once it has been unchanged for this share of all rounds; 0: never.
+        Clustering also stops once it has been unchanged for this share of all rounds, in which as many vectors came
+        as there are clients; 0: never.
     running_mean
         False keeps each client's last gradient on a model in place of the mean over time (beta = 1).
     k_warmup
@@ -59,6 +60,7 @@ class CflGp(ClusteredStrategy):
         By `check` and in round 1, if the initial arrays hold fewer models than `k` or lack a layer of `upload`.
 
     Source: CFL-GP, Alg. 1 (gradients), Alg. 4 and 5 (models); App. D for one exchange a round, App. F for the stop.
+    Deviation: the paper's rule for stopping speaks of rounds alone, because all its clients take part in all of them.
     Deviation: the step of line 4 takes the group's mean where the paper prints a sum; its accuracies fit the mean.
     """
 
@@ -86,7 +88,7 @@ class CflGp(ClusteredStrategy):
         self.upload = upload or Upload(seed=self.seed)
         self.profiles: ClientProfiles | None = None
         self.placed: set[str] = set()
-        self.last_change = self.last_clustering = 0
+        self.last_change = self.unchanged_vectors = 0
         self._places = np.zeros(0, dtype=np.int64)
         self._probes = 0
         self._phase = "clustering"
@@ -132,8 +134,10 @@ class CflGp(ClusteredStrategy):
             return True
         if self.cluster_rounds is not None and done >= self.cluster_rounds:
             return True
-        # Rounds without clustering prove nothing: at least one clustering must have come out as the one before it.
-        if self.stop_unchanged == 0 or self.last_round is None or self.last_clustering == self.last_change:
+        # Rounds without clustering prove nothing, and neither does one that hears the same few clients again: as many
+        # vectors as there are clients must have changed nothing. With all replies that is one clustering.
+        unproven = self.unchanged_vectors < max(len(self.placed), 1)
+        if self.stop_unchanged == 0 or self.last_round is None or unproven:
             return False
         # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
         return done - self.last_change >= self.stop_unchanged * self.last_round - 1e-9
@@ -217,8 +221,9 @@ class CflGp(ClusteredStrategy):
         previous = np.array([self.assignment[key] for key in keys])
         models = match_overlap(groups, previous, context.models.count)[groups]
         if set(keys) != self.placed or (models != previous).any() or self._warms_up(context):
-            self.last_change = context.server_round
-        self.last_clustering = context.server_round
+            self.last_change, self.unchanged_vectors = context.server_round, 0
+        else:
+            self.unchanged_vectors += len(updates)
         self.assignment.update({key: int(model) for key, model in zip(keys, models, strict=True)})
         self.placed = set(keys)
         values = singular_values(gram, context.models.count + 1)

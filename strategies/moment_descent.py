@@ -9,6 +9,7 @@ from flwr.app import Array, ArrayRecord
 
 from strategies.context import Plan, RoundContext
 from strategies.core import FloatArray, IntArray
+from strategies.core.absurd import MomentScale
 from strategies.core.anchors import centres, group_exactly, group_within, largest_groups, num_anchors
 from strategies.exchange import log
 from strategies.federation import FederationError
@@ -100,6 +101,7 @@ class MomentDescent:
     residuals: dict[str, float] = field(default_factory=dict)
     stopped: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
+    scale: MomentScale = field(default_factory=MomentScale)
 
     @property
     def done(self) -> bool:
@@ -141,7 +143,7 @@ class MomentDescent:
         context.participants = [client for _, client in sorted(taking_part.items())]
         if not movers:
             return Plan([], lambda _, content: read_anchor_update(content, layout))
-        bases = find_bases(context, clients, self.estimates[moving], self.settings.subspace)
+        bases = find_bases(context, clients, self.estimates[moving], self.settings.subspace, self.scale)
         settings = {
             kinds.PAIRING: self.settings.subspace.pairing,
             kinds.STEP_ALPHA: self.settings.alpha,

@@ -9,7 +9,9 @@ from flwr.app import Array, ArrayRecord
 
 from strategies.context import RoundContext
 from strategies.core import FloatArray
+from strategies.core.absurd import MOMENT_FACTOR, UPDATE_FACTOR, MomentScale, term_size
 from strategies.core.subspace import Factors, leading_bases, orthonormal_columns, random_bases, weighted_mean
+from strategies.exchange import Replies, T
 from strategies.round import Client
 from task.randomness import Purpose, generator
 from task.wire import kinds
@@ -56,7 +58,11 @@ class SubspaceSettings:
 
 
 def find_bases(
-    context: RoundContext, clients: Sequence[Client], estimates: FloatArray, settings: SubspaceSettings
+    context: RoundContext,
+    clients: Sequence[Client],
+    estimates: FloatArray,
+    settings: SubspaceSettings,
+    scale: MomentScale,
 ) -> FloatArray:
     """Return each anchor's basis (A, R, k), k being the number of models (or R, where that is less).
 
@@ -66,6 +72,8 @@ def find_bases(
         Those asked, each with at least two examples.
     estimates : (A, R) float64
         The anchors' estimates.
+    scale
+        Yardstick of moments out of all proportion, whose senders are refused; it is brought up to date.
 
     Raises
     ------
@@ -76,8 +84,8 @@ def find_bases(
     rank = min(context.models.count, estimates.shape[1])
     with context.meter.part("subspace"):
         if settings.mode == "direct":
-            return _direct(context, clients, records, estimates.shape, rank, settings)
-        return _iterate(context, clients, records, estimates.shape, rank, settings)
+            return _direct(context, clients, records, estimates.shape, rank, settings, scale)
+        return _iterate(context, clients, records, estimates.shape, rank, settings, scale)
 
 
 def _iterate(
@@ -87,6 +95,7 @@ def _iterate(
     shape: tuple[int, ...],
     rank: int,
     settings: SubspaceSettings,
+    scale: MomentScale,
 ) -> FloatArray:
     """Alg. 3 for all anchors at once: T1 exchanges a round, not T1 for each anchor."""
     size = (shape[0], shape[1], rank)
@@ -102,6 +111,8 @@ def _iterate(
             for client in clients
         ]
         replies = context.ask(requests, lambda _, content: read_term(content, size))
+        sizes = [term_size(term.values, bases) for _, term in replies.ok]
+        replies = _refuse_absurd(context, replies, sizes, scale, MOMENT_FACTOR)
         context.require(replies, "term of the moments")
         weights = _weights([term.num_examples for _, term in replies.ok], settings)
         mean = weighted_mean((term.values for _, term in replies.ok), weights)
@@ -116,6 +127,7 @@ def _direct(
     shape: tuple[int, ...],
     rank: int,
     settings: SubspaceSettings,
+    scale: MomentScale,
 ) -> FloatArray:
     all_pairs = settings.pairing == "all"
     # A client's matrix has as many rows as it said it has examples, whatever it claims now.
@@ -129,6 +141,9 @@ def _direct(
     replies = context.ask(
         requests, lambda key, content: read_factors(content, (shape[0], rows[key], shape[1]), symmetric)
     )
+    sizes = [float(max(np.abs(local.left).max(), np.abs(local.right).max())) for _, local in replies.ok]
+    # A factor is one gradient, where a term is a product of two.
+    replies = _refuse_absurd(context, replies, sizes, scale, UPDATE_FACTOR)
     context.require(replies, "set of moments")
     weights = _weights([local.num_examples for _, local in replies.ok], settings)
     local = [
@@ -136,6 +151,15 @@ def _direct(
         for _, found in replies.ok
     ]
     return leading_bases(local, weights, rank, context.random(Purpose.SUBSPACE))
+
+
+def _refuse_absurd(
+    context: RoundContext, replies: Replies[T], sizes: list[float], scale: MomentScale, factor: float
+) -> Replies[T]:
+    """Return the replies without those whose moments no honest data give: one would turn all the subspaces."""
+    mask = scale.absurd(np.array(sizes), factor)
+    keys = {key for (key, _), absurd in zip(replies.ok, mask, strict=True) if absurd}
+    return context.refuse(replies, keys, "its moments are out of all proportion to the others'")
 
 
 def _weights(examples: list[int], settings: SubspaceSettings) -> FloatArray:

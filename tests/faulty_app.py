@@ -123,6 +123,7 @@ FAULTS: dict[str, Change] = {
     "NaN weights": _values(float("nan")),
     "infinite weights": _values(float("inf")),
     "huge weights (1e30)": _values(1e30),
+    "huge weights (1e6)": _values(1e6),
     "NaN losses": _losses(float("nan")),
     "infinite losses": _losses(float("inf")),
     "negative losses": _losses(-1.0),

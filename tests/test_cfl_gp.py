@@ -131,6 +131,14 @@ def test_rounds_without_clustering_alone_do_not_stop_it() -> None:
     assert [report.phase for report in reports] == ["clustering"] * 6 + ["stable"] * 4
 
 
+def test_a_clustering_that_did_not_hear_everybody_anew_does_not_stop_it() -> None:
+    faults = {(kind, 4, 3): lost for kind in (kinds.TRAIN, kinds.TRAIN_PROBE)}
+    clients = FakeClients(TWO_GROUPS, faults=faults)
+    _, reports, _ = play(clients, models(4.0, 6.0), 10, stop_unchanged=0.3)
+    # Unchanged since round 2, but with three vectors of four clients; round 6 brings four more.
+    assert [report.phase for report in reports] == ["clustering"] * 6 + ["stable"] * 4
+
+
 def test_clustering_stops_after_a_set_number_of_rounds_or_never() -> None:
     clients = FakeClients(TWO_GROUPS)
     _, reports, _ = play(clients, models(4.0, 6.0), 8, cluster_rounds=4)
@@ -248,10 +256,12 @@ def test_with_one_model_nothing_is_probed_and_the_run_is_fedavg_to_the_bit() -> 
     assert {report.phase for report in reports} == {"training"}
 
 
-def test_fewer_models_than_clusters_are_refused_at_once() -> None:
+def test_fewer_models_than_clusters_and_a_profile_of_nothing_are_refused_at_once() -> None:
     clients = FakeClients(TWO_GROUPS)
     with pytest.raises(ValueError, match="k=3 clusters need as many models, but the initial arrays hold 2"):
         play(clients, models(0.0, 1.0), 1, k=3)
+    with pytest.raises(ValueError, match="compression=2: one in so many of 1 parameters is none"):
+        play(clients, models(0.0, 1.0), 1, upload=Upload(compression=2))
     assert clients.asked(kinds.TRAIN) == []
 
 

@@ -26,6 +26,10 @@ WRONG = {
     "strategy.fresh=true strategy.subspace_clients=4": "need at least 24 clients, but num_clients=20",
     "strategy.labels=soft": "add train.optimizer=sgd",
     "strategy.local_solver=fedprox": "add train.optimizer=sgd",
+    "strategy.temperature=0.3": "has an effect only with strategy.labels=soft; add that, or leave it out",
+    "experiment=mixed_regression/a strategy.local_solver=fedprox train.momentum=0.5": (
+        "train.momentum=0.5: strategy.local_solver=fedprox solves linear regressions exactly, without steps"
+    ),
     "k=auto": "strategy two_phase cannot find K",
 }
 

@@ -50,7 +50,10 @@ WRONG = {
     "strategy.stability_fraction=0": "strategy.stability_fraction=0.0: is a share",
     "strategy=cfl_gp strategy.period=0": "strategy.period=0: must be at least 1.",
     "strategy=cfl_gp strategy.compression=0.5": "strategy.compression=0.5: must be at least 1.",
-    "strategy=cfl_gp strategy.quantise_digits=-1": "strategy.quantise_digits=-1: must be at least 0.",
+    "strategy=cfl_gp strategy.quantise_digits=-1": "strategy.quantise_digits=-1: must be at least 1",
+    "strategy=cfl_gp strategy.quantise=round strategy.quantise_digits=0": "must be at least 1",
+    "strategy=cfl_gp strategy.quantise_digits=3": "has an effect only with strategy.quantise=round or truncate",
+    "strategy=cfl_gp strategy.k_warmup=3": "strategy.k_warmup=3: has an effect only with k=auto; add that",
     "strategy=cfl_gp strategy.averaging=gradients strategy.gradient_batch=0": (
         "strategy.gradient_batch=0: must be at least 1."
     ),
@@ -59,11 +62,23 @@ WRONG = {
     ),
     "strategy=cfl_gp strategy.cluster_rounds=1": "strategy.cluster_rounds=1: must be at least 2.",
     "strategy=cfl_gp strategy.stop_unchanged=2": "strategy.stop_unchanged=2.0: is a share, at least 0 and at most 1",
-    "strategy=cfl_gp k=auto": "k=auto: strategy.k_warmup=20 leaves none of the 10 rounds that cluster to find K in",
-    "strategy=cfl_gp k=auto num_rounds=50 strategy.cluster_rounds=8": "leaves none of the 8 rounds that cluster",
-    "strategy=cfl_gp k=auto num_rounds=1 strategy.k_warmup=1": "use more rounds",
+    "strategy=cfl_gp k=auto": (
+        "K is found at the clusterings after round strategy.k_warmup=20, but the last one is in round 10 (the "
+        "first is in round 2, with one every strategy.period=2 rounds); add strategy.k_warmup=5 or num_rounds=22."
+    ),
+    "strategy=cfl_gp k=auto num_rounds=50 strategy.cluster_rounds=8": (
+        "add strategy.k_warmup=4 or strategy.cluster_rounds=22."
+    ),
+    "strategy=cfl_gp k=auto strategy.cluster_rounds=8": (
+        "add strategy.k_warmup=4 or num_rounds=22 strategy.cluster_rounds=22."
+    ),
+    "strategy=cfl_gp k=auto num_rounds=1 strategy.k_warmup=1": "the last one never comes (",
     "strategy=cfl_gp k=auto num_rounds=9 strategy.period=4 strategy.k_warmup=6": (
-        "one follows every strategy.period=4 rounds; lower strategy.k_warmup (at most 5)"
+        "the last one is in round 6 (the first is in round 2, with one every strategy.period=4 rounds); add "
+        "strategy.k_warmup=3 or num_rounds=10."
+    ),
+    "experiment=mixed_regression/mnist strategy=cfl_gp k=auto num_clients=100": (
+        "k=auto: preset mixed_regression/mnist makes task.num_clusters from k; give k a whole number"
     ),
     "train.learning_rate=0": "train.learning_rate=0.0: must be greater than 0.",
     "train.local_epochs=0": "train.local_epochs=0: must be at least 1.",
@@ -107,6 +122,11 @@ def test_what_cannot_run_is_refused_with_its_remedy(overrides):
         "strategy.averaging=gradients strategy.server_optimizer=adam strategy.gradient_batch=10",
         "strategy=cfl_gp strategy.averaging=gradients strategy.gradient_batch=full strategy.stop_unchanged=0",
         "strategy=cfl_gp k=auto num_rounds=30",
+        "strategy=cfl_gp k=auto num_rounds=22",
+        "strategy=cfl_gp k=auto strategy.k_warmup=5",
+        "strategy=cfl_gp k=auto num_rounds=10 strategy.period=4 strategy.k_warmup=6",
+        "strategy=cfl_gp strategy.quantise=truncate strategy.quantise_digits=3",
+        "strategy=two_phase train=sgd strategy.labels=soft strategy.temperature=0.3 train.momentum=0.5",
         "strategy=cfl_gp k=auto num_rounds=9 strategy.period=4 strategy.k_warmup=5",
         "train=sgd train.momentum=0.9",
         "train.weight_decay=0",

@@ -10,6 +10,7 @@ from strategies.core.cluster import cluster
 from strategies.core.metrics import adjusted_rand_index
 from strategies.core.profile import GradientProfile
 from strategies.core.spectral import estimate_k, singular_values, spectral_features
+from strategies.core.stand_ins import mixing, relative_distances
 
 
 def filled(blocks: list[np.ndarray]) -> GradientProfile:
@@ -86,8 +87,37 @@ def test_new_clients_leave_what_is_known_alone_and_are_known_by_their_first_vect
     np.testing.assert_allclose(profile.gram(np.arange(2)), [[5, 2], [2, 4]])
 
 
-def test_a_block_that_a_client_lacks_counts_as_the_mean_of_the_others():
-    # Block 0: clients 0 and 1 have 2 and 4, client 2 nothing: it counts as 3. Block 1: only client 2, so 5 for all.
+def test_clients_are_compared_in_the_blocks_that_both_have():
+    has = np.array([[True, True], [True, True], [True, False], [False, True]])
+    grams = [np.outer(vector, vector) for vector in ([1.0, 3.0, 2.0, 0.0], [4.0, 2.0, 0.0, 0.0])]
+    expected = [[np.inf, 8 / 30, 1 / 5, 16 / 16], [0, np.inf, 1 / 13, 4 / 4], [0, 0, np.inf, np.inf], [np.inf] * 4]
+    found = relative_distances(grams, has)
+    np.testing.assert_allclose(np.triu(found, 1), np.triu(expected, 1))
+    np.testing.assert_array_equal(found, found.T)
+    np.testing.assert_array_equal(np.diag(found), np.inf)
+    assert (relative_distances([np.zeros((2, 2))], np.ones((2, 1), dtype=bool)) == [[np.inf, 0], [0, np.inf]]).all()
+
+
+def test_a_block_that_a_client_lacks_is_the_mean_of_the_three_clients_most_like_it():
+    # In block 0 client 3 is nearest to the clients of 2, 3 and 1, whose mean in block 1 is 6.
+    known, lacked = [1.0, 2.0, 3.0, 2.0, 10.0, 11.0], [5.0, 6.0, 7.0, 0.0, 50.0, 51.0]
+    profile = GradientProfile.empty(2, 1)
+    profile.add_clients(6)
+    profile.refresh(0, np.arange(6), [np.array([value]) for value in known])
+    others = np.array([0, 1, 2, 4, 5])
+    profile.refresh(1, others, [np.array([lacked[client]]) for client in others])
+    completed = np.column_stack([known, [*lacked[:3], 6.0, *lacked[4:]]])
+    np.testing.assert_allclose(profile.gram(np.arange(6)), completed @ completed.T)
+    some = np.array([3, 5])
+    np.testing.assert_allclose(profile.gram(some), completed[some] @ completed[some].T)
+    # With fewer to choose from, the mean of those that there are.
+    has = np.array([True, False, True])
+    np.testing.assert_allclose(mixing(np.full((3, 3), 0.5), has), [[1, 0, 0], [0.5, 0, 0.5], [0, 0, 1]])
+
+
+def test_a_block_that_a_client_without_a_like_lacks_counts_as_the_mean_of_the_others():
+    # Nobody has a block in common with client 2. Block 0: clients 0 and 1 have 2 and 4, client 2 nothing: it counts
+    # as 3. Block 1: only client 2, so 5 for all.
     profile = GradientProfile.empty(2, 1)
     profile.add_clients(3)
     profile.refresh(0, np.array([0, 1]), [np.array([2.0]), np.array([4.0])])

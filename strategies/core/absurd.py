@@ -1,11 +1,16 @@
-"""Which clients report what no honest client could: losses or updates out of all proportion to the others'."""
+"""Which clients report what no honest client could: values out of all proportion to the others'."""
+
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from strategies.core import BoolArray, FloatArray
 
 LOSS_FACTOR = 100.0
 UPDATE_FACTOR = 1000.0
+MOMENT_FACTOR = UPDATE_FACTOR**2
+"""Moments are products of two gradients: a client whose gradients are 1000 times as large is at the bound."""
 
 _LEAST_CLIENTS = 3
 
@@ -68,6 +73,49 @@ def absurd_updates(vectors: FloatArray, bank: FloatArray, factor: float = UPDATE
     yardstick = max(_lower_median(largest), float(np.abs(bank).max(initial=0.0)))
     mask: BoolArray = largest > factor * yardstick
     return mask
+
+
+@dataclass
+class MomentScale:
+    """The size of the median client's moments, the yardstick of absurd ones.
+
+    It is the largest of the run so far: moments shrink as anchors come near the models of most clients, and the
+    honest moments of the others, which do not shrink, must not become absurd by that.
+    """
+
+    value: float = 0.0
+
+    def absurd(self, sizes: FloatArray, factor: float) -> BoolArray:
+        """Return the mask (M,) of the clients of one exchange whose size is more than `factor` times the yardstick.
+
+        Parameters
+        ----------
+        sizes : (M,) float
+            Each client's largest value, finite; of fewer than three clients none is absurd.
+        factor : float
+            How many times is too much, at least 1.
+        """
+        if len(sizes) < _LEAST_CLIENTS:
+            return np.zeros(len(sizes), dtype=bool)
+        self.value = max(self.value, _lower_median(sizes))
+        mask: BoolArray = sizes > factor * self.value
+        return mask & (self.value > 0)
+
+
+def term_size(term: NDArray[np.floating], bases: FloatArray) -> float:
+    """Return the size of a client's moment matrices, as far as its products with bases show it.
+
+    Parameters
+    ----------
+    term : (A, R, k) float
+        The products, finite.
+    bases : (A, R, k) float
+        What was multiplied. The longest column of each anchor's is the unit, so that the sizes of all steps of an
+        orthogonal iteration can be compared: only every second one starts from orthonormal columns.
+    """
+    unit = np.sqrt(np.square(bases).sum(axis=1).max(axis=1, initial=0.0))
+    largest = np.abs(term).max(axis=(1, 2), initial=0.0).astype(np.float64)
+    return float((largest / np.where(unit > 0, unit, 1.0)).max(initial=0.0))
 
 
 def _lower_median(values: FloatArray) -> float:

@@ -32,12 +32,13 @@ def coordinates(
     Returns
     -------
     ndarray
-        int64 (d_hat,), rising; at least one.
+        int64 (d_hat,), rising.
 
     Raises
     ------
     ValueError
-        If a prefix fits no layer, the layers hold no floating entry, or `ratio` is below 1.
+        If a prefix fits no layer, the layers hold no floating entry, or `ratio` is below 1 or leaves less than one
+        entry.
 
     Source: CFL-GP, App. E.1 (random coordinates, drawn once) and E.2 (chosen layers).
     """
@@ -49,9 +50,14 @@ def coordinates(
     places = np.flatnonzero(wanted)
     if not len(places):
         raise ValueError(f"profile_layers={list(layers)} hold no parameter: name a layer with weights.")
+    if ratio > len(places):
+        raise ValueError(
+            f"compression={ratio:g}: one in so many of {len(places)} parameters is none; use at most {len(places)}, "
+            "better much less."
+        )
     if ratio == 1:
         return places
-    return np.sort(rng.choice(places, size=max(round(len(places) / ratio), 1), replace=False))
+    return np.sort(rng.choice(places, size=round(len(places) / ratio), replace=False))
 
 
 def quantise(values: npt.NDArray[Any], how: str, digits: int) -> npt.NDArray[Any]:

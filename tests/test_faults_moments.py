@@ -1,0 +1,80 @@
+"""Moments that no honest client could send: found by hand-computed bounds, refused, counted and said by the key."""
+
+import logging
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, RecordDict
+
+from benchmarks.bench_faults import play
+from strategies.core.absurd import MomentScale, term_size
+from strategies.state import decode, encode
+from task.wire import kinds
+from tests.mixed_regression import Watched, run
+
+FEW = ("strategy.anchors=5", "num_clients=12", "strategy.moment_rounds=1", "num_rounds=1")
+
+
+def scaled(by: float) -> object:
+    """Change a reply's arrays by a factor."""
+
+    def change(content: RecordDict) -> RecordDict:
+        arrays = content.array_records[kinds.ARRAYS]
+        content[kinds.ARRAYS] = ArrayRecord({n: Array((a.numpy() * by).astype("float32")) for n, a in arrays.items()})
+        return content
+
+    return change
+
+
+def test_the_size_of_a_term_is_its_largest_value_against_the_longest_column_that_was_multiplied() -> None:
+    bases = np.array([[[3.0, 0.0], [4.0, 1.0]], [[0.0, 0.5], [0.0, 0.0]]])
+    # Anchor 0: columns of length 5 and 1, so -40 / 5. Anchor 1: lengths 0 and 0.5, so 3 / 0.5.
+    term = np.array([[[-40.0, 2.0], [1.0, 0.0]], [[3.0, 0.0], [0.0, 1.0]]])
+    assert term_size(term, bases) == 8.0
+    assert term_size(term / 10, bases / 10) == pytest.approx(8.0)
+    # Nothing was multiplied: any value is as large as it is.
+    assert term_size(np.full((1, 2, 1), 1e30, dtype=np.float32), np.zeros((1, 2, 1))) == pytest.approx(1e30)
+
+
+def test_moments_are_held_to_the_largest_that_the_median_client_sent_so_far() -> None:
+    scale = MomentScale()
+    np.testing.assert_array_equal(scale.absurd(np.array([1.0, 2.0, 3.0, 21.0]), 10.0), [False, False, False, True])
+    assert scale.value == 2.0
+    # Most clients' moments vanish: the others' are what they were, and honest.
+    np.testing.assert_array_equal(scale.absurd(np.array([0.0, 0.0, 20.0, 20.1]), 10.0), [False, False, False, True])
+    assert not scale.absurd(np.array([1.0, 1e30]), 10.0).any()
+    assert not MomentScale().absurd(np.array([0.0, 0.0, 1e30]), 10.0).any()
+    arrays: dict[str, np.ndarray] = {}
+    assert decode(encode(scale, arrays), arrays) == scale
+
+
+@pytest.mark.parametrize(("mode", "kind", "times"), [("iteration", kinds.SUBSPACE, 4), ("direct", kinds.MOMENTS, 1)])
+def test_a_client_of_huge_moments_is_refused_and_named_and_leaves_no_trace(
+    mode: str, kind: str, times: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="florets")
+    settings = (*FEW, f"strategy.subspace={mode}")
+    found = run(*settings, watched=Watched({(kind, 1, 7): scaled(1e12)}))  # type: ignore[dict-item]
+    assert found.reports[0].replies["invalid"] == times
+    assert "client 07 sent an unusable reply: its moments are out of all proportion to the others'" in caplog.text
+
+    def lost(_: RecordDict) -> RecordDict:
+        raise RuntimeError("lost")
+
+    without = run(*settings, watched=Watched({(kind, 1, 7): lost}))
+    assert [bank.tobytes() for bank in found.banks] == [bank.tobytes() for bank in without.banks]
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "factor"), [("iteration", kinds.SUBSPACE, 1e4), ("direct", kinds.MOMENTS, 99)]
+)
+def test_a_client_of_a_hundred_times_the_others_gradients_is_heard(mode: str, kind: str, factor: float) -> None:
+    found = run(*FEW, f"strategy.subspace={mode}", watched=Watched({(kind, 1, 7): scaled(factor)}))  # type: ignore[dict-item]
+    assert found.reports[0].replies["invalid"] == 0
+
+
+@pytest.mark.parametrize("fault", ["huge weights (1e30)", "huge weights (1e6)"])
+def test_a_fifth_of_faulty_clients_does_not_keep_two_phase_from_the_groups(fault: str) -> None:
+    small = ("num_rounds=2", "strategy.moment_rounds=2", "strategy.inner_steps=2", "task.model_options.hidden=[]")
+    outcome = play("two_phase", fault, seed=0, more=small)
+    assert (outcome.rounds, outcome.ari, outcome.sound, outcome.error) == (4, 1.0, True, "")
