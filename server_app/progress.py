@@ -11,9 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
-from server_app.summary import RoundLine, ari_words
-
 from server_app.console import say
+from server_app.summary import RoundLine, ari_words
 
 
 def describe(line: RoundLine) -> str:
