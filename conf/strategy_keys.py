@@ -94,8 +94,10 @@ class CflGpStrategy(_AveragingStrategy):
     running_mean: bool = key(True, "average gradients over time; false keeps the last one (beta = 1)")
     compression: float = key(1.0, "d / d_hat: one random coordinate in so many makes the profile")
     profile_layers: list[str] = key([], "name prefixes of the layers that make the profile; none: all")
-    quantise: Literal["none", "round", "truncate"] = key("none", "decimals of everything that a client sends")
-    quantise_digits: int = key(2, "decimals that are kept, at least 1 (quantise)")
+    quantise: Literal["none", "round", "truncate"] = key(
+        "none", "decimals of all gradients and model changes that a client sends"
+    )
+    quantise_digits: int = key(2, "decimals that are kept; 0: whole numbers (quantise)")
     k_warmup: int = key(20, "rounds before the number of clusters is estimated (k=auto)")
 
 

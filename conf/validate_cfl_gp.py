@@ -11,11 +11,7 @@ def cfl_gp_problems(own: CflGpStrategy, config: Config) -> list[str]:
         1,
         **{"strategy.period": own.period, "strategy.compression": own.compression, "strategy.k_warmup": own.k_warmup},
     )
-    if own.quantise_digits < 1:
-        problems.append(
-            f"strategy.quantise_digits={own.quantise_digits}: must be at least 1; without decimals the weights of a "
-            "model are all zeros."
-        )
+    problems += at_least(0, **{"strategy.quantise_digits": own.quantise_digits})
     if own.gradient_batch not in ("full", None):
         problems += at_least(1, **{"strategy.gradient_batch": int(own.gradient_batch)})
     if own.cluster_rounds is not None:

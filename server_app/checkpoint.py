@@ -27,7 +27,7 @@ from strategies.state import Arrays, decode, decode_record, encode, encode_recor
 log = logging.getLogger("florets")
 
 FOLDER = "checkpoint"
-VERSION = 1
+VERSION = 2
 
 _NAME = re.compile(r"round-(\d{6,})\.safetensors")
 

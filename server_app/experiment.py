@@ -62,7 +62,7 @@ def run_experiment(
     log.info("results folder: %s", folder)
     if not resume:
         return _run(grid, config, folder, by_flower)
-    # Held before anything in it is read: the run may be going on in another process.
+    # Held before its checkpoints are read: the run may be going on in another process.
     try:
         lock = FolderLock(folder)
     except ValueError as error:

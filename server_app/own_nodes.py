@@ -19,7 +19,7 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
     Raises
     ------
     ConfigError
-        If there are no folders, or a node's file is no TOML.
+        If there are no folders, one has a name that is no text, or a node's file is no TOML.
     """
     if config.task.partition != "own":
         return []
@@ -32,6 +32,10 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
     if not folders:
         raise ConfigError(
             [f"data_dir={root}: holds no folders; with task.partition=own it must hold one for each client."]
+        )
+    if unreadable := [folder.name for folder in folders if not folder.name.isprintable()]:
+        raise ConfigError(
+            [f"data_dir={root}: {unreadable[0]!a} is no name for a client; give the folder one of printable text."]
         )
     return [{"client-id": folder.name, **_stated(folder / NODE_FILE), "data-dir": str(folder)} for folder in folders]
 

@@ -25,7 +25,13 @@ def end_with_parent() -> None:
     and hold the run's folder. Ended at any moment, the run can go on from there.
     """
     if Path(sys.argv[0]).stem in _TASKS:
-        threading.Thread(target=_follow, args=(os.getppid(),), name="parent", daemon=True).start()
+        threading.Thread(target=_follow, args=(_parent(),), name="parent", daemon=True).start()
+
+
+def _parent() -> int:
+    # Flower names it; asking the system would miss one that went while this process was importing.
+    named = sys.argv.index("--parent-pid") + 1 if "--parent-pid" in sys.argv else len(sys.argv)
+    return int(sys.argv[named]) if named < len(sys.argv) else os.getppid()
 
 
 def _follow(parent: int) -> None:

@@ -142,9 +142,7 @@ class Federation:
         replies = exchange(grid, requests, lambda _, content: read_introduction(content), patience, warn=False)
         hellos = {called[name]: hello for name, hello in replies.ok}
         if first:
-            # Its error says why: no need to have said so before.
             self._check_start(hellos, replies.failures())
-        replies.warn()
         self._sorted = None
         for node_id, hello in hellos.items():
             if problem := self._other_code(node_id, hello):
@@ -174,6 +172,8 @@ class Federation:
                 f"{len(self.clients)} of {wanted} clients could start{needed}: "
                 f"{replies.failures() or 'the other nodes are not online'}"
             )
+        # Not before: an error says why by itself.
+        replies.warn()
 
     def remember(self, clients: Iterable[Client]) -> None:
         """Take in clients of an earlier part of the run; those that are not here now count as offline."""

@@ -50,8 +50,7 @@ WRONG = {
     "strategy.stability_fraction=0": "strategy.stability_fraction=0.0: is a share",
     "strategy=cfl_gp strategy.period=0": "strategy.period=0: must be at least 1.",
     "strategy=cfl_gp strategy.compression=0.5": "strategy.compression=0.5: must be at least 1.",
-    "strategy=cfl_gp strategy.quantise_digits=-1": "strategy.quantise_digits=-1: must be at least 1",
-    "strategy=cfl_gp strategy.quantise=round strategy.quantise_digits=0": "must be at least 1",
+    "strategy=cfl_gp strategy.quantise_digits=-1": "strategy.quantise_digits=-1: must be at least 0",
     "strategy=cfl_gp strategy.quantise_digits=3": "has an effect only with strategy.quantise=round or truncate",
     "strategy=cfl_gp strategy.k_warmup=3": "strategy.k_warmup=3: has an effect only with k=auto; add that",
     "strategy=cfl_gp strategy.averaging=gradients strategy.gradient_batch=0": (
@@ -126,6 +125,7 @@ def test_what_cannot_run_is_refused_with_its_remedy(overrides):
         "strategy=cfl_gp k=auto strategy.k_warmup=5",
         "strategy=cfl_gp k=auto num_rounds=10 strategy.period=4 strategy.k_warmup=6",
         "strategy=cfl_gp strategy.quantise=truncate strategy.quantise_digits=3",
+        "strategy=cfl_gp strategy.quantise=round strategy.quantise_digits=0",
         "strategy=two_phase train=sgd strategy.labels=soft strategy.temperature=0.3 train.momentum=0.5",
         "strategy=cfl_gp k=auto num_rounds=9 strategy.period=4 strategy.k_warmup=5",
         "train=sgd train.momentum=0.9",

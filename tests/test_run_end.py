@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import subprocess
 import sys
 import time
@@ -23,7 +24,9 @@ def test_only_clients_at_work_are_ended(caplog: pytest.LogCaptureFixture) -> Non
     at_work, idle = process_called("ray::ClientAppActor.run"), process_called("ray::ClientAppActor")
     try:
         with caplog.at_level(logging.WARNING):
+            deadline = time.monotonic() + 30
             while at_work.poll() is None:
+                assert time.monotonic() < deadline
                 run_end._end_those_at_work()
         assert idle.poll() is None
         assert f"its process {at_work.pid} is ended" in caplog.text
@@ -65,3 +68,10 @@ def test_a_flower_task_ends_with_its_parent() -> None:
         while task.status() != psutil.STATUS_ZOMBIE:
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+def test_the_parent_is_the_one_that_flower_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["flwr-simulation", "--insecure", "--parent-pid", "12345"])
+    assert run_end._parent() == 12345
+    monkeypatch.setattr(sys, "argv", ["flwr-simulation", "--insecure"])
+    assert run_end._parent() == os.getppid()

@@ -346,6 +346,11 @@ def test_a_dry_run_without_folders_or_with_a_damaged_node_file_is_refused(tmp_pa
     with pytest.raises(ConfigError, match="missing: there is no such folder"):
         own_nodes(dataclasses.replace(config, data_dir=str(tmp_path / "missing")))
     (tmp_path / "a").mkdir()
+    unreadable = tmp_path / "caf\udce9"
+    unreadable.mkdir()
+    with pytest.raises(ConfigError, match="is no name for a client"):
+        own_nodes(config)
+    unreadable.rmdir()
     (tmp_path / "a" / "node.toml").write_text("true-cluster")
     with pytest.raises(ConfigError, match="is not TOML"):
         own_nodes(config)
