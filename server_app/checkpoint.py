@@ -28,6 +28,7 @@ log = logging.getLogger("florets")
 
 FOLDER = "checkpoint"
 VERSION = 2
+_CLIENT = tuple(field.name for field in dataclasses.fields(Client))
 
 _NAME = re.compile(r"round-(\d{6,})\.safetensors")
 
@@ -140,7 +141,8 @@ def _pack(checkpoint: Checkpoint) -> tuple[Arrays, dict[str, str]]:
         "version": VERSION,
         "round": checkpoint.server_round,
         "config": checkpoint.config,
-        "clients": [dataclasses.asdict(client) for client in checkpoint.clients],
+        # By column: `dataclasses.asdict` takes longer for 25,000 clients than a round of a hundred of them.
+        "clients": {name: [getattr(client, name) for client in checkpoint.clients] for name in _CLIENT},
         "models": encode_record(checkpoint.models, arrays, "models"),
         "state": encode(checkpoint.state, arrays),
     }
@@ -183,7 +185,10 @@ def _read(path: Path) -> Checkpoint:
         server_round=server_round,
         models=decode_record(content["models"], arrays),
         state=state,
-        clients=[Client(**client) for client in content["clients"]],
+        clients=[
+            Client(**dict(zip(_CLIENT, values, strict=True)))
+            for values in zip(*(content["clients"][name] for name in _CLIENT), strict=True)
+        ],
         config=config,
     )
 

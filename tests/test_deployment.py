@@ -36,6 +36,16 @@ def rounds(results: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in results.rglob("rounds.jsonl") for line in path.read_text().splitlines()]
 
 
+def leaks(root: Path, written: list[Path]) -> list[str]:
+    """Return the files below `written` that hold a line of a private key below root."""
+    private = [path for path in (root / "keys").iterdir() if path.suffix == ""] + [*root.glob("*.key")]
+    secrets = {line for path in private for line in path.read_bytes().splitlines() if not line.startswith(b"-----")}
+    assert len(secrets) > len(private)
+    files = [path for folder in written for path in folder.rglob("*") if path.is_file()]
+    assert files
+    return [str(path) for path in files if any(secret in path.read_bytes() for secret in secrets)]
+
+
 def wait_for(what: str, condition: Callable[[], bool], seconds: float, pause: float = 0.05) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -70,6 +80,7 @@ def test_a_node_killed_in_a_round_takes_part_again_within_two_rounds(tmp_path: P
     assert whole
     assert whole[0] <= killed_in + 2
     assert lines[-1]["ari"] == 1.0
+    assert not leaks(tmp_path / "federation", [tmp_path / "federation" / "logs", results])
 
 
 def test_a_superlink_killed_in_a_run_is_started_again_and_the_run_goes_on_to_its_end(tmp_path: Path) -> None:
