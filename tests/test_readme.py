@@ -48,6 +48,16 @@ def test_the_example_of_ones_own_strategy_runs() -> None:
     assert seen[0].assignment == {"0": 0, "1": 1, "2": 0, "3": 1}
 
 
-@pytest.mark.parametrize("path", re.findall(r"\]\(((?!http)[^)]+)\)", README))
-def test_every_link_leads_somewhere(path: str) -> None:
-    assert (ROOT / path).exists()
+@pytest.mark.parametrize(
+    "page, link",
+    [
+        (page, link)
+        for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+        for link in re.findall(r"\]\(((?!http)[^)]+)\)", page.read_text(encoding="utf-8"))
+    ],
+)
+def test_every_link_leads_somewhere(page: Path, link: str) -> None:
+    path, _, title = link.partition("#")
+    assert (page.parent / path).exists()
+    if title:
+        assert f"# {title}" in (page.parent / path).read_text(encoding="utf-8").lower()
