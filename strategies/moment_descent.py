@@ -9,8 +9,8 @@ from flwr.app import Array, ArrayRecord
 
 from strategies.context import Plan, RoundContext
 from strategies.core import FloatArray, IntArray
-from strategies.core.absurd import MomentScale
 from strategies.core.anchors import centres, group_exactly, group_within, largest_groups, num_anchors
+from strategies.core.moment_scale import MomentScale
 from strategies.exchange import log
 from strategies.federation import FederationError
 from strategies.round import Client, Detail
