@@ -152,9 +152,7 @@ def _direct(
     return leading_bases(local, weights, rank, context.random(Purpose.SUBSPACE))
 
 
-def _refuse_absurd(
-    context: RoundContext, replies: Replies[T], sizes: list[float], scale: MomentScale
-) -> Replies[T]:
+def _refuse_absurd(context: RoundContext, replies: Replies[T], sizes: list[float], scale: MomentScale) -> Replies[T]:
     """Return the replies without those whose moments no honest data give: one would turn all the subspaces."""
     mask = scale.judge(np.array(sizes))
     keys = {key for (key, _), absurd in zip(replies.ok, mask, strict=True) if absurd}

@@ -74,7 +74,7 @@ def factors_size(left: NDArray[np.floating], right: NDArray[np.floating], all_pa
     left, right : (A, p, R) float
         Gradients of p examples at each anchor, finite.
     all_pairs : bool
-        Whether the matrix is the mean over all pairs of different examples (p of at least 2), or that over equal ones.
+        Whether the matrix is the mean over all ordered pairs of different examples; else p is 1, left times right.
 
     Returns
     -------
