@@ -10,11 +10,11 @@ from strategies.base import ClusteredStrategy
 from strategies.context import Plan, RoundContext
 from strategies.exchange import log
 from strategies.federation import RoundFailed
-from strategies.forecast import Forecast, forecast
+from strategies.forecast import forecast
 from strategies.models import Models
 from strategies.moment_descent import DescentSettings, MomentDescent
 from strategies.refine import Refinement
-from strategies.round import FIRST_PHASE, Detail
+from strategies.round import FIRST_PHASE, Detail, Forecast
 
 
 class TwoPhase(ClusteredStrategy):
@@ -73,7 +73,7 @@ class TwoPhase(ClusteredStrategy):
         self.descent.check(models.count)
 
     def forecast(self, models: Models) -> Forecast:
-        """Return what a round of phase 1 will cost with the clients that are online."""
+        """Return what a round of phase 1 will cost, if every anchor still moves."""
         return forecast(self.descent.settings, self.federation.online(), models.count, models.bank.shape[1])
 
     def plan(self, context: RoundContext) -> Plan:

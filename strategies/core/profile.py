@@ -134,7 +134,7 @@ class GradientProfile:
             if is_lacking:
                 # Most rows have one to three entries, and all this is M^2 work in place of M^3.
                 share = csr_array(mixing(distances, own)[rows])
-                total += (share @ gram) @ share.T
+                total += np.asarray(share @ gram @ share.T)
             elif own.any():
                 total += gram[np.ix_(rows, rows)]
         return total
