@@ -111,7 +111,7 @@ def test_a_client_with_one_example_of_a_huge_gradient_is_heard(pairing: str) -> 
     def outlier(content: RecordDict) -> RecordDict:
         arrays = {name: array.numpy().copy() for name, array in content.array_records[kinds.ARRAYS].items()}
         # Of the means of the two halves it is the left one.
-        arrays[kinds.LEFT][:, 0] *= 5000.0
+        arrays[kinds.LEFT][:, 0] *= 1e5
         content[kinds.ARRAYS] = ArrayRecord({name: Array(array) for name, array in arrays.items()})
         return content
 
