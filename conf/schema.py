@@ -117,11 +117,15 @@ class Config:
     )
     quorum: float = key(0.5, "share of the clients asked whose usable replies a round needs; below it is repeated")
     start_timeout: float = key(
-        120.0, "seconds to wait for the clients at the start, and later for any of them where all have gone offline"
+        120.0,
+        "seconds to wait for the clients at the start, and later for any of them (of two_phase's anchors) "
+        "where all have gone offline",
     )
     round_timeout: float = key(3600.0, "seconds to wait for the replies of an exchange; a round has one to three")
     grace: float | None = key(None, "seconds to wait for the rest once the quorum replied; null: round_timeout")
-    round_tries: int = key(3, "how often a round below the quorum is tried before the run ends")
+    round_tries: int = key(
+        3, "how often a round below the quorum is tried before the run (two_phase: or its phase 1) ends"
+    )
     checkpoint_every: int = key(
         1,
         "rounds between two checkpoints, from which resume=<run folder> goes on; 0: none. "

@@ -26,8 +26,7 @@ from strategies.core import FloatArray
 from strategies.federation import FederationError
 from strategies.loop import NOTHING, Earlier
 from strategies.models import Models
-from strategies.round import RoundReport
-from strategies.two_phase import TwoPhase
+from strategies.round import Forecast, RoundReport
 from task.wire import bank
 
 log = logging.getLogger("florets")
@@ -128,8 +127,9 @@ def _run(
         checkpoints = Checkpoints(recorder.folder, config.checkpoint_keep)
         keeper = Keeper(checkpoints, config, strategy, checkpoint, by_flower)
         recorder.clients(list(strategy.federation.clients.values()))
-        if isinstance(strategy, TwoPhase) and (checkpoint.server_round if checkpoint else 0) < strategy.first_rounds:
-            recorder.note(_phase_1(strategy, models, config.num_rounds))
+        first_left = strategy.first_rounds - (checkpoint.server_round if checkpoint is not None else 0)
+        if first_left > 0 and (cost := strategy.forecast(models)) is not None:
+            recorder.note(_phase_1(cost, config.num_rounds))
 
         def on_round(report: RoundReport, arrays: ArrayRecord) -> bool:
             clients = list(strategy.federation.clients.values())
@@ -164,9 +164,8 @@ def _run(
         return recorder.finish(arrays, strategy.evaluations, strategy.assignment, losses)
 
 
-def _phase_1(strategy: TwoPhase, models: Models, num_rounds: int) -> str:
+def _phase_1(cost: Forecast, num_rounds: int) -> str:
     """Say what comes before the rounds that were asked for: nobody expects the larger part of a run there."""
-    cost = strategy.forecast(models)
     return (
         f"phase 1: {cost.rounds} rounds of {cost.messages} messages ({size(cost.num_bytes)}) each; then the "
         f"num_rounds={num_rounds} of phase 2"

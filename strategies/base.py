@@ -22,7 +22,7 @@ from strategies.loop import NOTHING, Earlier, EvaluateModels, RoundObserver, run
 from strategies.memory import Memory
 from strategies.meter import Meter
 from strategies.models import Models
-from strategies.round import Detail, Evaluation, RoundReport
+from strategies.round import Detail, Evaluation, Forecast, RoundReport
 from task.randomness import Purpose, generator
 from task.wire import kinds
 from task.wire.replies import Update, read_evaluation
@@ -122,6 +122,10 @@ class ClusteredStrategy(Memory, Strategy):
         """Rounds that the algorithm needs before those that `num_rounds` counts."""
         return 0
 
+    def forecast(self, models: Models) -> Forecast | None:
+        """Return what those rounds will cost with the clients that are online; None where there are none."""
+        return None
+
     def details(self) -> dict[str, Detail]:
         """Return what this algorithm alone has to tell of the round that just ended."""
         return {}
@@ -180,8 +184,7 @@ class ClusteredStrategy(Memory, Strategy):
         context = self.context
         if not self._plan.requests:
             raise RoundFailed(f"round {server_round}: none of its participants could be given anything to train")
-        updates = context.triage(self._plan.requests, list(replies), self._plan.read)
-        updates = context.refuse_absurd(updates)
+        updates = context.refuse_absurd(context.triage(self._plan.requests, list(replies), self._plan.read))
         context.require(updates, "update")
         with context.meter.part("aggregate"):
             self.assignment.update({key: update.model for key, update in updates.ok})
@@ -206,10 +209,9 @@ class ClusteredStrategy(Memory, Strategy):
     ) -> list[Message]:
         """Let the clients that have a model test it, every `eval_every` rounds and in the last one."""
         due = server_round % self.eval_every == 0 or server_round == self.last_round
-        models = self.context.models
         asked = self.context.participants if self.eval_clients == "participants" else self.federation.online()
         self._asked = [
-            self.context.request(kinds.EVALUATE, client, models.one(self.assignment[client.key]), config)
+            self.context.request(kinds.EVALUATE, client, self.context.models.one(self.assignment[client.key]), config)
             for client in (asked if due else [])
             if client.key in self.assignment
         ]
@@ -269,11 +271,9 @@ class ClusteredStrategy(Memory, Strategy):
         if self._context is not None:
             raise RuntimeError(f"this {type(self).__name__} has run already and holds its state; build a new one")
         self.round_timeout = self.round_timeout if timeout is None else timeout
-        train_config = train_config or ConfigRecord()
-        evaluate_config = evaluate_config or train_config
         self.summary()
         rounds = self.first_rounds + num_rounds
-        configs = (train_config, evaluate_config)
+        configs = (train_config or ConfigRecord(), evaluate_config or train_config or ConfigRecord())
         return run_rounds(self, grid, initial_arrays, rounds, configs, evaluate_fn, on_round, earlier)
 
     def close_round(self, server_round: int) -> RoundReport:

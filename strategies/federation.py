@@ -5,7 +5,7 @@ import logging
 import shlex
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -61,7 +61,8 @@ class Federation:
     num_clients
         Number of clients that the experiment has; None takes whoever is there.
     start_timeout
-        Seconds to wait for the nodes and for their first answers, and for a client to come back where all have gone.
+        Seconds to wait for the nodes and for their first answers, and for a client to come back where all have gone
+        that a round could do something with.
     min_clients
         Clients needed to start; None: `num_clients`.
     fingerprint
@@ -103,18 +104,26 @@ class Federation:
         if not self.clients:
             self._introduce(self._wait_for_nodes(grid), grid, config)
             return
+        if not self.wait_for(grid, config):
+            raise RoundFailed(f"no client came back online within {self.start_timeout:g} s; start SuperNodes")
+
+    def wait_for(self, grid: Grid, config: ConfigRecord, keys: Container[str] | None = None) -> bool:
+        """Look who is online, up to `start_timeout` until one of `keys` (None: anybody) is; say whether one is."""
         deadline = time.monotonic() + self.start_timeout
         self._introduce(self._look(grid), grid, config)
-        if self.online():
-            return
+        if self._count(keys):
+            return True
         # Nobody there: as at the start clients get time to come back, and then a moment for the others of them.
         before = 0
-        while time.monotonic() < deadline and (not before or len(self.online()) > before):
-            before = len(self.online())
+        while time.monotonic() < deadline and (not before or self._count(keys) > before):
+            before = self._count(keys)
             time.sleep(_SETTLE_SECONDS)
             self._introduce(self._look(grid), grid, config)
-        if not self.online():
-            raise RoundFailed(f"no client came back online within {self.start_timeout:g} s; start SuperNodes")
+        return self._count(keys) > 0
+
+    def _count(self, keys: Container[str] | None) -> int:
+        online = self.online()
+        return len(online) if keys is None else sum(client.key in keys for client in online)
 
     def _look(self, grid: Grid) -> list[int]:
         """Return the nodes that are online, without those that have lost their place."""

@@ -1,33 +1,13 @@
 """What phase 1 of mixed regression will cost, told before it starts: it can be most of a run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from strategies.core.anchors import num_anchors
 from strategies.moment_descent import FEWEST_EXAMPLES, DescentSettings
-from strategies.round import Client
+from strategies.round import Client, Forecast
 
 _FLOAT32 = 4
 """Bytes of a value as it is sent."""
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """A round of phase 1, if every anchor still moves and everybody replies.
-
-    Attributes
-    ----------
-    rounds
-        Rounds of phase 1.
-    messages
-        To clients, in one round.
-    num_bytes
-        Payload of them and of their replies, arrays alone.
-    """
-
-    rounds: int
-    messages: int
-    num_bytes: int
 
 
 def forecast(settings: DescentSettings, clients: Sequence[Client], num_models: int, size: int) -> Forecast:

@@ -9,8 +9,8 @@ from flwr.app import Array, ArrayRecord
 
 from strategies.context import Plan, RoundContext
 from strategies.core import FloatArray, IntArray
-from strategies.core.absurd import MomentScale
 from strategies.core.anchors import centres, group_exactly, group_within, largest_groups, num_anchors
+from strategies.core.moment_scale import MomentScale
 from strategies.exchange import log
 from strategies.federation import FederationError
 from strategies.round import Client, Detail
@@ -102,11 +102,17 @@ class MomentDescent:
     stopped: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
     scale: MomentScale = field(default_factory=MomentScale)
+    ended: bool = False
+
+    @property
+    def moving(self) -> set[str]:
+        """The anchors that have not stopped."""
+        return {anchor.key for anchor in self.anchors} - self.stopped
 
     @property
     def done(self) -> bool:
-        """Whether every anchor has stopped: the remaining rounds of phase 1 would change nothing."""
-        return bool(self.anchors) and self.stopped >= {anchor.key for anchor in self.anchors}
+        """Whether phase 1 is over: every anchor has stopped, so that it would change nothing, or it was ended."""
+        return self.ended or (bool(self.anchors) and not self.moving)
 
     @property
     def assignment(self) -> dict[str, int]:
@@ -165,6 +171,11 @@ class MomentDescent:
             lambda _, content: read_anchor_update(content, layout),
             lambda updates: self._combine(context, updates),
         )
+
+    def end(self, num_models: int) -> bool:
+        """End phase 1 before its time, with the estimates that there are; say whether the anchors heard suffice."""
+        self.ended = len(self.residuals) >= num_models
+        return self.ended
 
     def details(self) -> dict[str, Detail]:
         """Return the numbers of anchors and of true clusters among them (where known), and the largest residual."""
@@ -246,10 +257,28 @@ class MomentDescent:
         return centres(self.estimates, self.groups, context.models.bank)
 
     def _group(self, context: RoundContext) -> IntArray:
+        """Group the anchors that were heard; the others' estimates are still the common start, and no cluster's."""
+        k = context.models.count
+        heard = np.array([anchor.key in self.residuals for anchor in self.anchors])
+        if heard.sum() < k:
+            log.warning(
+                "round %d: %d of %d anchors were heard so far, fewer than k=%d: the others are grouped with them, "
+                "where they started",
+                context.server_round,
+                heard.sum(),
+                len(heard),
+                k,
+            )
+            heard[:] = True
+        groups = np.full(len(heard), -1, dtype=np.int64)
+        groups[heard] = self._group_estimates(context, self.estimates[heard])
+        return groups
+
+    def _group_estimates(self, context: RoundContext, estimates: FloatArray) -> IntArray:
         k = context.models.count
         if self.settings.grouping == "exactly_k" or self.settings.delta is None:
-            return group_exactly(self.estimates, k)
-        groups = group_within(self.estimates, self.settings.delta / 2)
+            return group_exactly(estimates, k)
+        groups = group_within(estimates, self.settings.delta / 2)
         count = int(groups.max()) + 1
         last = context.server_round == self.settings.rounds or self.done
         if last and count != k:

@@ -1,4 +1,4 @@
-"""What a strategy tells the outside world: its clients, and one report per round."""
+"""What a strategy tells the outside world: its clients, a forecast, and one report per round."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,6 +38,25 @@ class Evaluation:
     num_examples: int
     loss: float
     accuracy: float | None
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What each of the rounds before those of `num_rounds` will cost, if nobody has finished and everybody replies.
+
+    Attributes
+    ----------
+    rounds
+        Rounds before those that `num_rounds` counts.
+    messages
+        To clients, in one round.
+    num_bytes
+        Payload of them and of their replies, arrays alone.
+    """
+
+    rounds: int
+    messages: int
+    num_bytes: int
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord
 
 from strategies.context import RoundContext
 from strategies.core import FloatArray
-from strategies.core.absurd import MOMENT_FACTOR, UPDATE_FACTOR, MomentScale, term_size
+from strategies.core.moment_scale import MomentScale, factors_size, longest_columns, term_size
 from strategies.core.subspace import Factors, leading_bases, orthonormal_columns, random_bases, weighted_mean
 from strategies.exchange import Replies, T
 from strategies.round import Client
@@ -111,8 +111,8 @@ def _iterate(
             for client in clients
         ]
         replies = context.ask(requests, lambda _, content: read_term(content, size))
-        sizes = [term_size(term.values, bases) for _, term in replies.ok]
-        replies = _refuse_absurd(context, replies, sizes, scale, MOMENT_FACTOR)
+        unit = longest_columns(bases)
+        replies = _refuse_absurd(context, replies, [term_size(term.values, unit) for _, term in replies.ok], scale)
         context.require(replies, "term of the moments")
         weights = _weights([term.num_examples for _, term in replies.ok], settings)
         mean = weighted_mean((term.values for _, term in replies.ok), weights)
@@ -141,9 +141,8 @@ def _direct(
     replies = context.ask(
         requests, lambda key, content: read_factors(content, (shape[0], rows[key], shape[1]), symmetric)
     )
-    sizes = [float(max(np.abs(local.left).max(), np.abs(local.right).max())) for _, local in replies.ok]
-    # A factor is one gradient, where a term is a product of two.
-    replies = _refuse_absurd(context, replies, sizes, scale, UPDATE_FACTOR)
+    sizes = [factors_size(local.left, local.right, all_pairs) for _, local in replies.ok]
+    replies = _refuse_absurd(context, replies, sizes, scale)
     context.require(replies, "set of moments")
     weights = _weights([local.num_examples for _, local in replies.ok], settings)
     local = [
@@ -153,11 +152,9 @@ def _direct(
     return leading_bases(local, weights, rank, context.random(Purpose.SUBSPACE))
 
 
-def _refuse_absurd(
-    context: RoundContext, replies: Replies[T], sizes: list[float], scale: MomentScale, factor: float
-) -> Replies[T]:
+def _refuse_absurd(context: RoundContext, replies: Replies[T], sizes: list[float], scale: MomentScale) -> Replies[T]:
     """Return the replies without those whose moments no honest data give: one would turn all the subspaces."""
-    mask = scale.absurd(np.array(sizes), factor)
+    mask = scale.judge(np.array(sizes))
     keys = {key for (key, _), absurd in zip(replies.ok, mask, strict=True) if absurd}
     return context.refuse(replies, keys, "its moments are out of all proportion to the others'")
 

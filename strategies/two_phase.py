@@ -8,11 +8,13 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from strategies.averaging import ModelAveraging
 from strategies.base import ClusteredStrategy
 from strategies.context import Plan, RoundContext
-from strategies.forecast import Forecast, forecast
+from strategies.exchange import log
+from strategies.federation import RoundFailed
+from strategies.forecast import forecast
 from strategies.models import Models
 from strategies.moment_descent import DescentSettings, MomentDescent
 from strategies.refine import Refinement
-from strategies.round import FIRST_PHASE, Detail
+from strategies.round import FIRST_PHASE, Detail, Forecast
 
 
 class TwoPhase(ClusteredStrategy):
@@ -21,6 +23,10 @@ class TwoPhase(ClusteredStrategy):
     Phase 1 is rounds 1 to T (`DescentSettings.rounds`) and starts from model 0 of the initial arrays; the K models
     after each of its rounds are the centres of the grouped anchors. Phase 2 is the `num_rounds` rounds after it, and
     also those of phase 1 that are left when all anchors have stopped. The participation rate is phase 2's.
+
+    No anchor is replaced, but no run waits for one for ever. Where none of those that still move is online, each try
+    of the round waits up to `start_timeout` for one. And where too few of them take their step in the round's last
+    try, phase 1 ends, if at least K anchors were heard so far; that round leaves models and assignment as they are.
 
     Parameters
     ----------
@@ -67,12 +73,13 @@ class TwoPhase(ClusteredStrategy):
         self.descent.check(models.count)
 
     def forecast(self, models: Models) -> Forecast:
-        """Return what a round of phase 1 will cost with the clients that are online."""
+        """Return what a round of phase 1 will cost, if every anchor still moves."""
         return forecast(self.descent.settings, self.federation.online(), models.count, models.bank.shape[1])
 
     def plan(self, context: RoundContext) -> Plan:
         """Take the step of the phase that this round belongs to."""
         if context.server_round <= self.first_rounds and not self.descent.done:
+            self._wait_for_anchors(context)
             return self.descent.plan(context, self.federation.online())
         self._phase = "refine"
         return self.refinement.plan(context)
@@ -81,7 +88,21 @@ class TwoPhase(ClusteredStrategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Average, as every strategy does; in phase 1 the groups of all anchors are the assignment."""
-        result = super().aggregate_train(server_round, replies)
+        try:
+            result = super().aggregate_train(server_round, replies)
+        except RoundFailed as failure:
+            last_try = self.context.meter.tries >= self.round_tries
+            if self._phase != FIRST_PHASE or not last_try or not self.descent.end(self.context.models.count):
+                raise
+            log.warning(
+                "%s. Phase 1 ends here, with the estimates of the %d of %d anchors that were heard so far; raise "
+                "round_tries or start_timeout to wait longer for the others",
+                failure,
+                len(self.descent.residuals),
+                len(self.descent.anchors),
+            )
+            self.train_loss = None
+            return None, None
         if self._phase == FIRST_PHASE:
             self.assignment = self.descent.assignment
         return result
@@ -89,3 +110,16 @@ class TwoPhase(ClusteredStrategy):
     def details(self) -> dict[str, Detail]:
         """Return what phase 1 tells of its anchors; nothing in phase 2."""
         return self.descent.details() if self._phase == FIRST_PHASE else {}
+
+    def _wait_for_anchors(self, context: RoundContext) -> None:
+        """Where other clients alone are online, give an anchor that moves time to come back."""
+        moving, federation = self.descent.moving, self.federation
+        if not moving or any(client.key in moving for client in federation.online()):
+            return
+        log.warning(
+            "round %d: of the anchors none that still moves (%s) is online: waiting up to start_timeout=%g s for one",
+            context.server_round,
+            ", ".join(sorted(moving)),
+            federation.start_timeout,
+        )
+        federation.wait_for(context.grid, context.config, moving)

@@ -40,6 +40,7 @@ class Watched:
 
     faults: Mapping[tuple[str, int, int], Fault] = field(default_factory=dict)
     seen: list[tuple[str, int, int, RecordDict]] = field(default_factory=list)
+    answered: list[tuple[int, RecordDict]] = field(default_factory=list)
 
     def grid(self, num_clients: int) -> LocalGrid:
         return LocalGrid(cast(ClientApp, self._handle), num_clients)
@@ -50,11 +51,23 @@ class Watched:
     def sent(self, kind: str, server_round: int, client: int) -> list[RecordDict]:
         return [content for k, r, c, content in self.seen if (k, r, c) == (kind, server_round, client)]
 
+    def array_bytes(self, server_round: int) -> int:
+        """Bytes of the arrays' values alone, in all messages and replies of a round."""
+        contents = [content for _, r, _, content in self.seen if r == server_round]
+        contents += [content for r, content in self.answered if r == server_round]
+        return sum(
+            array.numpy().nbytes
+            for content in contents
+            for record in content.array_records.values()
+            for array in record.values()
+        )
+
     def _handle(self, message: Message, context: Context) -> Message:
         client, kind = int(context.node_config["partition-id"]), message.metadata.message_type
         server_round = int(message.content.config_records[kinds.CONFIG].get(kinds.SERVER_ROUND, 0))  # type: ignore[arg-type]
         self.seen.append((kind, server_round, client, message.content))
         reply = app(message, context)
+        self.answered.append((server_round, reply.content))
         fault = self.faults.get((kind, server_round, client))
         return Message(fault(reply.content), reply_to=message) if fault else reply
 

@@ -115,6 +115,23 @@ def test_a_block_that_a_client_lacks_is_the_mean_of_the_three_clients_most_like_
     np.testing.assert_allclose(mixing(np.full((3, 3), 0.5), has), [[1, 0, 0], [0.5, 0, 0.5], [0, 0, 1]])
 
 
+def test_inner_products_with_stand_ins_are_those_of_the_dense_matrices():
+    rng = np.random.default_rng(0)
+    profile = GradientProfile.empty(3, 5)
+    profile.add_clients(30)
+    for block in range(3):
+        rows = np.flatnonzero(rng.random(30) < 0.7)
+        profile.refresh(block, rows, list(rng.standard_normal((len(rows), 5))))
+    has = profile.counts > 0
+    distances = relative_distances(profile.grams, has)
+    expected = sum(
+        mixing(distances, own) @ gram @ mixing(distances, own).T
+        for gram, own in zip(profile.grams, has.T, strict=True)
+    )
+    some = rng.permutation(30)[:20]
+    np.testing.assert_allclose(profile.gram(some), expected[np.ix_(some, some)], atol=1e-12)
+
+
 def test_a_block_that_a_client_without_a_like_lacks_counts_as_the_mean_of_the_others():
     # Nobody has a block in common with client 2. Block 0: clients 0 and 1 have 2 and 4, client 2 nothing: it counts
     # as 3. Block 1: only client 2, so 5 for all.

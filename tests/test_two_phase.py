@@ -63,9 +63,12 @@ def test_coarse_models_after_phase_1_and_the_true_ones_after_phase_2():
     ],
 )
 def test_the_forecast_of_phase_1_is_what_its_round_then_costs(overrides):
-    found = run(*ANCHORS_5, "strategy.moment_rounds=1", "eval_every=9", "num_rounds=1", *overrides)
+    watched = Watched()
+    found = run(*ANCHORS_5, "strategy.moment_rounds=1", "eval_every=9", "num_rounds=1", *overrides, watched=watched)
     told, spent = found.strategy.forecast(Models(found.arrays)), found.reports[0]
+    assert told is not None
     assert (told.rounds, told.messages) == (1, sum(spent.replies.values()))
+    assert told.num_bytes == watched.array_bytes(1)
     # Beside the arrays messages carry settings and counts.
     assert told.num_bytes < spent.bytes_down + spent.bytes_up < told.num_bytes + 2000 * told.messages
 

@@ -1,18 +1,13 @@
 """Which clients report what no honest client could: values out of all proportion to the others'."""
 
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import NDArray
 
 from strategies.core import BoolArray, FloatArray
 
 LOSS_FACTOR = 100.0
 UPDATE_FACTOR = 1000.0
-MOMENT_FACTOR = UPDATE_FACTOR**2
-"""Moments are products of two gradients: a client whose gradients are 1000 times as large is at the bound."""
-
-_LEAST_CLIENTS = 3
+LEAST_CLIENTS = 3
+"""Of fewer none is absurd: of two that differ it cannot be said which."""
 
 
 def loss_scale(losses: FloatArray) -> float:
@@ -23,9 +18,9 @@ def loss_scale(losses: FloatArray) -> float:
     losses : (M, K) float
         Loss vectors, not negative; infinite where a model diverged, which is left out.
     """
-    if len(losses) < _LEAST_CLIENTS:
+    if len(losses) < LEAST_CLIENTS:
         return 0.0
-    return _lower_median(np.where(np.isfinite(losses), losses, 0.0).max(axis=1, initial=0.0))
+    return lower_median(np.where(np.isfinite(losses), losses, 0.0).max(axis=1, initial=0.0))
 
 
 def absurd_losses(losses: FloatArray, scale: float, factor: float = LOSS_FACTOR) -> BoolArray:
@@ -67,57 +62,14 @@ def absurd_updates(vectors: FloatArray, bank: FloatArray, factor: float = UPDATE
     bank : (K, R) float
         The models that they started from.
     """
-    if len(vectors) < _LEAST_CLIENTS:
+    if len(vectors) < LEAST_CLIENTS:
         return np.zeros(len(vectors), dtype=bool)
     largest = np.abs(vectors).max(axis=1, initial=0.0)
-    yardstick = max(_lower_median(largest), float(np.abs(bank).max(initial=0.0)))
+    yardstick = max(lower_median(largest), float(np.abs(bank).max(initial=0.0)))
     mask: BoolArray = largest > factor * yardstick
     return mask
 
 
-@dataclass
-class MomentScale:
-    """The size of the median client's moments, the yardstick of absurd ones.
-
-    It is the largest of the run so far: moments shrink as anchors come near the models of most clients, and the
-    honest moments of the others, which do not shrink, must not become absurd by that.
-    """
-
-    value: float = 0.0
-
-    def absurd(self, sizes: FloatArray, factor: float) -> BoolArray:
-        """Return the mask (M,) of the clients of one exchange whose size is more than `factor` times the yardstick.
-
-        Parameters
-        ----------
-        sizes : (M,) float
-            Each client's largest value, finite; of fewer than three clients none is absurd.
-        factor : float
-            How many times is too much, at least 1.
-        """
-        if len(sizes) < _LEAST_CLIENTS:
-            return np.zeros(len(sizes), dtype=bool)
-        self.value = max(self.value, _lower_median(sizes))
-        mask: BoolArray = sizes > factor * self.value
-        return mask & (self.value > 0)
-
-
-def term_size(term: NDArray[np.floating], bases: FloatArray) -> float:
-    """Return the size of a client's moment matrices, as far as its products with bases show it.
-
-    Parameters
-    ----------
-    term : (A, R, k) float
-        The products, finite.
-    bases : (A, R, k) float
-        What was multiplied. The longest column of each anchor's is the unit, so that the sizes of all steps of an
-        orthogonal iteration can be compared: only every second one starts from orthonormal columns.
-    """
-    unit = np.sqrt(np.square(bases).sum(axis=1).max(axis=1, initial=0.0))
-    largest = np.abs(term).max(axis=(1, 2), initial=0.0).astype(np.float64)
-    return float((largest / np.where(unit > 0, unit, 1.0)).max(initial=0.0))
-
-
-def _lower_median(values: FloatArray) -> float:
-    # Of an even number the lower one: so that two liars of four clients do not set the yardstick.
+def lower_median(values: FloatArray) -> float:
+    """Return the median; of an even number the lower one, so that two liars of four do not set the yardstick."""
     return float(np.sort(values)[(len(values) - 1) // 2])

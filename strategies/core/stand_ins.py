@@ -57,8 +57,9 @@ def mixing(distances: FloatArray, has: BoolArray) -> FloatArray:
     Notes
     -----
     Of three strangers one may be of another cluster, but the noise of a single one misleads more: of 40 clients in 4
-    groups, of whom a fifth at random misses each of 4 blocks, and with noise of three times the groups' distance, the
-    ARI is 0.97 with three neighbours, 0.55 with one and 0.57 with the mean of all (means of ten draws).
+    groups, of whom a fifth at random misses each of 4 blocks of d = 500 entries, and with noise of three times the
+    groups' distance, the ARI is 0.96 with three neighbours, 0.42 with one and 0.58 with the mean of all (means of ten
+    draws). It depends on d: at 5000 it is at least 0.93 with each, at 50 at most 0.15.
     """
     rows = np.eye(len(has))
     for client in np.flatnonzero(~has):
