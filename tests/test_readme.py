@@ -49,7 +49,7 @@ def test_the_example_of_ones_own_strategy_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    "page, link",
+    ("page", "link"),
     [
         (page, link)
         for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
