@@ -199,6 +199,14 @@ def test_a_node_has_its_whole_set_and_flat_rows_take_the_agreed_shape(tmp_path):
     assert len(task.client(0).x_train) + len(task.client(0).x_test) == 8
 
 
+def test_grey_images_without_a_channel_take_the_agreed_shape(tmp_path):
+    images = np.arange(32, dtype=np.float32).reshape(8, 2, 2)
+    np.savez(tmp_path / "data.npz", x=images, y=Y)
+    task = Task(spec(tmp_path, partition_options={"input_shape": [1, 2, 2], "num_outputs": 2}))
+    found = np.concatenate([task.client(0).x_train.numpy(), task.client(0).x_test.numpy()])
+    assert np.array_equal(found[np.argsort(found[:, 0, 0, 0])], images[:, None])
+
+
 @pytest.mark.parametrize(
     ("options", "changes", "message"),
     [
