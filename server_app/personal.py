@@ -10,6 +10,7 @@ import yaml
 
 from conf.problems import ConfigError, did_you_mean
 from server_app.arrays_file import write_arrays
+from server_app.console import counted
 from server_app.run_models import RunModels, load_run
 from strategies.core import FloatArray
 from task.data.new_data import Form, read_inputs, read_labelled, shaped
@@ -91,7 +92,7 @@ def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
     _list_losses(losses, chosen)
     loss, accuracy = evaluate_model(run.task, run.models[chosen], x, targets)
     print(
-        f"On these {len(x)} samples: "
+        f"On {counted(len(x), 'sample')}: "
         + ("" if accuracy is None else f"accuracy {accuracy:.1%}, ")
         + f"loss {loss:.4g}"
     )
@@ -128,7 +129,7 @@ def _predict(run: RunModels, given: Mapping[str, str], form: Form) -> None:
             shown = names[value] if names and value < len(names) else value
             probability = [] if found.probabilities is None else [f"{found.probabilities[row]:.6g}"]
             writer.writerow([inputs.names[row], shown, *probability])
-    print(f"{len(inputs.names)} predictions of model {model}: {target}")
+    print(f"{counted(len(inputs.names), 'prediction')} of model {model}: {target}")
 
 
 def _chosen_model(run: RunModels, given: Mapping[str, str]) -> int:

@@ -91,8 +91,8 @@ def own(
         highest = int(max(data.y_train.max(), data.y_test.max()))
         if highest >= num_outputs:
             raise ValueError(
-                f"this node's class labels go up to {highest}, but the federation has {num_outputs} classes "
-                f"(task.partition_options.num_outputs): labels must be 0 to {num_outputs - 1}."
+                f"this node's class labels go up to {highest}, but the federation has "
+                f"task.partition_options.num_outputs={num_outputs} of them: labels must be 0 to {num_outputs - 1}."
             )
 
     def shaped(x: FloatArray, y: TargetArray) -> tuple[FloatArray, TargetArray]:
