@@ -165,7 +165,17 @@ def device_of(config: ConfigRecord, context: Context) -> torch.device:
     ValueError
         If the device is not there.
     """
-    name = str(context.node_config.get(kinds.DEVICE, config.get(kinds.DEVICE, "cpu")))
+    return find_device(str(context.node_config.get(kinds.DEVICE, config.get(kinds.DEVICE, "cpu"))))
+
+
+def find_device(name: str) -> torch.device:
+    """Return the device of a name, such as cpu or cuda:1.
+
+    Raises
+    ------
+    ValueError
+        If this machine does not have it.
+    """
     if name == "cpu":
         return _CPU
     device = torch.device(name)

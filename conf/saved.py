@@ -1,7 +1,9 @@
 """The configuration that a run left in its folder."""
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -29,6 +31,8 @@ def saved_config(folder: Path, given: Sequence[Given] = ()) -> Config:
         If there is no run, the file cannot be read, or it is no configuration of this release.
     """
     path = folder / "config.yaml"
+    if not folder.is_dir():
+        raise ConfigError([f"{folder}: there is no such folder; name a run's folder."])
     if not path.is_file():
         raise ConfigError([f"{folder}: there is no run in this folder (no config.yaml); name a run's folder."])
     try:
@@ -39,14 +43,20 @@ def saved_config(folder: Path, given: Sequence[Given] = ()) -> Config:
         raise ConfigError([f"{path} cannot be read ({reason}); run the experiment again."]) from error
     if not isinstance(values, dict):
         raise ConfigError([f"{path}: holds no configuration; run the experiment again."])
+    saved = copy.deepcopy(values)
     overlay(values, nest(given))
+    config, problems = _read(values)
+    if config is None or problems:
+        # Only what the file has wrong by itself is the file's fault.
+        own = _read(saved)[1]
+        raise ConfigError([f"{path}: {problem}" if problem in own else problem for problem in problems])
+    return config
+
+
+def _read(values: dict[str, Any]) -> tuple[Config | None, list[str]]:
     problems: list[str] = []
     config = read_config(values, problems)
-    if config is not None:
-        problems += find_problems(config)
-    if config is None or problems:
-        raise ConfigError([f"{path}: {problem}" for problem in problems])
-    return config
+    return config, problems if config is None else [*problems, *find_problems(config)]
 
 
 def imported_functions(config: Config) -> list[str]:

@@ -35,7 +35,8 @@ Options of a task: task.data_options.noise=1 adds or changes one of the preset's
 Below, [a | b | c] gives a key's choices, [a] its default; of choices the default is the first.
 Results: <results_dir>/<experiment>/<strategy>/<other keys>/seed-<seed>/, of sweeps
 <results_dir>/sweeps/.
-Exit code: 0 all went well, 1 a run failed, 2 the configuration is wrong."""
+Exit code: 0 all went well, 1 a run or a sweep's job failed, 2 the configuration was refused
+before any training; what only shows while clients work fails the run (1)."""
 
 
 def help_text(width: int = 110) -> str:

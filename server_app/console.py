@@ -20,6 +20,11 @@ def log_to_console() -> None:
     log.setLevel(logging.INFO)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number of things in words: 1 round, 2 rounds."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def say(text: str, stream: TextIO | None = None) -> None:
     """Print a line at once, by default on standard output.
 

@@ -13,6 +13,8 @@ from conf.problems import ConfigError
 from conf.schema import Config
 from server_app.build import build_models, build_strategy, build_task, message_settings
 from server_app.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from server_app.console import counted
+from server_app.doubts import divergence, too_few_models
 from server_app.folder import FolderLock
 from server_app.keeper import Keeper
 from server_app.recorder import Recorder
@@ -98,7 +100,9 @@ def _run(
     if checkpoint is not None:
         if checkpoint.server_round > total:
             done = checkpoint.server_round - strategy.first_rounds
-            raise ConfigError([f"num_rounds={config.num_rounds}: the run has done {done} rounds already; give more."])
+            raise ConfigError(
+                [f"num_rounds={config.num_rounds}: the run has done {counted(done, 'round')} already; give more."]
+            )
         try:
             strategy.load_state(checkpoint.state)
         except ValueError as error:
@@ -107,6 +111,12 @@ def _run(
     # Clients first, folder second: a run that cannot start leaves the results of an earlier one alone.
     strategy.federation.refresh(grid, settings)
     strategy.federation.remember(checkpoint.clients if checkpoint is not None else ())
+    first_phase = ""
+    if isinstance(strategy, TwoPhase) and (checkpoint.server_round if checkpoint else 0) < strategy.first_rounds:
+        try:
+            first_phase = _phase_1(strategy, models, config.num_rounds)
+        except FederationError as error:
+            raise ConfigError([f"{error}."]) from error
     try:
         recorder = Recorder(
             folder=folder,
@@ -127,9 +137,16 @@ def _run(
         checkpoints = Checkpoints(recorder.folder, config.checkpoint_keep)
         keeper = Keeper(checkpoints, config, strategy, checkpoint, by_flower)
         recorder.clients(list(strategy.federation.clients.values()))
+<<<<<<< HEAD
         first_left = strategy.first_rounds - (checkpoint.server_round if checkpoint is not None else 0)
         if first_left > 0 and (cost := strategy.forecast(models)) is not None:
             recorder.note(_phase_1(cost, config.num_rounds))
+=======
+        if doubt := too_few_models(config):
+            recorder.warn(doubt)
+        if first_phase:
+            recorder.note(first_phase)
+>>>>>>> user2
 
         def on_round(report: RoundReport, arrays: ArrayRecord) -> bool:
             clients = list(strategy.federation.clients.values())
@@ -161,14 +178,16 @@ def _run(
         }
         save_clusters(folder, strategy, task)
         losses = loss_matrix(strategy, Models(result.arrays))
+        if doubt := divergence(config.task.loss, recorder.lines):
+            recorder.warn(doubt)
         return recorder.finish(arrays, strategy.evaluations, strategy.assignment, losses)
 
 
 def _phase_1(cost: Forecast, num_rounds: int) -> str:
     """Say what comes before the rounds that were asked for: nobody expects the larger part of a run there."""
     return (
-        f"phase 1: {cost.rounds} rounds of {cost.messages} messages ({size(cost.num_bytes)}) each; then the "
-        f"num_rounds={num_rounds} of phase 2"
+        f"phase 1: {counted(cost.rounds, 'round')} of {counted(cost.messages, 'message')} "
+        f"({size(cost.num_bytes)}) each; then the num_rounds={num_rounds} of phase 2"
     )
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from conf.compose import compose
 from conf.problems import ConfigError
 from conf.schema import Config
+from server_app.console import counted
 from server_app.progress import truth_words, with_clients
-from server_app.summary import RunSummary, ari_words
+from server_app.summary import RunSummary, ari_words, stability_words
 
 Runner = Callable[[Config, Sequence[str]], RunSummary]
 """Runs a checked experiment; the overrides name its results folder."""
@@ -57,9 +58,9 @@ def headline(summary: RunSummary) -> str:
     if summary.final_ari is not None:
         parts.append(with_clients(f"ARI {summary.final_ari:.2f}", ari_words(vars(summary), "final_")))
     parts += truth_words(vars(summary), "final_")
-    if summary.round_of_stability is not None:
-        parts.append(f"stable from round {summary.round_of_stability}")
-    parts.append(f"{summary.rounds} rounds in {summary.seconds:.1f} s")
+    if words := stability_words(summary):
+        parts.append(words)
+    parts.append(f"{counted(summary.rounds, 'round')} in {summary.seconds:.1f} s")
     return ", ".join(parts)
 
 

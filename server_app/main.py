@@ -75,7 +75,7 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code: 0, 1 when a run failed, 2 when the configuration is wrong.
+    """Run the command and return its exit code: 0, 1 when a run failed, 2 when its configuration was refused before.
 
     Parameters
     ----------
@@ -140,10 +140,17 @@ def resume(config: Config, folder: Path) -> RunSummary:
 
 def _local_grid(config: Config) -> "LocalGrid":
     from client_app.app import app as client_app
+    from client_app.session import find_device
     from server_app.local_grid import LocalGrid
     from server_app.own_nodes import own_nodes
 
     nodes = own_nodes(config)
+    # A node's own setting wins over the run's.
+    if any("device" not in node for node in nodes or [{}]):
+        try:
+            find_device(config.device)
+        except ValueError as error:
+            raise ConfigError([f"{error}."]) from error
     return LocalGrid(client_app, len(nodes) or config.num_clients, nodes or None)
 
 

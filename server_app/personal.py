@@ -10,6 +10,7 @@ import yaml
 
 from conf.problems import ConfigError, did_you_mean
 from server_app.arrays_file import write_arrays
+from server_app.console import counted
 from server_app.run_models import RunModels, load_run
 from strategies.core import FloatArray
 from task.data.new_data import Form, read_inputs, read_labelled, shaped
@@ -35,6 +36,7 @@ _KEYS = {
     "predict": ("run", "data", "model", "client", "output", "trust", *_FORM_KEYS),
 }
 _MOST_LISTED = 20
+_MOST_CLIENTS = 5
 
 
 def main(command: str, arguments: Sequence[str]) -> int:
@@ -78,7 +80,7 @@ def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
         inputs, targets = found.x, found.y
         if not form.regression and int(targets.max()) >= run.task.num_outputs:
             raise ValueError(f"{path}: class label {targets.max()}, but the run has {run.task.num_outputs} classes.")
-    x = shaped(inputs, run.task.input_shape)
+    x = shaped(path, inputs, run.task.input_shape)
     losses = model_losses(run.task, run.models, x, targets)
     chosen, why = int(np.argmin(losses)), "its loss on these data is the lowest"
     if run.frozen is not None:
@@ -90,7 +92,7 @@ def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
     _list_losses(losses, chosen)
     loss, accuracy = evaluate_model(run.task, run.models[chosen], x, targets)
     print(
-        f"On these {len(x)} samples: "
+        f"On {counted(len(x), 'sample')}: "
         + ("" if accuracy is None else f"accuracy {accuracy:.1%}, ")
         + f"loss {loss:.4g}"
     )
@@ -113,8 +115,9 @@ def _list_losses(losses: FloatArray, chosen: int) -> None:
 def _predict(run: RunModels, given: Mapping[str, str], form: Form) -> None:
     model = _chosen_model(run, given)
     target = _new_file(given.get("output", "predictions.csv"), ".csv")
-    inputs = read_inputs(_path(given["data"]), form)
-    found = predict(run.task, run.models[model], shaped(inputs.x, run.task.input_shape))
+    path = _path(given["data"])
+    inputs = read_inputs(path, form)
+    found = predict(run.task, run.models[model], shaped(path, inputs.x, run.task.input_shape))
     last = [] if found.probabilities is None else ["probability"]
     what = "reconstruction_error" if run.task.spec.loss == "reconstruction" else "prediction"
     names = form.classes if found.probabilities is not None else None
@@ -126,7 +129,7 @@ def _predict(run: RunModels, given: Mapping[str, str], form: Form) -> None:
             shown = names[value] if names and value < len(names) else value
             probability = [] if found.probabilities is None else [f"{found.probabilities[row]:.6g}"]
             writer.writerow([inputs.names[row], shown, *probability])
-    print(f"{len(inputs.names)} predictions of model {model}: {target}")
+    print(f"{counted(len(inputs.names), 'prediction')} of model {model}: {target}")
 
 
 def _chosen_model(run: RunModels, given: Mapping[str, str]) -> int:
@@ -150,12 +153,26 @@ def _model_of(path: Path, client: str, count: int) -> int:
     except (OSError, UnicodeDecodeError, csv.Error, KeyError) as error:
         raise ConfigError([f"{path} cannot be read ({error}); use model=<number>."]) from error
     if client not in found:
-        raise ConfigError([f"client={client}: the run has no such client.{did_you_mean(client, found)}"])
+        raise ConfigError([f"client={client}: the run has no such client.{_known_clients(client, sorted(found))}"])
     # A row that was cut off has nothing there.
     text = found[client] or ""
     if not text.isdecimal() or int(text) >= count:
         raise ConfigError([f"client={client}: the run gave it no model; use `florets assign` and model=<number>."])
     return int(text)
+
+
+def _known_clients(client: str, keys: Sequence[str]) -> str:
+    """Return which clients there are, and the one that was meant where that is plain."""
+    if not keys:
+        return " clients.csv names none; use model=<number>."
+    if all(key.isdecimal() for key in keys):
+        # Of numbers the one that looks most alike is another client; the padded one is the same.
+        padded = client.zfill(len(keys[0]))
+        hint, listed = f" Did you mean {padded}?" if padded in keys else "", f"{keys[0]} to {keys[-1]}"
+    else:
+        hint, listed = did_you_mean(client, keys), ", ".join(keys[:_MOST_CLIENTS])
+        listed += f" and {len(keys) - _MOST_CLIENTS} more" if len(keys) > _MOST_CLIENTS else ""
+    return f"{hint} Its clients are {listed} (clients.csv)."
 
 
 def _read_keys(command: str, arguments: Sequence[str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server_app.arrays_file import write_arrays
+from server_app.console import counted
 from server_app.folder import MARKER, FolderLock, append_line, open_folder, reopen_folder, write_whole
 from server_app.progress import Progress
 from server_app.summary import RoundLine, RunSummary, round_line, round_seconds, summarise
@@ -123,6 +124,11 @@ class Recorder:
         log.info("%s", text[:1].upper() + text[1:])
         self._progress.note(text)
 
+    def warn(self, text: str) -> None:
+        """Log a warning and show it."""
+        log.warning("%s", text)
+        self._progress.note(f"warning: {text}")
+
     def round(self, report: RoundReport, figures: Mapping[str, float | None] | None = None) -> RoundLine:
         """Append a round to ``rounds.jsonl``, show it, and return its line; `figures` as in `round_line`."""
         line = round_line(report, self._truth, figures)
@@ -222,6 +228,8 @@ class Recorder:
     ) -> None:
         if error is not None:
             log.error(
-                "The run ended early, after %d rounds: %s", len(self._lines), str(error) or type(error).__name__
+                "The run ended early, after %s: %s",
+                counted(len(self._lines), "round"),
+                str(error) or type(error).__name__,
             )
         self.close()

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from server_app.summary import RoundLine, RunSummary, ari_words, last, round_seconds
+from server_app.console import counted
+from server_app.summary import RoundLine, RunSummary, ari_words, last, round_seconds, stability_words
 
 MOST_CLIENTS = 300
 """With more clients than this a page is slow to open, and nobody reads on: the rest is in clients.csv."""
@@ -42,8 +43,8 @@ def verdict(summary: RunSummary, clients: Sequence[Row], num_models: int) -> tup
     known = [row["true_cluster"] for row in clients if row["true_cluster"] and row["found_cluster"]]
     truth, placed = set(known), len(known)
     if summary.final_ari == 1:
-        stable = summary.round_of_stability
-        since = f"; the clustering is frozen from round {stable} on" if stable is not None else ""
+        words = stability_words(summary)
+        since = f"; the clustering is {words}" if words else ""
         return f"The {len(truth)} true clusters of {placed} clients are recovered exactly{since}.", True
     if num_models == 1:
         return f"One model serves all clients: the {len(truth)} true clusters are not told apart.", False
@@ -80,9 +81,7 @@ def tiles(summary: RunSummary, lines: Sequence[RoundLine]) -> list[dict[str, str
         tiles.append({"name": "cluster error", "value": f"{summary.final_cluster_error:.2%}", "note": note})
     elif summary.final_cluster_loss is not None:
         tiles.append({"name": "cluster loss", "value": f"{summary.final_cluster_loss:.4g}", "note": note})
-    stable = summary.round_of_stability
-    note = f"stable from round {stable}" if stable is not None else ""
-    tiles.append({"name": "rounds", "value": str(summary.rounds), "note": note})
+    tiles.append({"name": "rounds", "value": str(summary.rounds), "note": stability_words(summary)})
     traffic = f"{size(summary.bytes_down)} down, {size(summary.bytes_up)} up"
     tiles.append({"name": "traffic", "value": size(summary.bytes_down + summary.bytes_up), "note": traffic})
     per_round = f"{duration(summary.seconds / summary.rounds)} a round" if summary.rounds else ""
@@ -112,7 +111,7 @@ def confusion(clients: Sequence[Row], num_models: int) -> dict[str, Any] | None:
         "Clients by true cluster (rows) and by the model that they were given." if known else "Clients of each model."
     )
     if without:
-        note += f" {without} clients never took part and have no model."
+        note += f" {counted(without, 'client')} without a model never took part."
     return {"note": note, "corner": "true cluster" if known else "", "models": list(models), "rows": rows}
 
 

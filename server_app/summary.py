@@ -11,7 +11,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from strategies.core.metrics import adjusted_rand_index
-from strategies.round import FIRST_PHASE, Evaluation, RoundReport
+from strategies.round import FIRST_PHASE, STABLE_FROM, Evaluation, RoundReport
 
 ARI_RECOVERED = 0.9
 """The ARI from which on the papers call the clusters recovered."""
@@ -43,7 +43,7 @@ class RunSummary:
         First round with an ARI of at least 0.9; here and in round 10 that of anchors alone does not count, see
         ``found_ari``.
     round_of_stability : int or None
-        First round in which the clustering is frozen.
+        First round in which the clustering is frozen; one more than ``rounds`` where the last round froze it.
     bytes_down, bytes_up : int
         Payload of all rounds, server to clients and back.
     seconds : float
@@ -225,6 +225,19 @@ def reaches(line: RoundLine, level: float) -> bool:
     return ari is not None and ari >= level
 
 
+def _round_of_stability(lines: Sequence[RoundLine]) -> int | None:
+    found = next((line["round"] for line in lines if line["stable"]), None)
+    return lines[-1]["details"].get(STABLE_FROM) if found is None and lines else found
+
+
+def stability_words(summary: RunSummary) -> str:
+    """Return from when on the clustering was frozen, nothing where it was not."""
+    stable = summary.round_of_stability
+    if stable is None:
+        return ""
+    return f"stable after round {summary.rounds}" if stable > summary.rounds else f"stable from round {stable}"
+
+
 def summarise(
     lines: Sequence[RoundLine],
     *,
@@ -262,7 +275,7 @@ def summarise(
         final_ari_of=None if measured is None else measured["ari_of"],
         ari_at_10=next((found_ari(line) for line in lines if line["round"] == ARI_ROUND), None),
         first_round_ari_90=next((line["round"] for line in lines if reaches(line, ARI_RECOVERED)), None),
-        round_of_stability=next((line["round"] for line in lines if line["stable"]), None),
+        round_of_stability=_round_of_stability(lines),
         bytes_down=sum(line["bytes_down"] for line in lines),
         bytes_up=sum(line["bytes_up"] for line in lines),
         seconds=sum(round_seconds(line) for line in lines),

@@ -20,7 +20,7 @@ from conf.compose import CONFIG_DIR
 from conf.problems import ConfigError
 from conf.schema import Config
 from server_app import jobs
-from server_app.console import say
+from server_app.console import counted, say
 from server_app.sweep_job import Sweep, read_records, run_job
 from server_app.sweep_keys import count_jobs, decode, encode, read_sweep, require_one_valid
 from server_app.sweep_report import write_sweep
@@ -52,7 +52,7 @@ def run_sweep(overrides: Sequence[str], caller: Path, run: jobs.Runner) -> int:
         require_one_valid(parsed)
         total = count_jobs(parsed)
     folder = _sweep_folder(parsed, caller)
-    say(f"Sweep of {total or 'an unknown number of'} jobs; its summary goes to {folder}")
+    say(f"Sweep of {counted(total, 'job') if total else 'an unknown number of jobs'}; its summary goes to {folder}")
     ended_early = None
     with tempfile.TemporaryDirectory(prefix="florets-sweep-") as records:
         sweep = Sweep(folder, Path(records), caller, total, run)
@@ -69,10 +69,8 @@ def run_sweep(overrides: Sequence[str], caller: Path, run: jobs.Runner) -> int:
     if results:
         say(f"\n{write_sweep(folder, results)}\nResults of the sweep: {folder}")
     if ended_early:
-        say(
-            f"florets: the sweep ended early, after {len(results)} of {total or 'its'} jobs: {ended_early}",
-            sys.stderr,
-        )
+        whole = counted(total, "job") if total else "its jobs"
+        say(f"florets: the sweep ended early, after {len(results)} of {whole}: {ended_early}", sys.stderr)
     if ended_early == _INTERRUPTED:
         return 130
     return 0 if results and ended_early is None and all(result.error is None for result in results) else 1

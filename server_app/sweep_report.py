@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from statistics import fmean, pstdev
 
+from server_app.console import counted
 from server_app.summary import RoundLine, RunSummary
 
 MOST_LINES = 8
@@ -161,7 +162,7 @@ def summary_markdown(jobs: Sequence[JobResult]) -> str:
             "'(2 of 3)': only these have a value."
         )
     if failed:
-        parts.append(f"{len(failed)} of {len(jobs)} jobs failed:")
+        parts.append(f"{len(failed)} of {counted(len(jobs), 'job')} failed:")
         parts.append(
             "\n".join(f"- {job_name(job)}: {' '.join((job.error or 'no reason').split())}" for job in failed)
         )

@@ -15,7 +15,7 @@ from strategies.core.cluster import cluster
 from strategies.core.matching import match_in_order, match_min_cost, match_overlap
 from strategies.exchange import Replies
 from strategies.first_round import FirstRound, draw_models
-from strategies.round import Client
+from strategies.round import STABLE_FROM, Client, Detail
 from task.randomness import Purpose
 from task.wire import is_stable
 from task.wire.replies import Losses
@@ -105,6 +105,11 @@ class Clove(ClusteredStrategy):
     def phase(self) -> str:
         """The round in which stability is declared still clusters; the next one does not."""
         return self._phase
+
+    def details(self) -> dict[str, Detail]:
+        """Return `stable_from`, the next round, in the round that froze the clustering; it may be the run's last."""
+        froze = self.frozen is not None and self._phase != "stable"
+        return {STABLE_FROM: self.context.server_round + 1} if froze else {}
 
     def plan(self, context: RoundContext) -> Plan:
         """Assign every participant a model (l. 4 to 17), then train it (l. 18 to 22)."""

@@ -173,8 +173,8 @@ class RoundContext:
         """
         needed = self.patience.needed(replies.asked)
         if len(replies.ok) < needed:
-            found = f"{len(replies.ok) or 'no'} usable {what} of {replies.asked} asked, and needs {needed}"
-            raise RoundFailed(f"round {self.server_round} brought {found}: {replies.failures()}")
+            found = f"{len(replies.ok) or 'none'} of {replies.asked} asked, and needs {needed}"
+            raise RoundFailed(f"round {self.server_round} brought a usable {what} from {found}: {replies.failures()}")
 
     def refuse_absurd(self, updates: Replies[Update]) -> Replies[Update]:
         """Return the updates without those whose values no honest training gives (`core.absurd`)."""

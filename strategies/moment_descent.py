@@ -128,6 +128,19 @@ class MomentDescent:
                 f"{anchors} anchors cannot be grouped into k={num_models} models; raise strategy.anchors"
             )
 
+    def eligible(self, online: Sequence[Client], k: int) -> list[Client]:
+        """Return the clients that can be anchors; raise FederationError where they are too few for K models."""
+        least = max(self.settings.min_anchor_examples, FEWEST_EXAMPLES)
+        eligible = [client for client in online if client.num_examples >= least]
+        needed = k if self.settings.anchors == "auto" else self.settings.anchors
+        if len(eligible) < needed:
+            raise FederationError(
+                f"{len(eligible)} of {len(online)} clients have the {least} examples that an anchor needs, but "
+                f"{needed} anchors are wanted (k={k}); lower strategy.min_anchor_examples or strategy.anchors, or "
+                "bring more clients"
+            )
+        return eligible
+
     def plan(self, context: RoundContext, online: Sequence[Client]) -> Plan:
         """Find the subspaces, and plan the exchange in which the anchors take their step.
 
@@ -190,16 +203,8 @@ class MomentDescent:
     def _choose_anchors(self, context: RoundContext, online: Sequence[Client]) -> None:
         """Draw the anchors once. A draw that misses a cluster is reported and kept: drawing again would use truth."""
         settings, k = self.settings, context.models.count
-        least = max(settings.min_anchor_examples, FEWEST_EXAMPLES)
-        eligible = [client for client in online if client.num_examples >= least]
+        eligible = self.eligible(online, k)
         wanted = num_anchors(k) if settings.anchors == "auto" else settings.anchors
-        needed = k if settings.anchors == "auto" else wanted
-        if len(eligible) < needed:
-            raise FederationError(
-                f"{len(eligible)} of {len(online)} clients have the {least} examples that an anchor needs, but "
-                f"{needed} anchors are wanted (k={k}); lower strategy.min_anchor_examples or strategy.anchors, or "
-                "bring more clients"
-            )
         rng = context.random(Purpose.ANCHORS)
         drawn = rng.choice(len(eligible), size=min(wanted, len(eligible)), replace=False)
         self.anchors = [eligible[index] for index in sorted(drawn)]

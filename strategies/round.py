@@ -8,6 +8,9 @@ Detail = float | str | list[float]
 FIRST_PHASE = "moment_descent"
 """The phase in which only some of those asked, the anchors, are given a model."""
 
+STABLE_FROM = "stable_from"
+"""The detail that a round tells whose clustering is frozen: the next one."""
+
 
 @dataclass(frozen=True)
 class Client:

@@ -158,7 +158,7 @@ def test_a_first_round_that_stays_without_any_answer_ends_the_run(make: Callable
     strategy = make()
     kind = KINDS[type(strategy)]  # type: ignore[index]
     clients = FakeClients(TARGETS, faults={(kind, 1, client): lost for client in range(4)})
-    with pytest.raises(FederationError, match=r"no usable description of 4 asked, and needs 1: 4 failed"):
+    with pytest.raises(FederationError, match=r"a usable description from none of 4 asked, and needs 1: 4 failed"):
         play(strategy, clients, 1, 0.0, 1.0)
 
 

@@ -78,7 +78,7 @@ def test_a_round_below_the_quorum_is_repeated_as_if_it_had_never_been(build, kin
 
 def test_a_round_that_stays_below_the_quorum_ends_the_run_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
     clients = failing(kinds.TRAIN, 3, [0, 1, 2, 3], tries=99)
-    reason = r"round 3 brought 2 usable update of 6 asked, and needs 3: 4 failed, .*no power \(tried 2 times\)"
+    reason = r"round 3 brought a usable update from 2 of 6 asked, and needs 3: 4 failed, .*no power \(tried 2 times\)"
     with pytest.raises(FederationError, match=reason):
         run(FedAvg(quorum=0.5, round_tries=2), clients)
     assert "The round is repeated: try 2 of 2" in caplog.text

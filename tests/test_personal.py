@@ -18,7 +18,8 @@ from server_app.build import build_task
 from server_app.main import main, run
 from server_app.run_models import CLUSTERS, load_run
 from strategies.core.cluster import nearest_centroid
-from task.data.new_data import Form, read_inputs, shaped
+from task.data.new_data import Form, read_inputs, read_labelled, shaped
+from task.data.samples import fits_shape
 from task.personal import model_losses, predict
 
 SETTINGS = [
@@ -176,9 +177,46 @@ def test_inputs_are_read_from_a_folder_of_images(tmp_path: Path, monkeypatch: py
 
 def test_flat_rows_take_the_models_shape() -> None:
     rows = np.arange(8, dtype=np.float32).reshape(2, 4)
-    assert shaped(rows, (1, 2, 2)).shape == (2, 1, 2, 2)
-    with pytest.raises(ValueError, match=r"shape \(4,\), but the run's models take \(5,\)"):
-        shaped(rows, (5,))
+    assert shaped(Path("new.csv"), rows, (1, 2, 2)).shape == (2, 1, 2, 2)
+    with pytest.raises(ValueError, match=r"shape \(4,\), but the run's models take \(5,\).*target=<column>"):
+        shaped(Path("new.csv"), rows, (5,))
+    with pytest.raises(ValueError, match=r"new\.npz: .* \(5,\): bring the data into that shape\.$"):
+        shaped(Path("new.npz"), rows, (5,))
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted", "fits"),
+    [
+        ((8, 8), (1, 8, 8), True),
+        ((8, 8), (3, 8, 8), False),
+        ((8, 4), (1, 4, 8), False),
+        ((8, 8, 1), (1, 8, 8), False),
+        ((8,), (1, 8), True),
+        ((4, 4), (1, 4), False),
+    ],
+)
+def test_a_grey_image_may_lack_the_axis_of_its_channel(
+    shape: tuple[int, ...], wanted: tuple[int, ...], fits: bool
+) -> None:
+    assert fits_shape(shape, wanted) is fits
+
+
+def test_the_folder_of_a_node_is_refused_with_the_parts_that_it_holds(tmp_path: Path) -> None:
+    for folder, part in (("one", "data.csv"), ("two", "train.npz")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / part).touch()
+        for form in (Form(regression=True), Form(), Form(classes=["a", "b"])):
+            for read in (read_labelled, read_inputs):
+                with pytest.raises(ValueError, match=rf"whole data set: give {tmp_path / folder / part}\."):
+                    read(tmp_path / folder, form)
+    (tmp_path / "images" / "train" / "a").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"give .*images/train"):
+        read_labelled(tmp_path / "images", Form(classes=["a"]))
+    # A class may be called so.
+    with pytest.raises(ValueError, match="images holds no image"):
+        read_labelled(tmp_path / "images", Form(classes=["train"]))
+    with pytest.raises(ValueError, match=r"a regression's targets are values: give a \.npz or \.csv"):
+        read_labelled(tmp_path / "images" / "train", Form(regression=True))
 
 
 @pytest.mark.parametrize("content", ["pickle", "text", "no x", "nan", "npy", "damaged", "cut off"])
@@ -220,7 +258,7 @@ def test_an_archive_that_cannot_be_used_is_refused(tmp_path: Path, content: str)
         (["predict", "run={run}", "data={data}/0.npz"], "either model=<number>"),
         (["predict", "run={run}", "data={data}/0.npz", "model=0", "client=0"], "either model=<number>"),
         (["predict", "run={run}", "data={data}/0.npz", "model=2"], "model=2: must be a whole number from 0 to 1"),
-        (["predict", "run={run}", "data={data}/0.npz", "client=9"], "client=9: the run has no such client"),
+        (["predict", "run={run}", "data={data}/0.npz", "client=9"], r"client=9: .* Its clients are 0 to 5 \(clients"),
         (
             ["predict", "run={run}", "data={data}/0.csv", "model=0", "output={data}/new.csv"],
             r"shape \(65,\).*target=",
@@ -308,6 +346,24 @@ def test_a_row_that_was_cut_off_names_no_model(tmp_path: Path) -> None:
     assert personal._model_of(path, "5", 2) == 1
     with pytest.raises(ConfigError, match="client=7: the run gave it no model"):
         personal._model_of(path, "7", 2)
+
+
+@pytest.mark.parametrize(
+    ("client", "keys", "words"),
+    [
+        ("3", [f"{number:02d}" for number in range(20)], r" Did you mean 03\? Its clients are 00 to 19 \("),
+        ("103", [f"{number:02d}" for number in range(20)], r"no such client\. Its clients are 00 to 19 \("),
+        ("site_1", [f"site{number}" for number in range(7)], r"mean site1\? Its .* site0, .*, site4 and 2 more \("),
+        ("3", [], "clients.csv names none"),
+    ],
+)
+def test_a_client_that_the_run_does_not_have_is_told_which_there_are(
+    tmp_path: Path, client: str, keys: list[str], words: str
+) -> None:
+    path = tmp_path / "clients.csv"
+    path.write_text("\n".join(["client,found_cluster", *(f"{key},0" for key in keys)]))
+    with pytest.raises(ConfigError, match=words):
+        personal._model_of(path, client, 1)
 
 
 def test_a_file_that_appears_while_the_data_are_read_is_not_overwritten(

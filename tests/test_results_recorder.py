@@ -138,7 +138,7 @@ def test_a_crash_leaves_the_rounds_up_to_the_last_whole_one_and_says_why(tmp_pat
         crash()
     lines = (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
     assert [json.loads(line)["round"] for line in lines] == [1]
-    assert "ended early, after 1 rounds: the machine caught fire" in (tmp_path / "run" / "run.log").read_text()
+    assert "ended early, after 1 round: the machine caught fire" in (tmp_path / "run" / "run.log").read_text()
 
 
 def test_a_repeated_run_replaces_its_folder_whole_and_says_so(tmp_path, capsys):

@@ -56,7 +56,7 @@ def test_the_page_shows_the_run(tmp_path):
     record(tmp_path / "run")
     text = page_of(tmp_path / "run").text
     assert "Four clients" in text
-    assert "The 2 true clusters of 4 clients are recovered exactly; the clustering is frozen from round 3 on." in text
+    assert "The 2 true clusters of 4 clients are recovered exactly; the clustering is stable from round 3." in text
     assert "test accuracy 75.00% mean over clients, std 17.7" in text
     assert "adjusted Rand index 1.000 at least 0.9 from round 2" in text
     assert "12 kB 9 kB down, 3 kB up" in text
@@ -128,7 +128,10 @@ def test_the_verdict_fits_the_outcome(tmp_path, assignment, verdict):
 
 
 def test_clients_without_a_model_are_mentioned(tmp_path):
-    assert "1 clients never took part" in finished(tmp_path / "run", assignment={"00": 0, "01": 0, "02": 1}).text
+    assert (
+        "1 client without a model never took part"
+        in finished(tmp_path / "run", assignment={"00": 0, "01": 0, "02": 1}).text
+    )
 
 
 def test_the_ari_of_some_clients_is_not_shown_as_that_of_all(tmp_path):

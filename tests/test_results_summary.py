@@ -5,8 +5,8 @@ import pytest
 from results_examples import FOUND, MIXED, TRUTH, evaluations, report
 
 from server_app.progress import describe
-from server_app.summary import RunSummary, reaches, round_line, round_seconds, summarise
-from strategies.round import Evaluation
+from server_app.summary import RunSummary, reaches, round_line, round_seconds, stability_words, summarise
+from strategies.round import STABLE_FROM, Evaluation
 
 
 def summary_of(lines, **extra):
@@ -114,6 +114,16 @@ def test_a_run_is_summed_up():
         final_ari_of=4,
     )
     assert RunSummary.from_json(summary.to_json()) == summary
+
+
+def test_a_clustering_that_the_last_round_froze_is_stable_from_the_next():
+    lines = [round_line(report(1), TRUTH), round_line(report(2, details={STABLE_FROM: 3}), TRUTH)]
+    summary = summary_of(lines)
+    assert (summary.rounds, summary.round_of_stability) == (2, 3)
+    assert stability_words(summary) == "stable after round 2"
+    # Gone on with, the run has the same answer.
+    summary = summary_of([*lines, round_line(report(3, stable=True), TRUTH)])
+    assert (summary.round_of_stability, stability_words(summary)) == (3, "stable from round 3")
 
 
 def test_what_a_run_never_reached_is_null():

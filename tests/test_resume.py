@@ -323,6 +323,8 @@ def test_a_checkpoint_of_another_configuration_is_refused_by_key(
 def test_what_resume_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"no run in this folder \(no config\.yaml\)"):
         resumed(tmp_path)
+    with pytest.raises(ConfigError, match=r"nope: there is no such folder; name a run's folder"):
+        resumed(tmp_path / "nope")
     folder = killed(monkeypatch, tmp_path, settings("fedavg", "checkpoint_every=0"), 2)
     assert not (folder / "checkpoint").exists()
     with pytest.raises(CheckpointError, match="checkpoint_every=0: there is nothing to go on from"):
@@ -331,6 +333,25 @@ def test_what_resume_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         resumed(folder, "train.learning_rate=1")
     with pytest.raises(ConfigError, match="leave out -m"):
         command._act(command.read_arguments(["-m", f"resume={folder}"]))
+
+
+def test_the_saved_file_is_blamed_for_its_own_mistakes_alone(tmp_path: Path) -> None:
+    values = json.loads(config_to_json(compose(settings("fedavg"))))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
+    with pytest.raises(ConfigError, match=r"^quorum=2\.0: is a share"):
+        read_resume([f"resume={tmp_path}", "quorum=2"], ROOT)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({**values, "num_rounds": 0, "quorum": 3}))
+    with pytest.raises(ConfigError) as caught:
+        read_resume([f"resume={tmp_path}", "quorum=2"], ROOT)
+    assert [problem.partition("=")[0] for problem in caught.value.problems] == [
+        f"{tmp_path / 'config.yaml'}: num_rounds",
+        "quorum",
+    ]
+    # What the command line puts right is no problem any more.
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({**values, "quorum": 3}))
+    assert read_resume([f"resume={tmp_path}", "quorum=1"], ROOT) is not None
+    with pytest.raises(ConfigError, match=r"config\.yaml: quorum=3"):
+        read_resume([f"resume={tmp_path}"], ROOT)
 
 
 @pytest.mark.parametrize("text", ["resume=", "resume=''", "resume=null"])

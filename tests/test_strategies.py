@@ -13,7 +13,7 @@ from strategies.federation import FederationError, WrongNodeCount
 from strategies.fedprox import FedProx
 from strategies.ifca import Ifca
 from strategies.local import Local
-from strategies.round import RoundReport
+from strategies.round import STABLE_FROM, RoundReport
 from task.wire import kinds
 from tests.fakes import FakeClients, models, steps, thetas
 
@@ -107,6 +107,7 @@ def test_clove_stops_asking_once_every_client_has_said_three_times_the_same() ->
     seen = reports(Clove(k=2, first_round="evaluate"), clients, models(4.0, 6.0), 6)
     # Assigned in rounds 1, 2, 3; clients say so when asked in round 4; in force from round 5.
     assert [report.phase for report in seen] == ["clustering"] * 4 + ["stable"] * 2
+    assert [report.details for report in seen] == [{}, {}, {}, {STABLE_FROM: 5}, {}, {}]
     assert [report.stable for report in seen] == [False] * 4 + [True] * 2
     assert clients.asked(kinds.LOSSES, 4) == [0, 1, 2, 3]
     assert clients.asked(kinds.LOSSES, 5) == []

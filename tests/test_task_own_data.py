@@ -199,11 +199,19 @@ def test_a_node_has_its_whole_set_and_flat_rows_take_the_agreed_shape(tmp_path):
     assert len(task.client(0).x_train) + len(task.client(0).x_test) == 8
 
 
+def test_grey_images_without_a_channel_take_the_agreed_shape(tmp_path):
+    images = np.arange(32, dtype=np.float32).reshape(8, 2, 2)
+    np.savez(tmp_path / "data.npz", x=images, y=Y)
+    task = Task(spec(tmp_path, partition_options={"input_shape": [1, 2, 2], "num_outputs": 2}))
+    found = np.concatenate([task.client(0).x_train.numpy(), task.client(0).x_test.numpy()])
+    assert np.array_equal(found[np.argsort(found[:, 0, 0, 0])], images[:, None])
+
+
 @pytest.mark.parametrize(
     ("options", "changes", "message"),
     [
         ({"input_shape": [4], "num_outputs": 2}, {}, r"inputs have shape \(3,\), but the federation's is \(4,\)"),
-        ({"input_shape": [3], "num_outputs": 1}, {}, "class labels go up to 1, but the federation has 1 classes"),
+        ({"input_shape": [3], "num_outputs": 1}, {}, "class labels go up to 1, .*num_outputs=1 of them"),
         ({"input_shape": [3], "num_outputs": 1}, {"loss": "squared_error"}, "squared_error needs values"),
     ],
 )

@@ -250,7 +250,7 @@ def test_the_same_seed_gives_the_same_partition(name):
         (lambda data: by_class(data, 20, 11, rng()), "has only 0 to 9"),
         (lambda data: by_class(data, 4, 2, rng(), classes=[1, 1]), "2 different classes"),
         (lambda data: concept_shift(data, 4, 1, rng(), swaps=[[[0, 0]]]), "each label at most once"),
-        (lambda data: rotation(data, 4, 4, rng(), angles=[0, 90]), "angles has 2 entries"),
+        (lambda data: rotation(data, 4, 4, rng(), angles=[0, 90]), "angles has length 2"),
         (lambda data: rotation(linear(None, 1, 2), 4, 2, rng()), "needs images"),
         (lambda data: rotation(data, 4, 4, rng(), samples_per_client=0), "samples_per_client=0 must be at least 1"),
         (lambda data: concept_shift(linear(None, 1, 2), 4, 2, rng()), "needs class labels"),

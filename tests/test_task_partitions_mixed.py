@@ -111,7 +111,7 @@ def test_the_images_of_a_cluster_are_turned_by_its_angle(num_clusters, angles, e
 def test_more_images_than_there_are_cannot_be_dealt():
     with pytest.raises(ValueError, match=r"num_clients=22 need 80 train images .* the data have 79 and 5"):
         rotated_anchors(images(79, 5), 22, 2, rng(), test_samples_per_client=5)
-    with pytest.raises(ValueError, match="angles has 1 entries"):
+    with pytest.raises(ValueError, match="angles has length 1"):
         rotated_anchors(images(79, 5), 4, 2, rng(), angles=[90])
     with pytest.raises(ValueError, match="anchor_samples=0"):
         rotated_anchors(images(79, 5), 4, 2, rng(), anchor_samples=0, test_samples_per_client=2)

@@ -279,7 +279,7 @@ def test_an_unusable_term_is_left_out_and_none_at_all_ends_the_run():
 
     found = run(*ANCHORS_5, watched=Watched({(kinds.SUBSPACE, 1, 7): not_a_number}))
     assert found.reports[0].replies["invalid"] == 4
-    with pytest.raises(FederationError, match="round 1 brought no usable term of the moments of 12 asked"):
+    with pytest.raises(FederationError, match="round 1 brought a usable term of the moments from none of 12 asked"):
         run(*ANCHORS_5, watched=Watched({(kinds.SUBSPACE, 1, c): lost for c in range(12)}))
 
 
@@ -298,7 +298,7 @@ def test_a_subspace_below_the_quorum_is_found_once_more(mode, kind):
     found = run(*shared, "round_tries=2", watched=Watched({(kind, 1, c): at_first(c) for c in calls}))
     assert [report.tries for report in found.reports] == [2, 1]
     assert found.banks[0].tobytes() == run(*shared).banks[0].tobytes()
-    with pytest.raises(FederationError, match=r"round 1 brought 5 usable .* of 12 asked, and needs 6"):
+    with pytest.raises(FederationError, match=r"round 1 brought a usable .* from 5 of 12 asked, and needs 6"):
         run(*shared, "round_tries=1", watched=Watched({(kind, 1, c): lost for c in calls}))
 
 

@@ -11,7 +11,7 @@ from task.data.dataset import FloatArray
 from task.data.read_csv import read_csv
 from task.data.read_images import SUFFIXES, read_image, read_images
 from task.data.read_npz import read_arrays, read_npz
-from task.data.samples import Samples, samples
+from task.data.samples import Samples, fits_shape, samples
 
 _FORMS = "a NumPy archive (.npz), a CSV file (.csv) or a folder of images"
 
@@ -55,6 +55,13 @@ def read_labelled(path: Path, form: Form) -> Samples:
         return read_npz(path, form.classes, form.regression)
     if _kind(path) == ".csv":
         return read_csv(path, form.target, form.columns, form.classes, form.regression)
+    classes = form.classes or ()
+    if not any((path / name).is_dir() for name in classes):
+        _refuse_whole_node(path)
+    if form.regression:
+        raise ValueError(
+            f"the data {path} is a folder, but a regression's targets are values: give a .npz or .csv file."
+        )
     return read_images(path, form.classes, form.image_size, form.grayscale)
 
 
@@ -83,18 +90,22 @@ def read_inputs(path: Path, form: Form) -> NewInputs:
     return NewInputs(x, tuple(str(number + 1) for number in range(len(x))))
 
 
-def shaped(x: FloatArray, input_shape: tuple[int, ...]) -> FloatArray:
-    """Return inputs in the shape that the models take; flat rows of as many numbers are brought into it.
+def shaped(path: Path, x: FloatArray, input_shape: tuple[int, ...]) -> FloatArray:
+    """Return inputs of a file (for the message) in the shape that the models take, brought into it where they fit.
 
     Raises
     ------
     ValueError
-        If they are of another size.
+        If they do not fit, see `task.data.samples.fits_shape`.
     """
-    if x.shape[1:] not in (input_shape, (int(np.prod(input_shape)),)):
+    if not fits_shape(x.shape[1:], input_shape):
+        remedy = (
+            "target=<column> or columns=[<first>,<second>,...] says which columns are inputs"
+            if path.suffix.lower() == ".csv"
+            else "bring the data into that shape"
+        )
         raise ValueError(
-            f"the inputs have shape {x.shape[1:]}, but the run's models take {input_shape}: bring the data into that "
-            "shape. Of a CSV file, target=<column> or columns=[<first>,<second>,...] says which columns are inputs."
+            f"{path}: the inputs have shape {x.shape[1:]}, but the run's models take {input_shape}: {remedy}."
         )
     return x.reshape(len(x), *input_shape)
 
@@ -106,6 +117,14 @@ def _kind(path: Path) -> str:
         return path.suffix.lower()
     found = "is another kind of file" if path.exists() else "does not exist"
     raise ValueError(f"the data {path} {found}: give {_FORMS}.")
+
+
+def _refuse_whole_node(path: Path) -> None:
+    """Raise ValueError where a folder is one that a node trains on: it is not said which of its parts is meant."""
+    parts = [path / f"{name}{suffix}" for suffix in (".npz", ".csv", "") for name in ("data", "train", "test")]
+    found = [str(part) for part in parts if (part.is_file() if part.suffix else part.is_dir())]
+    if found:
+        raise ValueError(f"the data {path} is the folder of a node's whole data set: give {' or '.join(found)}.")
 
 
 def _table(path: Path, form: Form) -> FloatArray:
@@ -126,6 +145,7 @@ def _table(path: Path, form: Form) -> FloatArray:
 def _images(path: Path, form: Form) -> NewInputs:
     files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
     if not files:
+        _refuse_whole_node(path)
         raise ValueError(f"{path} holds no image.")
     pixels = []
     for file in files:

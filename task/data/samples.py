@@ -3,6 +3,7 @@
 Errors say where a value stands and not what it is: on a real node their text reaches the server.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,15 @@ def samples(path: Path, x: NDArray[Any], y: TargetArray) -> Samples:
                 "fill the gaps or leave those samples out."
             )
     return Samples(np.ascontiguousarray(inputs), y)
+
+
+def fits_shape(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Say whether an input of one shape can be brought into another without a choice.
+
+    It is that shape, one flat row of as many numbers, or an image that lacks nothing but the axis of its one channel.
+    """
+    flat = (math.prod(wanted),)
+    return shape in (wanted, flat) or (len(wanted) == 3 and wanted[0] == 1 and shape == wanted[1:])
 
 
 def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, regression: bool) -> TargetArray:

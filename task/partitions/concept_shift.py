@@ -105,7 +105,7 @@ def _default_swaps(num_labels: int, num_clusters: int, rng: np.random.Generator)
 def _check_swaps(swaps: list[list[list[int]]], num_clusters: int, num_labels: int) -> None:
     if len(swaps) != num_clusters:
         raise ValueError(
-            f"task.partition_options.swaps has {len(swaps)} entries, but task.num_clusters={num_clusters}: give the "
+            f"task.partition_options.swaps has length {len(swaps)}, but task.num_clusters={num_clusters}: give the "
             f"pairs of each cluster."
         )
     for pairs in swaps:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from task.data.dataset import Dataset, FloatArray, TargetArray
+from task.data.samples import fits_shape
 from task.partitions.shard import Shard
 from task.registry import register_partition
 
@@ -65,7 +66,8 @@ def own(
     num_clients, num_clusters, rng
         Not used.
     input_shape
-        Of one input. Flat rows of as many numbers, as a CSV file has them, are given this shape.
+        Of one input. Flat rows of as many numbers, as a CSV file has them, and grey images without the axis of their
+        one channel are given this shape.
     num_outputs
         Number of classes; labels go from 0 to one less. 1 for a regression.
 
@@ -80,9 +82,7 @@ def own(
         If the data set does not keep to the agreement.
     """
     agreed = Agreement(tuple(input_shape), num_outputs)
-    size = int(np.prod(agreed.input_shape))
-    flat = data.input_shape == (size,)
-    if data.input_shape != agreed.input_shape and not flat:
+    if not fits_shape(data.input_shape, agreed.input_shape):
         raise ValueError(
             f"this node's inputs have shape {data.input_shape}, but the federation's is {agreed.input_shape} "
             "(task.partition_options.input_shape): bring the files into that shape, or agree on another one."
@@ -91,13 +91,12 @@ def own(
         highest = int(max(data.y_train.max(), data.y_test.max()))
         if highest >= num_outputs:
             raise ValueError(
-                f"this node's class labels go up to {highest}, but the federation has {num_outputs} classes "
-                f"(task.partition_options.num_outputs): labels must be 0 to {num_outputs - 1}."
+                f"this node's class labels go up to {highest}, but the federation has "
+                f"task.partition_options.num_outputs={num_outputs} of them: labels must be 0 to {num_outputs - 1}."
             )
 
     def shaped(x: FloatArray, y: TargetArray) -> tuple[FloatArray, TargetArray]:
         return x.reshape(len(x), *agreed.input_shape), y
 
-    return [
-        Shard(UNKNOWN_CLUSTER, np.arange(len(data.x_train)), np.arange(len(data.x_test)), shaped if flat else None)
-    ]
+    transform = shaped if data.input_shape != agreed.input_shape else None
+    return [Shard(UNKNOWN_CLUSTER, np.arange(len(data.x_train)), np.arange(len(data.x_test)), transform)]

@@ -91,7 +91,7 @@ def turns_of(data: Dataset, angles: Sequence[float], num_clusters: int, partitio
         )
     if len(angles) != num_clusters:
         raise ValueError(
-            f"task.partition_options.angles has {len(angles)} entries, but task.num_clusters={num_clusters}: "
+            f"task.partition_options.angles has length {len(angles)}, but task.num_clusters={num_clusters}: "
             f"give one angle a cluster."
         )
     height, width = data.input_shape[-2:]

@@ -79,7 +79,7 @@ def _check(data: Dataset, num_clients: int, num_clusters: int, turns: list[float
         )
     if len(turns) % num_clusters or not turns:
         raise ValueError(
-            f"task.partition_options.angles has {len(turns)} entries: neighbouring angles make a cluster, so their "
+            f"task.partition_options.angles has length {len(turns)}: neighbouring angles make a cluster, so their "
             f"number must be a multiple of task.num_clusters={num_clusters}."
         )
     if num_clients < len(turns):
