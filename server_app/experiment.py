@@ -112,11 +112,12 @@ def _run(
     strategy.federation.refresh(grid, settings)
     strategy.federation.remember(checkpoint.clients if checkpoint is not None else ())
     first_phase = ""
-    if isinstance(strategy, TwoPhase) and (checkpoint.server_round if checkpoint else 0) < strategy.first_rounds:
+    if (checkpoint.server_round if checkpoint is not None else 0) < strategy.first_rounds:
         try:
-            first_phase = _phase_1(strategy, models, config.num_rounds)
+            cost = strategy.forecast(models)
         except FederationError as error:
             raise ConfigError([f"{error}."]) from error
+        first_phase = "" if cost is None else _phase_1(cost, config.num_rounds)
     try:
         recorder = Recorder(
             folder=folder,
@@ -137,16 +138,10 @@ def _run(
         checkpoints = Checkpoints(recorder.folder, config.checkpoint_keep)
         keeper = Keeper(checkpoints, config, strategy, checkpoint, by_flower)
         recorder.clients(list(strategy.federation.clients.values()))
-<<<<<<< HEAD
-        first_left = strategy.first_rounds - (checkpoint.server_round if checkpoint is not None else 0)
-        if first_left > 0 and (cost := strategy.forecast(models)) is not None:
-            recorder.note(_phase_1(cost, config.num_rounds))
-=======
         if doubt := too_few_models(config):
             recorder.warn(doubt)
         if first_phase:
             recorder.note(first_phase)
->>>>>>> user2
 
         def on_round(report: RoundReport, arrays: ArrayRecord) -> bool:
             clients = list(strategy.federation.clients.values())

@@ -73,10 +73,7 @@ class TwoPhase(ClusteredStrategy):
         self.descent.check(models.count)
 
     def forecast(self, models: Models) -> Forecast:
-<<<<<<< HEAD
-        """Return what a round of phase 1 will cost, if every anchor still moves."""
-=======
-        """Return what a round of phase 1 will cost with the clients that are online.
+        """Return what a round of phase 1 will cost, if every anchor still moves.
 
         Raises
         ------
@@ -85,7 +82,6 @@ class TwoPhase(ClusteredStrategy):
         """
         if not self.descent.anchors:
             self.descent.eligible(self.federation.online(), models.count)
->>>>>>> user2
         return forecast(self.descent.settings, self.federation.online(), models.count, models.bank.shape[1])
 
     def plan(self, context: RoundContext) -> Plan:
