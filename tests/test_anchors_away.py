@@ -41,7 +41,7 @@ def test_the_last_anchor_that_moves_cannot_end_the_run_by_failing(caplog: pytest
     assert report.assignment == found.reports[ends - 2].assignment
     assert [report.phase for report in found.reports[ends:]] == ["refine"] * (10 - ends)
     assert found.errors[-1] < found.errors[ends - 1]
-    assert f"round {ends} brought no usable update of 1 asked" in caplog.text
+    assert f"round {ends} brought a usable update from none of 1 asked" in caplog.text
     assert "Phase 1 ends here, with the estimates of the 5 of 5 anchors that were heard" in caplog.text
 
 
@@ -53,7 +53,7 @@ def test_anchors_below_the_quorum_end_phase_1_once_as_many_as_models_were_heard(
         **silent(*some[answering:], rounds=range(2, 4)).faults,
     }
     if heard == 2:
-        with pytest.raises(FederationError, match="round 2 brought no usable update of 5 asked"):
+        with pytest.raises(FederationError, match="round 2 brought a usable update from none of 5 asked"):
             run(*SMALL, "quorum=0.4", watched=Watched(faults))
         return
     found = run(*SMALL, watched=Watched(faults))

@@ -98,7 +98,7 @@ def test_clients_that_do_not_divide_evenly_still_hold_one_angle_each() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"angles": [0.0, 15.0, 90.0]}, "angles has 3 entries"),
+        ({"angles": [0.0, 15.0, 90.0]}, "angles has length 3"),
         ({"num_clients": 3}, "num_clients=3 is less than the 4 angles"),
         ({"test_share": 0.0}, "test_share=0.0"),
         ({"test_share": 1.0}, "test_share=1.0"),
