@@ -28,12 +28,12 @@ from strategies.cfl_gp_profile import Upload
 from strategies.clove import Clove
 from strategies.core import FloatArray
 from strategies.core.orthonormal import orthonormal_rows
+from strategies.descent_settings import DescentSettings
 from strategies.fedavg import FedAvg
 from strategies.fedprox import FedProx
 from strategies.ifca import Ifca
 from strategies.k_fed import KFed
 from strategies.local import Local
-from strategies.moment_descent import DescentSettings
 from strategies.one_shot import OneShot
 from strategies.oracle import Oracle
 from strategies.refine import Refinement

@@ -28,7 +28,7 @@ from strategies.core import FloatArray
 from strategies.federation import FederationError
 from strategies.loop import NOTHING, Earlier
 from strategies.models import Models
-from strategies.round import Forecast, RoundReport
+from strategies.round import RoundReport
 from task.wire import bank
 
 log = logging.getLogger("florets")
@@ -111,13 +111,8 @@ def _run(
     # Clients first, folder second: a run that cannot start leaves the results of an earlier one alone.
     strategy.federation.refresh(grid, settings)
     strategy.federation.remember(checkpoint.clients if checkpoint is not None else ())
-    first_phase = ""
-    if (checkpoint.server_round if checkpoint is not None else 0) < strategy.first_rounds:
-        try:
-            cost = strategy.forecast(models)
-        except FederationError as error:
-            raise ConfigError([f"{error}."]) from error
-        first_phase = "" if cost is None else _phase_1(cost, config.num_rounds)
+    done_rounds = checkpoint.server_round if checkpoint is not None else 0
+    first_phase = _phase_1(strategy, models, config.num_rounds) if done_rounds < strategy.first_rounds else ""
     try:
         recorder = Recorder(
             folder=folder,
@@ -128,7 +123,7 @@ def _run(
             num_rounds=total,
             quiet=config.quiet,
             task_title=f"{config.task.data}, {config.task.partition}, {config.task.model}",
-            done_rounds=(checkpoint.server_round if checkpoint is not None else 0) if lock is not None else None,
+            done_rounds=done_rounds if lock is not None else None,
             lock=lock,
         )
     except ValueError as error:
@@ -178,8 +173,14 @@ def _run(
         return recorder.finish(arrays, strategy.evaluations, strategy.assignment, losses)
 
 
-def _phase_1(cost: Forecast, num_rounds: int) -> str:
+def _phase_1(strategy: ClusteredStrategy, models: Models, num_rounds: int) -> str:
     """Say what comes before the rounds that were asked for: nobody expects the larger part of a run there."""
+    try:
+        cost = strategy.forecast(models)
+    except FederationError as error:
+        raise ConfigError([f"{error}."]) from error
+    if cost is None:
+        return ""
     return (
         f"phase 1: {counted(cost.rounds, 'round')} of {counted(cost.messages, 'message')} "
         f"({size(cost.num_bytes)}) each; then the num_rounds={num_rounds} of phase 2"

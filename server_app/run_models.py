@@ -125,7 +125,7 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
 def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:
     try:
         with safe_open(path, framework="np") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118 - no mapping
     # A header from anywhere: what a damaged one raises is not all safetensors' own.
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, MemoryError) as error:
         raise ConfigError(

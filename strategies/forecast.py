@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from strategies.core.anchors import num_anchors
-from strategies.moment_descent import FEWEST_EXAMPLES, DescentSettings
+from strategies.descent_settings import FEWEST_EXAMPLES, DescentSettings
 from strategies.round import Client, Forecast
 
 _FLOAT32 = 4

@@ -8,11 +8,12 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from strategies.averaging import ModelAveraging
 from strategies.base import ClusteredStrategy
 from strategies.context import Plan, RoundContext
+from strategies.descent_settings import DescentSettings
 from strategies.exchange import log
 from strategies.federation import RoundFailed
 from strategies.forecast import forecast
 from strategies.models import Models
-from strategies.moment_descent import DescentSettings, MomentDescent
+from strategies.moment_descent import MomentDescent
 from strategies.refine import Refinement
 from strategies.round import FIRST_PHASE, Detail, Forecast
 

@@ -5,7 +5,7 @@ import pytest
 from conf.compose import compose
 from conf.problems import ConfigError
 from server_app.build import build_strategy, build_task
-from strategies.moment_descent import DescentSettings
+from strategies.descent_settings import DescentSettings
 from strategies.refine import Refinement
 from strategies.subspace import SubspaceSettings
 from strategies.two_phase import TwoPhase

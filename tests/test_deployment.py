@@ -53,13 +53,17 @@ def wait_for(what: str, condition: Callable[[], bool], seconds: float, pause: fl
         time.sleep(pause)
 
 
+def start_nodes(federation: Federation, data: Path) -> None:
+    """Make the demonstration's four folders, and start a node beside each."""
+    for name, cluster in write_folders(data).items():
+        federation.register(name, data / name, cluster)
+        federation.start(name)
+
+
 def test_a_node_killed_in_a_round_takes_part_again_within_two_rounds(tmp_path: Path) -> None:
     victim, results = "table-2", tmp_path / "results"
-    clusters = write_folders(tmp_path / "data")
     with Federation(tmp_path / "federation") as federation:
-        for name, cluster in clusters.items():
-            federation.register(name, tmp_path / "data" / name, cluster)
-            federation.start(name)
+        start_nodes(federation, tmp_path / "data")
         settings = "num_rounds=6 eval_every=6 start_timeout=600"
         run_id = federation.run(ROOT, {"experiment": "own_data", "overrides": settings, "results-dir": str(results)})
         wait_for("round 2", lambda: len(rounds(results)) >= 2, 900)
@@ -86,11 +90,8 @@ def test_a_node_killed_in_a_round_takes_part_again_within_two_rounds(tmp_path: P
 def test_a_superlink_killed_in_a_run_is_started_again_and_the_run_goes_on_to_its_end(tmp_path: Path) -> None:
     """The nodes are left alone: they come back by themselves."""
     results = tmp_path / "results"
-    clusters = write_folders(tmp_path / "data")
     with Federation(tmp_path / "federation") as federation:
-        for name, cluster in clusters.items():
-            federation.register(name, tmp_path / "data" / name, cluster)
-            federation.start(name)
+        start_nodes(federation, tmp_path / "data")
         settings = "num_rounds=5 eval_every=5 start_timeout=600"
         killed = federation.run(ROOT, {"experiment": "own_data", "overrides": settings, "results-dir": str(results)})
         wait_for("round 2", lambda: len(rounds(results)) >= 2, 900)
@@ -143,11 +144,8 @@ def test_a_clientapp_that_hangs_and_one_that_dies_cost_their_nodes_one_round(tmp
         (shutil.copytree if source.is_dir() else shutil.copy)(source, project / name)  # type: ignore[operator]
     with (project / "client_app" / "local_work.py").open("a") as file:
         file.write(BROKEN)
-    clusters = write_folders(tmp_path / "data")
     with Federation(tmp_path / "federation") as federation:
-        for name, cluster in clusters.items():
-            federation.register(name, tmp_path / "data" / name, cluster)
-            federation.start(name)
+        start_nodes(federation, tmp_path / "data")
         settings = "num_rounds=6 eval_every=6 start_timeout=600 round_timeout=90"
         run_id = federation.run(
             project, {"experiment": "own_data", "overrides": settings, "results-dir": str(results)}

@@ -1,6 +1,7 @@
 """Two-phase mixed regression: both phases on the real clients of a small problem whose true models are known."""
 
 import logging
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,11 +11,12 @@ from client_app import local_work
 from server_app import build
 from strategies.averaging import ModelAveraging
 from strategies.context import RoundContext
+from strategies.descent_settings import DescentSettings
 from strategies.federation import FederationError
 from strategies.models import Models
-from strategies.moment_descent import DescentSettings, MomentDescent
+from strategies.moment_descent import MomentDescent
 from strategies.refine import Refinement
-from strategies.round import Client
+from strategies.round import Client, RoundReport
 from strategies.subspace import SubspaceSettings
 from strategies.two_phase import TwoPhase
 from task.wire import bank, kinds
@@ -398,20 +400,19 @@ def test_settings_that_cannot_work_are_refused():
         TwoPhase(shared_layers=["1"])
 
 
+def soft_round(spoiled: Callable[[RecordDict], RecordDict]) -> RoundReport:
+    """Play one round of soft labels in which one reply is spoiled."""
+    settings = ("num_clients=12", "strategy.moment_rounds=0", "num_rounds=1", "strategy.labels=soft")
+    return run(*settings, watched=Watched({(kinds.TRAIN_SOFT, 1, 3): spoiled})).reports[0]
+
+
 def test_metrics_of_a_spoiled_soft_reply_are_refused():
     def spoiled(content: RecordDict) -> RecordDict:
         metrics = content.metric_records[kinds.METRICS]
         content[kinds.METRICS] = MetricRecord({**metrics, kinds.MEMBERSHIPS: [0.5, 0.6, 0.1]})
         return content
 
-    found = run(
-        "num_clients=12",
-        "strategy.moment_rounds=0",
-        "num_rounds=1",
-        "strategy.labels=soft",
-        watched=Watched({(kinds.TRAIN_SOFT, 1, 3): spoiled}),
-    )
-    assert found.reports[0].replies["invalid"] == 1
+    assert soft_round(spoiled).replies["invalid"] == 1
 
 
 def test_a_soft_reply_with_an_absurd_model_of_little_weight_is_refused():
@@ -422,11 +423,4 @@ def test_a_soft_reply_with_an_absurd_model_of_little_weight_is_refused():
         content[kinds.ARRAYS] = ArrayRecord({**arrays, **huge})
         return content
 
-    found = run(
-        "num_clients=12",
-        "strategy.moment_rounds=0",
-        "num_rounds=1",
-        "strategy.labels=soft",
-        watched=Watched({(kinds.TRAIN_SOFT, 1, 3): spoiled}),
-    )
-    assert found.reports[0].replies["invalid"] == 1
+    assert soft_round(spoiled).replies["invalid"] == 1
