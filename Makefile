@@ -28,7 +28,7 @@ run: $(SETUP) ## CLoVE on rotated digits, 20 clients in 4 groups, through `flwr 
 	$(BIN)/florets engine=flwr
 
 deploy-demo: $(SETUP) ## SuperLink and 4 SuperNodes with TLS, keys and data of their own, on this machine
-	$(BIN)/python -m deploy.demo
+	$(BIN)/python -m florets.deploy.demo
 
 test: $(SETUP) ## the default test suite
 	$(BIN)/python -m pytest -q -n 2
@@ -36,6 +36,7 @@ test: $(SETUP) ## the default test suite
 check: $(SETUP) ## formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	@mkdir -p .types && ln -sfn .. .types/florets
 	$(BIN)/mypy
 
 slow: $(SETUP) ## the tests that start real Flower processes or train for minutes
@@ -49,4 +50,4 @@ bench: $(SETUP) ## the benchmarks
 	$(BIN)/python -m benchmarks
 
 clean: ## remove the virtual environment, caches and results
-	rm -rf $(VENV) results .mypy_cache .ruff_cache .pytest_cache *.egg-info
+	rm -rf $(VENV) .types results .mypy_cache .ruff_cache .pytest_cache *.egg-info

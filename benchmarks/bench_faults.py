@@ -25,12 +25,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from client_app.app import app
-from conf.compose import compose
-from server_app.build import build_models, build_strategy, build_task, message_settings
-from strategies.core.metrics import adjusted_rand_index
-from strategies.round import RoundReport
-from task.wire import bank
+from florets.client_app.app import app
+from florets.conf.compose import compose
+from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.strategies.base.report import RoundReport
+from florets.strategies.core.metrics import adjusted_rand_index
+from florets.task.wire import bank
 from tests.faulty_app import FAULTS, GRID_FAULTS, FaultyGrid
 
 EXPERIMENT = ("experiment=digits_label_skew", "eval_every=1000", "round_timeout=0.05")

@@ -17,11 +17,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from flwr.app import ArrayRecord
 
-from client_app.app import app
-from conf.compose import compose
-from server_app.build import build_models, build_strategy, build_task, message_settings
-from server_app.local_grid import LocalGrid
-from strategies.round import RoundReport
+from florets.client_app.app import app
+from florets.conf.compose import compose
+from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.local_grid import LocalGrid
+from florets.strategies.base.report import RoundReport
 
 
 def rounds(overrides: list[str], num_rounds: int) -> tuple[float, dict[str, float]]:

@@ -2,5 +2,5 @@
 
 import os
 
-# For the libraries that this process loads from here on; client_app.app limits those that Flower has loaded before.
+# For libraries that this process loads from here on; app.py limits those that Flower has loaded before.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -5,18 +5,18 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from client_app.deadline import within_deadline
-from client_app.estimate import estimate
-from client_app.incoming import arrays_of, config_of, number
-from client_app.kmeans import kmeans
-from client_app.local_work import model_losses, reported, session, test_result, update
-from client_app.moments import factors, moment_descent, subspace
-from client_app.probe import train_probe
-from client_app.session import client_key, device_of, num_partitions
-from client_app.soft import train_soft
-from task.fingerprint import project_fingerprint
-from task.threads import one_thread_for_good
-from task.wire import is_stable, kinds
+from florets.client_app.deadline import within_deadline
+from florets.client_app.estimate import estimate
+from florets.client_app.incoming import arrays_of, config_of, number
+from florets.client_app.kmeans import kmeans
+from florets.client_app.local_work import model_losses, reported, session, test_result, update
+from florets.client_app.moments import factors, moment_descent, subspace
+from florets.client_app.probe import train_probe
+from florets.client_app.session import client_key, device_of, num_partitions
+from florets.client_app.soft import train_soft
+from florets.task.fingerprint import project_fingerprint
+from florets.task.threads import one_thread_for_good
+from florets.task.wire import is_stable, kinds
 
 # One thread per process: clients run side by side, and gradients differ in bits between one thread and two.
 torch.set_num_threads(1)

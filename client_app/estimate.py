@@ -2,12 +2,12 @@
 
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 
-from client_app.incoming import arrays_of, config_of
-from client_app.local_work import reported, session, update
-from task.least_squares import fit_linear_model
-from task.losses import mean_loss
-from task.randomness import Purpose
-from task.wire import kinds
+from florets.client_app.incoming import arrays_of, config_of
+from florets.client_app.local_work import reported, session, update
+from florets.task.least_squares import fit_linear_model
+from florets.task.losses import mean_loss
+from florets.task.randomness import Purpose
+from florets.task.wire import kinds
 
 
 def estimate(message: Message, context: Context) -> Message:

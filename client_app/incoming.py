@@ -3,10 +3,10 @@
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 
-from client_app.session import client_key
-from task.randomness import Purpose, client_number, generator
-from task.training import TrainSettings
-from task.wire import kinds
+from florets.client_app.session import client_key
+from florets.task.randomness import Purpose, client_number, generator
+from florets.task.training import TrainSettings
+from florets.task.wire import kinds
 
 
 def config_of(message: Message) -> ConfigRecord:

@@ -2,11 +2,11 @@
 
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 
-from client_app.incoming import client_generator, config_of, number
-from client_app.local_work import session
-from task.kmeans import feature_rows, local_centres
-from task.randomness import Purpose
-from task.wire import kinds
+from florets.client_app.incoming import client_generator, config_of, number
+from florets.client_app.local_work import session
+from florets.task.kmeans import feature_rows, local_centres
+from florets.task.randomness import Purpose
+from florets.task.wire import kinds
 
 
 def kmeans(message: Message, context: Context) -> Message:

@@ -9,9 +9,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
 from numpy.typing import NDArray
 from torch.nn import Module
 
-from client_app.incoming import arrays_of, client_generator, config_of, number, train_settings
-from client_app.session import Session, State
-from task.linear_steps import (
+from florets.client_app.incoming import arrays_of, client_generator, config_of, number, train_settings
+from florets.client_app.session import Session, State
+from florets.task.linear_steps import (
     LinearModels,
     LinearNames,
     flat,
@@ -20,14 +20,14 @@ from task.linear_steps import (
     linear_update,
     takes_full_steps,
 )
-from task.losses import evaluate, loss_vector
-from task.proximal import exact_proximal
-from task.randomness import Purpose
-from task.task import ClientData
-from task.training import TrainSettings, gradient, local_update
-from task.wire import kinds
-from task.wire.compression import quantise
-from task.wire.layout import write_array
+from florets.task.losses import evaluate, loss_vector
+from florets.task.proximal import exact_proximal
+from florets.task.randomness import Purpose
+from florets.task.task import ClientData
+from florets.task.training import TrainSettings, gradient, local_update
+from florets.task.wire import kinds
+from florets.task.wire.compression import quantise
+from florets.task.wire.layout import write_array
 
 session = Session()
 """The process's caches; one process may serve many clients in turn."""

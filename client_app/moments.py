@@ -6,12 +6,12 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from client_app.incoming import arrays_of, config_of, number
-from client_app.local_work import packed, reported, session
-from task.anchor_step import StepSettings, anchor_step
-from task.losses import mean_loss
-from task.moments import LocalMoments
-from task.wire import Layout, kinds
+from florets.client_app.incoming import arrays_of, config_of, number
+from florets.client_app.local_work import packed, reported, session
+from florets.task.anchor_step import StepSettings, anchor_step
+from florets.task.losses import mean_loss
+from florets.task.moments import LocalMoments
+from florets.task.wire import Layout, kinds
 
 
 def subspace(message: Message, context: Context) -> Message:

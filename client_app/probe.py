@@ -4,11 +4,11 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from numpy.typing import NDArray
 
-from client_app.incoming import arrays_of, config_of, number
-from client_app.local_work import changes, sends_gradient, session, update, work
-from task.randomness import Purpose, generator
-from task.wire import Layout, kinds
-from task.wire.compression import coordinates
+from florets.client_app.incoming import arrays_of, config_of, number
+from florets.client_app.local_work import changes, sends_gradient, session, update, work
+from florets.task.randomness import Purpose, generator
+from florets.task.wire import Layout, kinds
+from florets.task.wire.compression import coordinates
 
 
 def train_probe(message: Message, context: Context) -> Message:

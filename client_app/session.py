@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
-from task.linear_steps import LinearModels, LinearNames, linear_names
-from task.task import ClientData, Task, TaskSpec
-from task.wire import bank, kinds
-from task.wire.layout import view_array
+from florets.task.linear_steps import LinearModels, LinearNames, linear_names
+from florets.task.task import ClientData, Task, TaskSpec
+from florets.task.wire import bank, kinds
+from florets.task.wire.layout import view_array
 
 State = dict[str, Tensor]
 

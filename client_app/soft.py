@@ -4,11 +4,11 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from client_app.incoming import arrays_of, config_of, number
-from client_app.local_work import model_losses, reported, session, trained
-from task.wire import kinds
-from task.wire.layout import write_array
-from task.wire.soft import NEGLIGIBLE
+from florets.client_app.incoming import arrays_of, config_of, number
+from florets.client_app.local_work import model_losses, reported, session, trained
+from florets.task.wire import kinds
+from florets.task.wire.layout import write_array
+from florets.task.wire.soft import NEGLIGIBLE
 
 
 def train_soft(message: Message, context: Context) -> Message:

@@ -17,12 +17,12 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from conf.layers import flatten, is_option, nest, overlay, whole_options
-from conf.overrides import GROUPS, Given, read_overrides
-from conf.problems import ConfigError, did_you_mean
-from conf.schema import STRATEGIES, Config, TaskConfig, known_keys
-from conf.typed import read_config
-from conf.validate import OWN, find_problems
+from florets.conf.layers import flatten, is_option, nest, overlay, whole_options
+from florets.conf.overrides import GROUPS, Given, read_overrides
+from florets.conf.problems import ConfigError, did_you_mean
+from florets.conf.schema import STRATEGIES, Config, TaskConfig, known_keys
+from florets.conf.typed import read_config
+from florets.conf.validate import OWN, find_problems
 
 CONFIG_DIR = Path(__file__).resolve().parent
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from conf.overrides import Given
-from conf.schema import OPTION_KEYS
+from florets.conf.overrides import Given
+from florets.conf.schema import OPTION_KEYS
 
 _TASK_PARTS = ("data", "partition", "model")
 

@@ -9,7 +9,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
-from conf.problems import ConfigError
+from florets.conf.problems import ConfigError
 
 GROUPS = ("experiment", "strategy", "task", "train")
 """Keys whose value names a file in conf/: they choose many settings at once."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from conf.typed import show
+from florets.conf.typed import show
 
 
 def at_least(least: float, **values: float) -> list[str]:

@@ -8,11 +8,11 @@ from typing import Any
 
 from hydra.core.override_parser.types import Quote, QuotedString
 
-from conf.overrides import parse_overrides_string
-from conf.problems import ConfigError, did_you_mean
-from conf.schema import Config
-from conf.typed import read_config
-from conf.validate import validate
+from florets.conf.overrides import parse_overrides_string
+from florets.conf.problems import ConfigError, did_you_mean
+from florets.conf.schema import Config
+from florets.conf.typed import read_config
+from florets.conf.validate import validate
 
 # Flower's names on the left, because that is what its users type; ours on the right.
 _KEYS = {
@@ -112,6 +112,6 @@ def config_from_json(text: str) -> Config:
 
 
 def task_spec(config: Config) -> dict[str, Any]:
-    """Return the fields of the task's description, as `task.task.TaskSpec` takes them."""
+    """Return the fields of the task's description, as `florets.task.task.TaskSpec` takes them."""
     fields = dataclasses.asdict(config.task)
     return {**fields, "num_clients": config.num_clients, "seed": config.seed, "data_dir": config.data_dir}

@@ -7,11 +7,11 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from conf.overrides import read_overrides
-from conf.problems import ConfigError
-from conf.run_config import quote
-from conf.schema import Config
-from conf.typed import show
+from florets.conf.overrides import read_overrides
+from florets.conf.problems import ConfigError
+from florets.conf.run_config import quote
+from florets.conf.schema import Config
+from florets.conf.typed import show
 
 # These are in the path anyway, or do not change what is computed.
 _LEFT_OUT = (

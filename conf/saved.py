@@ -7,12 +7,12 @@ from typing import Any
 
 import yaml
 
-from conf.layers import nest, overlay
-from conf.overrides import Given
-from conf.problems import ConfigError
-from conf.schema import Config
-from conf.typed import read_config
-from conf.validate import find_problems
+from florets.conf.layers import nest, overlay
+from florets.conf.overrides import Given
+from florets.conf.problems import ConfigError
+from florets.conf.schema import Config
+from florets.conf.typed import read_config
+from florets.conf.validate import find_problems
 
 
 def saved_config(folder: Path, given: Sequence[Given] = ()) -> Config:

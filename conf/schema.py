@@ -1,7 +1,7 @@
 """Every key of an experiment: its type, its default and what it does.
 
 These dataclasses are the only place where keys and defaults are declared. `florets --help` prints the texts;
-`conf.typed` holds values to the types; `conf.validate` holds them to their ranges.
+`florets.conf.typed` holds values to the types; `florets.conf.validate` holds them to their ranges.
 """
 
 # ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_type_hints
 
-from conf.key import key
-from conf.strategy_keys import (
+from florets.conf.key import key
+from florets.conf.strategy_keys import (
     ONE_MODEL,
     STRATEGIES,
     CflGpStrategy,

@@ -1,11 +1,11 @@
-"""The keys of each strategy; see `conf.schema`."""
+"""The keys of each strategy; see `florets.conf.schema`."""
 
 # ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
 
 from dataclasses import dataclass
 from typing import Literal
 
-from conf.key import key
+from florets.conf.key import key
 
 
 @dataclass(frozen=True)

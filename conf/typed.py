@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from conf.problems import did_you_mean
-from conf.schema import STRATEGIES, Config, StrategyConfig
+from florets.conf.problems import did_you_mean
+from florets.conf.schema import STRATEGIES, Config, StrategyConfig
 
 _WORDS: dict[Any, str] = {
     int: "a whole number",

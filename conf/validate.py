@@ -4,9 +4,9 @@ import math
 import re
 from typing import Any
 
-from conf.problems import ConfigError
-from conf.ranges import above_zero, at_least, share
-from conf.schema import (
+from florets.conf.problems import ConfigError
+from florets.conf.ranges import above_zero, at_least, share
+from florets.conf.schema import (
     ONE_MODEL,
     CflGpStrategy,
     CloveStrategy,
@@ -16,10 +16,10 @@ from conf.schema import (
     TaskConfig,
     TwoPhaseStrategy,
 )
-from conf.typed import show
-from conf.validate_baselines import baseline_problems
-from conf.validate_cfl_gp import cfl_gp_problems
-from conf.validate_two_phase import two_phase_problems
+from florets.conf.typed import show
+from florets.conf.validate_baselines import baseline_problems
+from florets.conf.validate_cfl_gp import cfl_gp_problems
+from florets.conf.validate_two_phase import two_phase_problems
 
 _REGRESSIONS = ("linear", "lines")
 OWN = "own"

@@ -1,6 +1,6 @@
 """What can be refused of the oracle, of one-shot clustering and of k-FED without looking at any data."""
 
-from conf.schema import Config, KFedStrategy, OneShotStrategy, OracleStrategy
+from florets.conf.schema import Config, KFedStrategy, OneShotStrategy, OracleStrategy
 
 
 def baseline_problems(config: Config) -> list[str]:

@@ -1,8 +1,8 @@
 """Ranges and combinations of CFL-GP's keys."""
 
-from conf.ranges import at_least
-from conf.schema import CflGpStrategy, Config
-from conf.typed import show
+from florets.conf.ranges import at_least
+from florets.conf.schema import CflGpStrategy, Config
+from florets.conf.typed import show
 
 
 def cfl_gp_problems(own: CflGpStrategy, config: Config) -> list[str]:

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from conf.schema import Config, TwoPhaseStrategy
-from conf.typed import show
+from florets.conf.schema import Config, TwoPhaseStrategy
+from florets.conf.typed import show
 
 
 def two_phase_problems(config: Config, strategy: TwoPhaseStrategy) -> list[str]:

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deploy.credentials import make_node_key
-from deploy.demo_data import write_folders
-from deploy.federation import CONNECTION, DeploymentError, Federation
-from server_app.flower_run import PROJECT
-from server_app.folder import MARKER
-from server_app.summary import RunSummary
+from florets.deploy.credentials import make_node_key
+from florets.deploy.demo_data import write_folders
+from florets.deploy.federation import CONNECTION, DeploymentError, Federation
+from florets.server_app.flower.flower_run import PROJECT
+from florets.server_app.results.folder import MARKER
+from florets.server_app.results.summary import RunSummary
 
 EXPERIMENT = "own_data"
 
@@ -32,7 +32,7 @@ _STATUS_SECONDS = 20.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demonstration and return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m deploy.demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m florets.deploy.demo", description=__doc__)
     parser.add_argument("--results-dir", type=Path, default=Path("results"), help="folder of results")
     parser.add_argument("--rounds", type=int, default=7, help="rounds of training")
     options = parser.parse_args(arguments)

@@ -1,6 +1,6 @@
 """Data folders of the demonstration's four nodes, each in another form; two of them see digits upside down.
 
-``python -m deploy.demo_data <folder>`` writes them.
+``python -m florets.deploy.demo_data <folder>`` writes them.
 """
 
 import csv
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from task.data.digits import digits
+from florets.task.data.digits import digits
 
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from deploy.credentials import make_certificates, make_node_key
-from server_app import processes
+from florets.deploy.credentials import make_certificates, make_node_key
+from florets.server_app.flower import processes
 
 HOST = "127.0.0.1"
 CONNECTION = "demo"

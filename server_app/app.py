@@ -8,17 +8,17 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from conf.compose import compose
-from conf.problems import ConfigError
-from conf.run_config import config_from_json, quote, run_config_overrides
-from conf.run_folder import results_folder
-from conf.schema import Config
-from server_app.console import log, log_to_console
-from server_app.experiment import run_experiment
-from server_app.resume import read_resume
-from server_app.run_end import end_hung_clients, end_with_parent
-from strategies.federation import WrongNodeCount, simulation_command
-from task.threads import one_thread_for_good
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.conf.run_config import config_from_json, quote, run_config_overrides
+from florets.conf.run_folder import results_folder
+from florets.conf.schema import Config
+from florets.server_app.console import log, log_to_console
+from florets.server_app.experiment import run_experiment
+from florets.server_app.flower.run_end import end_hung_clients, end_with_parent
+from florets.server_app.resume.resume import read_resume
+from florets.strategies.base.federation import WrongNodeCount, simulation_command
+from florets.task.threads import one_thread_for_good
 
 # Flower has loaded NumPy before this package could ask for one thread.
 one_thread_for_good()

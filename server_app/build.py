@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord
 
-from conf.run_config import task_spec
-from conf.schema import (
+from florets.conf.run_config import task_spec
+from florets.conf.schema import (
     ONE_MODEL,
     CflGpStrategy,
     CloveStrategy,
@@ -21,29 +21,29 @@ from conf.schema import (
     OracleStrategy,
     TwoPhaseStrategy,
 )
-from strategies.averaging import Averaging, GradientAveraging, ModelAveraging
-from strategies.base import ClusteredStrategy
-from strategies.cfl_gp import CflGp
-from strategies.cfl_gp_profile import Upload
-from strategies.clove import Clove
-from strategies.core import FloatArray
-from strategies.core.orthonormal import orthonormal_rows
-from strategies.descent_settings import DescentSettings
-from strategies.fedavg import FedAvg
-from strategies.fedprox import FedProx
-from strategies.ifca import Ifca
-from strategies.k_fed import KFed
-from strategies.local import Local
-from strategies.one_shot import OneShot
-from strategies.oracle import Oracle
-from strategies.refine import Refinement
-from strategies.subspace import SubspaceSettings
-from strategies.two_phase import TwoPhase
-from task.fingerprint import project_fingerprint
-from task.initial import initial_models
-from task.kmeans import num_features
-from task.task import Task, TaskSpec
-from task.wire import Layout, bank, kinds
+from florets.strategies.base.averaging import Averaging, GradientAveraging, ModelAveraging
+from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.cfl_gp.strategy import CflGp
+from florets.strategies.cfl_gp.upload import Upload
+from florets.strategies.clove.strategy import Clove
+from florets.strategies.core import FloatArray
+from florets.strategies.core.orthonormal import orthonormal_rows
+from florets.strategies.fedavg import FedAvg
+from florets.strategies.fedprox.strategy import FedProx
+from florets.strategies.ifca import Ifca
+from florets.strategies.k_fed.strategy import KFed
+from florets.strategies.local import Local
+from florets.strategies.one_shot.strategy import OneShot
+from florets.strategies.oracle.strategy import Oracle
+from florets.strategies.two_phase.descent_settings import DescentSettings
+from florets.strategies.two_phase.refine import Refinement
+from florets.strategies.two_phase.strategy import TwoPhase
+from florets.strategies.two_phase.subspace import SubspaceSettings
+from florets.task.fingerprint import project_fingerprint
+from florets.task.initial import initial_models
+from florets.task.kmeans import num_features
+from florets.task.task import Task, TaskSpec
+from florets.task.wire import Layout, bank, kinds
 
 
 def build_task(config: Config) -> Task:

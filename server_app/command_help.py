@@ -5,9 +5,9 @@ from dataclasses import Field
 from textwrap import wrap
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from conf.compose import CONFIG_DIR, choices
-from conf.schema import STRATEGIES, Config, TaskConfig, TrainConfig, walk
-from conf.typed import show
+from florets.conf.compose import CONFIG_DIR, choices
+from florets.conf.schema import STRATEGIES, Config, TaskConfig, TrainConfig, walk
+from florets.conf.typed import show
 
 _USAGE = """florets: clustered federated learning. Clients fall into unknown groups, found while training.
 

@@ -9,27 +9,27 @@ import yaml
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
-from conf.problems import ConfigError
-from conf.schema import Config
-from server_app.build import build_models, build_strategy, build_task, message_settings
-from server_app.checkpoint import Checkpoint, CheckpointError, Checkpoints
-from server_app.console import counted
-from server_app.doubts import divergence, too_few_models
-from server_app.folder import FolderLock
-from server_app.keeper import Keeper
-from server_app.recorder import Recorder
-from server_app.report_figures import size
-from server_app.resume import find_checkpoint, finished_summary
-from server_app.run_models import save_clusters
-from server_app.summary import RoundLine, RunSummary, reaches
-from server_app.truth import Truth
-from strategies.base import ClusteredStrategy
-from strategies.core import FloatArray
-from strategies.federation import FederationError
-from strategies.loop import NOTHING, Earlier
-from strategies.models import Models
-from strategies.round import RoundReport
-from task.wire import bank
+from florets.conf.problems import ConfigError
+from florets.conf.schema import Config
+from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.console import counted
+from florets.server_app.new_client.run_models import save_clusters
+from florets.server_app.results.diagnostics import divergence, too_few_models
+from florets.server_app.results.folder import FolderLock
+from florets.server_app.results.ground_truth import Truth
+from florets.server_app.results.recorder import Recorder
+from florets.server_app.results.report_figures import size
+from florets.server_app.results.summary import RoundLine, RunSummary, reaches
+from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from florets.server_app.resume.checkpointing import Keeper
+from florets.server_app.resume.resume import find_checkpoint, finished_summary
+from florets.strategies.base.federation import FederationError
+from florets.strategies.base.loop import NOTHING, Earlier
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import RoundReport
+from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.core import FloatArray
+from florets.task.wire import bank
 
 log = logging.getLogger("florets")
 

@@ -4,12 +4,12 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from conf.compose import compose
-from conf.problems import ConfigError
-from conf.schema import Config
-from server_app.console import counted
-from server_app.progress import truth_words, with_clients
-from server_app.summary import RunSummary, ari_words, stability_words
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.conf.schema import Config
+from florets.server_app.console import counted
+from florets.server_app.results.progress import truth_words, with_clients
+from florets.server_app.results.summary import RunSummary, ari_words, stability_words
 
 Runner = Callable[[Config, Sequence[str]], RunSummary]
 """Runs a checked experiment; the overrides name its results folder."""
@@ -23,7 +23,7 @@ def prepare(overrides: Sequence[str], caller: Path) -> Config:
     Parameters
     ----------
     overrides : sequence of str
-        As `conf.compose.compose` takes them.
+        As `florets.conf.compose.compose` takes them.
     caller : Path
         The working directory that relative folders are meant from.
 
@@ -68,7 +68,7 @@ def explain(error: Exception) -> str:
     """Return why a job failed, for a reader who has not seen the code."""
     text = str(error).strip()
     if isinstance(error, ConfigError) or (
-        text and type(error).__module__.split(".")[0] in ("server_app", "strategies")
+        text and type(error).__module__.startswith(("florets.server_app.", "florets.strategies."))
     ):
         return text
     # Anything else was not foreseen: its type says more than its text, which may be a bare name.

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from conf.problems import ConfigError, did_you_mean
-from conf.run_folder import results_folder, resume_command
-from conf.saved import imported_functions
-from conf.schema import Config
-from server_app import jobs
-from server_app.console import say
-from server_app.summary import RunSummary
-from task.threads import one_thread_for_good
+from florets.conf.problems import ConfigError, did_you_mean
+from florets.conf.run_folder import results_folder, resume_command
+from florets.conf.saved import imported_functions
+from florets.conf.schema import Config
+from florets.server_app import jobs
+from florets.server_app.console import say
+from florets.server_app.results.summary import RunSummary
+from florets.task.threads import one_thread_for_good
 
 if TYPE_CHECKING:
-    from server_app.local_grid import LocalGrid
+    from florets.server_app.local_grid import LocalGrid
 
 _FLAGS = {
     "-m": "sweep",
@@ -119,10 +119,10 @@ def run(config: Config, overrides: Sequence[str]) -> RunSummary:
     """
     # Imported here: torch and Flower cost seconds, which `--help` and a mistyped key should not.
     if config.engine == "flwr":
-        from server_app import flower_run
+        from florets.server_app.flower import flower_run
 
         return flower_run.run(config, overrides)
-    from server_app.experiment import run_experiment
+    from florets.server_app.experiment import run_experiment
 
     return run_experiment(_local_grid(config), config, results_folder(config, overrides))
 
@@ -130,19 +130,19 @@ def run(config: Config, overrides: Sequence[str]) -> RunSummary:
 def resume(config: Config, folder: Path) -> RunSummary:
     """Go on with the interrupted run in `folder` and return its summary; `config` comes from `read_resume`."""
     if config.engine == "flwr":
-        from server_app import flower_run
+        from florets.server_app.flower import flower_run
 
         return flower_run.run_in(folder, config, resume=True)
-    from server_app.experiment import run_experiment
+    from florets.server_app.experiment import run_experiment
 
     return run_experiment(_local_grid(config), config, folder, resume=True)
 
 
 def _local_grid(config: Config) -> "LocalGrid":
-    from client_app.app import app as client_app
-    from client_app.session import find_device
-    from server_app.local_grid import LocalGrid
-    from server_app.own_nodes import own_nodes
+    from florets.client_app.app import app as client_app
+    from florets.client_app.session import find_device
+    from florets.server_app.local_grid import LocalGrid
+    from florets.server_app.own_nodes import own_nodes
 
     nodes = own_nodes(config)
     # A node's own setting wins over the run's.
@@ -160,7 +160,7 @@ def _act(arguments: Arguments) -> int:
     # Functions of the user's own are found where florets is called; last, so that they hide none of the project's.
     sys.path.append(str(caller))
     if arguments.help:
-        from server_app.command_help import help_text
+        from florets.server_app.command_help import help_text
 
         print(help_text(min(max(shutil.get_terminal_size().columns, 80), 120)))
         return 0
@@ -173,17 +173,17 @@ def _act(arguments: Arguments) -> int:
         print(yaml.safe_dump(dataclasses.asdict(config), sort_keys=False), end="")
         return 0
     if arguments.sweep:
-        from server_app.sweep import run_sweep
+        from florets.server_app.sweep.launch import run_sweep
 
         return run_sweep(arguments.overrides, caller, run)
     return _single(arguments.overrides, caller)
 
 
 def _for_a_client(command: str, arguments: Sequence[str]) -> int:
-    from server_app import personal
+    from florets.server_app.new_client import commands
 
     sys.path.append(str(Path.cwd()))
-    return personal.main(command, arguments)
+    return commands.main(command, arguments)
 
 
 def _single(overrides: Sequence[str], caller: Path) -> int:
@@ -201,7 +201,7 @@ def _single(overrides: Sequence[str], caller: Path) -> int:
 
 
 def _resume(overrides: Sequence[str], caller: Path) -> int:
-    from server_app.resume import finished_summary, read_resume
+    from florets.server_app.resume.resume import finished_summary, read_resume
 
     found = read_resume(overrides, caller)
     assert found is not None

@@ -4,8 +4,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from conf.problems import ConfigError
-from conf.schema import Config
+from florets.conf.problems import ConfigError
+from florets.conf.schema import Config
 
 NODE_FILE = "node.toml"
 

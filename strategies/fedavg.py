@@ -1,7 +1,7 @@
 """FedAvg: one model for everybody. What CLoVE and IFCA are with K = 1."""
 
-from strategies.base import ClusteredStrategy
-from strategies.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.strategy import ClusteredStrategy
 
 
 class FedAvg(ClusteredStrategy):

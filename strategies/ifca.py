@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from strategies.base import ClusteredStrategy
-from strategies.context import Plan, RoundContext
-from strategies.first_round import FirstRound, draw_models
-from task.randomness import Purpose
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.shared.first_round import FirstRound, draw_models
+from florets.task.randomness import Purpose
 
 
 class Ifca(ClusteredStrategy):

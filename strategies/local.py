@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from strategies.base import ClusteredStrategy
-from strategies.context import Plan, RoundContext
-from strategies.core import FloatArray
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.core import FloatArray
 
 
 class Local(ClusteredStrategy):

@@ -6,8 +6,8 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 from torch.nn import Module
 
-from task.randomness import Purpose, generator
-from task.seeding import torch_random
+from florets.task.randomness import Purpose, generator
+from florets.task.seeding import torch_random
 
 
 def initial_models(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from task.threads import one_thread
+from florets.task.threads import one_thread
 
 FEATURES = ("inputs", "inputs_and_targets")
 

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
-from task.threads import one_thread
+from florets.task.threads import one_thread
 
 
 def least_squares(x: NDArray[np.float64], y: NDArray[np.float64], intercept: bool) -> NDArray[np.float64]:

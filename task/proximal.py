@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from task.linear_steps import CURVATURES, linear_names
+from florets.task.linear_steps import CURVATURES, linear_names
 
 
 def exact_proximal(
@@ -17,7 +17,7 @@ def exact_proximal(
     module
         Holds the start parameters, and the minimum afterwards.
     x, y, loss
-        See `task.training.local_update`.
+        See `florets.task.training.local_update`.
     proximal_mu
         mu, 1 / eta in the paper's terms, above 0.
     share

@@ -6,7 +6,7 @@ Each is one function. What it is called with comes first in its signature, its o
 kind      signature                                            returns
 ========= ==================================================== =====================
 data      ``f(data_dir, seed, num_clusters, **options)``       `task.data.Dataset`
-partition ``f(data, num_clients, num_clusters, rng, **options)`` list of `task.partitions.Shard`
+partition ``f(data, num_clients, num_clusters, rng, **options)`` list of `florets.task.partitions.Shard`
 model     ``f(input_shape, num_outputs, **options)``           `torch.nn.Module`
 ========= ==================================================== =====================
 """
@@ -24,7 +24,11 @@ F = TypeVar("F", bound=Function)
 # How many leading parameters the task fills in itself, by kind.
 _NUM_GIVEN: dict[Kind, int] = {"data": 3, "partition": 4, "model": 2}
 # Importing these packages registers what is built in.
-_BUILT_IN: dict[Kind, str] = {"data": "task.data", "partition": "task.partitions", "model": "task.models"}
+_BUILT_IN: dict[Kind, str] = {
+    "data": "florets.task.data",
+    "partition": "florets.task.partitions",
+    "model": "florets.task.models",
+}
 _registered: dict[Kind, dict[str, Function]] = {"data": {}, "partition": {}, "model": {}}
 
 

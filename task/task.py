@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
-from task.losses import check_loss, per_sample_losses, targets_of
-from task.partitions.own import OWN, Agreement
-from task.partitions.shard import Shard, check_shards
-from task.randomness import Purpose, generator
-from task.registry import check_options, resolve
-from task.spec import TaskSpec
+from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
+from florets.task.losses import check_loss, per_sample_losses, targets_of
+from florets.task.partitions.own import OWN, Agreement
+from florets.task.partitions.shard import Shard, check_shards
+from florets.task.randomness import Purpose, generator
+from florets.task.registry import check_options, resolve
+from florets.task.spec import TaskSpec
 
 __all__ = ["ClientData", "Task", "TaskSpec"]
 
@@ -164,7 +164,7 @@ class Task:
     def build_model(self) -> Module:
         """Build a fresh module for this task's inputs and outputs.
 
-        It is initialised by torch's global generator; see `task.initial.initial_models` for seeded ones.
+        It is initialised by torch's global generator; see `florets.task.initial.initial_models` for seeded ones.
         """
         spec = self.spec
         function = resolve("model", spec.model)

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from task.losses import CHUNK, per_sample_losses, targets_of
-from task.optimizers import Adam, Sgd
-from task.seeding import torch_random
+from florets.task.losses import CHUNK, per_sample_losses, targets_of
+from florets.task.optimizers import Adam, Sgd
+from florets.task.seeding import torch_random
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def local_update(
     x, y
         Inputs (n, *input_shape) and targets (n,), on the module's device.
     loss
-        See `task.losses.per_sample_losses`.
+        See `florets.task.losses.per_sample_losses`.
     settings
         Optimiser, epochs, batch size.
     rng

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from task.losses import evaluate
-from task.task import Task
+from florets.task.losses import evaluate
+from florets.task.task import Task
 
 
 def best_of_each_cluster(task: Task, models: Iterable[Mapping[str, NDArray[Any]]]) -> tuple[float, float | None]:

@@ -10,8 +10,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from server_app.local_grid import LocalGrid
-from task.wire import kinds
+from florets.server_app.local_grid import LocalGrid
+from florets.task.wire import kinds
 
 Change = Callable[[RecordDict], RecordDict]
 LOSSES = (kinds.MODEL_LOSSES, kinds.TRAIN_LOSS, kinds.EVAL_LOSS)

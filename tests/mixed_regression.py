@@ -12,17 +12,17 @@ import yaml
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from client_app.app import app
-from conf.compose import compose
-from conf.schema import Config
-from conf.typed import read_config
-from conf.validate import validate
-from server_app.build import build_models, build_strategy, build_task, message_settings
-from server_app.local_grid import LocalGrid
-from strategies.models import Models
-from strategies.round import RoundReport
-from strategies.two_phase import TwoPhase
-from task.wire import kinds
+from florets.client_app.app import app
+from florets.conf.compose import compose
+from florets.conf.schema import Config
+from florets.conf.typed import read_config
+from florets.conf.validate import validate
+from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.local_grid import LocalGrid
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import RoundReport
+from florets.strategies.two_phase.strategy import TwoPhase
+from florets.task.wire import kinds
 
 BASE = (
     "task=linear k=3 num_clients=24 num_rounds=2 task.num_clusters=3 task.loss=half_squared_error "

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from task.data import Dataset
-from task.partitions import Shard
+from florets.task.data import Dataset
+from florets.task.partitions import Shard
 
 
 def net(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:

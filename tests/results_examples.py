@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from server_app.recorder import Recorder
-from server_app.summary import RunSummary
-from strategies.round import Client, Evaluation, RoundReport
+from florets.server_app.results.recorder import Recorder
+from florets.server_app.results.summary import RunSummary
+from florets.strategies.base.report import Client, Evaluation, RoundReport
 
 TRUTH = {"00": 0, "01": 0, "02": 1, "03": 1}
 CLIENTS = [Client(key, 1000 + n, n, 100 + n, TRUTH[key], "cpu") for n, key in enumerate(TRUTH)]

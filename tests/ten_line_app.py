@@ -3,9 +3,9 @@
 from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
-from conf.compose import compose
-from server_app.build import build_models, build_task, message_settings
-from strategies.clove import Clove
+from florets.conf.compose import compose
+from florets.server_app.build import build_models, build_task, message_settings
+from florets.strategies.clove.strategy import Clove
 
 app = ServerApp()
 config = compose(["experiment=digits_label_skew"])

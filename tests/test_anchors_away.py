@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from strategies import federation
-from strategies.federation import FederationError
-from strategies.two_phase import TwoPhase
-from task.wire import kinds
+from florets.strategies.base import federation
+from florets.strategies.base.federation import FederationError
+from florets.strategies.two_phase.strategy import TwoPhase
+from florets.task.wire import kinds
 from tests.mixed_regression import Watched, run
 
 STOPPING = ("strategy.anchors=5", "strategy.moment_rounds=8", "strategy.delta=2.0", "strategy.epsilon=0.12")

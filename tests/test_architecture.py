@@ -1,7 +1,10 @@
 """The import law: which folder may know which."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -9,26 +12,57 @@ import pytest
 ROOT = Path(__file__).parents[1]
 OURS = ("server_app", "client_app", "strategies", "task", "conf", "deploy")
 LONGEST_FILE = 300
+LONGEST_MACHINERY = 350
 
 # Of our own folders and of the heavy packages, what each folder may import anywhere in its files.
+_ROUND = {"flwr", "numpy", "florets.task.wire", "florets.task.randomness"}
 ALLOWED = {
-    "strategies/core": {"strategies.core", "numpy", "scipy", "sklearn"},
-    "strategies": {"strategies", "flwr", "numpy", "task.wire", "task.randomness"},
-    "task": {"task", "numpy", "torch", "torchvision", "scipy", "sklearn"},
-    "task/wire": {"task.wire", "flwr", "numpy"},
-    "client_app": {"client_app", "task", "flwr", "torch", "numpy"},
-    "server_app": {"server_app", "strategies", "task", "conf", "flwr", "hydra", "omegaconf", "numpy", "matplotlib"},
-    "conf": {"conf", "hydra", "omegaconf"},
-    "deploy": {"deploy", "server_app", "task", "numpy"},
+    "strategies/core": {"florets.strategies.core", "numpy", "scipy", "sklearn"},
+    "strategies/base": {"florets.strategies.base", "florets.strategies.core", "florets.strategies.settings", *_ROUND},
+    "strategies/shared": {
+        "florets.strategies.shared",
+        "florets.strategies.base",
+        "florets.strategies.core",
+        "florets.strategies.settings",
+        *_ROUND,
+    },
+    "strategies": {"florets.strategies", *_ROUND},
+    "task": {"florets.task", "numpy", "torch", "torchvision", "scipy", "sklearn"},
+    "task/wire": {"florets.task.wire", "flwr", "numpy"},
+    "client_app": {"florets.client_app", "florets.task", "flwr", "torch", "numpy"},
+    "server_app": {
+        "florets.server_app",
+        "florets.strategies",
+        "florets.task",
+        "florets.conf",
+        *("flwr", "hydra", "omegaconf", "numpy", "matplotlib"),
+    },
+    "conf": {"florets.conf", "florets.strategies.settings", "florets.strategies.registry", "hydra", "omegaconf"},
+    "deploy": {"florets.deploy", "florets.server_app", "florets.task", "numpy"},
 }
 HEAVY = ("flwr", "torch", "torchvision", "numpy", "scipy", "sklearn", "hydra", "omegaconf", "matplotlib", "ray")
 # Loaded when first needed: they cost a second or more, and a client may lack the extra.
 LAZY = {"client_app": ("sklearn", "torchvision", "scipy"), "task": ("sklearn", "torchvision", "scipy")}
 WIRES_BOTH_APPS = "server_app/main.py"
 
+ALGORITHMS = sorted(
+    path.stem
+    for path in (ROOT / "strategies").iterdir()
+    if path.stem not in ("__init__", "__pycache__", "settings", "registry", "base", "core", "shared")
+)
+MAY_BUILD_ON = {"fedprox": {"fedavg"}}
+"""Algorithms that are another one with something added."""
+
+PURE = {"numpy", "scipy", "sklearn", "florets.strategies.core"}
+"""What the files of an algorithm's folder may add to the law of `strategies`: its own functions on arrays."""
+
 
 def files() -> list[Path]:
     return sorted(path for folder in OURS for path in (ROOT / folder).rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
@@ -41,27 +75,33 @@ def imports(tree: ast.AST) -> Iterator[str]:
 
 
 def area(path: Path) -> str:
-    name = path.relative_to(ROOT).as_posix()
-    return max((folder for folder in ALLOWED if name.startswith(f"{folder}/")), key=len)
+    return max((folder for folder in ALLOWED if name_of(path).startswith(f"{folder}/")), key=len)
 
 
 def is_under(name: str, packages: object) -> bool:
     return any(name == package or name.startswith(f"{package}.") for package in packages)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def allowed(path: Path) -> set[str]:
+    found = set(ALLOWED[area(path)])
+    if name_of(path) == WIRES_BOTH_APPS:
+        found.add("florets.client_app")
+    if area(path) == "strategies" and len(path.relative_to(ROOT).parts) == 3 and path.stem != "strategy":
+        found |= PURE
+    return found
+
+
+@pytest.mark.parametrize("path", files(), ids=name_of)
 def test_a_file_imports_only_what_its_folder_may(path: Path) -> None:
-    name = path.relative_to(ROOT).as_posix()
-    allowed = set(ALLOWED[area(path)]) | ({"client_app"} if name == WIRES_BOTH_APPS else set())
     wrong = [
         module
         for module in imports(ast.parse(path.read_text(encoding="utf-8")))
-        if is_under(module, (*OURS, *HEAVY)) and not is_under(module, allowed)
+        if is_under(module, ("florets", *HEAVY)) and not is_under(module, allowed(path))
     ]
-    assert not wrong, f"{name} must not import {wrong}"
+    assert not wrong, f"{name_of(path)} must not import {wrong}"
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("path", files(), ids=name_of)
 def test_slow_packages_are_imported_inside_functions(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     at_import_time = ast.Module([n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)], [])
@@ -69,12 +109,63 @@ def test_slow_packages_are_imported_inside_functions(path: Path) -> None:
     assert not [module for module in imports(at_import_time) if is_under(module, lazy)]
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("path", files(), ids=name_of)
 def test_a_file_holds_one_idea(path: Path) -> None:
     assert path.name != "utils.py"
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE
+    longest = LONGEST_MACHINERY if area(path) == "strategies/base" else LONGEST_FILE
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= longest
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_an_algorithm_knows_no_other_one(algorithm: str) -> None:
+    place = ROOT / "strategies" / algorithm
+    own = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+    others = {
+        f"florets.strategies.{name}" for name in set(ALGORITHMS) - {algorithm, *MAY_BUILD_ON.get(algorithm, ())}
+    }
+    found = [module for path in own for module in imports(ast.parse(path.read_text(encoding="utf-8")))]
+    assert not [module for module in found if is_under(module, others)]
+
+
+def modules() -> dict[str, Path]:
+    names = {f"florets.{name_of(path).removesuffix('.py').replace('/', '.')}": path for path in files()}
+    return {name.removesuffix(".__init__"): path for name, path in names.items()}
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """Imports for type checking alone count as well: two modules that know each other are one idea in two places."""
+    known = modules()
+    graph = {}
+    for name, path in known.items():
+        named = set()
+        for target in imports(ast.parse(path.read_text(encoding="utf-8"))):
+            module = target if target in known else target.rpartition(".")[0]
+            named |= {module} & known.keys()
+        graph[name] = named - {name}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle of imports: {' -> '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("path", sorted([*files(), *(ROOT / "tests").glob("*.py")]), ids=name_of)
+def test_our_modules_are_imported_under_the_packages_name(path: Path) -> None:
+    found = imports(ast.parse(path.read_text(encoding="utf-8")))
+    assert not [module for module in found if is_under(module, OURS)], "write florets.<folder>"
+
+
+def test_no_module_is_loaded_under_two_names() -> None:
+    code = (
+        "import sys, florets.server_app.main, florets.server_app.experiment, florets.client_app.app;"
+        "files = [m.__file__ for m in list(sys.modules.values()) if getattr(m, '__file__', None)];"
+        "ours = [f for f in files if 'florets' in f or f.startswith(sys.argv[1])];"
+        "assert len(ours) > 50 and len(ours) == len(set(ours)), sorted(f for f in ours if ours.count(f) > 1);"
+        f"print([m for m in sys.modules if m.split('.')[0] in {OURS}])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(ROOT)], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_the_law_knows_every_folder() -> None:
     with_code = {path.relative_to(ROOT).parts[0] for path in ROOT.glob("*/__init__.py")}
-    assert with_code - {"tests", "benchmarks"} == set(OURS)
+    assert with_code - {"tests", "benchmarks", "florets"} == set(OURS)

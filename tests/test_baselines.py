@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
-from strategies.base import ClusteredStrategy
-from strategies.federation import FederationError
-from strategies.k_fed import KFed
-from strategies.one_shot import OneShot
-from strategies.oracle import Oracle
-from strategies.round import RoundReport
-from task.wire import MalformedMessage, kinds
-from task.wire.kmeans import read_centres
+from florets.strategies.base.federation import FederationError
+from florets.strategies.base.report import RoundReport
+from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.k_fed.strategy import KFed
+from florets.strategies.one_shot.strategy import OneShot
+from florets.strategies.oracle.strategy import Oracle
+from florets.task.wire import MalformedMessage, kinds
+from florets.task.wire.kmeans import read_centres
 from tests.fakes import FakeClients, Fault, models, thetas
 
 TARGETS = [0.0, 0.2, 10.0, 10.4]

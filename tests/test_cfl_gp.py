@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 
-from strategies.averaging import GradientAveraging, ModelAveraging
-from strategies.cfl_gp import CflGp
-from strategies.cfl_gp_profile import Upload
-from strategies.fedavg import FedAvg
-from strategies.loop import Earlier
-from strategies.round import RoundReport
-from task.wire import kinds
+from florets.strategies.base.averaging import GradientAveraging, ModelAveraging
+from florets.strategies.base.loop import Earlier
+from florets.strategies.base.report import RoundReport
+from florets.strategies.cfl_gp.strategy import CflGp
+from florets.strategies.cfl_gp.upload import Upload
+from florets.strategies.fedavg import FedAvg
+from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, steps, thetas
 
 TWO_GROUPS = [0.0, 0.2, 10.0, 10.2]

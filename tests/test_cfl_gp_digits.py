@@ -3,12 +3,12 @@
 import pytest
 from flwr.app import ArrayRecord
 
-from client_app.app import app
-from conf.compose import compose
-from server_app.build import build_models, build_strategy, build_task, message_settings
-from server_app.local_grid import LocalGrid
-from strategies.core.metrics import adjusted_rand_index
-from strategies.round import RoundReport
+from florets.client_app.app import app
+from florets.conf.compose import compose
+from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.local_grid import LocalGrid
+from florets.strategies.base.report import RoundReport
+from florets.strategies.core.metrics import adjusted_rand_index
 
 
 def play(*overrides: str) -> tuple[list[float | None], list[RoundReport], ArrayRecord]:

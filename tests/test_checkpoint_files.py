@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import safetensors.numpy
 
-from server_app import checkpoint as module
-from server_app.checkpoint import VERSION, Checkpoint, CheckpointError, Checkpoints
+from florets.server_app.resume import checkpoint as module
+from florets.server_app.resume.checkpoint import VERSION, Checkpoint, CheckpointError, Checkpoints
 from tests.fakes import models
 
 

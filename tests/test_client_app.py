@@ -8,16 +8,22 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg as StockFedAvg
 
-from client_app.app import app
-from client_app.local_work import session
-from client_app.session import client_key
-from conf.compose import compose
-from server_app.build import build_models, build_task, message_settings
-from server_app.local_grid import LocalGrid
-from strategies.fedavg import FedAvg
-from task.wire import Layout, bank, is_stable, kinds
-from task.wire.moments import read_anchor_update
-from task.wire.replies import read_evaluation, read_introduction, read_losses, read_selected_update, read_update
+from florets.client_app.app import app
+from florets.client_app.local_work import session
+from florets.client_app.session import client_key
+from florets.conf.compose import compose
+from florets.server_app.build import build_models, build_task, message_settings
+from florets.server_app.local_grid import LocalGrid
+from florets.strategies.fedavg import FedAvg
+from florets.task.wire import Layout, bank, is_stable, kinds
+from florets.task.wire.moments import read_anchor_update
+from florets.task.wire.replies import (
+    read_evaluation,
+    read_introduction,
+    read_losses,
+    read_selected_update,
+    read_update,
+)
 
 CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}"])
 TASK = build_task(CONFIG)

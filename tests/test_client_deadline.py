@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from client_app.app import app
-from client_app.deadline import within_deadline
+from florets.client_app.app import app
+from florets.client_app.deadline import within_deadline
 
 
 def handle(seconds: float, ttl: float = 0.1) -> Any:

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from client_app.app import app
-from conf.compose import compose
-from server_app.build import build_models, build_task, message_settings
-from server_app.local_grid import LocalGrid
-from strategies.cfl_gp_profile import Upload
-from strategies.models import Models
-from task.wire import Layout, bank, kinds
-from task.wire.probe import read_probe_update
-from task.wire.replies import read_update
+from florets.client_app.app import app
+from florets.conf.compose import compose
+from florets.server_app.build import build_models, build_task, message_settings
+from florets.server_app.local_grid import LocalGrid
+from florets.strategies.base.models import Models
+from florets.strategies.cfl_gp.upload import Upload
+from florets.task.wire import Layout, bank, kinds
+from florets.task.wire.probe import read_probe_update
+from florets.task.wire.replies import read_update
 
 CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}"])
 TASK = build_task(CONFIG)

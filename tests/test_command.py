@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from conf.compose import choices
-from conf.problems import ConfigError
-from conf.schema import STRATEGIES, Config, known_keys
-from server_app import jobs
-from server_app.command_help import help_text
-from server_app.main import main, read_arguments
-from server_app.summary import RunSummary
+from florets.conf.compose import choices
+from florets.conf.problems import ConfigError
+from florets.conf.schema import STRATEGIES, Config, known_keys
+from florets.server_app import jobs
+from florets.server_app.command_help import help_text
+from florets.server_app.main import main, read_arguments
+from florets.server_app.results.summary import RunSummary
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -50,7 +50,7 @@ def calls(monkeypatch):
         recorded.append((config, list(overrides)))
         return summary_of(config)
 
-    monkeypatch.setattr("server_app.main.run", run)
+    monkeypatch.setattr("florets.server_app.main.run", run)
     return recorded
 
 
@@ -77,10 +77,10 @@ def test_relative_folders_are_meant_from_where_the_command_is_called(calls, tmp_
 
 def test_engine_flwr_goes_through_flower(monkeypatch):
     used = []
-    stand_in = types.ModuleType("server_app.flower_run")
+    stand_in = types.ModuleType("florets.server_app.flower.flower_run")
     stand_in.run = lambda config, overrides: used.append(overrides) or summary_of(config)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "server_app.flower_run", stand_in)
-    monkeypatch.setattr("server_app.flower_run", stand_in, raising=False)
+    monkeypatch.setitem(sys.modules, "florets.server_app.flower.flower_run", stand_in)
+    monkeypatch.setattr("florets.server_app.flower.flower_run", stand_in, raising=False)
     assert main(["engine=flwr", "k=3"]) == 0
     assert used == [("engine=flwr", "k=3")]
 
@@ -148,7 +148,7 @@ def test_a_run_that_fails_ends_with_its_code_and_a_message(monkeypatch, capsys, 
     def run(*_: object) -> RunSummary:
         raise error
 
-    monkeypatch.setattr("server_app.main.run", run)
+    monkeypatch.setattr("florets.server_app.main.run", run)
     assert main([]) == code
     assert capsys.readouterr().err.startswith(message)
     assert main(["--debug"]) == code
@@ -156,7 +156,7 @@ def test_a_run_that_fails_ends_with_its_code_and_a_message(monkeypatch, capsys, 
 
 
 def test_an_error_of_the_projects_own_needs_no_type_before_its_text():
-    foreseen = type("FederationError", (RuntimeError,), {"__module__": "strategies.federation"})
+    foreseen = type("FederationError", (RuntimeError,), {"__module__": "florets.strategies.base.federation"})
     assert jobs.explain(foreseen("3 of 20 clients answered")) == "3 of 20 clients answered"
     assert jobs.explain(OSError(28, "No space left on device")) == "OSError: [Errno 28] No space left on device"
 
@@ -200,7 +200,7 @@ def test_help_ends_well_and_runs_nothing(calls, capsys, flag):
 
 def test_help_and_a_mistyped_key_do_not_load_torch_or_flower():
     code = (
-        "import sys; from server_app.main import main; main(['--help']); main(['sed=1']);"
+        "import sys; from florets.server_app.main import main; main(['--help']); main(['sed=1']);"
         "sys.exit(any(name in sys.modules for name in ('torch', 'flwr', 'sklearn', 'matplotlib')))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
@@ -210,10 +210,10 @@ def test_help_and_a_mistyped_key_do_not_load_torch_or_flower():
 @pytest.mark.parametrize(
     "entry",
     [
-        "server_app.main",
-        "numpy, client_app.app",
+        "florets.server_app.main",
+        "numpy, florets.client_app.app",
         # It loads all of torch and scikit-learn, for a line that the client's file has as well.
-        pytest.param("numpy, server_app.app", marks=pytest.mark.slow),
+        pytest.param("numpy, florets.server_app.app", marks=pytest.mark.slow),
     ],
 )
 def test_every_way_in_leaves_linear_algebra_one_thread(entry):

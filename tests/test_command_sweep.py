@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from conf.schema import Config
-from server_app import main as command
-from server_app.main import main
-from server_app.summary import RunSummary
-from server_app.sweep_job import Sweep, read_records, run_job
-from server_app.sweep_keys import decode, encode, expand, read_sweep
+from florets.conf.schema import Config
+from florets.server_app import main as command
+from florets.server_app.main import main
+from florets.server_app.results.summary import RunSummary
+from florets.server_app.sweep.sweep_job import Sweep, read_records, run_job
+from florets.server_app.sweep.sweep_keys import decode, encode, expand, read_sweep
 from tests.test_command import summary_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,7 +34,7 @@ def ran(monkeypatch, tmp_path):
             raise KeyboardInterrupt
         return summary_of(config, folder=str(tmp_path / f"run-{len(recorded)}"))
 
-    monkeypatch.setattr("server_app.main.run", run)
+    monkeypatch.setattr("florets.server_app.main.run", run)
     return recorded
 
 
@@ -139,7 +139,7 @@ def test_results_go_where_they_are_sent(ran, tmp_path):
 
 
 def test_two_sweeps_in_one_second_do_not_share_a_folder(ran, tmp_path, monkeypatch):
-    monkeypatch.setattr("server_app.sweep.time.strftime", lambda _: "noon")
+    monkeypatch.setattr("florets.server_app.sweep.launch.time.strftime", lambda _: "noon")
     for _ in range(3):
         assert main(["-m", "seed=0"]) == 0
     assert sorted(path.name for path in (tmp_path / "results" / "sweeps").iterdir()) == ["noon", "noon-2", "noon-3"]

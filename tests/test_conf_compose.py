@@ -6,11 +6,11 @@ import pytest
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
-from conf import compose as compose_module
-from conf.compose import CONFIG_DIR, compose
-from conf.overrides import parse_overrides_string
-from conf.problems import ConfigError, nearest
-from conf.schema import CloveStrategy, Config, TrainConfig
+from florets.conf import compose as compose_module
+from florets.conf.compose import CONFIG_DIR, compose
+from florets.conf.overrides import parse_overrides_string
+from florets.conf.problems import ConfigError, nearest
+from florets.conf.schema import CloveStrategy, Config, TrainConfig
 
 
 def problems(*overrides: str) -> tuple[str, ...]:

@@ -6,9 +6,9 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
-from conf.compose import CONFIG_DIR, choices, compose
-from conf.run_config import config_from_json, config_to_json
-from conf.schema import (
+from florets.conf.compose import CONFIG_DIR, choices, compose
+from florets.conf.run_config import config_from_json, config_to_json
+from florets.conf.schema import (
     STRATEGIES,
     CflGpStrategy,
     CloveStrategy,
@@ -20,7 +20,7 @@ from conf.schema import (
     TwoPhaseStrategy,
     walk,
 )
-from task.registry import names
+from florets.task.registry import names
 
 REQUIRED = {
     "quickstart",

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from conf.compose import compose
-from conf.overrides import parse, read_overrides
-from conf.problems import ConfigError
-from conf.run_config import config_from_json, config_to_json, run_config_overrides, task_spec
-from conf.run_folder import run_folder
+from florets.conf.compose import compose
+from florets.conf.overrides import parse, read_overrides
+from florets.conf.problems import ConfigError
+from florets.conf.run_config import config_from_json, config_to_json, run_config_overrides, task_spec
+from florets.conf.run_folder import run_folder
 
 ROOT = Path(__file__).parents[1]
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from conf.compose import compose
-from conf.problems import ConfigError
-from server_app.build import build_strategy, build_task
-from strategies.descent_settings import DescentSettings
-from strategies.refine import Refinement
-from strategies.subspace import SubspaceSettings
-from strategies.two_phase import TwoPhase
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.server_app.build import build_strategy, build_task
+from florets.strategies.two_phase.descent_settings import DescentSettings
+from florets.strategies.two_phase.refine import Refinement
+from florets.strategies.two_phase.strategy import TwoPhase
+from florets.strategies.two_phase.subspace import SubspaceSettings
 
 WRONG = {
     "strategy.inner_steps=3": "must be even and at least 2, because it multiplies by Y^T and by Y in turn; use 4",

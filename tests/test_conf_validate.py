@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from conf.compose import compose
-from conf.problems import ConfigError
-from conf.ranges import above_zero, at_least, share
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.conf.ranges import above_zero, at_least, share
 
 WRONG = {
     "seed=-1": "seed=-1: must be at least 0.",

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies.core.aggregate import (
+from florets.strategies.core.aggregate import (
     NORMALISERS,
     apply_step,
     average_gradients,

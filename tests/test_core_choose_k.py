@@ -6,9 +6,9 @@ from hypothesis.extra.numpy import arrays
 from sklearn.cluster import AgglomerativeClustering
 from sklearn.metrics import silhouette_score
 
-from strategies.core import FloatArray
-from strategies.core import choose_k as module
-from strategies.core.choose_k import RULES, choose_k
+from florets.strategies.core import FloatArray
+from florets.strategies.core import choose_k as module
+from florets.strategies.core.choose_k import RULES, choose_k
 
 
 def rng(seed: int = 0) -> np.random.Generator:

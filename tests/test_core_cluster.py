@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.cluster.hierarchy import fcluster
 
-from strategies.core import FloatArray
-from strategies.core.cluster import METHODS, canonical, centroids, cluster, nearest_centroid
-from strategies.core.finite import finite_losses
-from strategies.core.metrics import adjusted_rand_index
-from strategies.core.ward import cut, ward_tree, within_sums
+from florets.strategies.core import FloatArray
+from florets.strategies.core.cluster import METHODS, canonical, centroids, cluster, nearest_centroid
+from florets.strategies.core.finite import finite_losses
+from florets.strategies.core.metrics import adjusted_rand_index
+from florets.strategies.core.ward import cut, ward_tree, within_sums
 
 any_vectors = st.integers(0, 8).flatmap(
     lambda rows: arrays(np.float64, (rows, 2), elements=st.floats(-1e6, 1e6, allow_subnormal=False))

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.core import FloatArray, IntArray
-from strategies.core.k_fed import group_centres, main_group
+from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.k_fed.centres import group_centres, main_group
 
 
 def rng() -> np.random.Generator:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.core.cluster import canonical
-from strategies.core.matching import match_in_order, match_min_cost, match_overlap, summed_losses
+from florets.strategies.core.cluster import canonical
+from florets.strategies.core.matching import match_in_order, match_min_cost, match_overlap, summed_losses
 
 
 def test_the_cost_of_a_cluster_is_the_sum_of_its_members_losses() -> None:

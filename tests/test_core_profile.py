@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.core import profile as profile_module
-from strategies.core.cluster import cluster
-from strategies.core.metrics import adjusted_rand_index
-from strategies.core.profile import GradientProfile
-from strategies.core.spectral import estimate_k, singular_values, spectral_features
-from strategies.core.stand_ins import mixing, relative_distances
+from florets.strategies.cfl_gp import gradient_profile as profile_module
+from florets.strategies.cfl_gp.gradient_profile import GradientProfile
+from florets.strategies.cfl_gp.imputation import mixing, relative_distances
+from florets.strategies.cfl_gp.spectral import estimate_k, singular_values, spectral_features
+from florets.strategies.core.cluster import cluster
+from florets.strategies.core.metrics import adjusted_rand_index
 
 
 def filled(blocks: list[np.ndarray]) -> GradientProfile:

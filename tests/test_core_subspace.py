@@ -3,10 +3,16 @@
 import numpy as np
 import pytest
 
-from strategies.core.aggregate import average_models
-from strategies.core.anchors import centres, group_exactly, group_within, largest_groups, num_anchors
-from strategies.core.soft import average_soft
-from strategies.core.subspace import Factors, leading_bases, orthonormal_columns, random_bases, weighted_mean
+from florets.strategies.core.aggregate import average_models
+from florets.strategies.two_phase.anchors import centres, group_exactly, group_within, largest_groups, num_anchors
+from florets.strategies.two_phase.orthogonal_iteration import (
+    Factors,
+    leading_bases,
+    orthonormal_columns,
+    random_bases,
+    weighted_mean,
+)
+from florets.strategies.two_phase.soft_average import average_soft
 
 
 def rng() -> np.random.Generator:

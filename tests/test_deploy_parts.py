@@ -20,10 +20,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
-from deploy import demo
-from deploy.credentials import make_certificates, make_node_key
-from deploy.federation import DeploymentError, Federation
-from server_app import processes
+from florets.deploy import demo
+from florets.deploy.credentials import make_certificates, make_node_key
+from florets.deploy.federation import DeploymentError, Federation
+from florets.server_app.flower import processes
 
 
 def test_the_servers_certificate_is_signed_by_the_authority_for_its_hosts(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_child_is_ended_with_its_parent_be_that_dead_already_or_not(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from server_app import processes
+from florets.server_app.flower import processes
 processes.command = lambda name: name
 started = processes.start("sleep", ["60"], Path.cwd(), os.environ, sys.stdout.buffer)
 print(started.pid, flush=True)

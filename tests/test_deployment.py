@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from deploy.demo_data import write_folders
-from deploy.federation import Federation
-from server_app import processes
+from florets.deploy.demo_data import write_folders
+from florets.deploy.federation import Federation
+from florets.server_app.flower import processes
 from tests.test_flower_faults import PACKED
 
 ROOT = Path(__file__).parents[1]
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_the_demonstration_ends_with_all_clusters_found(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "deploy.demo", "--rounds", "4", "--results-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "florets.deploy.demo", "--rounds", "4", "--results-dir", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from client_app.app import app as client_app
-from conf.compose import compose
-from conf.problems import ConfigError
-from server_app.experiment import run_experiment
-from server_app.local_grid import LocalGrid
-from server_app.main import run
-from server_app.summary import RunSummary
-from strategies.federation import WrongNodeCount
+from florets.client_app.app import app as client_app
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.server_app.experiment import run_experiment
+from florets.server_app.local_grid import LocalGrid
+from florets.server_app.main import run
+from florets.server_app.results.summary import RunSummary
+from florets.strategies.base.federation import WrongNodeCount
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 

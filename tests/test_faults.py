@@ -10,16 +10,16 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from benchmarks.bench_faults import play
-from strategies.clove import Clove
-from strategies.context import Plan, RoundContext
-from strategies.core.absurd import absurd_losses, absurd_updates, loss_scale
-from strategies.exchange import Patience, Request, send, sort_replies
-from strategies.fedavg import FedAvg
-from strategies.federation import FederationError
-from strategies.ifca import Ifca
-from strategies.local import Local
-from strategies.round import RoundReport
-from task.wire import kinds
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.exchange import Patience, Request, send, sort_replies
+from florets.strategies.base.federation import FederationError
+from florets.strategies.base.report import RoundReport
+from florets.strategies.clove.strategy import Clove
+from florets.strategies.core.outliers import absurd_losses, absurd_updates, loss_scale
+from florets.strategies.fedavg import FedAvg
+from florets.strategies.ifca import Ifca
+from florets.strategies.local import Local
+from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, thetas
 
 TWO_GROUPS = [0.0, 0.2, 0.1, 10.0, 10.2, 10.1]

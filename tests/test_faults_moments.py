@@ -7,10 +7,16 @@ import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from benchmarks.bench_faults import play
-from strategies.core.moment_scale import MOMENT_FACTOR, MomentScale, factors_size, longest_columns, term_size
-from strategies.core.subspace import orthonormal_columns, random_bases, weighted_mean
-from strategies.state import decode, encode
-from task.wire import kinds
+from florets.strategies.base.state import decode, encode
+from florets.strategies.two_phase.moment_scale import (
+    MOMENT_FACTOR,
+    MomentScale,
+    factors_size,
+    longest_columns,
+    term_size,
+)
+from florets.strategies.two_phase.orthogonal_iteration import orthonormal_columns, random_bases, weighted_mean
+from florets.task.wire import kinds
 from tests.mixed_regression import Watched, run
 
 FEW = ("strategy.anchors=5", "num_clients=12", "strategy.moment_rounds=1", "num_rounds=1")

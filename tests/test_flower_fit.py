@@ -11,9 +11,9 @@ from flwr.cli.build import build_fab_from_disk
 from flwr.clientapp import ClientApp
 from flwr.common.config import get_project_config
 
-from client_app.app import app as client_app
-from server_app.local_grid import LocalGrid
-from strategies.core.metrics import adjusted_rand_index
+from florets.client_app.app import app as client_app
+from florets.server_app.local_grid import LocalGrid
+from florets.strategies.core.metrics import adjusted_rand_index
 from tests import ten_line_app
 
 ROOT = Path(__file__).parents[1]
@@ -32,11 +32,22 @@ def test_the_fab_holds_the_apps_and_their_settings_and_no_results_or_tests() -> 
     fab = build_fab_from_disk(ROOT)
     names = set(zipfile.ZipFile(io.BytesIO(fab)).namelist())
     expected = {path.relative_to(ROOT).as_posix() for path in (ROOT / "conf").rglob("*.yaml")}
-    for folder in ("server_app", "client_app", "strategies", "task", "conf"):
+    for folder in ("florets", "server_app", "client_app", "strategies", "task", "conf"):
         expected |= {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*.py")}
     assert expected <= names
     folders = {name.split("/")[0] for name in names if "/" in name}
-    ours = {"server_app", "client_app", "strategies", "task", "conf", "deploy", "docs", "tests", "benchmarks"}
+    ours = {
+        "florets",
+        "server_app",
+        "client_app",
+        "strategies",
+        "task",
+        "conf",
+        "deploy",
+        "docs",
+        "tests",
+        "benchmarks",
+    }
     assert folders <= {*ours, ".info"}
     assert not [name for name in names if name.startswith("tests/test_")]
     assert len(fab) < 2 * 2**20

@@ -11,10 +11,10 @@ import psutil
 import pytest
 from safetensors.numpy import load_file
 
-from server_app.superlink import NAME, SuperLink
+from florets.server_app.flower.superlink import NAME, SuperLink
 
 ROOT = Path(__file__).parents[1]
-FLORETS = [sys.executable, "-m", "server_app.main"]
+FLORETS = [sys.executable, "-m", "florets.server_app.main"]
 SETTINGS = ["num_clients=6", "k=2", "task.num_clusters=2", "task.model_options.hidden=[16]", "num_rounds=60"]
 
 pytestmark = pytest.mark.slow

@@ -19,12 +19,18 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 
-from task.wire import Layout, MalformedMessage, kinds, payload_bytes
-from task.wire.kmeans import read_centres
-from task.wire.moments import read_anchor_update, read_factors, read_term
-from task.wire.probe import read_probe_update
-from task.wire.replies import read_evaluation, read_introduction, read_losses, read_selected_update, read_update
-from task.wire.soft import read_soft_update
+from florets.task.wire import Layout, MalformedMessage, kinds, payload_bytes
+from florets.task.wire.kmeans import read_centres
+from florets.task.wire.moments import read_anchor_update, read_factors, read_term
+from florets.task.wire.probe import read_probe_update
+from florets.task.wire.replies import (
+    read_evaluation,
+    read_introduction,
+    read_losses,
+    read_selected_update,
+    read_update,
+)
+from florets.task.wire.soft import read_soft_update
 
 MESSAGES = 12_000
 MOST_MEMORY = 1 << 30

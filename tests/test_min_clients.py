@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
-from server_app.local_grid import LocalGrid
-from strategies.federation import Federation, FederationError, RoundFailed
-from task.wire import kinds
+from florets.server_app.local_grid import LocalGrid
+from florets.strategies.base.federation import Federation, FederationError, RoundFailed
+from florets.task.wire import kinds
 from tests.fakes import FakeClients
 
 
@@ -29,7 +29,7 @@ def arriving(*counts: int) -> LocalGrid:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strategies.federation._SETTLE_SECONDS", 0.01)
+    monkeypatch.setattr("florets.strategies.base.federation._SETTLE_SECONDS", 0.01)
 
 
 def test_it_waits_for_nodes_that_come_late_although_their_number_rests() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from strategies.round import RoundReport
+from florets.strategies.base.report import RoundReport
 from tests.fakes import FakeClients, models
 
 ROOT = Path(__file__).parents[1]
@@ -22,7 +22,7 @@ def test_the_example_of_ones_own_task_finds_its_groups(tmp_path: Path) -> None:
     (command,) = [block for block in SHELL if "my_task:wine" in block]
     arguments = shlex.split(command.replace("\\\n", " "))[1:]
     done = subprocess.run(
-        [sys.executable, "-m", "server_app.main", *arguments, "quiet=true", f"results_dir={tmp_path}"],
+        [sys.executable, "-m", "florets.server_app.main", *arguments, "quiet=true", f"results_dir={tmp_path}"],
         cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
         capture_output=True,

@@ -6,11 +6,11 @@ import pytest
 from matplotlib.colors import LogNorm
 from results_examples import FOUND, TRUTH, evaluations, report
 
-from server_app.heatmap import _colour_scale, _order, draw_loss_matrix
-from server_app.plots import _end_of_phase_1, _points, _spread_labels, draw_curves
-from server_app.summary import round_line
-from server_app.sweep_plots import _mean_over_runs, draw_sweep
-from strategies.round import FIRST_PHASE
+from florets.server_app.results.heatmap import _colour_scale, _order, draw_loss_matrix
+from florets.server_app.results.plots import _end_of_phase_1, _points, _spread_labels, draw_curves
+from florets.server_app.results.summary import round_line
+from florets.server_app.sweep.sweep_plots import _mean_over_runs, draw_sweep
+from florets.strategies.base.report import FIRST_PHASE
 
 
 def line(server_round, truth=TRUTH, **changes):

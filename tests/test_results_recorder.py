@@ -11,11 +11,11 @@ from results_examples import CLIENTS, FOUND, evaluations, record, report
 from safetensors import safe_open
 from safetensors.numpy import load, load_file
 
-from server_app.arrays_file import write_arrays
-from server_app.progress import Progress
-from server_app.recorder import Recorder
-from server_app.summary import RunSummary, round_line
-from strategies.round import Evaluation
+from florets.server_app.results.arrays_file import write_arrays
+from florets.server_app.results.progress import Progress
+from florets.server_app.results.recorder import Recorder
+from florets.server_app.results.summary import RunSummary, round_line
+from florets.strategies.base.report import Evaluation
 
 
 def recorder(folder, **changes):

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from results_examples import CLIENTS, FOUND, MIXED, TRUTH, evaluations, record, report
 
-from server_app.recorder import Recorder
-from server_app.report import write_report
-from server_app.report_figures import size
-from server_app.report_template import STYLE
-from strategies.round import Client
+from florets.server_app.results.recorder import Recorder
+from florets.server_app.results.report import write_report
+from florets.server_app.results.report_figures import size
+from florets.server_app.results.report_template import STYLE
+from florets.strategies.base.report import Client
 
 VOID = {"meta", "img", "link", "br"}
 

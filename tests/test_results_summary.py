@@ -4,9 +4,16 @@ import math
 import pytest
 from results_examples import FOUND, MIXED, TRUTH, evaluations, report
 
-from server_app.progress import describe
-from server_app.summary import RunSummary, reaches, round_line, round_seconds, stability_words, summarise
-from strategies.round import STABLE_FROM, Evaluation
+from florets.server_app.results.progress import describe
+from florets.server_app.results.summary import (
+    RunSummary,
+    reaches,
+    round_line,
+    round_seconds,
+    stability_words,
+    summarise,
+)
+from florets.strategies.base.report import STABLE_FROM, Evaluation
 
 
 def summary_of(lines, **extra):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from results_examples import record
 
-from server_app.summary import RunSummary
-from server_app.sweep_report import JobResult, group_jobs, mean_std, summary_markdown, write_sweep
+from florets.server_app.results.summary import RunSummary
+from florets.server_app.sweep.sweep_report import JobResult, group_jobs, mean_std, summary_markdown, write_sweep
 
 BASE = RunSummary("tiny", "clove", 0, 10, 0.9, 0.5, 1.0, 1.0, 2, 5, 3_000_000, 1_000_000, 4.0, "nowhere")
 

@@ -19,23 +19,23 @@ import yaml
 from flwr.common.config import parse_config_args
 from safetensors.numpy import load_file
 
-from conf.compose import compose
-from conf.overrides import read_overrides
-from conf.problems import ConfigError
-from conf.run_config import config_to_json
-from conf.run_folder import flower_resume_command, resume_command
-from conf.schema import STRATEGIES
-from server_app import main as command
-from server_app.app import read_run_config
-from server_app.checkpoint import Checkpoint, CheckpointError, Checkpoints
-from server_app.experiment import run_experiment
-from server_app.folder import FolderLock
-from server_app.keeper import Keeper
-from server_app.main import main
-from server_app.resume import finished_summary, read_resume
-from strategies.context import Plan, RoundContext
-from strategies.fedavg import FedAvg
-from strategies.federation import FederationError
+from florets.conf.compose import compose
+from florets.conf.overrides import read_overrides
+from florets.conf.problems import ConfigError
+from florets.conf.run_config import config_to_json
+from florets.conf.run_folder import flower_resume_command, resume_command
+from florets.conf.schema import STRATEGIES
+from florets.server_app import main as command
+from florets.server_app.app import read_run_config
+from florets.server_app.experiment import run_experiment
+from florets.server_app.main import main
+from florets.server_app.results.folder import FolderLock
+from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from florets.server_app.resume.checkpointing import Keeper
+from florets.server_app.resume.resume import finished_summary, read_resume
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.federation import FederationError
+from florets.strategies.fedavg import FedAvg
 
 ROOT = Path(__file__).resolve().parents[1]
 # Two groups of three clients.
@@ -385,7 +385,7 @@ def test_a_run_without_its_summary_is_not_finished(tmp_path: Path, summary: str 
 
 
 def test_a_strategy_that_remembers_what_no_checkpoint_can_hold_is_told_where(tmp_path: Path) -> None:
-    from strategies.state import encode
+    from florets.strategies.base.state import encode
 
     with pytest.raises(TypeError, match=r"state/rng is a Generator.*transient"):
         encode({"rng": __import__("numpy").random.default_rng(0)}, {})
@@ -457,7 +457,7 @@ def test_killed_with_sigkill_at_random_moments_a_run_ends_the_same(
 
 @pytest.mark.slow
 def test_the_command_itself_is_killed_and_goes_on(tmp_path: Path) -> None:
-    florets = [sys.executable, "-m", "server_app.main"]
+    florets = [sys.executable, "-m", "florets.server_app.main"]
     given = [*settings("clove", "num_rounds=40"), f"results_dir={tmp_path}"]
     process = subprocess.Popen([*florets, *given], cwd=ROOT)
     while not list(tmp_path.rglob("round-000005.safetensors")):
@@ -477,7 +477,10 @@ def test_the_command_itself_is_killed_and_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_console_that_nobody_reads_ends_neither_a_run_nor_its_resumption(tmp_path: Path) -> None:
-    florets, given = [sys.executable, "-m", "server_app.main"], [*settings("fedavg"), f"results_dir={tmp_path}"]
+    florets, given = (
+        [sys.executable, "-m", "florets.server_app.main"],
+        [*settings("fedavg"), f"results_dir={tmp_path}"],
+    )
     for arguments in (given, ["resume={folder}", "num_rounds=20", "quiet=true"]):
         reader, writer = os.pipe()
         os.close(reader)

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conf.compose import compose
-from conf.problems import ConfigError
-from conf.run_config import config_from_json, config_to_json
-from conf.run_folder import results_folder
-from conf.saved import saved_config
-from conf.schema import Config
-from strategies.exchange import clean_reason
-from strategies.state import decode
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.conf.run_config import config_from_json, config_to_json
+from florets.conf.run_folder import results_folder
+from florets.conf.saved import saved_config
+from florets.conf.schema import Config
+from florets.strategies.base.exchange import clean_reason
+from florets.strategies.base.state import decode
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("server_app", "client_app", "strategies", "task", "conf")
@@ -80,10 +80,10 @@ def test_a_run_folder_with_another_configuration_language_is_refused(tmp_path: P
     "data",
     [
         {"object": "os:system", "fields": {"command": "true"}},
-        {"object": "strategies.exchange:send", "fields": {}},
-        {"object": "strategies.exchange:log.handlers", "fields": {}},
+        {"object": "florets.strategies.base.exchange:send", "fields": {}},
+        {"object": "florets.strategies.base.exchange:log.handlers", "fields": {}},
         {"object": "strategies.no_such_module:X", "fields": {}},
-        {"object": "strategies.state:Array", "fields": {}},
+        {"object": "florets.strategies.base.state:Array", "fields": {}},
         {"array": "missing"},
         {"unknown": 1},
     ],

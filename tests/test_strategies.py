@@ -4,17 +4,17 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg as StockFedAvg
 
-from strategies.averaging import GradientAveraging, ModelAveraging
-from strategies.clove import Clove
-from strategies.context import Plan, RoundContext
-from strategies.exchange import Replies, Request, sort_replies
-from strategies.fedavg import FedAvg
-from strategies.federation import FederationError, WrongNodeCount
-from strategies.fedprox import FedProx
-from strategies.ifca import Ifca
-from strategies.local import Local
-from strategies.round import STABLE_FROM, RoundReport
-from task.wire import kinds
+from florets.strategies.base.averaging import GradientAveraging, ModelAveraging
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.exchange import Replies, Request, sort_replies
+from florets.strategies.base.federation import FederationError, WrongNodeCount
+from florets.strategies.base.report import STABLE_FROM, RoundReport
+from florets.strategies.clove.strategy import Clove
+from florets.strategies.fedavg import FedAvg
+from florets.strategies.fedprox.strategy import FedProx
+from florets.strategies.ifca import Ifca
+from florets.strategies.local import Local
+from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, steps, thetas
 
 TWO_GROUPS = [0.0, 0.2, 10.0, 10.2]

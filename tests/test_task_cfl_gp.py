@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from task.data import Dataset, lines
-from task.data.mnist import mnist
-from task.data.vision import pool
-from task.models import linear
-from task.partitions import check_shards, rotation, rotation_blocks
-from task.partitions.rotation import turned
-from task.seeding import torch_random
+from florets.task.data import Dataset, lines
+from florets.task.data.mnist import mnist
+from florets.task.data.vision import pool
+from florets.task.models import linear
+from florets.task.partitions import check_shards, rotation, rotation_blocks
+from florets.task.partitions.rotation import turned
+from florets.task.seeding import torch_random
 
 
 def test_a_line_has_its_angle_its_range_and_its_noise() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from task.data import Dataset, cifar10, digits, fashion_mnist, linear, mnist
-from task.data.feature_maps import feature_map
-from task.data.linear import sphere_models
+from florets.task.data import Dataset, cifar10, digits, fashion_mnist, linear, mnist
+from florets.task.data.feature_maps import feature_map
+from florets.task.data.linear import sphere_models
 
 DATA_DIR = Path(os.environ.get("FLORETS_DATA", Path(__file__).parents[1] / "../shared/data"))
 needs_mnist = pytest.mark.skipif(
@@ -143,7 +143,7 @@ def test_images_are_made_smaller_by_averaging_and_standardised_by_their_train_pi
     rng = np.random.default_rng(0)
     train, test = (rng.integers(256, size=(n, 28, 28)).astype(np.uint8) for n in (30, 20))
     labels = np.arange(30) % 10
-    monkeypatch.setattr(sys.modules["task.data.mnist"], "read", lambda *_: (train, labels, test, labels[:20]))
+    monkeypatch.setattr(sys.modules["florets.task.data.mnist"], "read", lambda *_: (train, labels, test, labels[:20]))
     small, standard = mnist(None, 0, 2, side=14), fashion_mnist(None, 0, 2, side=14, standardise=True)
     assert small.x_train.shape == (30, 1, 14, 14)
     assert small.x_test[5, 0, 3, 7] == pytest.approx(test[5, 6:8, 14:16].mean() / 255)

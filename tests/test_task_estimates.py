@@ -8,19 +8,19 @@ import torch
 from flwr.app import ConfigRecord, Message, RecordDict
 from torch import nn
 
-from client_app.app import app
-from conf.compose import compose
-from conf.problems import ConfigError
-from server_app.build import build_models, build_strategy, build_task, message_settings
-from server_app.local_grid import LocalGrid
-from strategies.k_fed import KFed
-from strategies.one_shot import OneShot
-from strategies.oracle import Oracle
-from task.kmeans import feature_rows, local_centres, num_features
-from task.least_squares import fit_linear_model, least_squares
-from task.wire import Layout, bank, kinds
-from task.wire.kmeans import read_centres
-from task.wire.replies import read_update
+from florets.client_app.app import app
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.local_grid import LocalGrid
+from florets.strategies.k_fed.strategy import KFed
+from florets.strategies.one_shot.strategy import OneShot
+from florets.strategies.oracle.strategy import Oracle
+from florets.task.kmeans import feature_rows, local_centres, num_features
+from florets.task.least_squares import fit_linear_model, least_squares
+from florets.task.wire import Layout, bank, kinds
+from florets.task.wire.kmeans import read_centres
+from florets.task.wire.replies import read_update
 
 
 def rng() -> np.random.Generator:

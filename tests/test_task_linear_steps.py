@@ -5,12 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from task.linear_steps import LinearModels, flat, linear_losses, linear_names, linear_test, linear_update
-from task.linear_steps import takes_full_steps as full
-from task.losses import evaluate, loss_vector
-from task.models.linear import linear
-from task.seeding import torch_random
-from task.training import TrainSettings, local_update
+from florets.task.linear_steps import LinearModels, flat, linear_losses, linear_names, linear_test, linear_update
+from florets.task.linear_steps import takes_full_steps as full
+from florets.task.losses import evaluate, loss_vector
+from florets.task.models.linear import linear
+from florets.task.seeding import torch_random
+from florets.task.training import TrainSettings, local_update
 
 LOSSES = ["squared_error", "half_squared_error", "cross_entropy"]
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import nn
 
-from task.initial import initial_models
-from task.models import autoencoder, cnn, linear, mlp
-from task.models.cnn import _relu_and_pool
-from task.seeding import torch_random
+from florets.task.initial import initial_models
+from florets.task.models import autoencoder, cnn, linear, mlp
+from florets.task.models.cnn import _relu_and_pool
+from florets.task.seeding import torch_random
 
 
 def num_parameters(module):

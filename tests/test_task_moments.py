@@ -7,18 +7,18 @@ import pytest
 import torch
 from torch import nn
 
-import task.moments
-import task.sample_gradients
-from task.anchor_step import StepSettings, anchor_step, moment_matrix
-from task.losses import per_sample_losses, targets_of
-from task.models.autoencoder import autoencoder
-from task.models.linear import linear
-from task.models.mlp import mlp
-from task.moments import LocalMoments
-from task.proximal import exact_proximal
-from task.sample_gradients import sample_moments, unflatten
-from task.seeding import torch_random
-from task.training import TrainSettings, local_update
+import florets.task.moments
+import florets.task.sample_gradients
+from florets.task.anchor_step import StepSettings, anchor_step, moment_matrix
+from florets.task.losses import per_sample_losses, targets_of
+from florets.task.models.autoencoder import autoencoder
+from florets.task.models.linear import linear
+from florets.task.models.mlp import mlp
+from florets.task.moments import LocalMoments
+from florets.task.proximal import exact_proximal
+from florets.task.sample_gradients import sample_moments, unflatten
+from florets.task.seeding import torch_random
+from florets.task.training import TrainSettings, local_update
 
 CASES = {
     "half": (partial(linear, (6,), 1), "half_squared_error", None),
@@ -75,7 +75,7 @@ def test_models_are_taken_together_as_far_as_memory_allows(monkeypatch):
     module, x, y, estimates = draw(build, classes, anchors=5)
     together = sample_moments(module, estimates, x, y, loss)
     assert together.shape == (5, 5, estimates.shape[1])
-    monkeypatch.setattr(task.sample_gradients, "LARGEST_BLOCK", 2 * 5 * estimates.shape[1])
+    monkeypatch.setattr(florets.task.sample_gradients, "LARGEST_BLOCK", 2 * 5 * estimates.shape[1])
     assert np.array_equal(sample_moments(module, estimates, x, y, loss), together)
 
 
@@ -125,7 +125,9 @@ def explicit(left: np.ndarray, right: np.ndarray, pairing: str) -> np.ndarray:
 @pytest.mark.parametrize("noisy", [False, True])
 @pytest.mark.parametrize("pairing", ["all", "halves", "single"])
 def test_terms_are_products_with_the_sum_over_pairs(pairing, noisy, block, monkeypatch):
-    monkeypatch.setattr(task.moments, "LARGEST_BLOCK", block)  # 13 values: one anchor and one or two rows at a time.
+    monkeypatch.setattr(
+        florets.task.moments, "LARGEST_BLOCK", block
+    )  # 13 values: one anchor and one or two rows at a time.
     build, loss, classes = CASES["half"]
     module, x, y, left = draw(build, classes)
     right = left + 0.3 if noisy else None

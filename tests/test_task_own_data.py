@@ -9,18 +9,18 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from PIL import Image
 
-from client_app.app import app, hello
-from conf.compose import compose
-from conf.problems import ConfigError
-from deploy.demo_data import write_folders
-from server_app import main
-from server_app.build import build_models, build_task, message_settings
-from server_app.local_grid import LocalGrid
-from server_app.own_nodes import own_nodes
-from task.data.own import own
-from task.task import Task, TaskSpec
-from task.wire import kinds
-from task.wire.replies import read_introduction
+from florets.client_app.app import app, hello
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.deploy.demo_data import write_folders
+from florets.server_app import main
+from florets.server_app.build import build_models, build_task, message_settings
+from florets.server_app.local_grid import LocalGrid
+from florets.server_app.own_nodes import own_nodes
+from florets.task.data.own import own
+from florets.task.task import Task, TaskSpec
+from florets.task.wire import kinds
+from florets.task.wire.replies import read_introduction
 
 X = np.arange(24, dtype=np.float32).reshape(8, 3)
 Y = np.array([0, 1, 0, 1, 0, 1, 0, 1])

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task.data import Dataset, digits, linear
-from task.partitions import (
+from florets.task.data import Dataset, digits, linear
+from florets.task.partitions import (
     by_class,
     check_shards,
     concept_shift,
@@ -18,8 +18,8 @@ from task.partitions import (
     label_skew_4,
     rotation,
 )
-from task.partitions.label_sets import overlapping_label_sets
-from task.partitions.shard import deal, spread
+from florets.task.partitions.label_sets import overlapping_label_sets
+from florets.task.partitions.shard import deal, spread
 
 # Class sizes of MNIST: partitions look at labels alone, so that no file is needed.
 MNIST_TRAIN = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
@@ -231,7 +231,7 @@ def test_label_sets_that_cannot_be_end_with_an_error():
 
 @pytest.mark.parametrize("name", ["label_skew_1", "label_skew_2", "label_skew_3", "rotation", "concept_shift"])
 def test_the_same_seed_gives_the_same_partition(name):
-    from task.registry import resolve
+    from florets.task.registry import resolve
 
     partition, data = resolve("partition", name), digits(None, 0, 4)
     first, again, other = (partition(data, 12, 4, rng(seed)) for seed in (5, 5, 6))

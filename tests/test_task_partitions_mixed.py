@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task.data import Dataset, linear
-from task.partitions import check_shards, random_clusters, rotated_anchors
+from florets.task.data import Dataset, linear
+from florets.task.partitions import check_shards, random_clusters, rotated_anchors
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from task.registry import Kind, check_options, names, register_model, resolve
+from florets.task.registry import Kind, check_options, names, register_model, resolve
 
 
 def takes_options(
@@ -51,7 +51,7 @@ def test_a_module_that_is_not_there_is_named():
 
 
 def test_a_name_is_not_taken_twice():
-    with pytest.raises(ValueError, match=r"'mlp' is already registered by task.models.mlp.mlp"):
+    with pytest.raises(ValueError, match=r"'mlp' is already registered by florets.task.models.mlp.mlp"):
         register_model("mlp")(takes_options)
 
 

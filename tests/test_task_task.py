@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from task.data import Dataset
-from task.losses import evaluate
-from task.partitions import Shard
-from task.seeding import torch_random
-from task.task import Task, TaskSpec
-from task.training import TrainSettings, local_update
+from florets.task.data import Dataset
+from florets.task.losses import evaluate
+from florets.task.partitions import Shard
+from florets.task.seeding import torch_random
+from florets.task.task import Task, TaskSpec
+from florets.task.training import TrainSettings, local_update
 
 SPEC = TaskSpec(
     data="digits",
@@ -202,8 +202,7 @@ def test_a_users_own_data_partition_and_model_are_three_functions():
 
 
 def test_importing_the_task_stays_light():
-    code = (
-        "import sys, task.task; print([m for m in ('sklearn', 'torchvision', 'scipy', 'flwr') if m in sys.modules])"
-    )
+    heavy = ("sklearn", "torchvision", "scipy", "flwr")
+    code = f"import sys, florets.task.task; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from task.losses import mean_loss
-from task.models import cnn, linear, mlp
-from task.seeding import torch_random
-from task.training import TrainSettings, gradient, local_update
+from florets.task.losses import mean_loss
+from florets.task.models import cnn, linear, mlp
+from florets.task.seeding import torch_random
+from florets.task.training import TrainSettings, gradient, local_update
 
 SGD = TrainSettings(learning_rate=0.1, local_epochs=1, batch_size=4, optimizer="sgd")
 

@@ -7,17 +7,17 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord
 
-from conf.compose import compose
-from conf.problems import ConfigError
-from server_app.build import build_models, build_task
-from server_app.jobs import headline
-from server_app.main import run
-from server_app.plots import panels_of
-from server_app.progress import describe
-from server_app.summary import round_line, summarise
-from server_app.sweep_report import JobResult, summary_markdown
-from server_app.truth import Truth
-from task.wire import bank
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.server_app.build import build_models, build_task
+from florets.server_app.jobs import headline
+from florets.server_app.main import run
+from florets.server_app.results.ground_truth import Truth
+from florets.server_app.results.plots import panels_of
+from florets.server_app.results.progress import describe
+from florets.server_app.results.summary import round_line, summarise
+from florets.server_app.sweep.sweep_report import JobResult, summary_markdown
+from florets.task.wire import bank
 from tests.results_examples import TRUTH, report
 
 LINEAR = ["experiment=clove/linear", "num_clients=5", "task.data_options.samples_per_cluster=100"]

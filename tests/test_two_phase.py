@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from client_app import local_work
-from server_app import build
-from strategies.averaging import ModelAveraging
-from strategies.context import RoundContext
-from strategies.descent_settings import DescentSettings
-from strategies.federation import FederationError
-from strategies.models import Models
-from strategies.moment_descent import MomentDescent
-from strategies.refine import Refinement
-from strategies.round import Client, RoundReport
-from strategies.subspace import SubspaceSettings
-from strategies.two_phase import TwoPhase
-from task.wire import bank, kinds
+from florets.client_app import local_work
+from florets.server_app import build
+from florets.strategies.base.averaging import ModelAveraging
+from florets.strategies.base.context import RoundContext
+from florets.strategies.base.federation import FederationError
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import Client, RoundReport
+from florets.strategies.two_phase.descent_settings import DescentSettings
+from florets.strategies.two_phase.moment_descent import MomentDescent
+from florets.strategies.two_phase.refine import Refinement
+from florets.strategies.two_phase.strategy import TwoPhase
+from florets.strategies.two_phase.subspace import SubspaceSettings
+from florets.task.wire import bank, kinds
 from tests.fakes import FakeClients, models, thetas
 from tests.mixed_regression import Watched, run
 from tests.own_functions import mixed_regression

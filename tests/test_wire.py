@@ -8,9 +8,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from task.wire import Layout, MalformedMessage, bank, kinds, payload_bytes
-from task.wire.layout import view_array, write_array
-from task.wire.replies import (
+from florets.task.wire import Layout, MalformedMessage, bank, kinds, payload_bytes
+from florets.task.wire.layout import view_array, write_array
+from florets.task.wire.replies import (
     MAX_EXAMPLES,
     read_evaluation,
     read_introduction,

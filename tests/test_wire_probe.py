@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
-from task.wire import Layout, MalformedMessage, kinds
-from task.wire.compression import coordinates, quantise
-from task.wire.probe import read_probe_update
+from florets.task.wire import Layout, MalformedMessage, kinds
+from florets.task.wire.compression import coordinates, quantise
+from florets.task.wire.probe import read_probe_update
 
 MODEL = {
     "first.weight": Array(np.zeros((3, 2), dtype=np.float32)),

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
-from task.wire import Layout, MalformedMessage, kinds
-from task.wire.moments import read_anchor_update, read_factors, read_term
-from task.wire.soft import read_soft_update
+from florets.task.wire import Layout, MalformedMessage, kinds
+from florets.task.wire.moments import read_anchor_update, read_factors, read_term
+from florets.task.wire.soft import read_soft_update
 from tests.fakes import model
 
 SHAPE = (2, 3, 1)

@@ -6,7 +6,7 @@ bits, and one model gives the same bits by every path.
 
 import numpy as np
 
-from strategies.core import BoolArray, FloatArray, IntArray
+from florets.strategies.core import BoolArray, FloatArray, IntArray
 
 NORMALISERS = ("group_n", "group", "all")
 OPTIMIZERS = ("sgd", "adam")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from strategies.core import IntArray
+from florets.strategies.core import IntArray
 
 
 def random_assignment(num_clients: int, num_models: int, rng: np.random.Generator) -> IntArray:

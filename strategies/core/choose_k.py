@@ -4,10 +4,10 @@ import numpy as np
 from scipy.spatial.distance import pdist, squareform
 from sklearn.metrics import silhouette_score
 
-from strategies.core import FloatArray
-from strategies.core.cluster import canonical, distinct_rows
-from strategies.core.finite import finite_losses
-from strategies.core.ward import cut, ward_tree, within_sums
+from florets.strategies.core import FloatArray
+from florets.strategies.core.cluster import canonical, distinct_rows
+from florets.strategies.core.finite import finite_losses
+from florets.strategies.core.ward import cut, ward_tree, within_sums
 
 RULES = ("silhouette", "elbow")
 

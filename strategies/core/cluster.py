@@ -7,10 +7,10 @@ from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-from strategies.core import FloatArray, IntArray
-from strategies.core.finite import finite_losses
-from strategies.core.threads import one_thread
-from strategies.core.ward import cut, ward_tree
+from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.finite import finite_losses
+from florets.strategies.core.threads import one_thread
+from florets.strategies.core.ward import cut, ward_tree
 
 METHODS = ("kmeans", "agglomerative")
 

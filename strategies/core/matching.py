@@ -3,8 +3,8 @@
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from strategies.core import FloatArray, IntArray
-from strategies.core.finite import finite_losses
+from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.finite import finite_losses
 
 
 def summed_losses(losses: FloatArray, clusters: IntArray) -> FloatArray:

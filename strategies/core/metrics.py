@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from strategies.core import IntArray
+from florets.strategies.core import IntArray
 
 
 def adjusted_rand_index(true: Sequence[int], found: Sequence[int]) -> float | None:

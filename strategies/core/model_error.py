@@ -5,7 +5,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 from scipy.spatial.distance import cdist
 
-from strategies.core import FloatArray
+from florets.strategies.core import FloatArray
 
 
 def model_error(bank: FloatArray, true_models: FloatArray) -> float:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from strategies.core import FloatArray
+from florets.strategies.core import FloatArray
 
 
 def orthonormal_rows(bank: FloatArray) -> FloatArray:

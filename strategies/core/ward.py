@@ -4,7 +4,7 @@ import numpy as np
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist
 
-from strategies.core import FloatArray, IntArray
+from florets.strategies.core import FloatArray, IntArray
 
 
 def ward_tree(vectors: FloatArray) -> FloatArray:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from task.data.dataset import Dataset, FloatArray
-from task.data.vision import pool, read
-from task.registry import register_data
+from florets.task.data.dataset import Dataset, FloatArray
+from florets.task.data.vision import pool, read
+from florets.task.registry import register_data
 
 
 @register_data("cifar10")
@@ -14,7 +14,7 @@ def cifar10(data_dir: Path | None, seed: int, num_clusters: int, pooled: bool = 
     """Load CIFAR-10: 50,000 train and 10,000 test images (n, 3, 32, 32), pixels in [0, 1].
 
     The files are torchvision's, under ``<data_dir>/cifar-10-batches-py``. `seed` and `num_clusters` are not used.
-    With `pooled` all 60,000 are one pool; see `task.data.mnist`.
+    With `pooled` all 60,000 are one pool; see `florets.task.data.mnist`.
 
     These files are pickles, the only ones that the project reads. torchvision first holds each to its published MD5,
     and nobody knows how to make another file of a given MD5.

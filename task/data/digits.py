@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from task.data.dataset import Dataset
-from task.registry import register_data
+from florets.task.data.dataset import Dataset
+from florets.task.registry import register_data
 
 # The split is part of the data set, like MNIST's: the same for every seed, so that seeds are comparable.
 SPLIT_SEED = 1797

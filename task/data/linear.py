@@ -6,10 +6,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from task.data.dataset import Dataset
-from task.data.feature_maps import Features, covariance_root, feature_map, num_features_of
-from task.randomness import Purpose, generator
-from task.registry import register_data
+from florets.task.data.dataset import Dataset
+from florets.task.data.feature_maps import Features, covariance_root, feature_map, num_features_of
+from florets.task.randomness import Purpose, generator
+from florets.task.registry import register_data
 
 # Draws of one true model before giving up. At delta=1 in 20 dimensions nearly every draw fits.
 TRIES = 10_000
@@ -59,7 +59,7 @@ def linear(
     scale
         About the norm of a ``gaussian`` true model.
     features, degree, num_features
-        The map phi, see `task.data.feature_maps.feature_map`; the data set holds phi(x), of R entries.
+        The map phi, see `florets.task.data.feature_maps.feature_map`; the data set holds phi(x), of R entries.
     covariance_spread
         Condition number of the covariance S of x, which each cluster draws for itself; 1: S = I for all.
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from task.data.dataset import Dataset
-from task.randomness import Purpose, generator
-from task.registry import register_data
+from florets.task.data.dataset import Dataset
+from florets.task.randomness import Purpose, generator
+from florets.task.registry import register_data
 
 
 @register_data("lines")

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from task.data.dataset import Dataset, FloatArray
-from task.data.vision import pool, read
-from task.registry import register_data
+from florets.task.data.dataset import Dataset, FloatArray
+from florets.task.data.vision import pool, read
+from florets.task.registry import register_data
 
 SIDE = 28
 

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import numpy as np
 
-from task.data.dataset import FloatArray
-from task.data.read_csv import read_csv
-from task.data.read_images import SUFFIXES, read_image, read_images
-from task.data.read_npz import read_arrays, read_npz
-from task.data.samples import Samples, fits_shape, samples
+from florets.task.data.dataset import FloatArray
+from florets.task.data.read_csv import read_csv
+from florets.task.data.read_images import SUFFIXES, read_image, read_images
+from florets.task.data.read_npz import read_arrays, read_npz
+from florets.task.data.samples import Samples, fits_shape, samples
 
 _FORMS = "a NumPy archive (.npz), a CSV file (.csv) or a folder of images"
 
 
 @dataclass(frozen=True)
 class Form:
-    """How files are to be read; `task.data.own.own` says what each option means."""
+    """How files are to be read; `florets.task.data.own.own` says what each option means."""
 
     target: str = ""
     columns: Sequence[str] | None = None
@@ -96,7 +96,7 @@ def shaped(path: Path, x: FloatArray, input_shape: tuple[int, ...]) -> FloatArra
     Raises
     ------
     ValueError
-        If they do not fit, see `task.data.samples.fits_shape`.
+        If they do not fit, see `florets.task.data.samples.fits_shape`.
     """
     if not fits_shape(x.shape[1:], input_shape):
         remedy = (

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
-from task.data.dataset import Dataset
-from task.data.read_csv import read_csv
-from task.data.read_images import read_images
-from task.data.read_npz import read_npz
-from task.data.samples import Samples
-from task.randomness import Purpose, generator
-from task.registry import register_data
+from florets.task.data.dataset import Dataset
+from florets.task.data.read_csv import read_csv
+from florets.task.data.read_images import read_images
+from florets.task.data.read_npz import read_npz
+from florets.task.data.samples import Samples
+from florets.task.randomness import Purpose, generator
+from florets.task.registry import register_data
 
 _FORMS = "train.npz and test.npz, train.csv and test.csv, or image folders train/<class>/ and test/<class>/"
 

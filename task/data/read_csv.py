@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from task.data.samples import Samples, samples, targets
+from florets.task.data.samples import Samples, samples, targets
 
 
 def read_csv(

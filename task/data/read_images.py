@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from task.data.samples import Samples, samples
+from florets.task.data.samples import Samples, samples
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 
@@ -26,7 +26,7 @@ def read_images(path: Path, classes: Sequence[str] | None, image_size: int | Non
     classes
         Their names, in the order of their labels.
     image_size, grayscale
-        See `task.data.own.own`.
+        See `florets.task.data.own.own`.
 
     Returns
     -------

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from task.data.samples import Samples, samples, targets
+from florets.task.data.samples import Samples, samples, targets
 
 
 def read_npz(path: Path, classes: Sequence[str] | None, regression: bool) -> Samples:

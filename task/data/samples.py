@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from task.data.dataset import FloatArray, TargetArray
+from florets.task.data.dataset import FloatArray, TargetArray
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from task.data.dataset import Dataset
+from florets.task.data.dataset import Dataset
 
 # Kept for the life of the process: torch forgets an operator when its library object goes.
 _libraries: list[torch.library.Library] = []

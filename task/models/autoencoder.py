@@ -4,7 +4,7 @@ from math import prod
 
 from torch import nn
 
-from task.registry import register_model
+from florets.task.registry import register_model
 
 
 @register_model("autoencoder")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from task.registry import register_model
+from florets.task.registry import register_model
 
 
 @register_model("cnn")

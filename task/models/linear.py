@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from task.registry import register_model
+from florets.task.registry import register_model
 
 
 @register_model("linear")

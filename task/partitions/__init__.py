@@ -1,15 +1,15 @@
 """Partitions with known true clusters: importing this package registers the built-in ones."""
 
-from task.partitions.by_class import by_class
-from task.partitions.concept_shift import concept_shift
-from task.partitions.dominant_label import label_skew_4
-from task.partitions.label_skew import label_skew_1, label_skew_2, label_skew_3
-from task.partitions.own import own
-from task.partitions.random_clusters import random_clusters
-from task.partitions.rotated_anchors import rotated_anchors
-from task.partitions.rotation import rotation
-from task.partitions.rotation_blocks import rotation_blocks
-from task.partitions.shard import Shard, check_shards
+from florets.task.partitions.by_class import by_class
+from florets.task.partitions.concept_shift import concept_shift
+from florets.task.partitions.dominant_label import label_skew_4
+from florets.task.partitions.label_skew import label_skew_1, label_skew_2, label_skew_3
+from florets.task.partitions.own import own
+from florets.task.partitions.random_clusters import random_clusters
+from florets.task.partitions.rotated_anchors import rotated_anchors
+from florets.task.partitions.rotation import rotation
+from florets.task.partitions.rotation_blocks import rotation_blocks
+from florets.task.partitions.shard import Shard, check_shards
 
 __all__ = [
     "Shard",

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from task.data.dataset import Dataset
-from task.partitions.groups import rows_by_group
-from task.partitions.shard import Shard, deal_clusters
-from task.registry import register_partition
+from florets.task.data.dataset import Dataset
+from florets.task.partitions.groups import rows_by_group
+from florets.task.partitions.shard import Shard, deal_clusters
+from florets.task.registry import register_partition
 
 
 @register_partition("by_class")

@@ -5,10 +5,10 @@ from itertools import combinations
 
 import numpy as np
 
-from task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
-from task.partitions.groups import rows_by_group
-from task.partitions.shard import Shard, deal_clusters
-from task.registry import register_partition
+from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
+from florets.task.partitions.groups import rows_by_group
+from florets.task.partitions.shard import Shard, deal_clusters
+from florets.task.registry import register_partition
 
 # Label swaps of the published code, two a cluster.
 PUBLISHED_SWAPS = [[[0, 3], [8, 9]], [[1, 4], [6, 9]], [[1, 2], [3, 6]], [[3, 5], [4, 7]]]

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from task.data.dataset import Dataset, IntArray
-from task.partitions.groups import rows_by_group
+from florets.task.data.dataset import Dataset, IntArray
+from florets.task.partitions.groups import rows_by_group
 
 
 def divide(

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from task.data.dataset import Dataset, IntArray
-from task.partitions.groups import rows_by_group
-from task.partitions.shard import Shard, deal_clusters
-from task.registry import register_partition
+from florets.task.data.dataset import Dataset, IntArray
+from florets.task.partitions.groups import rows_by_group
+from florets.task.partitions.shard import Shard, deal_clusters
+from florets.task.registry import register_partition
 
 
 @register_partition("label_skew_4")
@@ -24,7 +24,7 @@ def label_skew_4(
     Parameters
     ----------
     data, num_clients, num_clusters, samples_per_client, test_samples_per_client
-        See `task.partitions.label_skew.label_skew_1`. There are as many clusters as classes, or fewer.
+        See `florets.task.partitions.label_skew.label_skew_1`. There are as many clusters as classes, or fewer.
     rng
         Draws the samples.
     own_share

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from task.data.dataset import Dataset, IntArray
+from florets.task.data.dataset import Dataset, IntArray
 
 
 def rows_by_group(data: Dataset) -> tuple[list[IntArray], list[IntArray]]:

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from task.data.dataset import Dataset
-from task.partitions.dirichlet import divide
-from task.partitions.groups import rows_by_group
-from task.partitions.label_sets import overlapping_label_sets
-from task.partitions.shard import Shard, deal_clusters
-from task.registry import register_partition
+from florets.task.data.dataset import Dataset
+from florets.task.partitions.dirichlet import divide
+from florets.task.partitions.groups import rows_by_group
+from florets.task.partitions.label_sets import overlapping_label_sets
+from florets.task.partitions.shard import Shard, deal_clusters
+from florets.task.registry import register_partition
 
 
 @register_partition("label_skew_1")
@@ -90,7 +90,7 @@ def label_skew_2(
     labels_per_cluster, shared_labels
         Classes a cluster, and in common.
     alpha, reserve, min_share
-        See `task.partitions.dirichlet.divide`. The default minimum is the published 5,100 of MNIST's 60,000.
+        See `florets.task.partitions.dirichlet.divide`. The default minimum is the published 5,100 of MNIST's 60,000.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def label_skew_3(
     rng
         Draws the proportions and the samples.
     alpha, reserve, min_share
-        See `task.partitions.dirichlet.divide`. The default minimum is the published 6,000 of MNIST's 60,000.
+        See `florets.task.partitions.dirichlet.divide`. The default minimum is the published 6,000 of MNIST's 60,000.
 
     Raises
     ------

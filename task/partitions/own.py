@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from task.data.dataset import Dataset, FloatArray, TargetArray
-from task.data.samples import fits_shape
-from task.partitions.shard import Shard
-from task.registry import register_partition
+from florets.task.data.dataset import Dataset, FloatArray, TargetArray
+from florets.task.data.samples import fits_shape
+from florets.task.partitions.shard import Shard
+from florets.task.registry import register_partition
 
 OWN = "own"
 """Name of the partition: each node's whole data set is its share, and the server has none."""

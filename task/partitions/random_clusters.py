@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from task.data.dataset import Dataset, IntArray
-from task.partitions.groups import rows_by_group
-from task.partitions.shard import Shard, check_bounds
-from task.registry import register_partition
+from florets.task.data.dataset import Dataset, IntArray
+from florets.task.partitions.groups import rows_by_group
+from florets.task.partitions.shard import Shard, check_bounds
+from florets.task.registry import register_partition
 
 
 @register_partition("random_clusters")

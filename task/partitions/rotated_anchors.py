@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from task.data.dataset import Dataset
-from task.partitions.rotation import turns_of
-from task.partitions.shard import Shard, check_bounds, spread
-from task.registry import register_partition
+from florets.task.data.dataset import Dataset
+from florets.task.partitions.rotation import turns_of
+from florets.task.partitions.shard import Shard, check_bounds, spread
+from florets.task.registry import register_partition
 
 
 @register_partition("rotated_anchors")

@@ -6,9 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-from task.data.dataset import Dataset, FloatArray, TargetArray
-from task.partitions.shard import Shard, Transform, check_bounds, deal, deal_clusters, spread
-from task.registry import register_partition
+from florets.task.data.dataset import Dataset, FloatArray, TargetArray
+from florets.task.partitions.shard import Shard, Transform, check_bounds, deal, deal_clusters, spread
+from florets.task.registry import register_partition
 
 
 @register_partition("rotation")

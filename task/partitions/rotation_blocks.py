@@ -5,10 +5,10 @@ from typing import Literal
 
 import numpy as np
 
-from task.data.dataset import Dataset
-from task.partitions.rotation import turned
-from task.partitions.shard import Shard
-from task.registry import register_partition
+from florets.task.data.dataset import Dataset
+from florets.task.partitions.rotation import turned
+from florets.task.partitions.shard import Shard
+from florets.task.registry import register_partition
 
 _ORDERS: dict[str, Literal[0, 1]] = {"nearest": 0, "linear": 1}
 

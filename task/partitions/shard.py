@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
+from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
 
 Transform = Callable[[FloatArray, TargetArray], tuple[FloatArray, TargetArray]]
 

@@ -4,9 +4,9 @@
 `replies` reads what clients send, `size` counts bytes, `stability` is the rule that clients and server share.
 """
 
-from task.wire import bank, kinds, replies
-from task.wire.layout import Layout, MalformedMessage
-from task.wire.size import payload_bytes
-from task.wire.stability import is_stable
+from florets.task.wire import bank, kinds, replies
+from florets.task.wire.layout import Layout, MalformedMessage
+from florets.task.wire.size import payload_bytes
+from florets.task.wire.stability import is_stable
 
 __all__ = ["Layout", "MalformedMessage", "bank", "is_stable", "kinds", "payload_bytes", "replies"]

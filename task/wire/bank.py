@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord
 
-from task.wire.layout import Layout, MalformedMessage, Mask
+from florets.task.wire.layout import Layout, MalformedMessage, Mask
 
 Bank = npt.NDArray[np.float64]
 

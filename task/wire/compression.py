@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from task.wire.layout import Layout
+from florets.task.wire.layout import Layout
 
 Quantise = Literal["none", "round", "truncate"]
 

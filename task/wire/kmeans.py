@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 
-from task.wire import kinds
-from task.wire.layout import Entry, MalformedMessage, Vector, read_array
-from task.wire.replies import MAX_EXAMPLES
+from florets.task.wire import kinds
+from florets.task.wire.layout import Entry, MalformedMessage, Vector, read_array
+from florets.task.wire.replies import MAX_EXAMPLES
 
 MAX_COORDINATE = 1e15
 """Guards squared distances against absurd claims: beyond it they lose all figures, later they overflow."""

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import ArrayRecord, RecordDict
 
-from task.wire import kinds
-from task.wire.layout import Entry, Layout, MalformedMessage, read_array
-from task.wire.replies import Update, read_update
+from florets.task.wire import kinds
+from florets.task.wire.layout import Entry, Layout, MalformedMessage, read_array
+from florets.task.wire.replies import Update, read_update
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from task.wire import kinds
-from task.wire.layout import Layout, MalformedMessage, Vector
+from florets.task.wire import kinds
+from florets.task.wire.layout import Layout, MalformedMessage, Vector
 
 _LARGEST = sys.float_info.max
 

@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import ArrayRecord, RecordDict
 
-from task.wire import kinds
-from task.wire.bank import Bank
-from task.wire.layout import Layout, MalformedMessage
-from task.wire.replies import Update, example_count, finite_number, reply_losses, reply_metrics
+from florets.task.wire import kinds
+from florets.task.wire.bank import Bank
+from florets.task.wire.layout import Layout, MalformedMessage
+from florets.task.wire.replies import Update, example_count, finite_number, reply_losses, reply_metrics
 
 NEGLIGIBLE = 1e-9
 """A weight whose steps would vanish in float32: the model is returned as it came."""

@@ -1,0 +1,1 @@
+"""Flower's own processes: SuperLink, `flwr run`, the end of a run."""

@@ -1,0 +1,78 @@
+"""A SuperLink of one's own, for the time of one run: nothing of another run's can leak in."""
+
+import subprocess
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+from florets.server_app.flower import processes
+
+NAME = "own"
+"""Name of the connection in the SuperLink's own Flower configuration."""
+
+_START_SECONDS = 60.0
+
+
+class SuperLink:
+    """Start a SuperLink for simulations on a free port of this machine, and end it with the block.
+
+    It gets a Flower home of its own and an empty working directory, because simulated clients import from the folder
+    in which the SuperLink was started before they look at the app that was sent.
+
+    Raises
+    ------
+    RuntimeError
+        If it does not answer within a minute; the text holds the end of its log.
+    """
+
+    def __enter__(self) -> "SuperLink":
+        self._folder = tempfile.TemporaryDirectory(prefix="florets-", ignore_cleanup_errors=True)
+        root = Path(self._folder.name)
+        home, work = root / "flwr", root / "empty"
+        home.mkdir()
+        work.mkdir()
+        port = processes.free_port()
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "127.0.0.1:{port}"\ninsecure = true\n',
+            encoding="utf-8",
+        )
+        self.environment = processes.environment(home)
+        self._log = root / "superlink.log"
+        with self._log.open("wb") as log:
+            arguments = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
+            self._process = processes.start("flower-superlink", arguments, work, self.environment, log)
+        try:
+            self._wait(port)
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def flwr(self, *arguments: str, capture: bool = False) -> "subprocess.CompletedProcess[str]":
+        """Run Flower's command line against this SuperLink."""
+        return subprocess.run(
+            [processes.command("flwr"), *arguments],
+            env=self.environment,
+            text=True,
+            capture_output=capture,
+            check=False,
+        )
+
+    def log_end(self, lines: int = 20) -> str:
+        """Return the last lines of the SuperLink's log."""
+        return "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+
+    def _wait(self, port: int) -> None:
+        if not processes.wait_for_http(self._process, port, _START_SECONDS):
+            raise RuntimeError(f"the SuperLink did not start:\n{self.log_end()}")
+
+    def _stop(self) -> None:
+        try:
+            processes.end(self._process)
+        finally:
+            self._folder.cleanup()

@@ -1,0 +1,1 @@
+"""Using a finished run's models for clients that were not in it."""

@@ -1,0 +1,233 @@
+"""`florets assign` and `florets predict`: what a finished run's models do for a client that comes later."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from florets.conf.problems import ConfigError, did_you_mean
+from florets.server_app.console import counted
+from florets.server_app.new_client.run_models import RunModels, load_run
+from florets.server_app.results.arrays_file import write_arrays
+from florets.strategies.core import FloatArray
+from florets.task.data.new_data import Form, read_inputs, read_labelled, shaped
+from florets.task.data.own import own
+from florets.task.new_client import evaluate_model, model_losses, predict
+from florets.task.registry import check_options
+
+HELP = """florets assign run=<folder> data=<file or folder> [save=<file>]
+  Say which of a finished run's models fits data with their targets, and how well. CLoVE's frozen clusters decide
+  where the run has them, else the lowest loss. save= writes that model alone (.safetensors).
+
+florets predict run=<folder> data=<file or folder> model=<number> | client=<key> [output=predictions.csv]
+  Write that model's predictions for new inputs, or those of the model of one of the run's clients.
+
+data is a .npz archive (x, and y for assign), a .csv file with a header, or a folder of images (for assign: one folder
+for each class). How to read it follows from the run where its nodes had data of their own; these keys say otherwise:
+target=<column> columns=[<first>,...] classes=[<first>,...] regression=true image_size=<pixels> grayscale=true
+trust=true lets a run's own model function (task.model=package.module:function) be imported."""
+
+_FORM_KEYS = ("target", "columns", "classes", "regression", "image_size", "grayscale")
+_KEYS = {
+    "assign": ("run", "data", "save", "trust", *_FORM_KEYS),
+    "predict": ("run", "data", "model", "client", "output", "trust", *_FORM_KEYS),
+}
+_MOST_LISTED = 20
+_MOST_CLIENTS = 5
+
+
+def main(command: str, arguments: Sequence[str]) -> int:
+    """Run `assign` or `predict` and return its exit code.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        `key=value` texts; relative paths are meant from the working directory.
+
+    Raises
+    ------
+    ConfigError
+        If a key, the run's folder or the data are wrong.
+    """
+    if {"-h", "--help"} & set(arguments):
+        print(HELP)
+        return 0
+    given = _read_keys(command, [text for text in arguments if text != "--debug"])
+    run = load_run(_path(given["run"]), given.get("trust") == "true")
+    try:
+        (_assign if command == "assign" else _predict)(run, given, _form(run, given))
+    except ConfigError:
+        raise
+    except FileExistsError as error:
+        raise ConfigError([_taken(error.filename)]) from error
+    except ValueError as error:
+        # Readers of data and builders of models say what is wrong and what to do; here their options are keys.
+        raise ConfigError([str(error).replace("task.data_options.", "")]) from error
+    return 0
+
+
+def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
+    path, reconstructs = _path(given["data"]), run.task.spec.loss == "reconstruction"
+    save = _new_file(given["save"], ".safetensors") if "save" in given else None
+    if reconstructs:
+        inputs = read_inputs(path, form).x
+        targets: np.ndarray[Any, Any] = np.zeros(len(inputs), dtype=np.int64)
+    else:
+        found = read_labelled(path, form)
+        inputs, targets = found.x, found.y
+        if not form.regression and int(targets.max()) >= run.task.num_outputs:
+            raise ValueError(f"{path}: class label {targets.max()}, but the run has {run.task.num_outputs} classes.")
+    x = shaped(path, inputs, run.task.input_shape)
+    losses = model_losses(run.task, run.models, x, targets)
+    chosen, why = int(np.argmin(losses)), "its loss on these data is the lowest"
+    if run.frozen is not None:
+        chosen = run.nearest_frozen(model_losses(run.task, run.frozen_models(), x, targets))
+        why = "its cluster's losses, saved when the run froze the clustering, are the nearest"
+    if len(losses) == 1:
+        why = "the run has only this one"
+    print(f"Model {chosen} fits best: {why}.")
+    _list_losses(losses, chosen)
+    loss, accuracy = evaluate_model(run.task, run.models[chosen], x, targets)
+    print(
+        f"On {counted(len(x), 'sample')}: "
+        + ("" if accuracy is None else f"accuracy {accuracy:.1%}, ")
+        + f"loss {loss:.4g}"
+    )
+    if save is not None:
+        # As for predictions, the file system itself refuses a name that is there already.
+        with save.open("xb") as file:
+            write_arrays(file, run.models[chosen])
+        print(f"Model: {save}")
+
+
+def _list_losses(losses: FloatArray, chosen: int) -> None:
+    order = np.argsort(losses, kind="stable")[:_MOST_LISTED]
+    print("  model  loss")
+    for index in sorted({*order.tolist(), chosen}):
+        print(f"{'>' if index == chosen else ' '} {index:5d}  {losses[index]:.4g}")
+    if len(losses) > len(order):
+        print(f"  ({len(losses)} models; those with the lowest losses are listed)")
+
+
+def _predict(run: RunModels, given: Mapping[str, str], form: Form) -> None:
+    model = _chosen_model(run, given)
+    target = _new_file(given.get("output", "predictions.csv"), ".csv")
+    path = _path(given["data"])
+    inputs = read_inputs(path, form)
+    found = predict(run.task, run.models[model], shaped(path, inputs.x, run.task.input_shape))
+    last = [] if found.probabilities is None else ["probability"]
+    what = "reconstruction_error" if run.task.spec.loss == "reconstruction" else "prediction"
+    names = form.classes if found.probabilities is not None else None
+    # A name that is there already is refused by the file system itself: nothing can come in between.
+    with target.open("x", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["sample", what, *last])
+        for row, value in enumerate(found.values.tolist()):
+            shown = names[value] if names and value < len(names) else value
+            probability = [] if found.probabilities is None else [f"{found.probabilities[row]:.6g}"]
+            writer.writerow([inputs.names[row], shown, *probability])
+    print(f"{counted(len(inputs.names), 'prediction')} of model {model}: {target}")
+
+
+def _chosen_model(run: RunModels, given: Mapping[str, str]) -> int:
+    count = len(run.models)
+    if ("model" in given) == ("client" in given):
+        if count == 1 and "model" not in given:
+            return 0
+        raise ConfigError(["predict: give either model=<number>, which `florets assign` tells, or client=<key>."])
+    if "model" in given:
+        text = given["model"]
+        if not text.isdecimal() or int(text) >= count:
+            raise ConfigError([f"model={text}: must be a whole number from 0 to {count - 1}."])
+        return int(text)
+    return _model_of(_path(given["run"]) / "clients.csv", given["client"], count)
+
+
+def _model_of(path: Path, client: str, count: int) -> int:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            found = {row["client"]: row["found_cluster"] for row in csv.DictReader(file)}
+    except (OSError, UnicodeDecodeError, csv.Error, KeyError) as error:
+        raise ConfigError([f"{path} cannot be read ({error}); use model=<number>."]) from error
+    if client not in found:
+        raise ConfigError([f"client={client}: the run has no such client.{_known_clients(client, sorted(found))}"])
+    # A row that was cut off has nothing there.
+    text = found[client] or ""
+    if not text.isdecimal() or int(text) >= count:
+        raise ConfigError([f"client={client}: the run gave it no model; use `florets assign` and model=<number>."])
+    return int(text)
+
+
+def _known_clients(client: str, keys: Sequence[str]) -> str:
+    """Return which clients there are, and the one that was meant where that is plain."""
+    if not keys:
+        return " clients.csv names none; use model=<number>."
+    if all(key.isdecimal() for key in keys):
+        # Of numbers the one that looks most alike is another client; the padded one is the same.
+        padded = client.zfill(len(keys[0]))
+        hint, listed = f" Did you mean {padded}?" if padded in keys else "", f"{keys[0]} to {keys[-1]}"
+    else:
+        hint, listed = did_you_mean(client, keys), ", ".join(keys[:_MOST_CLIENTS])
+        listed += f" and {len(keys) - _MOST_CLIENTS} more" if len(keys) > _MOST_CLIENTS else ""
+    return f"{hint} Its clients are {listed} (clients.csv)."
+
+
+def _read_keys(command: str, arguments: Sequence[str]) -> dict[str, str]:
+    known, problems = _KEYS[command], []
+    given: dict[str, str] = {}
+    for text in arguments:
+        key, equals, value = text.partition("=")
+        if key not in known:
+            problems.append(f"{text}: florets {command} has no such key.{did_you_mean(key, known)}")
+        elif not equals or not value:
+            problems.append(f"{text}: needs a value, {key}=<value>.")
+        elif given.setdefault(key, value) != value:
+            problems.append(f"{key}: given twice with two values; keep one.")
+    if given.get("trust", "true") not in ("true", "false"):
+        problems.append(f"trust={given['trust']}: must be true or false.")
+    problems += [
+        f"{key} is missing: florets {command} needs {key}=<path>." for key in ("run", "data") if key not in given
+    ]
+    if problems:
+        raise ConfigError(problems)
+    return given
+
+
+def _form(run: RunModels, given: Mapping[str, str]) -> Form:
+    """Return how data are to be read: as the run's nodes read theirs, but for what is given by hand."""
+    task = run.config.task
+    options: dict[str, Any] = {"regression": "squared_error" in task.loss}
+    if task.data == "own":
+        options.update({key: value for key, value in task.data_options.items() if key in _FORM_KEYS})
+    for key in _FORM_KEYS:
+        if key in given:
+            try:
+                value = given[key] if key == "target" else yaml.safe_load(given[key])
+            except yaml.YAMLError as error:
+                raise ConfigError([f"{key}={given[key]}: cannot be read; a list is [<first>,<second>]."]) from error
+            options[key] = [str(item) for item in value] if isinstance(value, list) else value
+    check_options(own, options, "data", "own")
+    return Form(**options)
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser().absolute()
+
+
+def _new_file(text: str, suffix: str) -> Path:
+    """Return the path of a file that is to be written; never one that is there."""
+    path = _path(text)
+    if path.suffix != suffix:
+        raise ConfigError([f"{text}: must end in {suffix}."])
+    if path.exists() or path.is_symlink():
+        raise ConfigError([_taken(path)])
+    if not path.parent.is_dir():
+        raise ConfigError([f"{path}: the folder {path.parent} does not exist."])
+    return path
+
+
+def _taken(path: Path | str) -> str:
+    return f"{path} is there already and is not overwritten; name another file, or remove it."

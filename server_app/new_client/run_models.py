@@ -1,0 +1,164 @@
+"""What a finished run leaves for later clients: its models, and the clusters that its strategy froze."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from florets.conf.problems import ConfigError
+from florets.conf.run_config import task_spec
+from florets.conf.saved import saved_config
+from florets.conf.schema import Config
+from florets.server_app.results.arrays_file import write_arrays
+from florets.strategies.base.models import Models
+from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.clove.stability import FrozenClusters
+from florets.strategies.clove.strategy import Clove
+from florets.strategies.core import FloatArray
+from florets.task.task import Task, TaskSpec
+from florets.task.wire import bank
+
+MODELS, CLUSTERS = "models.safetensors", "clusters.safetensors"
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class RunModels:
+    """A finished run, as far as later clients need it.
+
+    Attributes
+    ----------
+    task
+        Builds the models; has no data.
+    models
+        The K models at the run's end, each by its arrays' names.
+    frozen
+        The clusters at the moment of stability, None where the run froze none.
+    square_root
+        Whether their centroids are means of the losses' square roots.
+    """
+
+    config: Config
+    task: Task
+    models: tuple[Arrays, ...]
+    frozen: FrozenClusters | None
+    square_root: bool
+
+    def frozen_models(self) -> list[Arrays]:
+        """Return the models on which the losses for `nearest_frozen` are taken."""
+        return [] if self.frozen is None else _states(self.frozen.models.record)
+
+    def nearest_frozen(self, losses: FloatArray) -> int:
+        """Return the model whose saved centroid is nearest to losses (K,) on `frozen_models`.
+
+        Source: CLoVE Alg. 1, l. 16.
+        """
+        if self.frozen is None:
+            raise RuntimeError("this run froze no clusters")
+        return self.frozen.nearest_model(np.sqrt(losses) if self.square_root else losses)
+
+
+def save_clusters(folder: Path, strategy: ClusteredStrategy, task: Task) -> None:
+    """Write ``clusters.safetensors``: sizes that the models were built for, and frozen clusters if there are any."""
+    arrays: Arrays = {}
+    frozen = strategy.frozen if isinstance(strategy, Clove) else None
+    if frozen is not None:
+        arrays = {"centroids": frozen.centroids, "model_of_cluster": frozen.model_of_cluster}
+        for index, state in enumerate(_states(frozen.models.record)):
+            arrays.update({f"models/{index}/{name}": values for name, values in state.items()})
+    sizes = {"input_shape": json.dumps(list(task.input_shape)), "num_outputs": str(task.num_outputs)}
+    square_root = {"square_root": json.dumps(isinstance(strategy, Clove) and strategy.square_root)}
+    with (folder / CLUSTERS).open("wb") as file:
+        write_arrays(file, arrays, {**sizes, **square_root})
+
+
+def load_run(folder: Path, trust: bool = False) -> RunModels:
+    """Read a finished run's folder; nothing in it is trusted, and nothing is unpickled.
+
+    Parameters
+    ----------
+    folder
+        The run's own folder.
+    trust
+        Whether a model function that the run names by an import path may be imported and called.
+
+    Raises
+    ------
+    ConfigError
+        If the folder is no finished run's, a file is damaged, or files do not fit together.
+    """
+    if not folder.is_dir():
+        raise ConfigError([f"run={folder}: there is no such folder; give the folder of a finished run."])
+    config = saved_config(folder)
+    if ":" in config.task.model and not trust:
+        raise ConfigError(
+            [
+                f"run={folder}: its model is a function of its author's, task.model={config.task.model}, which would "
+                "be imported and called; add trust=true if you know it."
+            ]
+        )
+    models, _ = _read(folder / MODELS)
+    clusters, metadata = _read(folder / CLUSTERS)
+    try:
+        shape, outputs = json.loads(metadata["input_shape"]), int(metadata["num_outputs"])
+        square_root = json.loads(metadata["square_root"]) is True
+        if not isinstance(shape, list) or not all(type(size) is int and size >= 1 for size in (*shape, outputs)):
+            raise ValueError(f"sizes {shape} and {outputs} are not whole numbers from 1")
+        states = _models(models)
+        frozen = _frozen(clusters, len(states)) if clusters else None
+    except (KeyError, ValueError) as error:
+        raise ConfigError([f"{folder / CLUSTERS}: does not fit the run ({error})."]) from error
+    # Nodes with data of their own build the same models without any data of the server's.
+    agreed = {"data": "own", "data_options": {}, "partition": "own"}
+    agreed["partition_options"] = {"input_shape": shape, "num_outputs": outputs}
+    task = Task(TaskSpec(**{**task_spec(config), **agreed}))
+    return RunModels(config, task, states, frozen, square_root)
+
+
+def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:
+    try:
+        with safe_open(path, framework="np") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118 - no mapping
+    # A header from anywhere: what a damaged one raises is not all safetensors' own.
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, MemoryError) as error:
+        raise ConfigError(
+            [f"{path} cannot be read ({error}); run must name the folder of a run that has come to its end."]
+        ) from error
+
+
+def _models(arrays: Arrays) -> tuple[Arrays, ...]:
+    if not arrays:
+        raise ValueError("there are no models")
+    record = ArrayRecord({name: Array(values) for name, values in arrays.items()})
+    states = tuple(_states(record))
+    if any(state.keys() != states[0].keys() for state in states):
+        raise ValueError("the models have different arrays")
+    return states
+
+
+def _frozen(arrays: Arrays, num_models: int) -> FrozenClusters:
+    centroids, model_of_cluster = arrays["centroids"], arrays["model_of_cluster"]
+    prefix = "models/"
+    record = ArrayRecord(
+        {name.removeprefix(prefix): Array(values) for name, values in arrays.items() if name.startswith(prefix)}
+    )
+    if not record or bank.num_models(record) != num_models:
+        raise ValueError(f"the run has {num_models} models, but other frozen ones")
+    models = Models(record)
+    shape = (len(model_of_cluster), num_models)
+    if not shape[0] or centroids.shape != shape or not np.isfinite(centroids).all():
+        raise ValueError(f"the centroids are not {shape} finite numbers")
+    if not all(index in range(num_models) for index in model_of_cluster.tolist()):
+        raise ValueError(f"a cluster's model is none of the {num_models}")
+    return FrozenClusters(models, centroids, model_of_cluster)
+
+
+def _states(record: ArrayRecord) -> list[Arrays]:
+    return [{name: array.numpy() for name, array in model.items()} for model in bank.models(record)]

@@ -1,0 +1,141 @@
+"""The folder of a run: made or taken up again, held against other processes, and written to the disk."""
+
+import contextlib
+import json
+import os
+import shutil
+from pathlib import Path
+from types import TracebackType
+
+from florets.server_app.results.summary import RoundLine
+
+FINISHED = "report.html"
+"""What a run writes last: with it the run has come to its end."""
+MARKER = "rounds.jsonl"
+"""Every run writes this file first: a folder with it is an earlier run's, and may be replaced."""
+
+
+def open_folder(folder: Path) -> bool:
+    """Empty the folder of a new run, but for the marker, and say whether an earlier run was there.
+
+    Raises
+    ------
+    ValueError
+        If there is something in the folder that no run has left: it is never removed.
+    """
+    earlier = (folder / MARKER).is_file()
+    others = [entry for entry in folder.iterdir() if entry.name != MARKER]
+    if others and not earlier:
+        raise ValueError(
+            f"the results folder {folder} holds files but no {MARKER}, so it is not an earlier run's folder "
+            "and is not replaced. Move its files, or set results_dir to another folder."
+        )
+    # The marker stays throughout: killed here, the rest is still known as a run's and can be replaced.
+    for entry in others:
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    (folder / MARKER).write_text("")
+    return earlier
+
+
+def reopen_folder(folder: Path, rounds: int) -> list[RoundLine]:
+    """Make an interrupted run's folder what it was after `rounds` rounds, and return those rounds' lines.
+
+    Raises
+    ------
+    ValueError
+        If ``rounds.jsonl`` lacks one of them.
+    """
+    lines: list[RoundLine] = []
+    # Lost with the power, or edited: nothing behind the first line that cannot be read is of use.
+    with contextlib.suppress(ValueError, OSError):
+        for text in (folder / MARKER).read_text(encoding="utf-8").splitlines()[:rounds]:
+            lines.append(json.loads(text))
+    if [line.get("round") for line in lines] != list(range(1, rounds + 1)):
+        raise ValueError(
+            f"{folder / MARKER} does not hold rounds 1 to {rounds}, after which the run is to go on; "
+            "put the file back as it was, or run the experiment again"
+        )
+    write_whole(folder / MARKER, "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines))
+    # What was written at the end of the run is no longer its end.
+    for name in (FINISHED, "summary.json"):
+        (folder / name).unlink(missing_ok=True)
+    return lines
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file aside and rename it: whoever reads finds all of it, or what was there before."""
+    aside = path.with_name(f"{path.name}.part")
+    _write(aside, "w", text)
+    aside.replace(path)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append one whole line, on the disk when this returns: a killed run has no half of a round."""
+    _write(path, "a", f"{line}\n")
+
+
+def _write(path: Path, mode: str, text: str) -> None:
+    with path.open(mode, encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+class FolderLock:
+    """Hold a run's folder, which is made where it is missing, until `release`, or the end of the block or process.
+
+    The folder itself is locked: no file shows, and none stays behind. Systems that cannot do that hold nothing.
+
+    Raises
+    ------
+    ValueError
+        If another process holds the folder, or it cannot be made.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._handle: int | None = None
+        _make(folder)
+        try:
+            import fcntl  # not on Windows
+
+            self._handle = os.open(folder, os.O_RDONLY)
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise ValueError(f"another process writes to {folder}; end it first, or set results_dir.") from None
+        except (ImportError, OSError):
+            self.release()
+
+    def __enter__(self) -> "FolderLock":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Let go of the folder; a second call does nothing."""
+        if self._handle is not None:
+            # The lock goes with the last handle, and a child that was forked has one: it is undone as well.
+            with contextlib.suppress(OSError, ImportError):
+                import fcntl
+
+                fcntl.flock(self._handle, fcntl.LOCK_UN)
+            os.close(self._handle)
+            self._handle = None
+
+
+def _make(folder: Path) -> None:
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise ValueError(f"the results folder {folder} is a file or a link; move it, or set results_dir.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ValueError(
+            f"the results folder {folder} cannot be made ({reason}); name another results_dir."
+        ) from error

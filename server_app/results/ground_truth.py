@@ -1,0 +1,57 @@
+"""What only a simulation can tell: how near the models are to the truth behind the data."""
+
+import numpy as np
+from flwr.app import ArrayRecord
+
+from florets.server_app.results.summary import FIGURES
+from florets.strategies.base.models import Models
+from florets.strategies.core.model_error import model_error
+from florets.task.task import Task
+from florets.task.true_clusters import best_of_each_cluster
+from florets.task.wire import bank
+
+
+class Truth:
+    """Compare a round's models with the task's true models and true clusters.
+
+    Parameters
+    ----------
+    task : Task
+        The server's own copy; clients are not asked.
+    cluster_test : bool
+        Whether all models are also tested on each true cluster's test data.
+    """
+
+    def __init__(self, task: Task, cluster_test: bool) -> None:
+        self._task = task
+        self._cluster_test = cluster_test
+
+    def figures(self, record: ArrayRecord, evaluated: bool) -> dict[str, float | None]:
+        """Return the figures of K models.
+
+        Parameters
+        ----------
+        record : ArrayRecord
+            The models after a round.
+        evaluated : bool
+            Whether this is a round of test evaluation; the clusters are tested in no other.
+
+        Returns
+        -------
+        dict
+            ``model_error``, see `core.model_error`; None where no true models are known, or the models
+            have other parameters than they. ``cluster_error`` and ``cluster_loss``: of each true cluster the lowest
+            test error (share of wrong classes) and the lowest loss that one of the K models has on the cluster's test
+            data, mean over clusters; None where they are not tested, and ``cluster_error`` without classes.
+        """
+        found: dict[str, float | None] = dict.fromkeys(FIGURES)
+        # Nodes with data of their own: the server has none to look at.
+        true_models = None if self._task.is_own else self._task.data.true_models
+        if true_models is not None:
+            models = Models(record)
+            if models.layout.size == true_models.shape[1]:
+                found["model_error"] = model_error(models.bank, true_models.astype(np.float64))
+        if self._cluster_test and evaluated:
+            models_as_arrays = ({name: array.numpy() for name, array in m.items()} for m in bank.models(record))
+            found["cluster_loss"], found["cluster_error"] = best_of_each_cluster(self._task, models_as_arrays)
+        return found

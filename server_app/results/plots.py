@@ -1,0 +1,242 @@
+"""Curves over the rounds of a run, and over those of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from matplotlib import patheffects, rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+from numpy.typing import NDArray
+
+from florets.server_app.results.summary import RoundLine, covers_all
+from florets.strategies.base.report import FIRST_PHASE
+
+# Okabe and Ito's palette, in an order that keeps neighbours apart for every kind of colour blindness.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A00")
+INK, QUIET, GRID = "#1F2933", "#66727F", "#E4E8EC"
+# Any: the type that matplotlib 3.11 asks for, a union of all its setting names, is not in older releases.
+STYLE: Any = {
+    "font.family": ["DejaVu Sans"],
+    "font.size": 10.5,
+    "text.color": INK,
+    "axes.edgecolor": "#9AA5B1",
+    "axes.labelcolor": QUIET,
+    "axes.titlesize": 11.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+}
+Points = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
+"""Rounds, and the mean and the standard deviation in each of them."""
+
+
+def new_figure(width: float, height: float, rows: int = 1) -> tuple[Figure, list[Axes]]:
+    """Return a figure of that size in inches, and its panels, one above the other."""
+    # No pyplot: its global state is not made for the thread in which Flower runs a ServerApp.
+    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.11, w_pad=0.08))
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
+    return figure, list(axes)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as a PNG of 160 dots per inch."""
+    # Without the version of matplotlib and the date in it, equal runs leave equal files.
+    figure.savefig(path, dpi=160, metadata={"Software": None})
+
+
+def _points(lines: Sequence[RoundLine], key: str, spread: str | None = None) -> Points:
+    known = [line for line in lines if line[key] is not None]
+    rounds = np.array([line["round"] for line in known], dtype=np.int64)
+    values = np.array([line[key] for line in known], dtype=np.float64)
+    std = [0.0 if spread is None or line[spread] is None else line[spread] for line in known]
+    return rounds, values, np.array(std, dtype=np.float64)
+
+
+def draw_curve(axes: Axes, points: Points, colour: str, bounded: bool, **style: Any) -> None:
+    """Draw a mean with its spread; a `bounded` quantity (ARI, accuracy) ends at 1."""
+    rounds, mean, std = points
+    # One point alone would leave a line invisible; a few points deserve their marks.
+    marker = "o" if len(rounds) <= 30 else None
+    if np.any(std > 0):
+        low, high = mean - std, mean + std
+        if bounded:
+            high = np.minimum(high, 1.0)
+        # A spread larger than the mean has no lower end on a logarithmic axis, which losses may get.
+        drawn = np.ones(len(mean), dtype=bool) if bounded else std < mean
+        axes.fill_between(rounds, low, high, where=drawn, color=colour, alpha=0.14, linewidth=0)
+    axes.plot(rounds, mean, color=colour, marker=marker, markersize=3.6, **{"linewidth": 1.9, **style})
+
+
+def _spread_labels(heights: Sequence[float], gap: float) -> list[float]:
+    """Move label heights (axes fraction) apart to at least ``gap``, with as little movement as can be.
+
+    Labels in reach of each other form a block around the mean of their heights; a block that touches the next
+    one joins it (least squares under an order: pool adjacent violators).
+    """
+    order = sorted(range(len(heights)), key=lambda i: heights[i])
+    blocks: list[list[float]] = []
+    for rank, i in enumerate(order):
+        # Less its share of the gaps, a label only has to stay in order.
+        blocks.append([heights[i] - rank * gap])
+        while len(blocks) > 1 and fmean(blocks[-2]) > fmean(blocks[-1]):
+            blocks[-2:] = [blocks[-2] + blocks[-1]]
+    # None rises over the top of the axes: it would push the title and the axes themselves down.
+    ceiling = max(1.0, *heights) - (len(order) - 1) * gap if order else 0.0
+    levels = [min(fmean(block), ceiling) for block in blocks for _ in block]
+    placed = [0.0] * len(heights)
+    for rank, i in enumerate(order):
+        placed[i] = levels[rank] + rank * gap
+    return placed
+
+
+def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+    """Write (value, text, colour) to the right of the axes, beside the ends of the lines."""
+    # Through the axes' own transforms, which also know a logarithmic scale.
+    to_axes = axes.transData + axes.transAxes.inverted()
+    heights = _spread_labels([float(to_axes.transform((1, value))[1]) for value, _, _ in ends], 0.085)
+    for height, (_, text, colour) in zip(heights, ends, strict=True):
+        axes.annotate(
+            text,
+            (1.0, height),
+            xycoords="axes fraction",
+            xytext=(8, 0),
+            textcoords="offset points",
+            color=colour,
+            va="center",
+            fontweight="bold",
+            annotation_clip=False,
+        )
+
+
+def finish_axes(axes: Axes, key: str, values: Sequence[NDArray[np.float64]]) -> None:
+    """Set grid, ticks and limits for the quantity `key`; losses that span much get a logarithmic axis."""
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
+    flat = np.concatenate(values)
+    if key == "ari":
+        axes.set_ylim(min(-0.06, float(flat.min()) - 0.06), 1.06)
+        axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])
+    elif key == "accuracy":
+        # From a tenth below the lowest value, so that 97 % and 99 % can be told apart, up to a full 100 %.
+        low = max(0.0, float(flat.min()) - 0.1 * (1 - float(flat.min())))
+        axes.set_ylim(low, 1 + 0.04 * (1 - low) + 1e-3)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    elif key == "cluster_error":
+        axes.set_ylim(0, 1.1 * float(flat.max()) + 1e-3)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    elif flat.min() > 0 and flat.max() > 20 * flat.min():
+        axes.set_yscale("log")
+    axes.set_xlim(left=0.5)
+
+
+TITLES = {
+    "ari": "Clusters recovered: adjusted Rand index",
+    "accuracy": "Test accuracy, mean over clients",
+    "loss": "Test loss, mean over clients",
+    "model_error": "Distance from the true models, the largest",
+    "cluster_error": "Test error of the best model for each true cluster, mean",
+    "cluster_loss": "Test loss of the best model for each true cluster, mean",
+}
+BOUNDED = ("ari", "accuracy")
+"""Quantities that end at 1."""
+
+
+def panels_of(runs: Sequence[Sequence[RoundLine]]) -> list[str]:
+    """Return what there is to draw: ARI where it is known, accuracy or else loss, nearness to the truth."""
+    lines = [line for run in runs for line in run]
+    known = [key for key in TITLES if any(line[key] is not None for line in lines)]
+    # A loss says little beside the figure of the same test that people read.
+    hidden = {second for first, second in (("accuracy", "loss"), ("cluster_error", "cluster_loss")) if first in known}
+    return [key for key in known if key not in hidden]
+
+
+def value_text(key: str, value: float) -> str:
+    """Return a value of the quantity `key` as it is written beside its line."""
+    texts = {"ari": f"{value:.2f}", "accuracy": f"{value:.1%}", "cluster_error": f"{value:.1%}"}
+    return texts.get(key, f"{value:.3g}")
+
+
+def draw_curves(lines: Sequence[RoundLine], path: Path) -> bool:
+    """Draw a run's ARI and accuracy (or loss) over its rounds; return False where there is nothing to draw.
+
+    The band is one standard deviation over clients; a vertical line marks the round from which on the
+    clustering is frozen, or the end of a first phase whose ARI is that of its anchors.
+    """
+    panels = panels_of([lines])
+    if not panels:
+        return False
+    # A quantity that was measured once has no curve; the report gives its value.
+    panels = [key for key in panels if sum(line[key] is not None for line in lines) > 1] or panels
+    stable = next((line["round"] for line in lines if line["stable"]), None)
+    first = sum(line["phase"] == FIRST_PHASE for line in lines)
+    with rc_context(STYLE):
+        figure, rows = new_figure(8.4, 0.5 + 2.5 * len(panels), len(panels))
+        for axes, key in zip(rows, panels, strict=True):
+            points = _points(lines, key, f"{key}_std" if key in ("accuracy", "loss") else None)
+            ends = [(float(points[1][-1]), value_text(key, float(points[1][-1])), COLOURS[0])]
+            shown = [points[1]]
+            if key == "accuracy":
+                # The band of the spread is inside the picture, too.
+                shown.append(np.maximum(points[1] - points[2], 0.0))
+            part = _points(lines, "ari_participants")
+            if key == "ari" and len(part[0]) and not np.array_equal(part[1], points[1]):
+                draw_curve(axes, part, COLOURS[1], True, linewidth=1.0, alpha=0.75, zorder=1.5)
+                whose = "all clients" if covers_all(lines[-1]) else "clients so far"
+                ends = [
+                    (ends[0][0], f"{whose} {ends[0][1]}", COLOURS[0]),
+                    (float(part[1][-1]), f"participants {part[1][-1]:.2f}", COLOURS[1]),
+                ]
+                shown.append(part[1])
+            draw_curve(axes, points, COLOURS[0], key in BOUNDED)
+            finish_axes(axes, key, shown)
+            axes.set_title(TITLES[key])
+            axes.set_xlim(0.5, max(lines[-1]["round"] + 0.25, 1.5))
+            label_ends(axes, ends)
+        if stable is not None:
+            _mark(rows, stable, f"stable from round {stable}", lines[-1]["round"])
+        if 0 < first < lines[-1]["round"]:
+            _mark(rows, first + 0.5, _end_of_phase_1(lines[first - 1]), lines[-1]["round"])
+        rows[-1].set_xlabel("round")
+        save(figure, path)
+    return True
+
+
+def _end_of_phase_1(line: RoundLine) -> str:
+    """Return the label of the end of phase 1, given its last round."""
+    if line["ari"] is None or covers_all(line):
+        return "end of phase 1"
+    return f"end of phase 1 (ARI: {line['ari_clients']} of {line['ari_of']} clients)"
+
+
+def _mark(rows: Sequence[Axes], place: float, text: str, last_round: int) -> None:
+    """Draw a vertical line through all panels, and say in the first what begins or ends there."""
+    for axes in rows:
+        axes.axvline(place, color=QUIET, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
+    right = place < 0.55 * last_round
+    rows[0].annotate(
+        text,
+        (place, 0.04),
+        xycoords=("data", "axes fraction"),
+        xytext=(5, 0) if right else (-5, 0),
+        textcoords="offset points",
+        ha="left" if right else "right",
+        color=QUIET,
+        path_effects=[patheffects.withStroke(linewidth=3, foreground="white")],
+    )

@@ -1,0 +1,127 @@
+"""What a run shows while it works: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, TextIO
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
+from rich.text import Text
+
+from florets.server_app.console import say
+from florets.server_app.results.summary import RoundLine, ari_words
+
+
+def describe(line: RoundLine) -> str:
+    """Return a round's ARI and accuracy (or loss) as a few words; what is not known is left out."""
+    words = []
+    if line["ari"] is not None:
+        words.append(with_clients(f"ARI {line['ari']:.3f}", ari_words(line)))
+    if line["accuracy"] is not None:
+        words.append(f"accuracy {line['accuracy']:.2%}")
+    elif line["loss"] is not None:
+        words.append(f"loss {line['loss']:.4g}")
+    words += truth_words(line)
+    if line["diverged"]:
+        words.append(f"diverged on {line['diverged']} of {line['evaluated']} clients")
+    replies = line.get("replies", {})
+    lost = [f"{replies[kind]} {kind}" for kind in ("error", "missing", "invalid") if replies.get(kind)]
+    if lost:
+        words.append(f"replies lost: {', '.join(lost)}")
+    return "  ".join(words)
+
+
+def with_clients(text: str, clients: str) -> str:
+    """Return an ARI's text, with its clients in brackets where it is not over all of them."""
+    return f"{text} ({clients})" if clients else text
+
+
+def truth_words(figures: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return what is known of nearness to the truth, of a round's line or (with ``final_``) of a summary."""
+    words = []
+    if figures[f"{prefix}model_error"] is not None:
+        words.append(f"model error {figures[f'{prefix}model_error']:.4g}")
+    if figures[f"{prefix}cluster_error"] is not None:
+        words.append(f"cluster error {figures[f'{prefix}cluster_error']:.2%}")
+    elif figures[f"{prefix}cluster_loss"] is not None:
+        words.append(f"cluster loss {figures[f'{prefix}cluster_loss']:.4g}")
+    return words
+
+
+class _Bar(RichProgress):
+    """A bar, and under it what the last round brought: beside it a terminal of 100 columns cuts both short."""
+
+    figures = "starting"
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        yield Text(self.figures, no_wrap=True, overflow="ellipsis")
+
+
+class Progress:
+    """Show one round after the other.
+
+    Parameters
+    ----------
+    title : str
+        Names the run; plain lines begin with it, so that the lines of parallel runs can be told apart.
+    num_rounds : int
+        Length of the bar. A run may end before.
+    quiet : bool
+        Plain lines even on a terminal.
+    stream : text file, optional
+        Standard error where none is given: standard output is left to results.
+    done : int
+        Rounds that an interrupted run has completed already.
+    """
+
+    def __init__(
+        self, title: str, num_rounds: int, quiet: bool = False, stream: TextIO | None = None, done: int = 0
+    ) -> None:
+        self._title = title
+        self._num_rounds = num_rounds
+        self._stream = stream if stream is not None else sys.stderr
+        self._bar: _Bar | None = None
+        self._task = TaskID(0)
+        self._figures = ""
+        console = Console(file=self._stream)
+        if console.is_terminal and not quiet:
+            self._bar = _Bar(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                console=console,
+            )
+            self._task = self._bar.add_task(title, total=num_rounds, completed=done)
+            self._bar.start()
+
+    def show(self, line: RoundLine, seconds: float) -> None:
+        """Show a finished round: its line of ``rounds.jsonl``, and how long it took."""
+        if self._bar is not None:
+            # A bar that loses the figures in the rounds without evaluation would flicker: it keeps the last.
+            self._figures = describe(line) or self._figures
+            self._bar.figures = f"{line['phase']}  {self._figures}"
+            self._bar.update(self._task, completed=line["round"])
+            return
+        say(
+            f"{self._title} | round {line['round']}/{self._num_rounds} {line['phase']}  "
+            f"{describe(line)}  {seconds:.2f} s".replace("    ", "  "),
+            self._stream,
+        )
+
+    def note(self, text: str) -> None:
+        """Show a line of text, above the bar where there is one."""
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            say(f"{self._title} | {text}", self._stream)
+
+    def close(self) -> None:
+        """Take the bar down; it stays visible as it was last."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None

@@ -1,0 +1,237 @@
+"""The results folder of one run, from the first line of its log to the report."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from florets.server_app.console import counted
+from florets.server_app.results.arrays_file import write_arrays
+from florets.server_app.results.folder import MARKER, FolderLock, append_line, open_folder, reopen_folder, write_whole
+from florets.server_app.results.progress import Progress
+from florets.server_app.results.summary import RoundLine, RunSummary, round_line, round_seconds, summarise
+from florets.strategies.base.report import Client, Evaluation, RoundReport
+
+log = logging.getLogger("florets")
+
+
+def read_summary(folder: Path) -> RunSummary:
+    """Return the summary that a run's folder holds."""
+    return RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
+
+
+class Recorder:
+    """Write what a run leaves behind, each round as soon as it is over.
+
+    Use it as a context manager: leaving it closes the log file and the progress bar, whatever happened. A run
+    that is killed leaves ``rounds.jsonl`` with every round up to the last whole one.
+
+    Parameters
+    ----------
+    folder : Path
+        The run's own folder. An earlier run's folder is replaced whole, and the log says so.
+    config_yaml : str
+        The resolved configuration.
+    num_rounds : int
+        Length of the progress bar.
+    quiet : bool
+        Plain lines instead of a bar.
+    task_title : str
+        What the run is, in a few words, for people.
+    done_rounds : int or None
+        Rounds of the interrupted run in this folder, after which it goes on; None starts a new run.
+    lock : FolderLock, optional
+        The folder's, where it is held already.
+
+    Raises
+    ------
+    ValueError
+        If the folder holds something that no run has left there, or not the rounds that it should, or another
+        process is at work in it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        config_yaml: str,
+        experiment: str,
+        strategy: str,
+        seed: int,
+        num_rounds: int,
+        quiet: bool = False,
+        task_title: str = "",
+        done_rounds: int | None = None,
+        lock: FolderLock | None = None,
+    ) -> None:
+        self.folder = Path(folder).absolute()
+        self._experiment, self._strategy, self._seed = experiment, strategy, seed
+        self._task_title = task_title
+        self._clients: dict[str, Client] = {}
+        self._truth: dict[str, int] = {}
+        self._lines: list[RoundLine] = []
+        self._lock = lock or FolderLock(self.folder)
+        try:
+            if done_rounds is None:
+                replaced = open_folder(self.folder)
+            else:
+                replaced, self._lines = False, reopen_folder(self.folder, done_rounds)
+            write_whole(self.folder / "config.yaml", config_yaml)
+            self._open_log()
+        except BaseException:
+            self._lock.release()
+            raise
+        self._progress = Progress(f"{experiment} {strategy} seed {seed}", num_rounds, quiet, done=done_rounds or 0)
+        if done_rounds is not None:
+            self.note(f"going on after round {done_rounds} in {self.folder}")
+        if replaced:
+            self.note(f"replaced the results of an earlier run in {self.folder}")
+
+    def _open_log(self) -> None:
+        self._handler: logging.FileHandler | None = logging.FileHandler(self.folder / "run.log", encoding="utf-8")
+        self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        log.addHandler(self._handler)
+        # Without a level of its own the logger has the root's, WARNING: the file would hold next to nothing.
+        self._level_before = log.level
+        if log.getEffectiveLevel() > logging.INFO:
+            log.setLevel(logging.INFO)
+
+    @property
+    def lines(self) -> Sequence[RoundLine]:
+        """The lines of all rounds so far."""
+        return self._lines
+
+    @property
+    def num_clients(self) -> int:
+        """Number of clients noted so far."""
+        return len(self._clients)
+
+    def clients(self, clients: Sequence[Client]) -> None:
+        """Note the clients of the federation, and their true clusters where they are known."""
+        self._clients = {client.key: client for client in clients}
+        self._truth = {client.key: client.cluster for client in clients if client.cluster is not None}
+        log.info("%d clients, %d with a known true cluster", len(self._clients), len(self._truth))
+
+    def note(self, text: str) -> None:
+        """Log a line of text and show it."""
+        log.info("%s", text[:1].upper() + text[1:])
+        self._progress.note(text)
+
+    def warn(self, text: str) -> None:
+        """Log a warning and show it."""
+        log.warning("%s", text)
+        self._progress.note(f"warning: {text}")
+
+    def round(self, report: RoundReport, figures: Mapping[str, float | None] | None = None) -> RoundLine:
+        """Append a round to ``rounds.jsonl``, show it, and return its line; `figures` as in `round_line`."""
+        line = round_line(report, self._truth, figures)
+        append_line(self.folder / MARKER, json.dumps(line, allow_nan=False))
+        if line["diverged"]:
+            log.warning(
+                "Round %d: diverged (loss not finite) on %d of %d evaluated clients; "
+                "a lower train.learning_rate may help",
+                line["round"],
+                line["diverged"],
+                line["evaluated"],
+            )
+        self._lines.append(line)
+        self._progress.show(line, round_seconds(line))
+        return line
+
+    def finish(
+        self,
+        models: Mapping[str, NDArray[Any]],
+        evaluations: Mapping[str, Evaluation],
+        assignment: Mapping[str, int],
+        loss_matrix: tuple[Sequence[str], NDArray[np.float64]] | None = None,
+    ) -> RunSummary:
+        """Write all that is known only at the end: tables, models, summary, plots and report.
+
+        Parameters
+        ----------
+        models : mapping of str to array
+            The K models, ``<k>/<name>`` to values.
+        evaluations : mapping of str to Evaluation
+            The last evaluation of each client; may be empty.
+        assignment : mapping of str to int
+            Model of each client that has one.
+        loss_matrix : (sequence of str, array (M, K)), optional
+            Client keys, and the mean loss of each model on each client's training data.
+        """
+        self._progress.close()
+        # The figures come first and the pictures last: a failure while drawing costs no results.
+        self._write_clients(evaluations, assignment)
+        if loss_matrix is not None:
+            self._write_losses(*loss_matrix)
+        names = {"experiment": self._experiment, "strategy": self._strategy, "seed": str(self._seed)}
+        with (self.folder / "models.safetensors").open("wb") as file:
+            write_arrays(file, models, names)
+        summary = summarise(
+            self._lines,
+            experiment=self._experiment,
+            strategy=self._strategy,
+            seed=self._seed,
+            folder=str(self.folder),
+            evaluations=evaluations,
+        )
+        (self.folder / "summary.json").write_text(summary.to_json(), encoding="utf-8")
+
+        from florets.server_app.results.report import (
+            write_report,  # matplotlib takes a second that only the end needs
+        )
+
+        write_report(self.folder, self._task_title)
+        log.info("Results are in %s", self.folder)
+        return summary
+
+    def _write_clients(self, evaluations: Mapping[str, Evaluation], assignment: Mapping[str, int]) -> None:
+        head = "client true_cluster found_cluster num_examples test_examples test_loss test_accuracy device"
+        with (self.folder / "clients.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(head.split())
+            for key, client in sorted(self._clients.items()):
+                test = evaluations.get(key)
+                writer.writerow(
+                    [key, client.cluster, assignment.get(key), client.num_examples]
+                    + ([test.num_examples, test.loss, test.accuracy] if test else [None, None, None])
+                    + [client.device]
+                )
+
+    def _write_losses(self, keys: Sequence[str], losses: NDArray[np.float64]) -> None:
+        with (self.folder / "loss_matrix.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["client", "true_cluster", *(f"model_{k}" for k in range(losses.shape[1]))])
+            for row in sorted(range(len(keys)), key=lambda row: keys[row]):
+                # repr of a Python float is the shortest text that reads back to the same bits.
+                writer.writerow([keys[row], self._truth.get(keys[row]), *map(float, losses[row])])
+
+    def close(self) -> None:
+        """Close the log file and the progress bar, and let go of the folder; a second call does nothing."""
+        self._progress.close()
+        if self._handler is not None:
+            log.removeHandler(self._handler)
+            self._handler.close()
+            self._handler = None
+            log.setLevel(self._level_before)
+        self._lock.release()
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            log.error(
+                "The run ended early, after %s: %s",
+                counted(len(self._lines), "round"),
+                str(error) or type(error).__name__,
+            )
+        self.close()

@@ -1,0 +1,101 @@
+"""The page that shows a run: one HTML file with its pictures inside, readable without a server."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, StrictUndefined
+
+from florets.server_app.results import report_figures as figures
+from florets.server_app.results.heatmap import draw_loss_matrix
+from florets.server_app.results.plots import draw_curves
+from florets.server_app.results.report_figures import Row
+from florets.server_app.results.report_template import PAGE, STYLE
+from florets.server_app.results.summary import RoundLine, RunSummary
+
+
+def _rows(path: Path) -> list[Row]:
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def _image(path: Path) -> dict[str, Any]:
+    png = path.read_bytes()
+    # The header of a PNG has its width in bytes 16 to 19; 1.5 dots for each pixel of the page keep it sharp.
+    return {"data": base64.b64encode(png).decode("ascii"), "width": int.from_bytes(png[16:20], "big") * 2 // 3}
+
+
+def draw_plots(folder: Path, lines: Sequence[RoundLine], clients: Sequence[Row]) -> dict[str, dict[str, Any] | None]:
+    """Draw a run's pictures into its folder; return those that there are, for the page."""
+    images: dict[str, dict[str, Any] | None] = {"curves": None, "heatmap": None}
+    if lines and draw_curves(lines, folder / "curves.png"):
+        images["curves"] = _image(folder / "curves.png")
+    rows = _rows(folder / "loss_matrix.csv")
+    if rows:
+        models = [name for name in rows[0] if name.startswith("model_")]
+        losses = np.array([[float(row[model]) for model in models] for row in rows], dtype=np.float64)
+        truth = {row["client"]: int(row["true_cluster"]) for row in clients if row["true_cluster"]}
+        found = {row["client"]: int(row["found_cluster"]) for row in clients if row["found_cluster"]}
+        if draw_loss_matrix([row["client"] for row in rows], losses, truth, found, folder / "loss_matrix.png"):
+            images["heatmap"] = _image(folder / "loss_matrix.png")
+    return images
+
+
+def write_report(folder: Path, title: str = "") -> Path:
+    """Draw a finished run's plots and write its ``report.html``, from the files in its folder alone.
+
+    Parameters
+    ----------
+    folder : Path
+        A run's folder, with at least ``summary.json``, ``rounds.jsonl``, ``clients.csv``, ``config.yaml``.
+    title : str
+        The page's heading; the name of the experiment where it is empty.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    OSError
+        If one of those files is missing: only a run that came to its end has them all.
+    """
+    summary = RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
+    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    clients = _rows(folder / "clients.csv")
+    num_models = len({row["found_cluster"] for row in clients if row["found_cluster"]})
+    verdict, recovered = figures.verdict(summary, clients, num_models)
+    head, table = figures.client_table(clients)
+    # Client names come from other machines: autoescape keeps them text.
+    page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(PAGE)
+    html = page.render(
+        style=STYLE,
+        summary=summary,
+        title=title,
+        verdict=verdict,
+        recovered=recovered,
+        tiles=figures.tiles(summary, lines),
+        confusion=figures.confusion(clients, num_models),
+        parts=figures.parts(lines),
+        phases=figures.phases(lines),
+        replies=figures.replies(lines),
+        client_head=head,
+        clients=table,
+        num_clients=len(clients),
+        config=(folder / "config.yaml").read_text(encoding="utf-8"),
+        **draw_plots(folder, lines, clients),
+    )
+    path = folder / "report.html"
+    # Aside and renamed: a page that is there is whole, and says that the run has come to its end.
+    aside = path.with_suffix(".part")
+    aside.write_text(html, encoding="utf-8")
+    return aside.replace(path)

@@ -1,0 +1,177 @@
+"""What a run's report says in words and tables, worked out from the files of its folder."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from florets.server_app.console import counted
+from florets.server_app.results.summary import RoundLine, RunSummary, ari_words, last, round_seconds, stability_words
+
+MOST_CLIENTS = 300
+"""With more clients than this a page is slow to open, and nobody reads on: the rest is in clients.csv."""
+MOST_COLUMNS = 30
+"""A table of clusters with more models than this tells nothing."""
+
+Row = dict[str, str]
+"""One line of clients.csv or loss_matrix.csv; what is not known is empty."""
+
+
+def size(num_bytes: float) -> str:
+    """Return a number of bytes in the unit that suits it, decimal as networks count."""
+    # Rounded first: 999.6 kB in three digits is 1 MB, not 1000 kB.
+    rounded = float(f"{num_bytes:.3g}")
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if rounded >= factor:
+            return f"{rounded / factor:g} {unit}"
+    return f"{rounded:g} B"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the units that suit it."""
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def verdict(summary: RunSummary, clients: Sequence[Row], num_models: int) -> tuple[str, bool]:
+    """Return in one sentence whether the clusters were found, and whether they were."""
+    if summary.final_ari is None:
+        return "", False
+    known = [row["true_cluster"] for row in clients if row["true_cluster"] and row["found_cluster"]]
+    truth, placed = set(known), len(known)
+    if summary.final_ari == 1:
+        words = stability_words(summary)
+        since = f"; the clustering is {words}" if words else ""
+        return f"The {len(truth)} true clusters of {placed} clients are recovered exactly{since}.", True
+    if num_models == 1:
+        return f"One model serves all clients: the {len(truth)} true clusters are not told apart.", False
+    if num_models == placed:
+        return f"Each client has a model of its own: the {len(truth)} true clusters are not used.", False
+    some = ari_words(vars(summary), "final_")
+    return (
+        f"{num_models} clusters found where {len(truth)} are true; adjusted Rand index {summary.final_ari:.2f}"
+        f"{f' over {some}' if some else ''} (1 = recovered exactly, 0 = no better than chance).",
+        False,
+    )
+
+
+def tiles(summary: RunSummary, lines: Sequence[RoundLine]) -> list[dict[str, str]]:
+    """Return the headline figures: name, value and a note; what is not known has no tile."""
+    tiles = []
+    if summary.final_accuracy is not None:
+        std = last(lines, "accuracy_std")
+        note = f"mean over clients, std {100 * std:.1f}" if std is not None else "mean over clients"
+        tiles.append({"name": "test accuracy", "value": f"{summary.final_accuracy:.2%}", "note": note})
+    elif summary.final_loss is not None:
+        tiles.append({"name": "test loss", "value": f"{summary.final_loss:.4g}", "note": "mean over clients"})
+    if summary.final_ari is not None:
+        first = summary.first_round_ari_90
+        note = f"at least 0.9 from round {first}" if first is not None else "never reached 0.9"
+        clients = ari_words(vars(summary), "final_")
+        note = f"over {clients}; {note}" if clients else note
+        tiles.append({"name": "adjusted Rand index", "value": f"{summary.final_ari:.3f}", "note": note})
+    if summary.final_model_error is not None:
+        note = "largest distance from a true model"
+        tiles.append({"name": "model error", "value": f"{summary.final_model_error:.4g}", "note": note})
+    note = "of the best model for each true cluster, mean over clusters"
+    if summary.final_cluster_error is not None:
+        tiles.append({"name": "cluster error", "value": f"{summary.final_cluster_error:.2%}", "note": note})
+    elif summary.final_cluster_loss is not None:
+        tiles.append({"name": "cluster loss", "value": f"{summary.final_cluster_loss:.4g}", "note": note})
+    tiles.append({"name": "rounds", "value": str(summary.rounds), "note": stability_words(summary)})
+    traffic = f"{size(summary.bytes_down)} down, {size(summary.bytes_up)} up"
+    tiles.append({"name": "traffic", "value": size(summary.bytes_down + summary.bytes_up), "note": traffic})
+    per_round = f"{duration(summary.seconds / summary.rounds)} a round" if summary.rounds else ""
+    tiles.append({"name": "time", "value": duration(summary.seconds), "note": per_round})
+    return tiles
+
+
+def confusion(clients: Sequence[Row], num_models: int) -> dict[str, Any] | None:
+    """Count clients by true cluster and model; one row of sizes where the truth is not known."""
+    placed = [row for row in clients if row["found_cluster"]]
+    # Where each client has a model of its own (Local-only) the table would be a diagonal of ones.
+    if not placed or num_models > MOST_COLUMNS or num_models == len(placed) > 1:
+        return None
+    counts = Counter((row["true_cluster"], int(row["found_cluster"])) for row in placed)
+    models = range(max(model for _, model in counts) + 1)
+    names = sorted({true for true, _ in counts}, key=lambda true: (not true, int(true or 0)))
+    most = max(counts.values())
+    known = any(names)
+    rows = []
+    for true in names:
+        of_row = [counts[true, model] for model in models]
+        cells = [{"text": str(n) if n else "", "shade": f"{0.06 + 0.34 * n / most if n else 0:.2f}"} for n in of_row]
+        label = f"cluster {true}" if true else ("not known" if known else "clients")
+        rows.append({"name": label, "cells": cells})
+    without = len(clients) - len(placed)
+    note = (
+        "Clients by true cluster (rows) and by the model that they were given." if known else "Clients of each model."
+    )
+    if without:
+        note += f" {counted(without, 'client')} without a model never took part."
+    return {"note": note, "corner": "true cluster" if known else "", "models": list(models), "rows": rows}
+
+
+def parts(lines: Sequence[RoundLine]) -> list[dict[str, str]]:
+    """Return the time of each part of the rounds, what no part accounts for, and the total."""
+    totals: dict[str, float] = {}
+    for line in lines:
+        for part, seconds in line["seconds"].items():
+            if part != "total":
+                totals[part] = totals.get(part, 0.0) + seconds
+    everything = sum(round_seconds(line) for line in lines)
+    other = everything - sum(totals.values())
+    if everything and other > 0.005 * everything:
+        totals["other"] = other
+    return [
+        {
+            "name": part,
+            "total": f"{seconds:.2f}",
+            "per_round": f"{seconds / len(lines):.3f}",
+            "share": f"{seconds / everything:.0%}" if everything else "-",
+        }
+        for part, seconds in [*totals.items(), ("total", everything)]
+        if lines
+    ]
+
+
+def phases(lines: Sequence[RoundLine]) -> list[dict[str, str]]:
+    """Return what a round of each phase moves and takes, on average."""
+    rows = []
+    for phase in dict.fromkeys(line["phase"] for line in lines):
+        same = [line for line in lines if line["phase"] == phase]
+        rows.append(
+            {
+                "name": phase,
+                "rounds": str(len(same)),
+                "down": size(sum(line["bytes_down"] for line in same) / len(same)),
+                "up": size(sum(line["bytes_up"] for line in same) / len(same)),
+                "seconds": f"{sum(map(round_seconds, same)) / len(same):.2f}",
+            }
+        )
+    return rows
+
+
+def replies(lines: Sequence[RoundLine]) -> list[dict[str, Any]]:
+    """Count the replies of all rounds by outcome."""
+    counts: Counter[str] = Counter()
+    for line in lines:
+        counts.update(line["replies"])
+    return [{"name": name, "count": n, "amiss": name != "ok" and n > 0} for name, n in counts.items()]
+
+
+def client_table(clients: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Return the head and the rows of the table of clients, the first `MOST_CLIENTS` of them."""
+    head = ["client", "true cluster", "model", "examples", "test examples", "test loss", "test accuracy", "device"]
+    table = []
+    for row in clients[:MOST_CLIENTS]:
+        loss = f"{float(row['test_loss']):.4g}" if row["test_loss"] else ""
+        accuracy = f"{float(row['test_accuracy']):.1%}" if row["test_accuracy"] else ""
+        cells = [row["client"], row["true_cluster"], row["found_cluster"], row["num_examples"]]
+        table.append([cell or "-" for cell in [*cells, row["test_examples"], loss, accuracy, row["device"]]])
+    # A column in which nothing is known (the true cluster of real clients) only takes room.
+    kept = [i for i in range(len(head)) if any(cells[i] != "-" for cells in table)]
+    return [head[i] for i in kept], [[cells[i] for i in kept] for cells in table]

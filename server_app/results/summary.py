@@ -1,0 +1,284 @@
+"""What a round and a run amount to: one line of ``rounds.jsonl``, and the summary of all lines."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from statistics import fmean, pstdev
+from typing import Any
+
+from florets.strategies.base.report import FIRST_PHASE, STABLE_FROM, Evaluation, RoundReport
+from florets.strategies.core.metrics import adjusted_rand_index
+
+ARI_RECOVERED = 0.9
+"""The ARI from which on the papers call the clusters recovered."""
+ARI_ROUND = 10
+"""The round whose ARI the CLoVE paper's tables give."""
+
+FIGURES = ("model_error", "cluster_error", "cluster_loss")
+"""What a line has of nearness to the truth."""
+
+RoundLine = dict[str, Any]
+"""One line of ``rounds.jsonl``; ``round_line`` says what it holds."""
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """The headline figures of one run.
+
+    Parameters
+    ----------
+    rounds : int
+        Rounds that the run has completed.
+    final_accuracy, final_loss : float or None
+        Unweighted mean over clients, of the assigned models on the clients' own test sets, at the end of
+        the run (accuracy in 0..1). None where nothing was evaluated, or where the value is not finite.
+    final_ari, ari_at_10 : float or None
+        ARI over the clients with an assignment, in the last round and in round 10. None where the true
+        clusters are not known, or the run has no such round.
+    first_round_ari_90 : int or None
+        First round with an ARI of at least 0.9; here and in round 10 that of anchors alone does not count, see
+        ``found_ari``.
+    round_of_stability : int or None
+        First round in which the clustering is frozen; one more than ``rounds`` where the last round froze it.
+    bytes_down, bytes_up : int
+        Payload of all rounds, server to clients and back.
+    seconds : float
+        Sum of all rounds' times.
+    folder : str
+        Where the run left its results.
+    final_model_error, final_cluster_error, final_cluster_loss : float or None
+        The last of each that a round has, see ``round_line``; None where none has one.
+    final_ari_clients, final_ari_of : int or None
+        How many clients ``final_ari`` is over, and of how many; None where it is None.
+    """
+
+    experiment: str
+    strategy: str
+    seed: int
+    rounds: int
+    final_accuracy: float | None
+    final_loss: float | None
+    final_ari: float | None
+    ari_at_10: float | None
+    first_round_ari_90: int | None
+    round_of_stability: int | None
+    bytes_down: int
+    bytes_up: int
+    seconds: float
+    folder: str
+    final_model_error: float | None = None
+    final_cluster_error: float | None = None
+    final_cluster_loss: float | None = None
+    final_ari_clients: int | None = None
+    final_ari_of: int | None = None
+
+    def to_json(self) -> str:
+        """Return the summary as an indented JSON object."""
+        return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> RunSummary:
+        """Read a summary that ``to_json`` wrote.
+
+        Raises
+        ------
+        ValueError
+            If the text is not a JSON object with exactly the summary's keys.
+        """
+        values = json.loads(text)
+        expected = {field.name for field in fields(cls)}
+        if not isinstance(values, dict) or set(values) != expected:
+            found = sorted(values) if isinstance(values, dict) else type(values).__name__
+            raise ValueError(
+                f"not a run summary: it needs exactly the keys {sorted(expected)}, but has {found}. "
+                "It was written by another version; run the experiment again."
+            )
+        return cls(**values)
+
+
+def finite(value: float | None) -> float | None:
+    """Return the value, or None where it is not finite: JSON has no NaN, and a mean with one says nothing."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def mean_accuracy(evaluations: Iterable[Evaluation]) -> float | None:
+    """Return the unweighted mean accuracy over clients, None where there is none."""
+    values = [evaluation.accuracy for evaluation in evaluations if evaluation.accuracy is not None]
+    return finite(fmean(values)) if values else None
+
+
+def mean_loss(evaluations: Iterable[Evaluation]) -> float | None:
+    """Return the unweighted mean loss over clients, None where there is none or one has diverged."""
+    values = [evaluation.loss for evaluation in evaluations]
+    return finite(fmean(values)) if values else None
+
+
+def _spread(values: Sequence[float]) -> float | None:
+    """Return the population standard deviation over clients, None without finite values."""
+    return pstdev(values) if values and all(map(math.isfinite, values)) else None
+
+
+def _ari(keys: Iterable[str], assignment: Mapping[str, int], truth: Mapping[str, int]) -> float | None:
+    """Return the ARI over those of the clients that have both a true cluster and an assignment."""
+    known = sorted(key for key in keys if key in assignment and key in truth)
+    return adjusted_rand_index([truth[key] for key in known], [assignment[key] for key in known])
+
+
+def round_line(
+    report: RoundReport, truth: Mapping[str, int], figures: Mapping[str, float | None] | None = None
+) -> RoundLine:
+    """Turn the report of a round into its line of ``rounds.jsonl``.
+
+    Parameters
+    ----------
+    report : RoundReport
+        What happened in the round.
+    truth : mapping of str to int
+        True cluster of each client that reported one.
+    figures : mapping of str to float or None, optional
+        What `florets.server_app.results.ground_truth` knows of the round.
+
+    Returns
+    -------
+    dict
+        ``round``, ``phase``, ``ari`` (over all clients with an assignment), ``ari_clients`` (their number) and
+        ``ari_of`` (the number that it would be, were all clients placed), ``ari_participants`` (over this
+        round's participants, as the CLoVE paper measures), ``accuracy`` and ``loss`` (unweighted mean over
+        the evaluated clients) with ``accuracy_std`` and ``loss_std`` (population, over clients),
+        ``evaluated`` (clients) and ``diverged`` (those with a loss that is not finite), ``train_loss``,
+        ``model_error``, ``cluster_error`` and ``cluster_loss`` (nearness to the truth, see `results.ground_truth`),
+        ``cluster_sizes`` (clients of model 0, 1, ...), ``num_clusters``, ``stable``, ``participants``
+        (a count), ``bytes_down``, ``bytes_up``, ``seconds``, ``replies``, ``tries`` (1 unless too few clients
+        replied) and ``details`` (what only this algorithm tells). A value that is not known or not finite is
+        None, never absent.
+    """
+    evaluations = list(report.evaluations.values())
+    accuracies = [e.accuracy for e in evaluations if e.accuracy is not None]
+    losses = [e.loss for e in evaluations]
+    sizes = Counter(report.assignment.values())
+    return {
+        "round": report.server_round,
+        "phase": report.phase,
+        "ari": finite(_ari(report.assignment, report.assignment, truth)),
+        "ari_clients": sum(key in truth for key in report.assignment),
+        "ari_of": len(truth),
+        "ari_participants": finite(_ari(report.participants, report.assignment, truth)),
+        "accuracy": mean_accuracy(evaluations),
+        "accuracy_std": _spread(accuracies),
+        "loss": mean_loss(evaluations),
+        "loss_std": _spread(losses),
+        "evaluated": len(evaluations),
+        "diverged": sum(not math.isfinite(loss) for loss in losses),
+        "train_loss": finite(report.train_loss),
+        **{name: finite((figures or {}).get(name)) for name in FIGURES},
+        "cluster_sizes": [sizes[model] for model in range(max(sizes, default=-1) + 1)],
+        "num_clusters": report.num_clusters,
+        "stable": report.stable,
+        "participants": len(report.participants),
+        "bytes_down": report.bytes_down,
+        "bytes_up": report.bytes_up,
+        "seconds": {part: round(seconds, 6) for part, seconds in report.seconds.items()},
+        "replies": dict(report.replies),
+        "tries": report.tries,
+        "details": dict(report.details),
+    }
+
+
+def covers_all(line: RoundLine) -> bool:
+    """Return whether the round's ARI is over all clients whose true cluster is known."""
+    return bool(line["ari_clients"] == line["ari_of"])
+
+
+def ari_words(line: Mapping[str, Any], prefix: str = "") -> str:
+    """Return over how many clients an ARI is, of a round's line or (``final_``) of a summary; nothing if over all."""
+    some, all_of = line[f"{prefix}ari_clients"], line[f"{prefix}ari_of"]
+    return "" if some == all_of else f"{some} of {all_of} clients"
+
+
+def found_ari(line: RoundLine) -> float | None:
+    """Return what a round's ARI says of the clients; None where it has none, or only one of the anchors of phase 1.
+
+    They are a handful with more data, chosen to be told apart; of everybody else's clusters their ARI says nothing.
+    """
+    ari: float | None = line["ari"]
+    return ari if line["phase"] != FIRST_PHASE or covers_all(line) else None
+
+
+def last(lines: Sequence[RoundLine], key: str) -> Any:
+    """Return the last value under ``key`` that is not None, None where there is none."""
+    return next((line[key] for line in reversed(lines) if line[key] is not None), None)
+
+
+def round_seconds(line: RoundLine) -> float:
+    """Return how long a round took: its total, or the sum of its parts where no total was taken."""
+    seconds: Mapping[str, float] = line["seconds"]
+    return float(seconds["total"]) if "total" in seconds else float(sum(seconds.values()))
+
+
+def reaches(line: RoundLine, level: float) -> bool:
+    """Return whether the clusters are found to at least this ARI in a round."""
+    ari = found_ari(line)
+    return ari is not None and ari >= level
+
+
+def _round_of_stability(lines: Sequence[RoundLine]) -> int | None:
+    found = next((line["round"] for line in lines if line["stable"]), None)
+    return lines[-1]["details"].get(STABLE_FROM) if found is None and lines else found
+
+
+def stability_words(summary: RunSummary) -> str:
+    """Return from when on the clustering was frozen, nothing where it was not."""
+    stable = summary.round_of_stability
+    if stable is None:
+        return ""
+    return f"stable after round {summary.rounds}" if stable > summary.rounds else f"stable from round {stable}"
+
+
+def summarise(
+    lines: Sequence[RoundLine],
+    *,
+    experiment: str,
+    strategy: str,
+    seed: int,
+    folder: str,
+    evaluations: Mapping[str, Evaluation] | None = None,
+) -> RunSummary:
+    """Summarise a run from its lines, and from the evaluation at its end where there was one.
+
+    Parameters
+    ----------
+    lines : sequence of dict
+        The lines of ``rounds.jsonl``, in order of the rounds.
+    evaluations : mapping of str to Evaluation, optional
+        The last evaluation of each client. Without it the last evaluated round counts.
+    """
+    if evaluations:
+        accuracy, loss = mean_accuracy(evaluations.values()), mean_loss(evaluations.values())
+    else:
+        evaluated = [line for line in lines if line["evaluated"]]
+        accuracy = evaluated[-1]["accuracy"] if evaluated else None
+        loss = evaluated[-1]["loss"] if evaluated else None
+    measured = next((line for line in reversed(lines) if line["ari"] is not None), None)
+    return RunSummary(
+        experiment=experiment,
+        strategy=strategy,
+        seed=seed,
+        rounds=len(lines),
+        final_accuracy=accuracy,
+        final_loss=loss,
+        final_ari=None if measured is None else measured["ari"],
+        final_ari_clients=None if measured is None else measured["ari_clients"],
+        final_ari_of=None if measured is None else measured["ari_of"],
+        ari_at_10=next((found_ari(line) for line in lines if line["round"] == ARI_ROUND), None),
+        first_round_ari_90=next((line["round"] for line in lines if reaches(line, ARI_RECOVERED)), None),
+        round_of_stability=_round_of_stability(lines),
+        bytes_down=sum(line["bytes_down"] for line in lines),
+        bytes_up=sum(line["bytes_up"] for line in lines),
+        seconds=sum(round_seconds(line) for line in lines),
+        folder=folder,
+        **{f"final_{name}": last(lines, name) for name in FIGURES},
+    )

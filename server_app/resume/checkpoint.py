@@ -1,0 +1,211 @@
+"""Checkpoints of a run: one file for each, whole or not there at all, from which the run can go on.
+
+A checkpoint is a safetensors file: the arrays of the models and of the strategy's state, and in the file's metadata
+the rest as JSON, with a SHA-256 of everything. Nothing is pickled.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord
+from safetensors import safe_open
+
+from florets.server_app.results.arrays_file import write_arrays
+from florets.strategies.base.report import Client
+from florets.strategies.base.state import Arrays, decode, decode_record, encode, encode_record
+
+log = logging.getLogger("florets")
+
+FOLDER = "checkpoint"
+VERSION = 2
+_CLIENT = tuple(field.name for field in dataclasses.fields(Client))
+
+_NAME = re.compile(r"round-(\d{6,})\.safetensors")
+
+
+class CheckpointError(RuntimeError):
+    """A run cannot go on from its checkpoints; the text says which file, why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run after one of its rounds.
+
+    Attributes
+    ----------
+    server_round
+        The last completed round.
+    models
+        The K models that it ended with.
+    state
+        What the strategy remembers (`ClusteredStrategy.state`).
+    clients
+        All clients seen so far: some may be offline when the run goes on.
+    config
+        The configuration, as nested plain values.
+    """
+
+    server_round: int
+    models: ArrayRecord
+    state: dict[str, Any]
+    clients: list[Client]
+    config: dict[str, Any]
+
+
+class Checkpoints:
+    """The checkpoints in a run's folder.
+
+    Parameters
+    ----------
+    run_folder : Path
+        They lie in its `checkpoint/`.
+    keep : int
+        How many of them stay, the newest; at least 1.
+    """
+
+    def __init__(self, run_folder: Path, keep: int = 2) -> None:
+        self.folder = run_folder / FOLDER
+        self.keep = keep
+
+    def files(self) -> list[Path]:
+        """Return the files, newest first."""
+        found = [path for path in self.folder.glob("round-*.safetensors") if _NAME.fullmatch(path.name)]
+        return sorted(found, key=lambda path: int(path.name[6:-12]), reverse=True)
+
+    def save(self, checkpoint: Checkpoint) -> Path:
+        """Write a checkpoint; killed at any moment, this leaves the earlier ones as they were.
+
+        Raises
+        ------
+        TypeError
+            If the strategy remembers something that a checkpoint cannot hold.
+        """
+        self.folder.mkdir(exist_ok=True)
+        path = self.folder / f"round-{checkpoint.server_round:06d}.safetensors"
+        # Written aside, forced to the disk and renamed: the name only ever stands for a whole file.
+        aside = path.with_suffix(".part")
+        with aside.open("wb") as file:
+            write_arrays(file, *_pack(checkpoint))
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+        _sync_folder(self.folder)
+        for old in self.files()[self.keep :]:
+            old.unlink()
+        return path
+
+    def load(self) -> Checkpoint | None:
+        """Return the newest checkpoint that can be read; None where there is no file at all.
+
+        Raises
+        ------
+        CheckpointError
+            If there are files but none can be read.
+        """
+        problems = []
+        for path in self.files():
+            try:
+                checkpoint = _unpack(path)
+            except (CheckpointError, OSError) as error:
+                problems.append(str(error))
+                continue
+            for problem in problems:
+                log.warning("%s; the one of round %d is taken", problem, checkpoint.server_round)
+            return checkpoint
+        if problems:
+            raise CheckpointError(f"{'; '.join(problems)}. There is no other one: run the experiment again")
+        return None
+
+    def drop_after(self, server_round: int) -> None:
+        """Remove what lies after a round: files that could not be read, and those half written."""
+        for path in self.files():
+            if int(path.name[6:-12]) > server_round:
+                path.unlink()
+        for path in self.folder.glob("*.part"):
+            path.unlink()
+
+
+def _pack(checkpoint: Checkpoint) -> tuple[Arrays, dict[str, str]]:
+    arrays: Arrays = {}
+    content = {
+        "version": VERSION,
+        "round": checkpoint.server_round,
+        "config": checkpoint.config,
+        # By column: `dataclasses.asdict` takes longer for 25,000 clients than a round of a hundred of them.
+        "clients": {name: [getattr(client, name) for client in checkpoint.clients] for name in _CLIENT},
+        "models": encode_record(checkpoint.models, arrays, "models"),
+        "state": encode(checkpoint.state, arrays),
+    }
+    text = json.dumps(content)
+    return arrays, {"checkpoint": text, "sha256": _digest(text, arrays)}
+
+
+def _unpack(path: Path) -> Checkpoint:
+    try:
+        return _read(path)
+    except (CheckpointError, OSError):
+        raise
+    # A file from anywhere: what a damaged or made-up one raises is not all safetensors' or json's own.
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise CheckpointError(
+            f"checkpoint {path} is damaged, or does not fit this release of florets ({reason})"
+        ) from error
+
+
+def _read(path: Path) -> Checkpoint:
+    with safe_open(path, framework="np") as file:
+        metadata = file.metadata() or {}
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+    text = metadata.get("checkpoint", "")
+    if not text:
+        raise CheckpointError(f"{path} is no checkpoint of florets")
+    if metadata.get("sha256") != _digest(text, arrays):
+        raise CheckpointError(f"checkpoint {path} is damaged (its SHA-256 is not the one that was written)")
+    content = json.loads(text)
+    if content.get("version") != VERSION:
+        raise CheckpointError(
+            f"checkpoint {path} has version {content.get('version')}, this is version {VERSION}; run the experiment "
+            "again, or use the release of florets that wrote it"
+        )
+    state, server_round, config = decode(content["state"], arrays), content["round"], content["config"]
+    if type(server_round) is not int or not isinstance(config, dict) or not isinstance(state, dict):
+        raise ValueError("its round, configuration or state is of another type")
+    return Checkpoint(
+        server_round=server_round,
+        models=decode_record(content["models"], arrays),
+        state=state,
+        clients=[
+            Client(**dict(zip(_CLIENT, values, strict=True)))
+            for values in zip(*(content["clients"][name] for name in _CLIENT), strict=True)
+        ],
+        config=config,
+    )
+
+
+def _digest(text: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name, values in sorted(arrays.items()):
+        digest.update(f"{name} {values.dtype} {values.shape}".encode())
+        digest.update(np.require(values, requirements="C").data)
+    return digest.hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    # Without it the rename itself may be lost with the power. Not every system can open a folder.
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

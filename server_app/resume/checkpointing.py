@@ -1,0 +1,75 @@
+"""`Keeper`: when a run's checkpoints are written."""
+
+import dataclasses
+import logging
+
+from flwr.app import ArrayRecord
+
+from florets.conf.run_folder import flower_resume_command, resume_command
+from florets.conf.saved import imported_functions
+from florets.conf.schema import Config
+from florets.server_app.resume.checkpoint import Checkpoint, Checkpoints
+from florets.strategies.base.strategy import ClusteredStrategy
+
+log = logging.getLogger("florets")
+
+
+class Keeper:
+    """Writes a checkpoint every `checkpoint_every` rounds, and of the last good round where a run ends in failure.
+
+    Parameters
+    ----------
+    start
+        The checkpoint that the run goes on from.
+    by_flower
+        The run was started with `flwr run`, and goes on by the same command.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        config: Config,
+        strategy: ClusteredStrategy,
+        start: Checkpoint | None,
+        by_flower: bool = False,
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._every = config.checkpoint_every
+        self._config = config
+        self._strategy = strategy
+        self._by_flower = by_flower
+        self._last: tuple[int, ArrayRecord] | None = None
+        self._saved = start.server_round if start is not None else 0
+        checkpoints.drop_after(self._saved)
+
+    def after(self, server_round: int, models: ArrayRecord) -> None:
+        """Note a round that has come to its end; write its checkpoint where one is due."""
+        self._last = (server_round, models)
+        if self._every and server_round % self._every == 0:
+            self._save(server_round, models)
+
+    def last(self) -> str:
+        """Write the checkpoint of the last good round, and return how the run can go on from it.
+
+        This is told beside the failure that ended the run, so what goes wrong here is told as well and not raised.
+        """
+        if not self._every:
+            return "The run has no checkpoint (checkpoint_every=0)"
+        if self._last is not None and self._last[0] != self._saved:
+            # The round that failed has left no trace: the strategy's state is that of the last good one.
+            try:
+                self._save(*self._last)
+            except OSError as error:
+                log.warning("the checkpoint of round %d could not be written: %s", self._last[0], error)
+        if not self._saved:
+            return "No round was completed: once the cause is gone, run it again"
+        find_command = flower_resume_command if self._by_flower else resume_command
+        command = find_command(self._checkpoints.folder.parent, bool(imported_functions(self._config)))
+        return f"Round {self._saved} is saved; once the cause is gone, go on with: {command}"
+
+    def _save(self, server_round: int, models: ArrayRecord) -> None:
+        strategy = self._strategy
+        clients = [client for _, client in sorted(strategy.federation.clients.items())]
+        config = dataclasses.asdict(self._config)
+        self._checkpoints.save(Checkpoint(server_round, models, strategy.state(), clients, config))
+        self._saved = server_round

@@ -1,0 +1,147 @@
+"""Going on with an interrupted run: what its folder says, and what may be different from then on."""
+
+import dataclasses
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from florets.conf.overrides import Given, read_overrides
+from florets.conf.problems import ConfigError
+from florets.conf.saved import imported_functions, saved_config
+from florets.conf.schema import Config
+from florets.conf.typed import show
+from florets.server_app.jobs import absolute
+from florets.server_app.results.folder import FINISHED
+from florets.server_app.results.recorder import read_summary
+from florets.server_app.results.summary import RunSummary
+from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
+
+log = logging.getLogger("florets")
+
+CHANGEABLE = (
+    *("num_rounds", "quiet", "engine", "device", "data_dir", "results_dir"),
+    *("min_clients", "quorum", "start_timeout", "round_timeout", "grace", "round_tries"),
+    *("checkpoint_every", "checkpoint_keep"),
+)
+"""Keys that may change in the middle of a run: they say where, how long and how carefully, not what is computed."""
+
+
+def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] | None:
+    """Return the configuration and the folder of the run that `resume=<folder>` names; None without that key.
+
+    Parameters
+    ----------
+    overrides : sequence of str
+        What was typed. Beside `resume` only the keys in `CHANGEABLE` may be given, without `results_dir`: the run
+        stays in its folder. `trust=true` lets functions be imported that the folder's configuration names.
+    caller : Path
+        The working directory that relative folders are meant from.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds no run, another key is given, or functions would be imported without `trust=true`.
+    """
+    if not any(text.startswith("resume=") for text in overrides):
+        return None
+    problems: list[str] = []
+    given = {entry.key: entry for entry in read_overrides(overrides, problems)}
+    if problems:
+        raise ConfigError(problems)
+    text, trust = given.pop("resume").value, _read_trust(given.pop("trust", None), problems)
+    if text is None or str(text) == "":
+        problems.append("resume= names no folder: give resume=<folder of an interrupted run>.")
+    folder = absolute(str(text), caller)
+    for entry in given.values():
+        if entry.key not in CHANGEABLE or entry.key == "results_dir":
+            allowed = ", ".join(key for key in CHANGEABLE if key != "results_dir")
+            problems.append(f"{entry.text}: cannot be changed in the middle of a run; beside resume go {allowed}.")
+    if problems:
+        raise ConfigError(problems)
+    if "data_dir" in given:
+        path = str(absolute(str(given["data_dir"].value), caller))
+        given["data_dir"] = Given("data_dir", path, given["data_dir"].text)
+    config = saved_config(folder, list(given.values()))
+    if (functions := imported_functions(config)) and not trust:
+        raise ConfigError(
+            [
+                f"resume={folder}: the run in this folder imports and calls functions of its author's, "
+                f"{', '.join(functions)}; add trust=true if you know them (in flwr run: overrides='trust=true')."
+            ]
+        )
+    return config, folder
+
+
+def finished_summary(folder: Path, config: Config) -> RunSummary | None:
+    """Return the summary of a run that has nothing left to do; None where it can go on.
+
+    A run that has come to its end can still go on where more rounds are asked for.
+
+    Raises
+    ------
+    ConfigError
+        If fewer are asked for than it was made with.
+    """
+    # The page is the last thing that a run writes.
+    if not (folder / FINISHED).is_file():
+        return None
+    asked, done = config.num_rounds, saved_config(folder).num_rounds
+    if asked < done:
+        raise ConfigError(
+            [
+                f"num_rounds={asked}: the run in {folder} has come to its end with num_rounds={done}, and rounds are "
+                "not taken back; leave num_rounds out, or give more to go on."
+            ]
+        )
+    if asked > done:
+        return None
+    try:
+        return read_summary(folder)
+    except (OSError, ValueError, TypeError) as error:
+        log.warning("%s is missing or damaged (%s): the run's end is done again", folder / "summary.json", error)
+        return None
+
+
+def _read_trust(given: Given | None, problems: list[str]) -> bool:
+    if given is not None and not isinstance(given.value, bool):
+        problems.append(f"{given.text}: must be true or false.")
+    return given is not None and given.value is True
+
+
+def find_checkpoint(folder: Path, config: Config) -> Checkpoint | None:
+    """Return the checkpoint that a run goes on from; None where it was interrupted before its first one.
+
+    Raises
+    ------
+    CheckpointError
+        If checkpoints are there but damaged, are another configuration's, or were never to be written.
+    """
+    checkpoint = Checkpoints(folder, config.checkpoint_keep).load()
+    if checkpoint is None:
+        if saved_config(folder).checkpoint_every == 0:
+            raise CheckpointError(
+                f"the run in {folder} was made with checkpoint_every=0: there is nothing to go on from; run it again"
+            )
+        return None
+    different = list(_differences(checkpoint.config, dataclasses.asdict(config)))
+    if different:
+        raise CheckpointError(
+            f"the checkpoint in {folder} is of another configuration than its config.yaml: "
+            f"{'; '.join(different)}. Put config.yaml back as it was, or run the experiment again"
+        )
+    return checkpoint
+
+
+def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    # Through JSON, as the checkpoint's went: a tuple and a list are equal then.
+    now = json.loads(json.dumps(now))
+    for name in sorted(then.keys() | now.keys()):
+        old, new, key = then.get(name), now.get(name), f"{prefix}{name}"
+        if key in CHANGEABLE or old == new:
+            continue
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            yield from _differences(old, new, f"{key}.")
+        else:
+            yield f"{key} was {show(old)} and is {show(new)}"

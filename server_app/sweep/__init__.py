@@ -1,0 +1,1 @@
+"""Sweeps: many runs of one command, and their common table."""

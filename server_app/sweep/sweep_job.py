@@ -1,0 +1,113 @@
+"""One job of a sweep: run it, and leave a record whatever happens; and reading the records back.
+
+Jobs may run in other processes (hydra/launcher=joblib), so they report by files and not by return values.
+"""
+
+import json
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from florets.conf.problems import ConfigError
+from florets.conf.run_folder import results_folder
+from florets.server_app import jobs
+from florets.server_app.console import say
+from florets.server_app.results.summary import RunSummary
+from florets.server_app.sweep.sweep_report import JobResult
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What all jobs of a sweep share.
+
+    Parameters
+    ----------
+    folder : Path
+        The sweep's folder; tracebacks of failed jobs go there.
+    records : Path
+        Folder of the jobs' records.
+    caller : Path
+        The working directory that relative folders are meant from.
+    total : int or None
+        Number of jobs, where it is known beforehand.
+    run : callable
+        Runs one experiment. It must be a function that other processes can import.
+    """
+
+    folder: Path
+    records: Path
+    caller: Path
+    total: int | None
+    run: jobs.Runner
+
+
+def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) -> float:
+    """Run one job, record how it ended, and return its score; NaN when it failed. It never raises.
+
+    Parameters
+    ----------
+    number : int
+        From 0, in the sweep's order.
+    alone : bool
+        Whether no other job runs at the same time; beside others a job shows no progress bar.
+    """
+    title = f"[{number + 1}/{sweep.total or '?'}] {' '.join(overrides)}"
+    # Written first, so that a job whose process is killed is not missing from the summary.
+    _record(sweep, number, overrides, None, None, "its process ended before it did: killed, or out of memory")
+    if alone:
+        say(title)
+    folder, summary, failure = None, None, None
+    try:
+        config = jobs.prepare(overrides, sweep.caller)
+        folder = results_folder(config, overrides)
+        summary = sweep.run(config if alone else replace(config, quiet=True), overrides)
+        folder = Path(summary.folder)
+    except KeyboardInterrupt:
+        _record(sweep, number, overrides, folder, None, "interrupted")
+        raise
+    except Exception as error:  # whatever ends a job, the others go on and the summary names it
+        failure = jobs.explain(error)
+        if not isinstance(error, ConfigError):
+            trace = sweep.folder / f"job-{number + 1}-traceback.txt"
+            trace.write_text(traceback.format_exc(), encoding="utf-8")
+            failure = f"{failure} (traceback: {trace.name})"
+    _record(sweep, number, overrides, folder, summary, failure)
+    outcome = f"failed: {failure}" if summary is None else jobs.headline(summary)
+    say(f"      {outcome}" if alone else f"{title}: {outcome}")
+    return float("nan") if summary is None else jobs.score(summary)
+
+
+def _record(
+    sweep: Sweep,
+    number: int,
+    overrides: Sequence[str],
+    folder: Path | None,
+    summary: RunSummary | None,
+    error: str | None,
+) -> None:
+    content = {
+        "overrides": dict(text.split("=", 1) for text in overrides),
+        "folder": str(folder) if folder is not None and folder.is_dir() else None,
+        "summary": None if summary is None else summary.to_json(),
+        "error": error,
+    }
+    (sweep.records / f"{number}.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def read_records(records: Path) -> list[JobResult]:
+    """Return the jobs that were started, in the sweep's order."""
+    results = []
+    for path in sorted(records.glob("*.json"), key=lambda path: int(path.stem)):
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        summary, folder = content["summary"], content["folder"]
+        results.append(
+            JobResult(
+                overrides=content["overrides"],
+                folder=None if folder is None else Path(folder),
+                summary=None if summary is None else RunSummary.from_json(summary),
+                error=content["error"],
+            )
+        )
+    return results

@@ -1,0 +1,72 @@
+"""The figure of a sweep: mean curves over the runs that differ only in their seed, with their spread."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib import rc_context
+
+from florets.server_app.results.plots import (
+    BOUNDED,
+    COLOURS,
+    QUIET,
+    STYLE,
+    TITLES,
+    Points,
+    draw_curve,
+    finish_axes,
+    label_ends,
+    new_figure,
+    panels_of,
+    save,
+    value_text,
+)
+from florets.server_app.results.summary import RoundLine
+
+
+def _mean_over_runs(runs: Sequence[Sequence[RoundLine]], key: str) -> Points:
+    """Return mean and population std over runs, in each round that some run has a value in."""
+    values: dict[int, list[float]] = {}
+    for run in runs:
+        for line in run:
+            if line[key] is not None:
+                values.setdefault(line["round"], []).append(line[key])
+    rounds = sorted(values)
+    return (
+        np.array(rounds, dtype=np.int64),
+        np.array([np.mean(values[r]) for r in rounds], dtype=np.float64),
+        np.array([np.std(values[r]) for r in rounds], dtype=np.float64),
+    )
+
+
+def draw_sweep(curves: Mapping[str, Sequence[Sequence[RoundLine]]], path: Path, title: str = "") -> bool:
+    """Draw, for each name, the mean over its runs with a band of one standard deviation.
+
+    A run that ended early counts in its own rounds only: nothing is made up for those that it did not have.
+    Returns False where there is nothing to draw.
+    """
+    panels = panels_of([run for runs in curves.values() for run in runs])
+    if not panels:
+        return False
+    with rc_context(STYLE):
+        figure, rows = new_figure(8.4, 0.7 + 2.8 * len(panels), len(panels))
+        for axes, key in zip(rows, panels, strict=True):
+            drawn = [(name, _mean_over_runs(runs, key)) for name, runs in curves.items()]
+            known = [(i, name, points) for i, (name, points) in enumerate(drawn) if len(points[0])]
+            for i, _, points in known:
+                draw_curve(axes, points, COLOURS[i % len(COLOURS)], key in BOUNDED)
+            finish_axes(axes, key, [points[1] for _, _, points in known])
+            axes.set_xlim(0.5, max(1.5, *(float(points[0][-1]) + 0.25 for _, _, points in known)))
+            axes.set_title(TITLES[key])
+            label_ends(
+                axes,
+                [
+                    (float(p[1][-1]), f"{name} {value_text(key, float(p[1][-1]))}", COLOURS[i % len(COLOURS)])
+                    for i, name, p in known
+                ],
+            )
+        rows[-1].set_xlabel("round")
+        if title:
+            figure.suptitle(title, x=0.01, ha="left", color=QUIET)
+        save(figure, path)
+    return True

@@ -1,0 +1,231 @@
+"""What a sweep leaves behind: a row per job, a table of means over seeds, and curves over rounds."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from statistics import fmean, pstdev
+
+from florets.server_app.console import counted
+from florets.server_app.results.summary import RoundLine, RunSummary
+
+MOST_LINES = 8
+"""More curves than this cannot be told apart in one figure."""
+
+
+TRUTH = {
+    "final_model_error": "model error",
+    "final_cluster_error": "cluster error",
+    "final_cluster_loss": "cluster loss",
+}
+"""Columns of nearness to the truth."""
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """One job of a sweep.
+
+    Parameters
+    ----------
+    overrides : dict of str to str
+        What the command gave for this job.
+    folder : Path or None
+        The run's folder, None where the job came to none.
+    summary : RunSummary or None
+        None where the job failed.
+    error : str or None
+        Why it failed.
+    """
+
+    overrides: dict[str, str]
+    folder: Path | None
+    summary: RunSummary | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class Group:
+    """The jobs that differ in nothing but the seed."""
+
+    strategy: str
+    settings: dict[str, str]
+    jobs: list[JobResult]
+
+    @property
+    def label(self) -> str:
+        """Name the group: its strategy, and what else varies within the sweep."""
+        return " ".join([self.strategy, *(f"{key}={value}" for key, value in self.settings.items())])
+
+    @property
+    def runs(self) -> list[RunSummary]:
+        """The summaries of the jobs that came to an end."""
+        return [job.summary for job in self.jobs if job.summary is not None]
+
+
+def group_jobs(jobs: Sequence[JobResult]) -> tuple[dict[str, str], list[Group]]:
+    """Group jobs that are equal but for the seed, in the order of their first job.
+
+    Returns
+    -------
+    (dict, list of Group)
+        The overrides that all jobs have in common, and the groups; a group's ``settings`` are what varies.
+    """
+    keys = list(dict.fromkeys(key for job in jobs for key in job.overrides if key != "seed"))
+    common = {
+        key: jobs[0].overrides[key]
+        for key in keys
+        if all(job.overrides.get(key) == jobs[0].overrides.get(key) for job in jobs)
+    }
+    gathered: dict[tuple[str | None, ...], list[JobResult]] = {}
+    for job in jobs:
+        gathered.setdefault(tuple(job.overrides.get(key) for key in keys), []).append(job)
+    groups = []
+    for same in gathered.values():
+        first = same[0].overrides
+        known = [job.summary.strategy for job in same if job.summary is not None]
+        strategy = known[0] if known else first.get("strategy", "default strategy")
+        varying = [key for key in keys if key not in common and key != "strategy" and key in first]
+        groups.append(Group(strategy, {key: first[key] for key in varying}, same))
+    return common, groups
+
+
+def mean_std(values: Sequence[float | None], form: str = "{:.2f}", of: int | None = None) -> str:
+    """Return "mean ± population std" of the values that are not None; "-" where there is none.
+
+    Where some of ``of`` runs have no value (never recovered, say), the text tells how many have one.
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    text = f"{form.format(fmean(known))} ± {form.format(pstdev(known))}"
+    return text if of is None or len(known) == of else f"{text} ({len(known)} of {of})"
+
+
+def _cells(group: Group, with_accuracy: bool, with_loss: bool, truth: Sequence[str]) -> list[str]:
+    runs, n = group.runs, len(group.runs)
+    megabytes = [(run.bytes_down + run.bytes_up) / 1e6 for run in runs]
+    cells = [group.label, f"{n}" if n == len(group.jobs) else f"{n} of {len(group.jobs)}"]
+    if with_accuracy:
+        percent = [None if run.final_accuracy is None else 100 * run.final_accuracy for run in runs]
+        cells.append(mean_std(percent, of=n))
+    if with_loss:
+        cells.append(mean_std([run.final_loss for run in runs], "{:.4g}", n))
+    cells += [mean_std([getattr(run, name) for run in runs], "{:.4g}", n) for name in truth]
+    return [
+        *cells,
+        mean_std([run.final_ari for run in runs], of=n),
+        mean_std([run.ari_at_10 for run in runs], of=n),
+        mean_std([run.first_round_ari_90 for run in runs], "{:.1f}", n),
+        mean_std([run.round_of_stability for run in runs], "{:.1f}", n),
+        mean_std(megabytes, "{:.1f}"),
+        mean_std([run.seconds for run in runs], "{:.1f}"),
+    ]
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows, the first of them the head, as a Markdown table that also reads well in a terminal."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def summary_markdown(jobs: Sequence[JobResult]) -> str:
+    """Return the sweep's summary: what its jobs share, the table of means, and the failures."""
+    common, groups = group_jobs(jobs)
+    failed = [job for job in jobs if job.summary is None]
+    parts = []
+    # The strategy has its column in the table, be it the same for all.
+    shared = [f"{key}={value}" for key, value in common.items() if key != "strategy"]
+    if shared:
+        parts.append("Sweep with " + ", ".join(shared))
+    if any(group.runs for group in groups):
+        runs = [run for group in groups for run in group.runs]
+        accuracy = any(run.final_accuracy is not None for run in runs)
+        # A loss says little beside an accuracy: it is shown where some run has nothing else.
+        loss = any(run.final_accuracy is None for run in runs)
+        head = ["strategy", "runs", *(["accuracy %"] if accuracy else []), *(["loss"] if loss else [])]
+        # Of what only a simulation knows, no column for what no run has.
+        truth = [name for name in TRUTH if any(getattr(run, name) is not None for run in runs)]
+        head += [TRUTH[name] for name in truth]
+        head += ["ARI", "ARI at 10", "ARI ≥ 0.9 from", "stable from", "MB", "seconds"]
+        parts.append(
+            markdown_table([head, *(_cells(group, accuracy, loss, truth) for group in groups if group.runs)])
+        )
+        parts.append(
+            "Mean ± standard deviation (population) over runs that differ only in their seed; "
+            "'(2 of 3)': only these have a value."
+        )
+    if failed:
+        parts.append(f"{len(failed)} of {counted(len(jobs), 'job')} failed:")
+        parts.append(
+            "\n".join(f"- {job_name(job)}: {' '.join((job.error or 'no reason').split())}" for job in failed)
+        )
+    return "\n\n".join(parts or ["The sweep had no jobs."]) + "\n"
+
+
+def job_name(job: JobResult) -> str:
+    """Return a job's overrides as the command line would give them."""
+    return " ".join(f"{key}={value}" for key, value in job.overrides.items()) or "(no overrides)"
+
+
+def _write_csv(path: Path, jobs: Sequence[JobResult]) -> None:
+    names = [field.name for field in fields(RunSummary)]
+    keys = [key for key in dict.fromkeys(k for job in jobs for k in job.overrides) if key not in names]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [*keys, *names, "error"], lineterminator="\n")
+        writer.writeheader()
+        for job in jobs:
+            # A failed job has no summary: its overrides fill the columns of the same name (strategy, seed).
+            row: dict[str, object] = dict(job.overrides)
+            row["folder"] = "" if job.folder is None else str(job.folder)
+            row.update(asdict(job.summary) if job.summary is not None else {})
+            writer.writerow({**row, "error": job.error or ""})
+
+
+def read_lines(folder: Path) -> list[RoundLine]:
+    """Return the rounds of a run, as its ``rounds.jsonl`` has them."""
+    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def _draw(folder: Path, groups: Sequence[Group]) -> None:
+    from florets.server_app.sweep.sweep_plots import draw_sweep  # matplotlib takes a second that only the end needs
+
+    drawn = [
+        (group, [read_lines(Path(run.folder)) for run in group.runs])
+        for group in groups
+        if group.runs and all((Path(run.folder) / "rounds.jsonl").is_file() for run in group.runs)
+    ]
+    if not drawn:
+        return
+    figures: dict[str, dict[str, list[list[RoundLine]]]] = {}
+    for group, runs in drawn:
+        # Few groups share one figure; of many, each setting gets one that compares its strategies.
+        title = "" if len(drawn) <= MOST_LINES else " ".join(f"{k}={v}" for k, v in group.settings.items())
+        figures.setdefault(title, {})[group.label if not title else group.strategy] = runs
+    for number, (title, curves) in enumerate(figures.items(), start=1):
+        name = "curves.png" if len(figures) == 1 else f"curves-{number}.png"
+        draw_sweep(curves, folder / name, title)
+
+
+def write_sweep(folder: Path, jobs: list[JobResult]) -> str:
+    """Write ``summary.csv``, ``summary.md`` and the curves of a sweep; return the Markdown.
+
+    Parameters
+    ----------
+    folder : Path
+        The sweep's own folder; made where it is missing.
+    jobs : list of JobResult
+        This command's jobs, in their order; failed ones are listed below the table.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_csv(folder / "summary.csv", jobs)
+    text = summary_markdown(jobs)
+    (folder / "summary.md").write_text(text, encoding="utf-8")
+    _draw(folder, group_jobs(jobs)[1])
+    return text

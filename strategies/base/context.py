@@ -1,0 +1,199 @@
+"""`RoundContext`: what one round works with, and the exchanges that an algorithm can choose from."""
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from florets.strategies.base.averaging import Averaging
+from florets.strategies.base.exchange import Patience, Read, Replies, Request, T, refuse, send, sort_replies
+from florets.strategies.base.federation import RoundFailed
+from florets.strategies.base.meter import Meter
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import Client
+from florets.strategies.core import FloatArray
+from florets.strategies.core.outliers import absurd_updates
+from florets.task.randomness import Purpose, generator
+from florets.task.wire import kinds
+from florets.task.wire.replies import Losses, Update, check_examples, read_losses, read_selected_update, read_update
+
+Combine = Callable[[Sequence[tuple[str, Update]]], FloatArray]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The training exchange of one round.
+
+    Attributes
+    ----------
+    requests
+        One for each client that is to train.
+    read
+        How a reply is read; may return a subclass of `Update`.
+    combine
+        How the usable updates, in the order of the client keys, become the next bank (K, R); None: the strategy's
+        averaging (`ClusteredStrategy.average`).
+    """
+
+    requests: list[Request]
+    read: Read[Update]
+    combine: Combine | None = None
+
+
+@dataclass
+class RoundContext:
+    """One round: its number, participants, models and means of talking to clients.
+
+    Attributes
+    ----------
+    config
+        Settings that travel with every message.
+    participants
+        Clients sampled for this round, sorted by key.
+    models
+        The K models that the round starts from; after aggregation, those that it ends with.
+    averaging
+        What clients return and how it is averaged.
+    timeout, quorum, grace
+        How long an exchange waits and how many replies the round needs; see `exchange.Patience`.
+    """
+
+    server_round: int
+    seed: int
+    config: ConfigRecord
+    grid: Grid
+    participants: list[Client]
+    models: Models
+    averaging: Averaging
+    timeout: float
+    quorum: float = 0.0
+    grace: float | None = None
+    meter: Meter = field(default_factory=Meter)
+
+    @property
+    def patience(self) -> Patience:
+        """How long an exchange waits."""
+        return Patience(self.timeout, self.quorum, self.grace)
+
+    def random(self, purpose: Purpose) -> np.random.Generator:
+        """Return the generator of one of the server's draws in this round."""
+        return generator(self.seed, self.server_round, purpose)
+
+    def train_assigned(self, assignment: Mapping[str, int], **settings: str | float) -> Plan:
+        """Plan one exchange in which each client of `assignment` trains its model; the others sit this round out."""
+        layout = self.models.layout
+        config = {**self.averaging.settings, **settings}
+        requests = [
+            self.request(kinds.TRAIN, client, self.models.one(assignment[client.key]), config)
+            for client in self.participants
+            if client.key in assignment
+        ]
+        return Plan(requests, lambda key, content: read_update(content, layout, assignment[key]))
+
+    def train_selected(self, **settings: float) -> Plan:
+        """Plan one exchange in which each participant picks its lowest-loss model and trains it."""
+        layout, count = self.models.layout, self.models.count
+        config = {**self.averaging.settings, **settings}
+        requests = [
+            self.request(kinds.TRAIN_SELECT, client, self.models.record, config) for client in self.participants
+        ]
+        return Plan(requests, lambda _, content: read_selected_update(content, layout, count))
+
+    def ask_losses(
+        self,
+        clients: Sequence[Client],
+        models: Models,
+        histories: Mapping[str, Sequence[int]] | None = None,
+        stability_rounds: int = 0,
+    ) -> Replies[Losses]:
+        """Ask clients for the mean loss of each of K models on their training data (one exchange).
+
+        `histories` holds each client's own last assignments: from them, and nothing that it stores, the client says
+        whether it is stable.
+        """
+        requests = []
+        for client in clients:
+            settings: dict[str, int | list[int]] = {kinds.STABILITY_ROUNDS: stability_rounds}
+            if history := (histories or {}).get(client.key):
+                settings[kinds.HISTORY] = list(history)
+            requests.append(self.request(kinds.LOSSES, client, models.record, settings))
+        return self.ask(requests, lambda _, content: read_losses(content, models.count))
+
+    def ask(self, requests: Sequence[Request], read: Read[T]) -> Replies[T]:
+        """Send the requests of one exchange and wait for their replies; see `triage`."""
+        replies = send(self.grid, [request.message for request in requests], self.patience)
+        return self.triage(requests, replies, read)
+
+    def request(
+        self,
+        kind: str,
+        client: Client,
+        arrays: ArrayRecord | None,
+        settings: Mapping[str, object],
+        others: Mapping[str, ArrayRecord] | None = None,
+    ) -> Request:
+        """Build one message; each has a RecordDict and a ConfigRecord of its own, the arrays are shared.
+
+        `others` are further array records by name.
+        """
+        # A copy of the checked record is ten times as fast as a new one, which checks every value again.
+        config = self.config.copy()
+        config.update(settings)  # type: ignore[arg-type]  # the record checks types itself
+        config[kinds.SERVER_ROUND], config[kinds.CLIENT_NUMBER] = self.server_round, client.number
+        content = RecordDict({kinds.CONFIG: config, **(others or {})})
+        if arrays is not None:
+            content[kinds.ARRAYS] = arrays
+        message = Message(content, client.node_id, kind, ttl=self.timeout, group_id=str(self.server_round))
+        return Request(client.key, message)
+
+    def triage(self, requests: Sequence[Request], replies: list[Message], read: Read[T]) -> Replies[T]:
+        """Sort and check the replies of one of the algorithm's exchanges, and count them and their bytes."""
+        introduced = {client.key: client.num_examples for client in self.participants}
+
+        def checked(key: str, content: RecordDict) -> T:
+            reading = read(key, content)
+            check_examples(getattr(reading, "num_examples", None), introduced.get(key))
+            return reading
+
+        triaged = sort_replies(requests, replies, checked)
+        self.meter.count(triaged)
+        self.meter.count_bytes([request.message for request in requests], replies)
+        return triaged
+
+    def require(self, replies: Replies[T], what: str) -> None:
+        """Hold an exchange that the round stands on to the quorum.
+
+        Raises
+        ------
+        RoundFailed
+            If fewer clients than the quorum sent a usable reply; the round is then repeated.
+        """
+        needed = self.patience.needed(replies.asked)
+        if len(replies.ok) < needed:
+            found = f"{len(replies.ok) or 'none'} of {replies.asked} asked, and needs {needed}"
+            raise RoundFailed(f"round {self.server_round} brought a usable {what} from {found}: {replies.failures()}")
+
+    def refuse_absurd(self, updates: Replies[Update]) -> Replies[Update]:
+        """Return the updates without those whose values no honest training gives (`core.absurd`)."""
+        if not updates.ok:
+            return updates
+        # Only the largest value counts: one a client is enough, and no copy of all vectors is made.
+        absurd = absurd_updates(_largest(update.vector for _, update in updates.ok), self.models.bank)
+        if any(update.others is not update.vector for _, update in updates.ok):
+            absurd |= absurd_updates(_largest(update.others for _, update in updates.ok), self.models.bank)
+        keys = {key for (key, _), is_absurd in zip(updates.ok, absurd, strict=True) if is_absurd}
+        return self.refuse(updates, keys, "its values are out of all proportion to the others'")
+
+    def refuse(self, replies: Replies[T], keys: Container[str], reason: str) -> Replies[T]:
+        """Return the replies without those of `keys`, which count as invalid from now on."""
+        left = refuse(replies, keys, reason)
+        self.meter.refuse(len(replies.ok) - len(left.ok))
+        return left
+
+
+def _largest(vectors: Iterable[NDArray[np.floating]]) -> FloatArray:
+    """Return the largest absolute value of each vector, (P, 1)."""
+    return np.array([[np.abs(vector).max(initial=0.0)] for vector in vectors], dtype=np.float64)

@@ -1,0 +1,216 @@
+"""The one way a strategy talks to clients: send a list of messages, wait, sort and check the replies."""
+
+import logging
+import math
+import re
+import time
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from florets.task.wire import MalformedMessage
+
+T = TypeVar("T")
+Read = Callable[[str, RecordDict], T]
+
+log = logging.getLogger("florets")
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# Words with a slash or a digit: paths, lines, sizes.
+_OWN_WORDS = re.compile(r"\S*[/\\\d]\S*")
+_LONGEST_REASON = 500
+_MOST_REASONS = 3
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.25
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long one exchange waits for its replies.
+
+    Attributes
+    ----------
+    timeout
+        Seconds until the exchange ends, whoever has answered; also the messages' time to live.
+    quorum
+        Share of the asked clients whose usable replies a round needs.
+    grace
+        Seconds to wait for the rest once as many of the asked clients as the quorum have answered without an error;
+        None waits until the timeout. What the answers hold is not looked at before the exchange is over.
+    """
+
+    timeout: float = 3600.0
+    quorum: float = 0.0
+    grace: float | None = None
+
+    def needed(self, asked: int) -> int:
+        """Return how many of the asked clients must send a usable reply: at least one."""
+        # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
+        return max(1, math.ceil(self.quorum * asked - 1e-9))
+
+
+@dataclass(frozen=True)
+class Request:
+    """A message and the key of the client that it goes to."""
+
+    key: str
+    message: Message
+
+
+@dataclass(frozen=True)
+class Replies(Generic[T]):
+    """Replies of one exchange, in the order of the client keys, whatever order they came in.
+
+    Attributes
+    ----------
+    ok
+        Key and checked content of each usable reply.
+    error
+        Reason by key, for clients whose app failed.
+    missing
+        Keys of the clients that had not answered at the deadline.
+    invalid
+        Rule that the reply broke, by key.
+    surplus
+        Rule that a reply broke beside those: a client's second one, by its key, or a stranger's, by its node.
+    """
+
+    ok: tuple[tuple[str, T], ...]
+    error: dict[str, str]
+    missing: tuple[str, ...]
+    invalid: dict[str, str]
+    surplus: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def asked(self) -> int:
+        """Number of clients that were asked."""
+        return len(self.ok) + len(self.error) + len(self.missing) + len(self.invalid)
+
+    def warn(self) -> None:
+        """Log why replies are lacking; of reasons that differ in a path or a number alone, the first."""
+        for title, reasons in (
+            ("failed", self.error),
+            ("sent an unusable reply", self.invalid),
+            ("sent a reply too many", self.surplus),
+        ):
+            for keys in _alike(reasons):
+                same = [key for key in keys if reasons[key] == reasons[keys[0]]]
+                others = f" (alike: client {', '.join(keys[len(same) :])})" if len(keys) > len(same) else ""
+                log.warning("client %s %s: %s%s", ", ".join(same), title, reasons[keys[0]], others)
+        if self.missing:
+            log.warning("no answer in time from client %s", ", ".join(self.missing))
+
+    def failures(self) -> str:
+        """Return why replies are lacking, for an error: an example of each kind and of its commonest reasons."""
+        parts = [f"{len(self.missing)} did not answer in time" if self.missing else ""]
+        for title, reasons in (("failed", self.error), ("sent an unusable reply", self.invalid)):
+            groups = sorted(_alike(reasons), key=len, reverse=True)
+            for keys in groups[:_MOST_REASONS]:
+                parts.append(f"{len(keys)} {title}, for example client {keys[0]}: {reasons[keys[0]]}")
+            if left := sum(map(len, groups[_MOST_REASONS:])):
+                parts.append(f"{left} {title} for other reasons")
+        return "; ".join(part for part in parts if part)
+
+
+def _alike(reasons: Mapping[str, str]) -> list[list[str]]:
+    """Return the clients of each reason, in order; reasons that differ in a path or a number alone are one."""
+    alike: dict[str, list[str]] = {}
+    for key in sorted(reasons, key=lambda key: (reasons[key], key)):
+        alike.setdefault(_OWN_WORDS.sub("", reasons[key]), []).append(key)
+    return list(alike.values())
+
+
+def exchange(
+    grid: Grid, requests: Sequence[Request], read: Read[T], patience: Patience, warn: bool = True
+) -> Replies[T]:
+    """Send the requests, wait as long as `patience` lasts, and sort what came back."""
+    return sort_replies(requests, send(grid, [request.message for request in requests], patience), read, warn)
+
+
+def send(grid: Grid, messages: list[Message], patience: Patience) -> list[Message]:
+    """Send messages and return the replies that arrive while `patience` lasts.
+
+    The pause between two looks grows from 5 ms to 0.25 s: Flower's grids pause 0.1 s (simulation) or 3 s
+    (deployment) each time, which is most of a short exchange.
+    """
+    waiting = {message_id for message_id in grid.push_messages(messages) if message_id}
+    answered = 0
+    replies: list[Message] = []
+    deadline = time.monotonic() + patience.timeout
+    in_grace = patience.grace is None
+    pause = _FIRST_PAUSE
+    while waiting:
+        arrived = list(grid.pull_messages(waiting))
+        replies.extend(arrived)
+        # Second replies to a message and strangers' are no answers; `sort_replies` says so of each.
+        answered += len(waiting & {reply.metadata.reply_to_message_id for reply in arrived if reply.has_content()})
+        waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
+        if not in_grace and answered >= patience.needed(len(messages)):
+            in_grace = True
+            deadline = min(deadline, time.monotonic() + (patience.grace or 0.0))
+        if not waiting or time.monotonic() >= deadline:
+            break
+        time.sleep(pause)
+        pause = min(pause * 1.3, _LONGEST_PAUSE)
+    return replies
+
+
+def sort_replies(
+    requests: Sequence[Request], replies: Iterable[Message], read: Read[T], warn: bool = True
+) -> Replies[T]:
+    """Classify replies against the requests, read the usable ones, and log the others unless `warn` is False.
+
+    A reply is matched by the id of the message that it answers: the network itself answers for a lost node, under
+    its own node id. A second reply to one message, or one to another round's message, is surplus.
+    """
+    keys = {request.message.metadata.message_id: request.key for request in requests}
+    waiting = set(keys)
+    ok: dict[str, T] = {}
+    error: dict[str, str] = {}
+    invalid: dict[str, str] = {}
+    surplus: dict[str, str] = {}
+    for reply in replies:
+        message_id = reply.metadata.reply_to_message_id
+        key = keys.get(message_id)
+        if key is None:
+            surplus[f"of node {reply.metadata.src_node_id}"] = "it answers no message of this exchange"
+        elif message_id not in waiting:
+            # Its first reply counts.
+            surplus[key] = "it answers a message that was answered before"
+        elif reply.has_error():
+            waiting.discard(message_id)
+            error[key] = clean_reason(reply.error.reason or f"error code {reply.error.code}")
+        else:
+            waiting.discard(message_id)
+            try:
+                ok[key] = read(key, reply.content)
+            except MalformedMessage as problem:
+                invalid[key] = clean_reason(str(problem))
+    # By key and not by message id: a message that the network refused has none.
+    missing = tuple(sorted({request.key for request in requests} - ok.keys() - error.keys() - invalid.keys()))
+    sorted_replies = Replies(tuple(sorted(ok.items(), key=lambda item: item[0])), error, missing, invalid, surplus)
+    if warn:
+        sorted_replies.warn()
+    return sorted_replies
+
+
+def refuse(replies: Replies[T], keys: Container[str], reason: str) -> Replies[T]:
+    """Return the replies with those of `keys` made invalid, for a reason that only all replies together show."""
+    refused = [key for key, _ in replies.ok if key in keys]
+    if not refused:
+        return replies
+    log.warning("client %s sent an unusable reply: %s", ", ".join(refused), reason)
+    left = tuple((key, content) for key, content in replies.ok if key not in refused)
+    return replace(replies, ok=left, invalid={**replies.invalid, **dict.fromkeys(refused, reason)})
+
+
+def clean_reason(reason: str) -> str:
+    """Return the last line of an error text: a client's traceback stays out of the server's log.
+
+    Colours and all else that a terminal would obey are taken out, and the text is cut to a length for reading.
+    """
+    lines = [line.strip() for line in _ANSI.sub("", reason).splitlines() if line.strip()]
+    last = lines[-1][:_LONGEST_REASON] if lines else "no reason given"
+    return "".join(character if character.isprintable() else "?" for character in last)

@@ -1,0 +1,268 @@
+"""The clients of a run: who they are, who is online, who takes part in a round."""
+
+import hashlib
+import logging
+import shlex
+import time
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+from florets.strategies.base.exchange import Patience, Request, exchange
+from florets.strategies.base.report import Client
+from florets.task.randomness import client_number
+from florets.task.wire import kinds
+from florets.task.wire.replies import Introduction, read_introduction
+
+log = logging.getLogger("florets")
+
+_SETTLE_SECONDS = 0.5
+_MOST_TRIES = 3
+_NO_NODE = 0
+
+
+class FederationError(RuntimeError):
+    """The federation that was found cannot run this experiment; the text says why and what to do."""
+
+
+class RoundFailed(FederationError):
+    """A round brought too few usable replies: it can be repeated."""
+
+
+class WrongNodeCount(FederationError):
+    """Flower simulates another number of nodes than the experiment has clients."""
+
+    def __init__(self, expected: int, found: int) -> None:
+        super().__init__(
+            f"this experiment has num_clients={expected}, but Flower started {found} SuperNodes. "
+            f"Give the same number to both: {simulation_command(expected)}"
+        )
+        self.expected, self.found = expected, found
+
+
+def simulation_command(num_clients: int, run_config: str = "") -> str:
+    """Return the whole `flwr run` command for `num_clients` simulated clients."""
+    settings = f" --run-config {shlex.quote(run_config)}" if run_config else ""
+    return (
+        f"flwr run . --stream{settings} "
+        f'--federation-config "num-supernodes={num_clients} client-resources-num-cpus=1"'
+    )
+
+
+class Federation:
+    """Finds the clients behind Flower's nodes and draws participants.
+
+    Parameters
+    ----------
+    num_clients
+        Number of clients that the experiment has; None takes whoever is there.
+    start_timeout
+        Seconds to wait for the nodes and for their first answers, and for a client to come back where all have gone
+        that a round could do something with.
+    min_clients
+        Clients needed to start; None: `num_clients`.
+    fingerprint
+        Hash of the code that clients must run; None accepts any.
+    """
+
+    def __init__(
+        self,
+        num_clients: int | None,
+        start_timeout: float,
+        fingerprint: str | None = None,
+        min_clients: int | None = None,
+    ) -> None:
+        self.num_clients = num_clients
+        self.min_clients = min_clients or num_clients or 1
+        # Real nodes come one by one, minutes apart.
+        self._patient = num_clients is None and min_clients is not None
+        self.start_timeout = start_timeout
+        self.fingerprint = fingerprint
+        self.clients: dict[str, Client] = {}
+        self._online: set[int] = set()
+        self._sorted: list[Client] | None = None
+        self._tries: Counter[int] = Counter()
+        # Nodes that call themselves a client who is online under another node id, and that id.
+        self._doubles: dict[int, int] = {}
+
+    def refresh(self, grid: Grid, config: ConfigRecord) -> None:
+        """Look who is online and let new nodes introduce themselves; each has three tries.
+
+        Later than at the start, a node that cannot take part costs itself its place and not everybody the run.
+
+        Raises
+        ------
+        FederationError
+            If no client can start, their number or their code is not the experiment's, or two share a key.
+        RoundFailed
+            If no node comes online in time.
+        """
+        if not self.clients:
+            self._introduce(self._wait_for_nodes(grid), grid, config)
+            return
+        if not self.wait_for(grid, config):
+            raise RoundFailed(f"no client came back online within {self.start_timeout:g} s; start SuperNodes")
+
+    def wait_for(self, grid: Grid, config: ConfigRecord, keys: Container[str] | None = None) -> bool:
+        """Look who is online, up to `start_timeout` until one of `keys` (None: anybody) is; say whether one is."""
+        deadline = time.monotonic() + self.start_timeout
+        self._introduce(self._look(grid), grid, config)
+        if self._count(keys):
+            return True
+        # Nobody there: as at the start clients get time to come back, and then a moment for the others of them.
+        before = 0
+        while time.monotonic() < deadline and (not before or self._count(keys) > before):
+            before = self._count(keys)
+            time.sleep(_SETTLE_SECONDS)
+            self._introduce(self._look(grid), grid, config)
+        return self._count(keys) > 0
+
+    def _count(self, keys: Container[str] | None) -> int:
+        online = self.online()
+        return len(online) if keys is None else sum(client.key in keys for client in online)
+
+    def _look(self, grid: Grid) -> list[int]:
+        """Return the nodes that are online, without those that have lost their place."""
+        nodes = set(grid.get_node_ids())
+        # A SuperNode that is mended and started again has the same node id.
+        self._tries = Counter({node: tries for node, tries in self._tries.items() if node in nodes})
+        self._doubles = {node: holder for node, holder in self._doubles.items() if {node, holder} <= nodes}
+        barred = self._doubles.keys() | {node for node, tries in self._tries.items() if tries >= _MOST_TRIES}
+        return sorted(nodes - barred)
+
+    def _introduce(self, nodes: Iterable[int], grid: Grid, config: ConfigRecord) -> None:
+        """Take these nodes for those online, and let the new ones among them say who they are."""
+        first, before = not self.clients, self._online
+        self._online = set(nodes)
+        if self._online != before:
+            self._sorted = None
+        new = sorted(self._online - {client.node_id for client in self.clients.values()})
+        if not new:
+            return
+        self._tries.update(new)
+        infos = {node.node_id: node for node in grid.get_nodes()}
+        called = {_called(node, infos[node].name if node in infos else ""): node for node in new}
+        requests = [Request(name, _hello(node, config, self.start_timeout)) for name, node in called.items()]
+        patience = Patience(self.start_timeout)
+        replies = exchange(grid, requests, lambda _, content: read_introduction(content), patience, warn=False)
+        hellos = {called[name]: hello for name, hello in replies.ok}
+        if first:
+            self._check_start(hellos, replies.failures())
+        self._sorted = None
+        for node_id, hello in hellos.items():
+            if problem := self._other_code(node_id, hello):
+                log.warning("%s", problem)
+                self._tries[node_id] = _MOST_TRIES
+                continue
+            info = infos.get(node_id)
+            client = _client(node_id, hello, info.name if info else "", info.public_key if info else b"")
+            del self._tries[node_id]
+            # A key that is known already is a node that came back under another id, if the first one is offline.
+            holder = self.clients.get(client.key)
+            if holder is not None and holder.node_id in self._online:
+                problem = (
+                    f"nodes {holder.node_id} and {node_id} both call themselves client {client.key!r}; "
+                    "give each node a client-id of its own in its node config"
+                )
+                if first:
+                    raise FederationError(problem)
+                log.warning("%s. Node %d is left out while the other one is online", problem, node_id)
+                self._doubles[node_id] = holder.node_id
+                continue
+            self.clients[client.key] = client
+        if first and len(self.clients) < self.min_clients:
+            wanted = self.num_clients or self.min_clients
+            needed = "" if wanted == self.min_clients else f" (min_clients={self.min_clients})"
+            raise FederationError(
+                f"{len(self.clients)} of {wanted} clients could start{needed}: "
+                f"{replies.failures() or 'the other nodes are not online'}"
+            )
+        # Not before: an error says why by itself.
+        replies.warn()
+
+    def remember(self, clients: Iterable[Client]) -> None:
+        """Take in clients of an earlier part of the run; those that are not here now count as offline."""
+        for client in clients:
+            self.clients.setdefault(client.key, replace(client, node_id=_NO_NODE))
+
+    def online(self) -> list[Client]:
+        """Return the clients that are online, in the order of their keys."""
+        # Of 25,000 clients sorting takes longer than a round of a hundred of them.
+        if self._sorted is None:
+            self._sorted = [client for _, client in sorted(self.clients.items()) if client.node_id in self._online]
+        return list(self._sorted)
+
+    def sample(self, fraction: float, generator: np.random.Generator) -> list[Client]:
+        """Draw floor(fraction * M) of the M online clients (at least one) without replacement, sorted by key."""
+        clients = self.online()
+        if not clients:
+            raise RoundFailed("no client is online")
+        # The small constant keeps products such as 0.29 * 100 from losing one to rounding.
+        count = max(1, int(fraction * len(clients) + 1e-9))
+        chosen = generator.choice(len(clients), size=count, replace=False) if count < len(clients) else None
+        return clients if chosen is None else [clients[index] for index in sorted(chosen)]
+
+    def _wait_for_nodes(self, grid: Grid) -> list[int]:
+        # Simulated nodes register together before the app starts or within moments of it; deployed ones come one by
+        # one. So: wait until the number wanted is there, or (as far as the deadline allows) it has settled.
+        deadline = time.monotonic() + self.start_timeout
+        nodes = list(grid.get_node_ids())
+        pause = 0.0 if self._enough(nodes) else _SETTLE_SECONDS
+        while pause and time.monotonic() < deadline:
+            time.sleep(pause)
+            before, nodes = nodes, list(grid.get_node_ids())
+            settled = bool(nodes) and len(nodes) == len(before) and not self._patient
+            if self._enough(nodes) or settled:
+                break
+        if self._patient and not self._enough(nodes):
+            raise FederationError(
+                f"{len(nodes)} of min_clients={self.min_clients} nodes came online within {self.start_timeout:g} s; "
+                "start the other SuperNodes, or lower min_clients, or raise start_timeout"
+            )
+        if not nodes:
+            raise RoundFailed(f"no node came online within {self.start_timeout:g} s; start SuperNodes first")
+        return nodes
+
+    def _enough(self, nodes: list[int]) -> bool:
+        # As long as the deadline allows it is all of them that are waited for, not the least number.
+        return len(nodes) >= (self.num_clients or self.min_clients)
+
+    def _check_start(self, hellos: Mapping[int, Introduction], failures: str) -> None:
+        if not hellos:
+            raise FederationError(f"no client could start: {failures}")
+        for node_id, hello in hellos.items():
+            if self.num_clients and hello.num_partitions not in (0, self.num_clients):
+                raise WrongNodeCount(self.num_clients, hello.num_partitions)
+            if problem := self._other_code(node_id, hello):
+                raise FederationError(problem)
+
+    def _other_code(self, node_id: int, hello: Introduction) -> str | None:
+        if self.fingerprint is None or hello.fingerprint == self.fingerprint:
+            return None
+        return (
+            f"client {hello.key} (node {node_id}) runs other code ({hello.fingerprint}) than the server "
+            f"({self.fingerprint}). Simulated clients import from the folder in which the SuperLink was started: "
+            "start the SuperLink in an empty folder, or in this project's, and run again"
+        )
+
+
+def _called(node_id: int, name: str) -> str:
+    """Return what a node is called before it has said who it is; `name` is the one it is registered under."""
+    return f"{name} (node {node_id})" if name else f"node {node_id}"
+
+
+def _client(node_id: int, hello: Introduction, registered_name: str, public_key: bytes) -> Client:
+    key = registered_name or hello.key
+    if key == kinds.NO_KEY:
+        key = hashlib.sha256(public_key or str(node_id).encode()).hexdigest()[:16]
+        log.warning("node %d has no name: it will be client %s; set client-id in its node config", node_id, key)
+    return Client(key, node_id, client_number(key), hello.num_examples, hello.cluster, hello.device)
+
+
+def _hello(node_id: int, config: ConfigRecord, timeout: float) -> Message:
+    content = RecordDict({kinds.CONFIG: config.copy()})
+    return Message(content, node_id, kinds.HELLO, ttl=timeout, group_id="0")

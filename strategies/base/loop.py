@@ -1,0 +1,122 @@
+"""Flower's loop over rounds, with deadlines, round reports and a way to stop early."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
+
+from florets.strategies.base.exchange import log, send
+from florets.strategies.base.federation import FederationError, RoundFailed
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import RoundReport
+
+if TYPE_CHECKING:
+    from florets.strategies.base.strategy import ClusteredStrategy
+
+EvaluateModels = Callable[[int, ArrayRecord], MetricRecord | None]
+RoundObserver = Callable[[RoundReport, ArrayRecord], bool | None]
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What an interrupted run has done: its completed rounds, and whether its observer ended it after the last."""
+
+    rounds: int = 0
+    stopped: bool = False
+
+
+NOTHING = Earlier()
+
+
+def run_rounds(
+    strategy: "ClusteredStrategy",
+    grid: Grid,
+    initial_arrays: ArrayRecord,
+    num_rounds: int,
+    configs: tuple[ConfigRecord, ConfigRecord],
+    evaluate_fn: EvaluateModels | None,
+    on_round: RoundObserver | None,
+    earlier: Earlier,
+) -> Result:
+    """Drive a strategy's four hooks; see `ClusteredStrategy.start` for the parameters.
+
+    `configs` are the settings of training and of evaluation.
+    """
+    train_config, evaluate_config = configs
+    done_rounds = earlier.rounds
+    strategy.last_round = num_rounds
+    strategy.check(Models(initial_arrays, strategy.shared_layers))
+    result = Result(arrays=initial_arrays)
+    _evaluate_on_server(result, done_rounds, evaluate_fn)
+    if done_rounds and (earlier.stopped or done_rounds >= num_rounds):
+        # The interrupted run has trained to its end: what is left to do needs clients and a round to ask them in.
+        strategy.open_round(done_rounds, result.arrays, train_config, grid)
+        strategy.close_round(done_rounds)
+        _evaluate_at_end(strategy, grid, result, done_rounds, evaluate_config)
+        return result
+    for server_round in range(done_rounds + 1, num_rounds + 1):
+        # 1. Train: the strategy may ask clients first, inside configure_train.
+        arrays, train_metrics = _train(strategy, grid, result.arrays, server_round, train_config)
+        result.arrays = result.arrays if arrays is None else arrays
+        if train_metrics is not None:
+            result.train_metrics_clientapp[server_round] = train_metrics
+        # 2. Test the new models, where it is due.
+        with strategy.context.meter.part("evaluate"):
+            _evaluate_on_clients(strategy, grid, result, server_round, evaluate_config)
+        _evaluate_on_server(result, server_round, evaluate_fn)
+        # 3. Report; whoever watches may end the run.
+        report = strategy.close_round(server_round)
+        if on_round and on_round(report, result.arrays):
+            _evaluate_at_end(strategy, grid, result, server_round, evaluate_config)
+            break
+    return result
+
+
+def _train(
+    strategy: "ClusteredStrategy", grid: Grid, arrays: ArrayRecord, server_round: int, config: ConfigRecord
+) -> tuple[ArrayRecord | None, MetricRecord | None]:
+    """Run a round's exchanges up to its next models; below the quorum once more, from the state before it."""
+    for attempt in range(1, strategy.round_tries + 1):
+        before, last_round = strategy.snapshot(), strategy._context
+        try:
+            messages = strategy.configure_train(server_round, arrays, config, grid)
+            with strategy.context.meter.part("train"):
+                replies = send(grid, messages, strategy.context.patience)
+            return strategy.aggregate_train(server_round, replies)
+        except FederationError as failure:
+            # Of the failed try only its figures stay, in the round's meter: what is saved now is the last good round.
+            strategy.load_state(before)
+            strategy._context = last_round
+            if not isinstance(failure, RoundFailed):
+                raise
+            if attempt == strategy.round_tries:
+                tries = f" (tried {attempt} times)" if attempt > 1 else ""
+                raise FederationError(f"{failure}{tries}") from failure
+            log.warning("%s. The round is repeated: try %d of %d", failure, attempt + 1, strategy.round_tries)
+    raise ValueError(f"round_tries={strategy.round_tries}: must be at least 1")
+
+
+def _evaluate_at_end(
+    strategy: "ClusteredStrategy", grid: Grid, result: Result, server_round: int, config: ConfigRecord
+) -> None:
+    if not strategy.evaluations:
+        strategy.last_round = server_round
+        _evaluate_on_clients(strategy, grid, result, server_round, config)
+
+
+def _evaluate_on_clients(
+    strategy: "ClusteredStrategy", grid: Grid, result: Result, server_round: int, config: ConfigRecord
+) -> None:
+    messages = strategy.configure_evaluate(server_round, result.arrays, config, grid)
+    replies = send(grid, messages, strategy.context.patience)
+    metrics = strategy.aggregate_evaluate(server_round, replies)
+    if metrics is not None:
+        result.evaluate_metrics_clientapp[server_round] = metrics
+
+
+def _evaluate_on_server(result: Result, server_round: int, evaluate_fn: EvaluateModels | None) -> None:
+    if evaluate_fn and (metrics := evaluate_fn(server_round, result.arrays)) is not None:
+        result.evaluate_metrics_serverapp[server_round] = metrics

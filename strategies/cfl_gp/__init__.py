@@ -1,0 +1,1 @@
+"""CFL-GP: clustering by gradient profiles."""

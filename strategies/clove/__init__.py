@@ -1,0 +1,1 @@
+"""CLoVE: clustering of loss vector embeddings."""

@@ -1,0 +1,75 @@
+"""Which clients report what no honest client could: values out of all proportion to the others'."""
+
+import numpy as np
+
+from florets.strategies.core import BoolArray, FloatArray
+
+LOSS_FACTOR = 100.0
+UPDATE_FACTOR = 1000.0
+LEAST_CLIENTS = 3
+"""Of fewer none is absurd: of two that differ it cannot be said which."""
+
+
+def loss_scale(losses: FloatArray) -> float:
+    """Return the worst loss of the median client, the yardstick of `absurd_losses`; 0 of fewer than three clients.
+
+    Parameters
+    ----------
+    losses : (M, K) float
+        Loss vectors, not negative; infinite where a model diverged, which is left out.
+    """
+    if len(losses) < LEAST_CLIENTS:
+        return 0.0
+    return lower_median(np.where(np.isfinite(losses), losses, 0.0).max(axis=1, initial=0.0))
+
+
+def absurd_losses(losses: FloatArray, scale: float, factor: float = LOSS_FACTOR) -> BoolArray:
+    """Return the mask (M,) of the loss vectors that are out of all proportion to `scale`.
+
+    A vector is absurd if its *best* loss is more than `factor` times the scale: whatever data a client has, some
+    model should be as good for it as the worst one is for the others. Its worst loss may be larger, because a model
+    can be very wrong on another cluster's data, but not by `factor` squared.
+
+    What a liar claims below that cannot be told from an honest loss. And a client whose honest losses are that much
+    larger on every model is taken for absurd: with squared errors, one whose targets are 10 times as large as the
+    others' (factor 100).
+
+    Parameters
+    ----------
+    losses : (M, K) float
+        Loss vectors, not negative; infinite where a model diverged.
+    scale : float
+        Largest `loss_scale` of the run so far: losses that have become small in training must not make an honest
+        client with a harder sample absurd. At 0 no vector is.
+    """
+    if not scale or not losses.size:
+        return np.zeros(len(losses), dtype=bool)
+    worst = np.where(np.isfinite(losses), losses, 0.0).max(axis=1)
+    mask: BoolArray = (losses.min(axis=1) > factor * scale) | (worst > factor**2 * scale)
+    return mask
+
+
+def absurd_updates(vectors: FloatArray, bank: FloatArray, factor: float = UPDATE_FACTOR) -> BoolArray:
+    """Return the mask (P,) of the updates whose largest value is out of all proportion.
+
+    The yardstick is the largest value in the median client's update, or in the models themselves where that is more:
+    of gradients near zero none is absurd. Of fewer than three updates none is, either.
+
+    Parameters
+    ----------
+    vectors : (P, R) float
+        What the clients returned, finite.
+    bank : (K, R) float
+        The models that they started from.
+    """
+    if len(vectors) < LEAST_CLIENTS:
+        return np.zeros(len(vectors), dtype=bool)
+    largest = np.abs(vectors).max(axis=1, initial=0.0)
+    yardstick = max(lower_median(largest), float(np.abs(bank).max(initial=0.0)))
+    mask: BoolArray = largest > factor * yardstick
+    return mask
+
+
+def lower_median(values: FloatArray) -> float:
+    """Return the median; of an even number the lower one, so that two liars of four do not set the yardstick."""
+    return float(np.sort(values)[(len(values) - 1) // 2])

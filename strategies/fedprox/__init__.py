@@ -1,0 +1,1 @@
+"""FedProx: FedAvg with a proximal term."""

@@ -1,0 +1,1 @@
+"""k-FED: one-shot federated k-means on the clients' data."""

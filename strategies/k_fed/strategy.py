@@ -1,0 +1,102 @@
+"""k-FED: clients cluster their own data, the server groups their centres in one shot, then FedAvg in each group."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from flwr.app import RecordDict
+
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.exchange import Replies
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import Client
+from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.cluster import nearest_centroid
+from florets.strategies.k_fed.centres import group_centres, main_group
+from florets.strategies.shared.fixed_groups import FixedGroups
+from florets.task.randomness import Purpose
+from florets.task.wire import kinds
+from florets.task.wire.kmeans import LocalCentres, read_centres
+
+
+class KFed(ClusteredStrategy):
+    """One-shot federated k-means on the data themselves, whatever the models make of them.
+
+    A client belongs to the group that holds most of its samples; group g trains initial model g by federated
+    averaging, from round 1 on. What clients send are means of samples: of a client with a single sample, or with as
+    many local clusters as samples, the samples themselves.
+
+    Parameters
+    ----------
+    num_features
+        Length D of a client's centres, from the task.
+    local_clusters
+        k', groups that one client's samples may come from; 1: the client sends the mean of its data.
+    features
+        "inputs", or "inputs_and_targets": the target beside the input, labels one-hot.
+    common
+        Parameters of `ClusteredStrategy`; K is the number of models in the initial arrays.
+
+    Raises
+    ------
+    ValueError
+        By `check`, if the initial arrays hold fewer models than `local_clusters`.
+
+    Source: Dennis et al. 2021, Alg. 1 and 2, followed by FedAvg in each group; CLoVE, App. C.1.1. Deviation: clients
+    run k-means++ with ten starts in place of Awasthi and Sheffet's variant; CLoVE's comparison has both.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_features: int,
+        local_clusters: int = 1,
+        features: Literal["inputs", "inputs_and_targets"] = "inputs",
+        **common: Any,
+    ) -> None:
+        super().__init__(**common)
+        if local_clusters < 1:
+            raise ValueError(f"local_clusters={local_clusters}: a client has at least 1 cluster of samples")
+        self.num_features = num_features
+        self.local_clusters = local_clusters
+        self.settings = {kinds.LOCAL_CLUSTERS: local_clusters, kinds.FEATURES: features}
+        self.groups = FixedGroups()
+
+    @property
+    def phase(self) -> str:
+        """The groups are found in round 1."""
+        return self.groups.phase
+
+    def check(self, models: Models) -> None:
+        """Refuse more local clusters than models."""
+        if self.local_clusters > models.count:
+            raise ValueError(
+                f"local_clusters={self.local_clusters}: a client cannot hold more groups than the {models.count} "
+                "there are; lower local_clusters, or raise k"
+            )
+
+    def plan(self, context: RoundContext) -> Plan:
+        """Find the groups, or place newcomers; then every participant trains its group's model."""
+        self.assignment.update(self.groups.assign(self, context, self.federation.online(), self.assignment))
+        return context.train_assigned(self.assignment)
+
+    def describe(self, clients: Sequence[Client], context: RoundContext) -> Replies[LocalCentres]:
+        """Ask for the centres of each client's data."""
+
+        def read(_: str, content: RecordDict) -> LocalCentres:
+            return read_centres(content, self.num_features, self.local_clusters)
+
+        return context.ask([context.request(kinds.KMEANS, client, None, self.settings) for client in clients], read)
+
+    def form(self, clients: Sequence[LocalCentres], context: RoundContext) -> tuple[IntArray, FloatArray]:
+        """Group all centres; a client belongs where most of its samples are."""
+        owners = np.repeat(np.arange(len(clients)), [len(client.sizes) for client in clients])
+        centres = np.concatenate([client.centres for client in clients])
+        groups, means = group_centres(centres, owners, context.models.count, context.random(Purpose.CLUSTERING))
+        own = [main_group(groups[owners == index], client.sizes) for index, client in enumerate(clients)]
+        return np.array(own, dtype=np.int64), means
+
+    def place(self, client: LocalCentres, centroids: FloatArray) -> int:
+        """Return the group of a client that comes later, by the groups' means alone, as Dennis et al. have it."""
+        return main_group(nearest_centroid(client.centres, centroids), client.sizes)

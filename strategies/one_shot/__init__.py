@@ -1,0 +1,1 @@
+"""One-shot clustering of the clients' own model estimates."""

@@ -1,0 +1,1 @@
+"""The oracle: training with the true clusters, or from the true models."""

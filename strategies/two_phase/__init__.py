@@ -1,0 +1,1 @@
+"""Two-phase mixed regression: moment descent on anchors, then refinement by all clients."""

@@ -1,0 +1,187 @@
+"""The exchanges that find the anchors' subspaces: federated orthogonal iteration, or the moments themselves."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+
+from florets.strategies.base.context import RoundContext
+from florets.strategies.base.exchange import Replies, T
+from florets.strategies.base.report import Client
+from florets.strategies.core import FloatArray
+from florets.strategies.two_phase.moment_scale import MomentScale, factors_size, longest_columns, term_size
+from florets.strategies.two_phase.orthogonal_iteration import (
+    Factors,
+    leading_bases,
+    orthonormal_columns,
+    random_bases,
+    weighted_mean,
+)
+from florets.task.randomness import Purpose, generator
+from florets.task.wire import kinds
+from florets.task.wire.moments import read_factors, read_term
+
+
+@dataclass(frozen=True)
+class SubspaceSettings:
+    """How the subspaces are found.
+
+    Parameters
+    ----------
+    mode
+        "iteration": T1 exchanges in each of which a client sends one R x k matrix an anchor. "direct": one exchange
+        in which it sends its moments, and the server decomposes them. With all pairs these are the gradients of its
+        single examples, from which inputs and targets can be read off: a privacy cost that iteration does not have.
+    inner_steps
+        T1, even.
+    pairing
+        Which pairs of a client's examples make its moment matrix: "all", "halves" or "single".
+    noise
+        Standard deviation of the perturbations of the estimates that a client is sent, 0 for none. Each client gets
+        two of each anchor, the same in all inner steps of a round.
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of its range.
+
+    Source: mixed regression, Alg. 3; noise: Remark 2.
+    """
+
+    mode: Literal["iteration", "direct"] = "iteration"
+    inner_steps: int = 4
+    pairing: Literal["all", "halves", "single"] = "all"
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if self.inner_steps < 2 or self.inner_steps % 2:
+            raise ValueError(f"inner_steps={self.inner_steps} must be even and at least 2: Y^T and Y take turns")
+        if self.noise < 0:
+            raise ValueError(f"noise={self.noise} is a standard deviation, at least 0")
+
+
+def find_bases(
+    context: RoundContext,
+    clients: Sequence[Client],
+    estimates: FloatArray,
+    settings: SubspaceSettings,
+    scale: MomentScale,
+) -> FloatArray:
+    """Return each anchor's basis (A, R, k), k being the number of models (or R, where that is less).
+
+    Parameters
+    ----------
+    clients
+        Those asked, each with at least two examples.
+    estimates : (A, R) float64
+        The anchors' estimates.
+    scale
+        Yardstick of moments out of all proportion, whose senders are refused; it is brought up to date.
+
+    Raises
+    ------
+    RoundFailed
+        If an exchange stays below the quorum.
+    """
+    records = _estimate_records(context, clients, estimates, settings.noise)
+    rank = min(context.models.count, estimates.shape[1])
+    with context.meter.part("subspace"):
+        if settings.mode == "direct":
+            return _direct(context, clients, records, estimates.shape, rank, settings, scale)
+        return _iterate(context, clients, records, estimates.shape, rank, settings, scale)
+
+
+def _iterate(
+    context: RoundContext,
+    clients: Sequence[Client],
+    records: Mapping[str, ArrayRecord],
+    shape: tuple[int, ...],
+    rank: int,
+    settings: SubspaceSettings,
+    scale: MomentScale,
+) -> FloatArray:
+    """Alg. 3 for all anchors at once: T1 exchanges a round, not T1 for each anchor."""
+    size = (shape[0], shape[1], rank)
+    bases = random_bases(*size, context.random(Purpose.SUBSPACE))
+    for step in range(settings.inner_steps):
+        transposed = step % 2 == 0
+        sent = ArrayRecord({kinds.BASES: Array(bases.astype(np.float32))})
+        config = {kinds.PAIRING: settings.pairing, kinds.TRANSPOSED: int(transposed)}
+        requests = [
+            context.request(
+                kinds.SUBSPACE, client, None, config, {kinds.ESTIMATES: records[client.key], kinds.BASES: sent}
+            )
+            for client in clients
+        ]
+        replies = context.ask(requests, lambda _, content: read_term(content, size))
+        unit = longest_columns(bases)
+        replies = _refuse_absurd(context, replies, [term_size(term.values, unit) for _, term in replies.ok], scale)
+        context.require(replies, "term of the moments")
+        weights = _weights([term.num_examples for _, term in replies.ok], settings)
+        mean = weighted_mean((term.values for _, term in replies.ok), weights)
+        bases = mean if transposed else orthonormal_columns(mean)
+    return bases
+
+
+def _direct(
+    context: RoundContext,
+    clients: Sequence[Client],
+    records: Mapping[str, ArrayRecord],
+    shape: tuple[int, ...],
+    rank: int,
+    settings: SubspaceSettings,
+    scale: MomentScale,
+) -> FloatArray:
+    all_pairs = settings.pairing == "all"
+    # A client's matrix has as many rows as it said it has examples, whatever it claims now.
+    rows = {client.key: client.num_examples if all_pairs else 1 for client in clients}
+    symmetric = all_pairs and settings.noise == 0
+    config = {kinds.PAIRING: settings.pairing}
+    requests = [
+        context.request(kinds.MOMENTS, client, None, config, {kinds.ESTIMATES: records[client.key]})
+        for client in clients
+    ]
+    replies = context.ask(
+        requests, lambda key, content: read_factors(content, (shape[0], rows[key], shape[1]), symmetric)
+    )
+    sizes = [factors_size(local.left, local.right, all_pairs) for _, local in replies.ok]
+    replies = _refuse_absurd(context, replies, sizes, scale)
+    context.require(replies, "set of moments")
+    weights = _weights([local.num_examples for _, local in replies.ok], settings)
+    local = [
+        Factors(np.asarray(found.left, np.float64), np.asarray(found.right, np.float64), all_pairs)
+        for _, found in replies.ok
+    ]
+    return leading_bases(local, weights, rank, context.random(Purpose.SUBSPACE))
+
+
+def _refuse_absurd(context: RoundContext, replies: Replies[T], sizes: list[float], scale: MomentScale) -> Replies[T]:
+    """Return the replies without those whose moments no honest data give: one would turn all the subspaces."""
+    mask = scale.judge(np.array(sizes))
+    keys = {key for (key, _), absurd in zip(replies.ok, mask, strict=True) if absurd}
+    return context.refuse(replies, keys, "its moments are out of all proportion to the others'")
+
+
+def _weights(examples: list[int], settings: SubspaceSettings) -> FloatArray:
+    """Return the clients' weights: with one pair each, all count alike (Phase 1's Y); else n_i (Alg. 3)."""
+    return np.ones(len(examples)) if settings.pairing == "single" else np.array(examples, dtype=np.float64)
+
+
+def _estimate_records(
+    context: RoundContext, clients: Sequence[Client], estimates: FloatArray, noise: float
+) -> dict[str, ArrayRecord]:
+    """Return what each client is told of the estimates; one shared record where all are told the same."""
+    if noise == 0:
+        shared = ArrayRecord({kinds.LEFT: Array(estimates.astype(np.float32))})
+        return {client.key: shared for client in clients}
+    records = {}
+    for client in clients:
+        rng = generator(context.seed, context.server_round, Purpose.ANCHOR_NOISE, client.number)
+        left, right = estimates + noise * rng.standard_normal((2, *estimates.shape))
+        records[client.key] = ArrayRecord(
+            {kinds.LEFT: Array(left.astype(np.float32)), kinds.RIGHT: Array(right.astype(np.float32))}
+        )
+    return records

@@ -1,0 +1,87 @@
+"""What a finished run's models say of new data: their losses, and their predictions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import Module
+
+from florets.task.data.dataset import FloatArray, TargetArray
+from florets.task.losses import CHUNK, evaluate, loss_vector, per_sample_losses, targets_of
+from florets.task.task import Task
+
+State = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """One prediction a sample.
+
+    Parameters
+    ----------
+    values
+        (n,): class labels, values of a regression, or an autoencoder's reconstruction errors.
+    probabilities
+        (n,): of the class that is predicted, None where there are no classes.
+    """
+
+    values: NDArray[Any]
+    probabilities: NDArray[np.float64] | None
+
+
+def model_losses(task: Task, models: Sequence[State], x: FloatArray, y: TargetArray) -> NDArray[np.float64]:
+    """Return the mean loss of each model (K,); a model that diverged has an infinite one.
+
+    Raises
+    ------
+    ValueError
+        If the arrays are not those of the task's model, or inputs and targets do not fit it.
+    """
+    module = task.build_model()
+    states = [_tensors(module, model) for model in models]
+    losses = loss_vector(module, states, torch.from_numpy(x), torch.from_numpy(y), task.spec.loss)
+    return np.where(np.isfinite(losses), losses, np.inf)
+
+
+def evaluate_model(task: Task, model: State, x: FloatArray, y: TargetArray) -> tuple[float, float | None]:
+    """Return a model's mean loss and its accuracy, None where there are no classes; see `model_losses`."""
+    module = _loaded(task, model)
+    return evaluate(module, torch.from_numpy(x), torch.from_numpy(y), task.spec.loss)
+
+
+def predict(task: Task, model: State, x: FloatArray) -> Predictions:
+    """Return a model's predictions for inputs (n, *input_shape).
+
+    Raises
+    ------
+    ValueError
+        If the arrays are not those of the task's model.
+    """
+    module, inputs = _loaded(task, model).eval(), torch.from_numpy(x)
+    with torch.inference_mode():
+        outputs = torch.cat([module(part) for part in inputs.split(CHUNK)])  # type: ignore[no-untyped-call]
+        if task.spec.loss == "cross_entropy":
+            best, labels = outputs.double().softmax(dim=1).max(dim=1)
+            return Predictions(labels.numpy(), best.numpy())
+        if task.spec.loss == "reconstruction":
+            errors = per_sample_losses(outputs, targets_of(inputs, inputs, "reconstruction"), "reconstruction")
+            return Predictions(errors.numpy(), None)
+        return Predictions(outputs.flatten().numpy(), None)
+
+
+def _loaded(task: Task, model: State) -> Module:
+    module = task.build_model()
+    module.load_state_dict(_tensors(module, model))
+    return module
+
+
+def _tensors(module: Module, model: State) -> dict[str, Tensor]:
+    expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}
+    found = {name: tuple(values.shape) for name, values in model.items()}
+    if found != expected:
+        raise ValueError(f"the saved models have the arrays {found}, but the run's task.model has {expected}.")
+    return {name: torch.from_numpy(np.array(values)) for name, values in model.items()}

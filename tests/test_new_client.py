@@ -1,0 +1,381 @@
+"""`florets assign` and `florets predict` on a finished run of digits, and on folders that were spoilt."""
+
+import csv
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from safetensors.numpy import load_file, save_file
+
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.server_app.build import build_task
+from florets.server_app.main import main, run
+from florets.server_app.new_client import commands, run_models
+from florets.server_app.new_client.run_models import CLUSTERS, load_run
+from florets.strategies.core.cluster import nearest_centroid
+from florets.task.data.new_data import Form, read_inputs, read_labelled, shaped
+from florets.task.data.samples import fits_shape
+from florets.task.new_client import model_losses, predict
+
+SETTINGS = [
+    "experiment=digits_label_skew",
+    "k=2",
+    "task.num_clusters=2",
+    "num_clients=6",
+    "train.local_epochs=5",
+    "quiet=true",
+]
+CLOVE = [*SETTINGS, "strategy.stability_rounds=1", "num_rounds=4", "strategy.first_round=evaluate"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of a run whose clustering was frozen, and of one that has no clusters to freeze."""
+    folder = tmp_path_factory.mktemp("runs")
+    commands = {"clove": CLOVE, "ifca": [*SETTINGS, "strategy=ifca", "num_rounds=4"]}
+    found = {}
+    for name, command in commands.items():
+        given = [*command, f"results_dir={folder}"]
+        found[name] = Path(run(compose(given), given).folder)
+    return found
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Test samples of the clients 0 and 5, of different clusters, as archives and as tables."""
+    folder, task = tmp_path_factory.mktemp("data"), build_task(compose(SETTINGS))
+    for client in (0, 5):
+        part = task.client(client)
+        x, y = part.x_test.numpy(), part.y_test.numpy()
+        np.savez(folder / f"{client}.npz", x=x, y=y)
+        header = ",".join([*(f"pixel{i}" for i in range(64)), "digit"])
+        table = np.column_stack([x.reshape(len(x), -1), y])
+        np.savetxt(folder / f"{client}.csv", table, delimiter=",", header=header, comments="")
+    return folder
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().out.splitlines()
+
+
+def found_model(folder: Path, client: str) -> str:
+    rows = csv.DictReader((folder / "clients.csv").read_text().splitlines())
+    return {row["client"]: row["found_cluster"] for row in rows}[client]
+
+
+@pytest.mark.parametrize(("strategy", "why"), [("clove", "saved when the run froze"), ("ifca", "the lowest")])
+@pytest.mark.parametrize(("client", "suffix"), [("0", "npz"), ("5", "csv")])
+def test_new_data_get_the_model_of_their_cluster(
+    runs: dict[str, Path], data: Path, capsys: pytest.CaptureFixture[str], strategy: str, why: str, client: str,
+    suffix: str,
+) -> None:  # fmt: skip
+    assert main(["assign", f"run={runs[strategy]}", f"data={data / client}.{suffix}"]) == 0
+    first, _, *table, last = lines(capsys)
+    model = found_model(runs[strategy], client)
+    assert first.startswith(f"Model {model} fits best")
+    assert why in first
+    assert [row[0] == ">" for row in table] == [str(k) == model for k in range(2)]
+    assert "accuracy 9" in last or "accuracy 100" in last
+
+
+def test_the_model_is_written_alone_where_that_is_asked_for(
+    runs: dict[str, Path], data: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "mine.safetensors"
+    assert main(["assign", f"run={runs['clove']}", f"data={data / '0.npz'}", f"save={target}"]) == 0
+    model, mine = found_model(runs["clove"], "0"), load_file(target)
+    everything = load_file(runs["clove"] / "models.safetensors")
+    assert mine.keys() == {name.split("/", 1)[1] for name in everything}
+    assert all(np.array_equal(values, everything[f"{model}/{name}"]) for name, values in mine.items())
+
+
+def test_the_saved_centroids_decide_and_not_the_lowest_loss(runs: dict[str, Path], data: Path) -> None:
+    loaded = load_run(runs["clove"])
+    assert loaded.frozen is not None
+    saved = load_file(runs["clove"] / CLUSTERS)
+    np.testing.assert_array_equal(loaded.frozen.centroids, saved["centroids"])
+    part = np.load(data / "0.npz")
+    losses = model_losses(loaded.task, loaded.frozen_models(), part["x"], part["y"])
+    expected = saved["model_of_cluster"][nearest_centroid(losses[None], saved["centroids"])[0]]
+    assert loaded.nearest_frozen(losses) == expected
+    # Far from where the loss is lowest, the centroid still decides.
+    assert loaded.nearest_frozen(saved["centroids"][1]) == saved["model_of_cluster"][1]
+    # The models at the moment of stability are not those of the run's end.
+    assert any(not np.array_equal(saved[f"models/0/{name}"], loaded.models[0][name]) for name in loaded.models[0])
+
+
+@pytest.mark.parametrize("which", ["client", "model"])
+def test_predictions_are_written_for_inputs_alone(
+    runs: dict[str, Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], which: str
+) -> None:
+    model = found_model(runs["ifca"], "5")
+    choice = "client=5" if which == "client" else f"model={model}"
+    target = tmp_path / "predictions.csv"
+    table = f"data={data / '5.csv'}"
+    assert main(["predict", f"run={runs['ifca']}", table, "target=digit", choice, f"output={target}"]) == 0
+    assert lines(capsys)[-1].endswith(str(target))
+    rows = list(csv.DictReader(target.read_text().splitlines()))
+    labels = np.load(data / "5.npz")["y"]
+    assert [row["sample"] for row in rows] == [str(i + 1) for i in range(len(labels))]
+    assert np.mean([int(row["prediction"]) == label for row, label in zip(rows, labels, strict=True)]) > 0.9
+    assert all(0 < float(row["probability"]) <= 1 for row in rows)
+    loaded = load_run(runs["ifca"])
+    again = predict(loaded.task, loaded.models[int(model)], np.load(data / "5.npz")["x"])
+    assert [int(row["prediction"]) for row in rows] == again.values.tolist()
+
+
+def test_classes_have_their_names(runs: dict[str, Path], data: Path, tmp_path: Path) -> None:
+    names = "classes=[" + ",".join("abcdefghij") + "]"
+    target = tmp_path / "p.csv"
+    given = [f"run={runs['ifca']}", f"data={data / '5.npz'}", "client=5", f"output={target}"]
+    assert main(["predict", *given, names]) == 0
+    assert {row["prediction"] for row in csv.DictReader(target.read_text().splitlines())} <= set("abcdefghij")
+
+
+def test_a_regressions_run_predicts_values(tmp_path: Path) -> None:
+    given = [
+        "experiment=clove/linear", "task.data_options.samples_per_cluster=100", "num_clients=10", "num_rounds=1",
+        "strategy=fedavg", "train.local_epochs=1", "quiet=true", f"results_dir={tmp_path}",
+    ]  # fmt: skip
+    folder = Path(run(compose(given), given).folder)
+    rows = np.random.default_rng(0).standard_normal((3, 20))
+    np.savez(tmp_path / "new.npz", x=rows)
+    assert main(["predict", f"run={folder}", f"data={tmp_path / 'new.npz'}", f"output={tmp_path / 'p.csv'}"]) == 0
+    found = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
+    expected = rows.astype(np.float32) @ load_file(folder / "models.safetensors")["0/1.weight"][0]
+    np.testing.assert_allclose([float(row["prediction"]) for row in found], expected, rtol=1e-4)
+
+
+def test_inputs_are_read_from_a_folder_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from PIL import Image
+
+    pixels = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    for name in ("b.png", "a.png"):
+        Image.fromarray(pixels).save(tmp_path / name)
+    (tmp_path / "notes.txt").write_text("no image")
+    found = read_inputs(tmp_path, Form(grayscale=True))
+    assert (found.names, found.x.shape) == (("a.png", "b.png"), (2, 1, 8, 8))
+    np.testing.assert_allclose(found.x[0, 0], pixels / 255, rtol=1e-6)
+    assert read_inputs(tmp_path, Form(image_size=4)).x.shape == (2, 3, 4, 4)
+    Image.fromarray(pixels[:4]).save(tmp_path / "c.png")
+    with pytest.raises(ValueError, match=r"c\.png: is of another size than a\.png: set image_size"):
+        read_inputs(tmp_path, Form(grayscale=True))
+    with monkeypatch.context() as patch:
+        # Twice as many are an error, and no warning alone.
+        patch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+        with pytest.raises(ValueError, match=r"a\.png: the image cannot be read .*decompression bomb"):
+            read_inputs(tmp_path, Form(grayscale=True))
+    (tmp_path / "b.png").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=r"b\.png: the image cannot be read"):
+        read_inputs(tmp_path, Form(grayscale=True))
+
+
+def test_flat_rows_take_the_models_shape() -> None:
+    rows = np.arange(8, dtype=np.float32).reshape(2, 4)
+    assert shaped(Path("new.csv"), rows, (1, 2, 2)).shape == (2, 1, 2, 2)
+    with pytest.raises(ValueError, match=r"shape \(4,\), but the run's models take \(5,\).*target=<column>"):
+        shaped(Path("new.csv"), rows, (5,))
+    with pytest.raises(ValueError, match=r"new\.npz: .* \(5,\): bring the data into that shape\.$"):
+        shaped(Path("new.npz"), rows, (5,))
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted", "fits"),
+    [
+        ((8, 8), (1, 8, 8), True),
+        ((8, 8), (3, 8, 8), False),
+        ((8, 4), (1, 4, 8), False),
+        ((8, 8, 1), (1, 8, 8), False),
+        ((8,), (1, 8), True),
+        ((4, 4), (1, 4), False),
+    ],
+)
+def test_a_grey_image_may_lack_the_axis_of_its_channel(
+    shape: tuple[int, ...], wanted: tuple[int, ...], fits: bool
+) -> None:
+    assert fits_shape(shape, wanted) is fits
+
+
+def test_the_folder_of_a_node_is_refused_with_the_parts_that_it_holds(tmp_path: Path) -> None:
+    for folder, part in (("one", "data.csv"), ("two", "train.npz")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / part).touch()
+        for form in (Form(regression=True), Form(), Form(classes=["a", "b"])):
+            for read in (read_labelled, read_inputs):
+                with pytest.raises(ValueError, match=rf"whole data set: give {tmp_path / folder / part}\."):
+                    read(tmp_path / folder, form)
+    (tmp_path / "images" / "train" / "a").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"give .*images/train"):
+        read_labelled(tmp_path / "images", Form(classes=["a"]))
+    # A class may be called so.
+    with pytest.raises(ValueError, match="images holds no image"):
+        read_labelled(tmp_path / "images", Form(classes=["train"]))
+    with pytest.raises(ValueError, match=r"a regression's targets are values: give a \.npz or \.csv"):
+        read_labelled(tmp_path / "images" / "train", Form(regression=True))
+
+
+@pytest.mark.parametrize("content", ["pickle", "text", "no x", "nan", "npy", "damaged", "cut off"])
+def test_an_archive_that_cannot_be_used_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "new.npz"
+    if content == "text":
+        path.write_text("no archive")
+    elif content == "npy":
+        with path.open("wb") as file:
+            np.save(file, np.ones((2, 2)))
+    elif content in ("damaged", "cut off"):
+        np.savez_compressed(path, x=np.random.default_rng(0).standard_normal((20, 20)))
+        data = path.read_bytes()
+        path.write_bytes(data[:500] if content == "cut off" else data[:100] + bytes(500) + data[600:])
+    else:
+        arrays = {"pickle": np.array([[print]], dtype=object), "no x": np.ones(3), "nan": np.array([[np.nan]])}
+        np.savez(path, **{"a" if content == "no x" else "x": arrays[content]})
+    expected = {"pickle": "allow_pickle=False", "text": "pickle", "no x": "no 'x'", "nan": "no finite numbers"}
+    expected |= {"npy": "single array", "damaged": "cannot be read", "cut off": "cannot be read"}
+    with pytest.raises(ValueError, match=expected[content]):
+        read_inputs(path, Form())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["assign"], "2 problems.*run is missing.*data is missing"),
+        (["assign", "run=here", "data=there", "tagret=x"], r"tagret=x.*Did you mean target\?"),
+        (["assign", "run=", "data=there"], "run=: needs a value"),
+        (["assign", "run={run}", "data=there", "trust=yes"], "trust=yes: must be true or false"),
+        (["assign", "run=/nowhere", "data=there"], "run=/nowhere: there is no such folder"),
+        (["assign", "run={run}", "data=/nowhere.npz"], "nowhere.npz does not exist: give"),
+        (["assign", "run={run}", "data={run}/run.log"], "is another kind of file"),
+        (["assign", "run={run}", "data={data}/0.npz", "save={data}/0.npz"], r"must end in \.safetensors"),
+        (["assign", "run={run}", "data={data}/0.npz", "save=/nowhere/a.safetensors"], "/nowhere does not exist"),
+        (["assign", "run={run}", "data={data}/0.csv", "target=letter"], "no column 'letter'"),
+        (["assign", "run={run}", "data={data}/0.csv", "target=pixel9"], r"set regression=true"),
+        (["assign", "run={run}", "data={data}/0.npz", "image_size=big"], "image_size='big'"),
+        (["predict", "run={run}", "data={data}/0.npz"], "either model=<number>"),
+        (["predict", "run={run}", "data={data}/0.npz", "model=0", "client=0"], "either model=<number>"),
+        (["predict", "run={run}", "data={data}/0.npz", "model=2"], "model=2: must be a whole number from 0 to 1"),
+        (["predict", "run={run}", "data={data}/0.npz", "client=9"], r"client=9: .* Its clients are 0 to 5 \(clients"),
+        (
+            ["predict", "run={run}", "data={data}/0.csv", "model=0", "output={data}/new.csv"],
+            r"shape \(65,\).*target=",
+        ),
+        (["predict", "run={run}", "data={data}/0.npz", "model=0", "output={data}/0.csv"], "is not overwritten"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_remedy(
+    runs: dict[str, Path], data: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    before = (data / "0.csv").read_bytes()
+    given = [text.replace("{run}", str(runs["clove"])).replace("{data}", str(data)) for text in arguments]
+    assert main(given) == 2
+    assert re.search(message, capsys.readouterr().err.replace("\n", " "))
+    assert (data / "0.csv").read_bytes() == before
+    assert not (data / "new.csv").exists()
+
+
+def changed(name: str) -> Callable[[Path], None]:
+    """Return what spoils one part of a run's folder."""
+
+    def arrays(file: str, **values: np.ndarray) -> Callable[[Path], None]:
+        def spoil(folder: Path) -> None:
+            from safetensors import safe_open
+
+            with safe_open(folder / file, framework="np") as opened:
+                metadata = opened.metadata()
+            save_file({**load_file(folder / file), **values}, folder / file, metadata)
+
+        return spoil
+
+    def config(folder: Path) -> None:
+        values = yaml.safe_load((folder / "config.yaml").read_text())
+        values["task"]["model"] = "os:system"
+        (folder / "config.yaml").write_text(yaml.safe_dump(values))
+
+    return {
+        "no clusters": lambda folder: (folder / CLUSTERS).unlink(),
+        "no archive": lambda folder: (folder / "models.safetensors").write_bytes(b"damaged"),
+        "yaml": lambda folder: (folder / "config.yaml").write_text("!!python/object/apply:os.system [ls]"),
+        "function": config,
+        "centroids": arrays(CLUSTERS, centroids=np.ones((3, 2))),
+        "nan": arrays(CLUSTERS, centroids=np.full((2, 2), np.nan)),
+        "model": arrays(CLUSTERS, model_of_cluster=np.array([0, 7])),
+        "many": arrays("models.safetensors", **{"999999999/x": np.ones(1)}),
+        "shape": arrays("models.safetensors", **{"0/1.weight": np.ones((3, 3), dtype=np.float32)}),
+    }[name]  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("no clusters", "has come to its end"),
+        ("no archive", "models.safetensors cannot be read"),
+        ("yaml", "config.yaml cannot be read"),
+        ("function", r"task.model=os:system.*add trust=true"),
+        ("centroids", r"centroids are not \(2, 2\)"),
+        ("nan", "finite"),
+        ("model", "none of the 2"),
+        ("many", "entries of 3 models came"),
+        ("shape", "the run's task.model has"),
+    ],
+)
+def test_a_folder_that_was_damaged_or_made_up_is_refused(
+    runs: dict[str, Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str, message: str
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(runs["clove"], folder)
+    changed(what)(folder)
+    assert main(["assign", f"run={folder}", f"data={data / '0.npz'}"]) == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_an_array_of_a_type_that_numpy_lacks_is_refused(tmp_path: Path) -> None:
+    header = b'{"x":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1]}}'
+    path = tmp_path / "models.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"\0")
+    with pytest.raises(ConfigError, match=r"models\.safetensors cannot be read"):
+        run_models._read(path)
+
+
+def test_a_row_that_was_cut_off_names_no_model(tmp_path: Path) -> None:
+    path = tmp_path / "clients.csv"
+    path.write_text("client,true_cluster,found_cluster\n5,1,1\n7,0\n")
+    assert commands._model_of(path, "5", 2) == 1
+    with pytest.raises(ConfigError, match="client=7: the run gave it no model"):
+        commands._model_of(path, "7", 2)
+
+
+@pytest.mark.parametrize(
+    ("client", "keys", "words"),
+    [
+        ("3", [f"{number:02d}" for number in range(20)], r" Did you mean 03\? Its clients are 00 to 19 \("),
+        ("103", [f"{number:02d}" for number in range(20)], r"no such client\. Its clients are 00 to 19 \("),
+        ("site_1", [f"site{number}" for number in range(7)], r"mean site1\? Its .* site0, .*, site4 and 2 more \("),
+        ("3", [], "clients.csv names none"),
+    ],
+)
+def test_a_client_that_the_run_does_not_have_is_told_which_there_are(
+    tmp_path: Path, client: str, keys: list[str], words: str
+) -> None:
+    path = tmp_path / "clients.csv"
+    path.write_text("\n".join(["client,found_cluster", *(f"{key},0" for key in keys)]))
+    with pytest.raises(ConfigError, match=words):
+        commands._model_of(path, client, 1)
+
+
+def test_a_file_that_appears_while_the_data_are_read_is_not_overwritten(
+    runs: dict[str, Path], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "mine.safetensors"
+    monkeypatch.setattr(commands, "evaluate_model", lambda *_: (target.write_bytes(b"another's"), None)[1] or (0, 1))
+    with pytest.raises(ConfigError, match=r"mine\.safetensors is there already"):
+        commands.main("assign", [f"run={runs['ifca']}", f"data={data / '0.npz'}", f"save={target}"])
+    assert target.read_bytes() == b"another's"
+
+
+def test_help_says_how_both_are_used(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["assign", "--help"]) == 0
+    assert "florets predict" in capsys.readouterr().out
