@@ -1,6 +1,6 @@
 """From what a user typed to one checked `Config`: presets through Hydra, explicit keys on top.
 
-Order: schema < preset < explicit key. Hydra composes the groups (`experiment`, `strategy`, `task`, `train`); the
+Order: schema < preset < explicit key. Hydra composes the groups (`experiment`, `task`, `train`); the
 explicit keys are laid on top here and not by Hydra, for three reasons: all problems come in one error in our own
 words, `+key` opens no back door, and option mappings take new entries without a `+`.
 """
@@ -17,12 +17,16 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from florets.conf.aliases import modernise, old_names, renamed
+from florets.conf.follow import follow
 from florets.conf.layers import flatten, is_option, nest, overlay, whole_options
 from florets.conf.overrides import GROUPS, Given, read_overrides
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.conf.schema import STRATEGIES, Config, TaskConfig, known_keys
-from florets.conf.typed import read_config
+from florets.conf.schema import Config, TaskConfig, known_keys
+from florets.conf.typed import read_config, read_strategy
 from florets.conf.validate import OWN, find_problems
+from florets.strategies import STRATEGIES
+from florets.strategies.registry import DEFAULT, find_strategy
 
 CONFIG_DIR = Path(__file__).resolve().parent
 
@@ -55,7 +59,8 @@ def compose(overrides: Sequence[str]) -> Config:
         With every problem found: a wrong key, type, range or combination, one key with two values.
     """
     problems: list[str] = []
-    given = read_overrides(overrides, problems)
+    given = [renamed(entry) for entry in read_overrides(overrides, problems)]
+    problems += _twice(given)
     groups = {entry.key: str(entry.value) for entry in given if entry.key in GROUPS}
     for entry in given:
         if entry.key in GROUPS and entry.value not in choices(entry.key):
@@ -68,14 +73,23 @@ def compose(overrides: Sequence[str]) -> Config:
         raise ConfigError(problems)
 
     values = _compose_groups(groups)
-    strategy = str(values["strategy"]["name"])
     preset = f"preset {values['experiment']}"
+    chosen = next((str(entry.value) for entry in given if entry.key == "strategy"), None)
+    own_keys = values.get("strategy", DEFAULT)
+    values["strategy"] = dict(own_keys) if isinstance(own_keys, Mapping) else {"name": own_keys}
+    settings = read_strategy(chosen or str(values["strategy"].get("name", DEFAULT)), problems)
+    if settings is None:
+        # Without the strategy every further problem would be a guess.
+        raise ConfigError(problems)
+    strategy = find_strategy(chosen or str(values["strategy"].get("name", DEFAULT))).id
+    values["strategy"]["name"] = strategy
     faults: list[str] = []
     own = _own_settings(values.pop("for_strategy", {}), strategy, preset, faults)
     _check_preset(values, strategy, preset, faults)
     if faults:
         raise ConfigError(problems + faults)
     values["strategy"].update(own)
+    modernise(values, values["strategy"])
     for group in ("task", "train"):
         if group in groups:
             # The preset was laid over the file that was chosen by hand; what is given by hand wins.
@@ -85,12 +99,13 @@ def compose(overrides: Sequence[str]) -> Config:
         # A mapping given whole is meant whole: a preset's entries would stay in it without a word.
         values["task"].pop(name, None)
     overlay(values, nest(explicit))
-    if values.get("k") == "auto" and strategy != "clove" and not any(entry.key == "k" for entry in explicit):
+    problems += follow(values, settings, {entry.key: entry for entry in explicit}, strategy)
+    if values.get("k") == "auto" and strategy != DEFAULT and not any(entry.key == "k" for entry in explicit):
         # A preset that leaves K open asks CLoVE to find it. The others are given the truth, as in the paper's
         # comparisons; whoever types k=auto for them is told that they cannot find it.
         values["k"] = values["task"].get("num_clusters", TaskConfig.num_clusters)
     if values.get("k") == "auto" and (names := _following_k(values)):
-        how = "give k a whole number, or values of their own to those keys"
+        how = "give k an integer, or values of their own to those keys"
         problems.append(f"k=auto: {preset} makes {', '.join(names)} from k; {how}.")
         raise ConfigError(problems)
     config = read_config(_resolve(values), problems)
@@ -100,6 +115,17 @@ def compose(overrides: Sequence[str]) -> Config:
     if problems:
         raise ConfigError(problems)
     return config
+
+
+def _twice(given: Sequence[Given]) -> list[str]:
+    """Return a problem for each key that was given two values, once under an old name."""
+    found: dict[str, Given] = {}
+    problems = []
+    for entry in given:
+        earlier = found.setdefault(entry.key, entry)
+        if earlier.value != entry.value:
+            problems.append(f"{entry.key}: given twice with two values, {earlier.text} and {entry.text}; keep one.")
+    return problems
 
 
 def _following_k(values: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -137,14 +163,15 @@ def _own_settings(own: Mapping[str, Any], strategy: str, preset: str, problems: 
             problems.append(f"{preset}: for_strategy.{name}: no such strategy.{did_you_mean(name, STRATEGIES)}")
             continue
         for key in settings:
-            if f"strategy.{key}" not in known_keys(name):
+            if f"strategy.{key}" not in [*known_keys(name), *old_names(settings)]:
                 problems.append(f"{preset}: for_strategy.{name}.{key}: {_no_such_key(f'strategy.{key}', name)}")
     return dict(own.get(strategy, {}))
 
 
 def _check_preset(values: Mapping[str, Any], strategy: str, preset: str, problems: list[str]) -> None:
+    known = [*known_keys(strategy), "strategy.name", *old_names(values["strategy"])]
     for key in flatten(values):
-        if key not in known_keys(strategy) and not is_option(key):
+        if key not in known and not is_option(key):
             problems.append(f"{preset}: {key}: {_no_such_key(key, strategy)}")
 
 
@@ -152,7 +179,7 @@ def _known(given: Sequence[Given], strategy: str, problems: list[str]) -> list[G
     """Return the explicit keys that the schema has; the others become problems."""
     known = []
     for entry in given:
-        if entry.key in GROUPS:
+        if entry.key in (*GROUPS, "strategy"):
             continue
         if entry.key == "strategy.name":
             problems.append(f"{entry.text}: choose a strategy with strategy=<name>.")
@@ -181,7 +208,7 @@ def _no_such_key(key: str, strategy: str) -> str:
     if owners:
         either = " or ".join(filter(None, [", ".join(owners[:-1]), owners[-1]]))
         return f"strategy {strategy} has no such key; leave it out, or use strategy={either}."
-    hint = did_you_mean(key, [*GROUPS, *known_keys(strategy)])
+    hint = did_you_mean(key, [*GROUPS, "strategy", *known_keys(strategy)])
     return f"there is no such key.{hint or ' florets --help lists them.'}"
 
 

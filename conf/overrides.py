@@ -11,8 +11,8 @@ from hydra.errors import HydraException
 
 from florets.conf.problems import ConfigError
 
-GROUPS = ("experiment", "strategy", "task", "train")
-"""Keys whose value names a file in conf/: they choose many settings at once."""
+GROUPS = ("experiment", "task", "train")
+"""Keys whose value names a file in conf/: they choose many settings at once. So does `strategy`, without a file."""
 
 
 @dataclass(frozen=True)

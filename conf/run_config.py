@@ -10,7 +10,7 @@ from hydra.core.override_parser.types import Quote, QuotedString
 
 from florets.conf.overrides import parse_overrides_string
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.conf.schema import Config
+from florets.conf.schema import Config, as_plain
 from florets.conf.typed import read_config
 from florets.conf.validate import validate
 
@@ -87,7 +87,7 @@ def quote(value: Any) -> str:
 
 def config_to_json(config: Config) -> str:
     """Return the whole configuration as one line of JSON with sorted keys."""
-    return json.dumps(dataclasses.asdict(config), sort_keys=True)
+    return json.dumps(as_plain(config), sort_keys=True)
 
 
 def config_from_json(text: str) -> Config:

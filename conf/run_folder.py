@@ -12,6 +12,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_config import quote
 from florets.conf.schema import Config
 from florets.conf.typed import show
+from florets.strategies.registry import find_strategy
 
 # These are in the path anyway, or do not change what is computed.
 _LEFT_OUT = (
@@ -44,7 +45,7 @@ def run_folder(config: Config, overrides: Sequence[str]) -> Path:
     if problems:
         raise ConfigError(problems)
     texts = sorted(f"{entry.key}-{show(entry.value)}" for entry in given if entry.key not in _LEFT_OUT)
-    folder = Path(config.experiment) / config.strategy.name
+    folder = Path(config.experiment) / find_strategy(config.strategy.name).folder
     if texts:
         exact = "__".join(texts)
         safe = re.sub(r"[^A-Za-z0-9._-]+", "-", exact)

@@ -7,15 +7,17 @@ from typing import Any
 
 import yaml
 
+from florets.conf.aliases import modernise, renamed
 from florets.conf.layers import nest, overlay
 from florets.conf.overrides import Given
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.conf.typed import read_config
 from florets.conf.validate import find_problems
+from florets.strategies.registry import UnknownStrategy, find_strategy
 
 
-def saved_config(folder: Path, given: Sequence[Given] = ()) -> Config:
+def saved_config(folder: Path, given: Sequence[Given] = (), trust: bool = False) -> Config:
     """Return the configuration of a run's ``config.yaml``, with some keys changed, checked anew.
 
     Parameters
@@ -24,11 +26,14 @@ def saved_config(folder: Path, given: Sequence[Given] = ()) -> Config:
         The run's own folder.
     given
         Keys with other values.
+    trust
+        Whether a strategy that the file names by an import path may be imported.
 
     Raises
     ------
     ConfigError
-        If there is no run, the file cannot be read, or it is no configuration of this release.
+        If there is no run, the file cannot be read, it is no configuration of this release, or its strategy is not
+        trusted.
     """
     path = folder / "config.yaml"
     if not folder.is_dir():
@@ -43,14 +48,36 @@ def saved_config(folder: Path, given: Sequence[Given] = ()) -> Config:
         raise ConfigError([f"{path} cannot be read ({reason}); run the experiment again."]) from error
     if not isinstance(values, dict):
         raise ConfigError([f"{path}: holds no configuration; run the experiment again."])
+    strategy = values.get("strategy")
+    if isinstance(strategy, dict):
+        modernise(values, strategy)
+        _require_trust(folder, str(strategy.get("name")), trust)
     saved = copy.deepcopy(values)
-    overlay(values, nest(given))
+    overlay(values, nest([renamed(entry) for entry in given]))
     config, problems = _read(values)
     if config is None or problems:
         # Only what the file has wrong by itself is the file's fault.
         own = _read(saved)[1]
         raise ConfigError([f"{path}: {problem}" if problem in own else problem for problem in problems])
     return config
+
+
+def _require_trust(folder: Path, name: str, trust: bool) -> None:
+    """Refuse a strategy by an import path before it is imported."""
+    if ":" not in name or trust:
+        return
+    try:
+        trusted = find_strategy(name).trusted
+    except UnknownStrategy:
+        # What it is instead is said where the configuration is read.
+        return
+    if not trusted:
+        raise ConfigError(
+            [
+                f"{folder}: the run in this folder imports a strategy of its author's, strategy={name}; add "
+                "trust=true if you know it (in flwr run: overrides='trust=true')."
+            ]
+        )
 
 
 def _read(values: dict[str, Any]) -> tuple[Config | None, list[str]]:
@@ -60,6 +87,9 @@ def _read(values: dict[str, Any]) -> tuple[Config | None, list[str]]:
 
 
 def imported_functions(config: Config) -> list[str]:
-    """Return the keys, with their values, that name functions by an import path: to build the task runs them."""
-    named = {"task.data": config.task.data, "task.partition": config.task.partition, "task.model": config.task.model}
-    return [f"{key}={value}" for key, value in named.items() if ":" in value]
+    """Return the keys, with their values, that name code by an import path: a run of this configuration runs it."""
+    task = config.task
+    named = {"task.data": task.data, "task.partition": task.partition, "task.model": task.model}
+    found = [f"{key}={value}" for key, value in named.items() if ":" in value]
+    strategy = find_strategy(config.strategy.name)
+    return found if strategy.trusted else [*found, f"strategy={strategy.path}"]

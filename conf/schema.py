@@ -1,7 +1,7 @@
 """Every key of an experiment: its type, its default and what it does.
 
-These dataclasses are the only place where keys and defaults are declared. `florets --help` prints the texts;
-`florets.conf.typed` holds values to the types; `florets.conf.validate` holds them to their ranges.
+These dataclasses, and the `Settings` of each strategy, are the only place where keys, defaults and ranges are
+declared. `florets --help` prints the texts; `conf.typed` holds values to types, `conf.validate` to ranges.
 """
 
 # ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
@@ -11,47 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_type_hints
 
-from florets.conf.key import key
-from florets.conf.strategy_keys import (
-    ONE_MODEL,
-    STRATEGIES,
-    CflGpStrategy,
-    CloveStrategy,
-    FedAvgStrategy,
-    FedProxStrategy,
-    IfcaStrategy,
-    KFedStrategy,
-    LocalStrategy,
-    ModelsOrGradients,
-    OneShotStrategy,
-    OracleStrategy,
-    StrategyConfig,
-    TwoPhaseStrategy,
-)
-
-__all__ = [
-    "ONE_MODEL",
-    "OPTION_KEYS",
-    "STRATEGIES",
-    "CflGpStrategy",
-    "CloveStrategy",
-    "Config",
-    "FedAvgStrategy",
-    "FedProxStrategy",
-    "IfcaStrategy",
-    "KFedStrategy",
-    "LocalStrategy",
-    "ModelsOrGradients",
-    "OneShotStrategy",
-    "OracleStrategy",
-    "StrategyConfig",
-    "TaskConfig",
-    "TrainConfig",
-    "TwoPhaseStrategy",
-    "key",
-    "known_keys",
-    "walk",
-]
+from florets.strategies.registry import DEFAULT, settings_type
+from florets.strategies.settings import RunKeys, Settings, key
 
 
 @dataclass(frozen=True)
@@ -82,57 +43,52 @@ class TaskConfig:
 class TrainConfig:
     """Local training: what a client does in one round."""
 
-    learning_rate: float = key(0.01, "step size")
-    local_epochs: int = key(1, "passes over the client's data in one round")
-    batch_size: int = key(100, "samples per step")
+    learning_rate: float = key(0.01, "step size", above=0)
+    local_epochs: int = key(1, "passes over the client's data in one round", least=1)
+    batch_size: int = key(100, "samples per step", least=1)
     optimizer: Literal["adam", "sgd"] = key("adam", "built anew for every round")
-    momentum: float = key(0.0, "momentum of sgd")
-    weight_decay: float = key(0.0, "L2 penalty")
+    momentum: float = key(0.0, "momentum of sgd", least=0, below=1)
+    weight_decay: float = key(0.0, "L2 penalty", least=0)
 
 
 @dataclass(frozen=True)
-class Config:
+class Chosen:
+    """The algorithm and its settings."""
+
+    name: str
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Config(RunKeys):
     """One experiment, complete and checked."""
 
     experiment: str = key("quickstart", "name of the preset, a file in conf/experiment/")
-    seed: int = key(0, "every draw of a run follows from it")
+    seed: int = key(0, "every draw of a run follows from it", least=0)
     k: int | Literal["auto"] = key(4, "number K of models; auto finds it (clove, cfl_gp)")
     k_max: int = key(10, "largest K that k=auto may find, and the number of models then")
-    num_clients: int = key(20, "clients of the federation")
-    num_rounds: int = key(10, "rounds of training; those of strategy.moment_rounds (two_phase) come before them")
+    num_clients: int = key(20, "clients of the federation", least=1)
+    num_rounds: int = key(
+        10, "rounds of training; those of strategy.moment_rounds (two_phase) come before them", least=1
+    )
     data_dir: str = key("data", "folder of data sets that come as files; relative to where florets is called")
     results_dir: str = key("results", "folder of results; relative to where florets is called")
     device: str = key("cpu", "cpu, cuda or cuda:<n>")
     engine: Literal["local", "flwr"] = key("local", "in this process (local), or through `flwr run` (flwr)")
-    eval_every: int = key(1, "rounds between evaluations on test data; the last round is always evaluated")
-    eval_clients: Literal["all", "participants"] = key("all", "who tests: all clients with a model, or the round's")
     cluster_test: bool = key(
         False,
         "at evaluations also test all K models on each true cluster's test data, on the server; simulation only",
     )
-    stop_at_ari: float | None = key(None, "end the run once the ARI is at least this")
+    stop_at_ari: float | None = key(None, "end the run once the ARI is at least this", above=0, most=1)
     quiet: bool = key(False, "plain lines in place of the progress bar")
-    min_clients: int | None = key(
-        None, "clients needed to start; null: num_clients. Of nodes with data of their own it is the only count"
-    )
-    quorum: float = key(0.5, "share of the clients asked whose usable replies a round needs; below it is repeated")
-    start_timeout: float = key(
-        120.0,
-        "seconds to wait for the clients at the start, and later for any of them (of two_phase's anchors) "
-        "where all have gone offline",
-    )
-    round_timeout: float = key(3600.0, "seconds to wait for the replies of an exchange; a round has one to three")
-    grace: float | None = key(None, "seconds to wait for the rest once the quorum replied; null: round_timeout")
-    round_tries: int = key(
-        3, "how often a round below the quorum is tried before the run (two_phase: or its phase 1) ends"
-    )
     checkpoint_every: int = key(
         1,
         "rounds between two checkpoints, from which resume=<run folder> goes on; 0: none. "
         "Those of cfl_gp are large (they hold the profile): write fewer with large models",
+        least=0,
     )
-    checkpoint_keep: int = key(2, "newest checkpoints that are kept")
-    strategy: StrategyConfig = key(CloveStrategy(), "the algorithm and its keys")
+    checkpoint_keep: int = key(2, "newest checkpoints that are kept", least=1)
+    strategy: Chosen = dataclasses.field(default_factory=lambda: Chosen(DEFAULT, settings_type(DEFAULT)()))
     task: TaskConfig = key(TaskConfig(), "data, partition, model and loss")
     train: TrainConfig = key(TrainConfig(), "local training")
 
@@ -145,13 +101,29 @@ def walk(kind: type, prefix: str = "") -> Iterator[tuple[str, "dataclasses.Field
     """Yield the dotted name and the field of every key of a dataclass, in order, strategies left out."""
     hints = get_type_hints(kind)
     for field in dataclasses.fields(kind):
+        if field.name == "strategy":
+            continue
         if dataclasses.is_dataclass(hints[field.name]):
             yield from walk(hints[field.name], f"{prefix}{field.name}.")
-        elif field.name != "strategy":
+        else:
             yield f"{prefix}{field.name}", field
 
 
 def known_keys(strategy: str) -> list[str]:
-    """Return every dotted key of an experiment with the given strategy."""
-    own = [name for name, _ in walk(STRATEGIES[strategy], "strategy.")]
+    """Return every dotted key of an experiment with the given strategy.
+
+    Raises
+    ------
+    UnknownStrategy
+        If there is no such strategy.
+    """
+    own = [name for name, _ in walk(settings_type(strategy), "strategy.")]
     return [name for name, _ in walk(Config)] + own
+
+
+def as_plain(config: Config) -> dict[str, Any]:
+    """Return a configuration as nested plain values, as `config.yaml` holds it."""
+    values = dataclasses.asdict(config)
+    values["strategy"] = {"name": config.strategy.name, **values["strategy"]["settings"]}
+    first = ["experiment", "strategy"]
+    return {name: values[name] for name in [*first, *(name for name in values if name not in first)]}

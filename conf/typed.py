@@ -7,13 +7,15 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from florets.conf.problems import did_you_mean
-from florets.conf.schema import STRATEGIES, Config, StrategyConfig
+from florets.conf.schema import Chosen, Config
+from florets.strategies.registry import DEFAULT, UnknownStrategy, find_strategy, settings_type
+from florets.strategies.settings import Settings
 
 _WORDS: dict[Any, str] = {
-    int: "a whole number",
+    int: "an integer",
     float: "a number",
     bool: "true or false",
-    str: "text",
+    str: "a string",
     NoneType: "null",
 }
 
@@ -39,15 +41,31 @@ def read_config(values: Mapping[str, Any], problems: list[str]) -> Config | None
     """
     before = len(problems)
     strategy = values.get("strategy", {})
-    name = strategy.get("name", "clove") if isinstance(strategy, Mapping) else strategy
-    if not isinstance(strategy, Mapping) or name not in STRATEGIES:
-        names = ", ".join(STRATEGIES)
-        problems.append(f"strategy={name}: no such strategy; there are {names}.{did_you_mean(str(name), STRATEGIES)}")
+    name = strategy.get("name", DEFAULT) if isinstance(strategy, Mapping) else strategy
+    settings = read_strategy(str(name), problems)
+    if settings is None:
         return None
+    if not isinstance(strategy, Mapping):
+        strategy = {}
     rest = {key: value for key, value in values.items() if key != "strategy"}
     read = _read_fields(Config, rest, "", problems)
-    chosen: StrategyConfig | None = _read(STRATEGIES[name], strategy, "strategy", problems)
-    return None if len(problems) > before else Config(**{**read, "strategy": chosen})
+    own = {key: value for key, value in strategy.items() if key != "name"}
+    chosen = _read(settings, own, "strategy", problems)
+    if len(problems) > before:
+        return None
+    return Config(**{**read, "strategy": Chosen(find_strategy(str(name)).id, chosen)})
+
+
+def read_strategy(name: str, problems: list[str]) -> type[Settings] | None:
+    """Return the settings of a strategy; where there is none, None, and why is appended to `problems`."""
+    try:
+        return settings_type(name)
+    except UnknownStrategy as error:
+        hint = "" if ":" in name else did_you_mean(name, error.known)
+        problems.append(
+            f"strategy={name}: {error}; there are {', '.join(error.known)}, or package.module:Class.{hint}"
+        )
+        return None
 
 
 def _read(kind: type[Any], values: Mapping[str, Any], path: str, problems: list[str]) -> Any:
@@ -84,7 +102,7 @@ def _read_fields(kind: type[Any], values: Mapping[str, Any], prefix: str, proble
 def convert(value: Any, kind: Any) -> Any:
     """Return `value` as the annotated type `kind`, or raise `_Mismatch`.
 
-    Only what loses nothing is converted: a whole number serves as a float. Text is never read as a number, and
+    Only what loses nothing is converted: an integer serves as a float. Text is never read as a number, and
     a truth value never as one; NaN and infinities are refused.
     """
     if get_origin(kind) in (Union, UnionType):
@@ -118,14 +136,14 @@ def convert(value: Any, kind: Any) -> Any:
 
 
 def describe(kind: Any) -> str:
-    """Return an annotated type in words: `int | Literal["auto"]` is "a whole number or auto"."""
+    """Return an annotated type in words: `int | Literal["auto"]` is "an integer or auto"."""
     if get_origin(kind) in (Union, UnionType):
         return " or ".join(describe(option) for option in get_args(kind))
     if get_origin(kind) is Literal:
         options = get_args(kind)
         return str(options[0]) if len(options) == 1 else f"one of {', '.join(options)}"
     if get_origin(kind) is list:
-        return "a list of texts"
+        return "a list of strings"
     if get_origin(kind) is dict:
         return "a mapping of option names to values"
     return _WORDS[kind]

@@ -1,25 +1,12 @@
 """Ranges and combinations: what can be refused without looking at any data."""
 
-import math
 import re
-from typing import Any
 
 from florets.conf.problems import ConfigError
-from florets.conf.ranges import above_zero, at_least, share
-from florets.conf.schema import (
-    ONE_MODEL,
-    CflGpStrategy,
-    CloveStrategy,
-    Config,
-    FedProxStrategy,
-    ModelsOrGradients,
-    TaskConfig,
-    TwoPhaseStrategy,
-)
+from florets.conf.schema import Config, TaskConfig
 from florets.conf.typed import show
-from florets.conf.validate_baselines import baseline_problems
-from florets.conf.validate_cfl_gp import cfl_gp_problems
-from florets.conf.validate_two_phase import two_phase_problems
+from florets.strategies.registry import settings_type, strategy_names
+from florets.strategies.settings import range_problems
 
 _REGRESSIONS = ("linear", "lines")
 OWN = "own"
@@ -43,30 +30,29 @@ def validate(config: Config) -> Config:
 
 def find_problems(config: Config) -> list[str]:
     """Return one line per problem: the key with its value, the rule, the remedy."""
+    own = config.strategy.settings
     return [
+        *range_problems(config),
+        *range_problems(config.train, "train."),
+        *range_problems(own, "strategy."),
         *_run(config),
         *_participation(config),
         *_models(config),
-        *_strategy(config),
-        *baseline_problems(config),
+        *own.conflicts(),
+        *own.problems(config),
         *_train(config),
         *_task(config.task),
     ]
 
 
 def _run(config: Config) -> list[str]:
-    problems = at_least(0, seed=config.seed)
+    problems = []
     # The name becomes a path of the results: it must not lead out of their folder.
     if not _PRESET.fullmatch(config.experiment):
         problems.append(f"experiment={config.experiment}: must be a preset's name, such as clove/linear.")
     if config.seed >= 2**63:
         problems.append(f"seed={config.seed}: must be less than 2**63, the largest number that a message can hold.")
-    problems += at_least(
-        1, num_clients=config.num_clients, num_rounds=config.num_rounds, eval_every=config.eval_every
-    )
-    problems += above_zero([("start_timeout", config.start_timeout), ("round_timeout", config.round_timeout)])
     problems += _nodes(config)
-    problems += _faults(config)
     if not _DEVICE.fullmatch(config.device):
         problems.append(f"device={config.device}: must be cpu, cuda or cuda:<number>.")
     for name, folder in (("data_dir", config.data_dir), ("results_dir", config.results_dir)):
@@ -77,31 +63,18 @@ def _run(config: Config) -> list[str]:
             "cluster_test=true: tests on each true cluster, and this task has none (task.num_clusters=0); leave "
             "cluster_test out, or give the true number as task.num_clusters."
         )
-    if config.stop_at_ari is not None:
-        if not 0 < config.stop_at_ari <= 1:
-            problems.append(f"stop_at_ari={show(config.stop_at_ari)}: must be greater than 0 and at most 1.")
-        if config.task.num_clusters == 0 and config.task.partition != OWN:
-            problems.append(
-                f"stop_at_ari={show(config.stop_at_ari)}: the ARI compares with the true clusters, and this task has "
-                "none (task.num_clusters=0); leave stop_at_ari out, or give the true number as task.num_clusters."
-            )
-    return problems
-
-
-def _faults(config: Config) -> list[str]:
-    """Check what happens where clients fail, and what a run can be resumed from."""
-    problems = share("quorum", config.quorum)
-    problems += at_least(1, round_tries=config.round_tries, checkpoint_keep=config.checkpoint_keep)
-    problems += at_least(0, checkpoint_every=config.checkpoint_every)
-    if config.grace is not None:
-        problems += at_least(0, grace=config.grace)
+    if config.stop_at_ari is not None and config.task.num_clusters == 0 and config.task.partition != OWN:
+        problems.append(
+            f"stop_at_ari={show(config.stop_at_ari)}: the ARI compares with the true clusters, and this task has "
+            "none (task.num_clusters=0); leave stop_at_ari out, or give the true number as task.num_clusters."
+        )
     return problems
 
 
 def _nodes(config: Config) -> list[str]:
     """Check how many clients a run waits for; of nodes with data of their own nobody knows how many will come."""
     least = config.min_clients
-    problems = [] if least is None else at_least(1, min_clients=least)
+    problems = []
     if config.task.partition != OWN:
         if least is not None and least > config.num_clients:
             problems.append(
@@ -123,10 +96,10 @@ def _expected(config: Config) -> tuple[str, int]:
 
 
 def _participation(config: Config) -> list[str]:
-    rho, (name, clients) = config.strategy.fraction_train, _expected(config)
-    problems = share("strategy.fraction_train", rho)
+    rho, (name, clients) = config.strategy.settings.fraction_train, _expected(config)
+    problems = []
     # The tolerance lets 1/3 of 3 clients be one client in spite of rounding.
-    if not problems and clients >= 1 and rho * clients < 1 - 1e-9:
+    if clients >= 1 and 0 < rho * clients < 1 - 1e-9:
         problems.append(
             f"strategy.fraction_train={show(rho)}: of {name}={clients} no client would take part "
             f"in a round; use at least {1 / clients:.4g}, or more clients."
@@ -141,19 +114,17 @@ def _participation(config: Config) -> list[str]:
 
 def _models(config: Config) -> list[str]:
     """Check K, which only strategies with several models use: FedAvg has one model and Local-only one per client."""
-    strategy = config.strategy
-    if isinstance(strategy, ONE_MODEL):
+    settings = config.strategy.settings
+    if settings.one_model:
         return []
     if config.k == "auto":
-        if not isinstance(strategy, CloveStrategy | CflGpStrategy):
-            return [
-                f"k=auto: strategy {strategy.name} cannot find K; give a whole number, "
-                "or use strategy=clove or strategy=cfl_gp."
-            ]
+        if not settings.finds_k:
+            able = " or ".join(f"strategy={name}" for name in strategy_names() if settings_type(name).finds_k)
+            return [f"k=auto: strategy {config.strategy.name} cannot find K; give an integer, or use {able}."]
         name, number = "k_max", config.k_max
     else:
         name, number = "k", config.k
-    problems = at_least(1, **{name: number})
+    problems = [f"{name}={number}: must be at least 1."] if number < 1 else []
     counted, clients = _expected(config)
     if number > clients >= 1:
         problems.append(
@@ -163,60 +134,10 @@ def _models(config: Config) -> list[str]:
     return problems
 
 
-def _strategy(config: Config) -> list[str]:
-    strategy = config.strategy
-    problems = []
-    if isinstance(strategy, FedProxStrategy):
-        problems += at_least(0, **{"strategy.proximal_mu": strategy.proximal_mu})
-    if isinstance(strategy, TwoPhaseStrategy):
-        problems += two_phase_problems(config, strategy)
-    if isinstance(strategy, ModelsOrGradients):
-        if strategy.gradient_batch != "full":
-            problems += at_least(1, **{"strategy.gradient_batch": strategy.gradient_batch})
-        if strategy.server_learning_rate is not None:
-            problems += above_zero([("strategy.server_learning_rate", strategy.server_learning_rate)])
-        problems += _gradients_only(strategy)
-    if isinstance(strategy, CloveStrategy):
-        if not -1 < strategy.k_min_improvement < math.inf:
-            problems.append(
-                f"strategy.k_min_improvement={strategy.k_min_improvement}: must be greater than -1; 0 takes any gain."
-            )
-        problems += at_least(1, **{"strategy.stability_rounds": strategy.stability_rounds})
-        problems += share("strategy.stability_fraction", strategy.stability_fraction)
-        if strategy.absurd_loss is not None and not strategy.absurd_loss >= 1:
-            problems.append(
-                f"strategy.absurd_loss={show(strategy.absurd_loss)}: must be at least 1; null leaves nobody out."
-            )
-    if isinstance(strategy, CflGpStrategy):
-        problems += cfl_gp_problems(strategy, config)
-    return problems
-
-
-def _gradients_only(strategy: ModelsOrGradients) -> list[str]:
-    """Refuse settings that would silently do nothing while models are averaged."""
-    if strategy.averaging == "gradients":
-        return []
-    idle: dict[str, Any] = {
-        "gradient_batch": strategy.gradient_batch != "full",
-        "server_learning_rate": strategy.server_learning_rate is not None,
-        "server_optimizer": strategy.server_optimizer != "sgd",
-    }
-    return [
-        f"strategy.{name}={show(getattr(strategy, name))}: has an effect only with strategy.averaging=gradients; "
-        "add that, or leave it out."
-        for name, given in idle.items()
-        if given
-    ]
-
-
 def _train(config: Config) -> list[str]:
     train = config.train
-    problems = above_zero([("train.learning_rate", train.learning_rate)])
-    problems += at_least(1, **{"train.local_epochs": train.local_epochs, "train.batch_size": train.batch_size})
-    problems += at_least(0, **{"train.weight_decay": train.weight_decay})
-    if not 0 <= train.momentum < 1:
-        problems.append(f"train.momentum={show(train.momentum)}: must be at least 0 and less than 1.")
-    elif train.momentum > 0 and train.optimizer != "sgd":
+    problems = []
+    if train.momentum > 0 and train.optimizer != "sgd":
         problems.append(
             f"train.momentum={show(train.momentum)}: {train.optimizer} takes no momentum; add train.optimizer=sgd, "
             "or leave it out."

@@ -6,8 +6,9 @@ from textwrap import wrap
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from florets.conf.compose import CONFIG_DIR, choices
-from florets.conf.schema import STRATEGIES, Config, TaskConfig, TrainConfig, walk
+from florets.conf.schema import Config, TaskConfig, TrainConfig, walk
 from florets.conf.typed import show
+from florets.strategies.registry import settings_type, strategy_names
 
 _USAGE = """florets: clustered federated learning. Clients fall into unknown groups, found while training.
 
@@ -42,7 +43,7 @@ before any training; what only shows while clients work fails the run (1)."""
 def help_text(width: int = 110) -> str:
     """Return the whole text, wrapped to `width` columns."""
     parts = [_USAGE, _section("Presets (experiment=...)", _presets(), width)]
-    strategies = [(name, str(kind.__doc__)) for name, kind in STRATEGIES.items()]
+    strategies = [(name, str(settings_type(name).__doc__).splitlines()[0]) for name in strategy_names()]
     parts.append(_section("Strategies (strategy=...)", strategies, width))
     files = [(name, _comment(group, name)[0]) for group in ("task", "train") for name in choices(group)]
     parts.append(_section("Tasks (task=...) and optimisers (train=...)", files, width))
@@ -83,12 +84,11 @@ def _strategy_keys() -> list[tuple[str, str]]:
     """Return the keys of all strategies, each once, with the strategies that have it."""
     owners: dict[str, list[str]] = {}
     texts: dict[str, str] = {}
-    for strategy, kind in STRATEGIES.items():
-        for name, text in _keys(kind, "strategy."):
-            if name != "strategy.name":
-                owners.setdefault(name, []).append(strategy)
-                texts[name] = text
-    everyone = list(STRATEGIES)
+    everyone = strategy_names()
+    for strategy in everyone:
+        for name, text in _keys(settings_type(strategy), "strategy."):
+            owners.setdefault(name, []).append(strategy)
+            texts[name] = text
     return [
         (name, texts[name] if having == everyone else f"{texts[name]} ({', '.join(having)})")
         for name, having in owners.items()

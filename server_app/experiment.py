@@ -1,8 +1,8 @@
 """One experiment on one grid: check, build, run the rounds, record the results."""
 
-import dataclasses
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
 from florets.conf.problems import ConfigError
-from florets.conf.schema import Config
+from florets.conf.schema import Config, as_plain
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.server_app.console import counted
 from florets.server_app.new_client.run_models import save_clusters
@@ -29,6 +29,7 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray
+from florets.strategies.registry import find_strategy
 from florets.task.wire import bank
 
 log = logging.getLogger("florets")
@@ -103,10 +104,12 @@ def _run(
             raise ConfigError(
                 [f"num_rounds={config.num_rounds}: the run has done {counted(done, 'round')} already; give more."]
             )
-        try:
-            strategy.load_state(checkpoint.state)
-        except ValueError as error:
-            raise CheckpointError(f"the checkpoint in {folder} does not fit this release: {error}") from error
+        if type(checkpoint.state) is not strategy.State:
+            raise CheckpointError(
+                f"the checkpoint in {folder} holds a {type(checkpoint.state).__name__}, not the "
+                f"{strategy.State.__name__} of strategy {config.strategy.name}; run the experiment again"
+            )
+        strategy.state = checkpoint.state
     settings = message_settings(config, task)
     # Clients first, folder second: a run that cannot start leaves the results of an earlier one alone.
     strategy.federation.refresh(grid, settings)
@@ -116,9 +119,9 @@ def _run(
     try:
         recorder = Recorder(
             folder=folder,
-            config_yaml=yaml.safe_dump(dataclasses.asdict(config), sort_keys=False),
+            config_yaml=yaml.safe_dump(as_plain(config), sort_keys=False),
             experiment=config.experiment,
-            strategy=config.strategy.name,
+            strategy=find_strategy(config.strategy.name).label,
             seed=config.seed,
             num_rounds=total,
             quiet=config.quiet,
@@ -142,7 +145,8 @@ def _run(
             clients = list(strategy.federation.clients.values())
             if len(clients) != recorder.num_clients:
                 recorder.clients(clients)
-            line = recorder.round(report, truth.figures(arrays, bool(report.evaluations)))
+            models = strategy.final_models(strategy.context.models).record
+            line = recorder.round(report, truth.figures(models, bool(report.evaluations)))
             # The line first: a run that goes on takes back the lines of rounds without a checkpoint.
             keeper.after(report.server_round, arrays)
             return _is_reached(config, line)
@@ -151,7 +155,7 @@ def _run(
         if checkpoint is not None:
             earlier = Earlier(checkpoint.server_round, _is_reached(config, recorder.lines[-1]))
         try:
-            result = strategy.start(
+            strategy.start(
                 grid,
                 models.record if checkpoint is None else checkpoint.models,
                 num_rounds=config.num_rounds,
@@ -161,22 +165,23 @@ def _run(
             )
         except FederationError as error:
             raise FederationError(f"{error}. {keeper.last()}") from error
+        final = strategy.final_models(strategy.context.models)
         arrays = {
             f"{index}/{name}": array.numpy()
-            for index, model in enumerate(bank.models(result.arrays))
+            for index, model in enumerate(bank.models(final.record))
             for name, array in model.items()
         }
         save_clusters(folder, strategy, task)
-        losses = loss_matrix(strategy, Models(result.arrays))
+        losses = loss_matrix(strategy, final)
         if doubt := divergence(config.task.loss, recorder.lines):
             recorder.warn(doubt)
         return recorder.finish(arrays, strategy.evaluations, strategy.assignment, losses)
 
 
-def _phase_1(strategy: ClusteredStrategy, models: Models, num_rounds: int) -> str:
+def _phase_1(strategy: ClusteredStrategy[Any, Any], models: Models, num_rounds: int) -> str:
     """Say what comes before the rounds that were asked for: nobody expects the larger part of a run there."""
     try:
-        cost = strategy.forecast(models)
+        cost = strategy.estimate_cost(models)
     except FederationError as error:
         raise ConfigError([f"{error}."]) from error
     if cost is None:
@@ -192,7 +197,7 @@ def _is_reached(config: Config, line: RoundLine) -> bool:
     return config.stop_at_ari is not None and reaches(line, config.stop_at_ari)
 
 
-def loss_matrix(strategy: ClusteredStrategy, models: Models) -> tuple[list[str], FloatArray] | None:
+def loss_matrix(strategy: ClusteredStrategy[Any, Any], models: Models) -> tuple[list[str], FloatArray] | None:
     """Ask every online client for its loss on every final model; None where there are too many of them."""
     clients = strategy.federation.online()
     sent = len(clients) * sum(len(array.data) for array in models.record.values())

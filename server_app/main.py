@@ -1,6 +1,5 @@
 """The `florets` command: one run, or with -m a sweep, of an experiment that Hydra composes."""
 
-import dataclasses
 import os
 import shutil
 import signal
@@ -17,7 +16,7 @@ import yaml
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.run_folder import results_folder, resume_command
 from florets.conf.saved import imported_functions
-from florets.conf.schema import Config
+from florets.conf.schema import Config, as_plain
 from florets.server_app import jobs
 from florets.server_app.console import say
 from florets.server_app.results.summary import RunSummary
@@ -170,7 +169,7 @@ def _act(arguments: Arguments) -> int:
         return _resume(arguments.overrides, caller)
     if arguments.show:
         config = jobs.prepare(arguments.overrides, caller)
-        print(yaml.safe_dump(dataclasses.asdict(config), sort_keys=False), end="")
+        print(yaml.safe_dump(as_plain(config), sort_keys=False), end="")
         return 0
     if arguments.sweep:
         from florets.server_app.sweep.launch import run_sweep

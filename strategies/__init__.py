@@ -1,1 +1,20 @@
-"""Flower strategies, one file per algorithm."""
+"""The strategies, one folder per algorithm, and their registry.
+
+A folder holds `settings.py` (keys, defaults, ranges, checks; it imports the standard library alone, so that a
+mistyped key costs no Flower), `strategy.py` (the algorithm: its state and `plan`), and the functions that it alone uses. Parts
+of several algorithms are in `shared/`, the machinery of a round in `base/`, functions on arrays in `core/`.
+"""
+
+STRATEGIES = {
+    "clove": "Clove",
+    "ifca": "Ifca",
+    "cfl_gp": "CflGp",
+    "two_phase": "TwoPhase",
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "local": "Local",
+    "oracle": "Oracle",
+    "one_shot": "OneShot",
+    "k_fed": "KFed",
+}
+"""The registry: a strategy's name, which is its folder's, and its class; `<class>Settings` are its settings."""

@@ -16,10 +16,9 @@ from florets.conf.run_config import task_spec
 from florets.conf.saved import saved_config
 from florets.conf.schema import Config
 from florets.server_app.results.arrays_file import write_arrays
+from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.models import Models
 from florets.strategies.base.strategy import ClusteredStrategy
-from florets.strategies.clove.stability import FrozenClusters
-from florets.strategies.clove.strategy import Clove
 from florets.strategies.core import FloatArray
 from florets.task.task import Task, TaskSpec
 from florets.task.wire import bank
@@ -41,15 +40,12 @@ class RunModels:
         The K models at the run's end, each by its arrays' names.
     frozen
         The clusters at the moment of stability, None where the run froze none.
-    square_root
-        Whether their centroids are means of the losses' square roots.
     """
 
     config: Config
     task: Task
     models: tuple[Arrays, ...]
     frozen: FrozenClusters | None
-    square_root: bool
 
     def frozen_models(self) -> list[Arrays]:
         """Return the models on which the losses for `nearest_frozen` are taken."""
@@ -62,19 +58,19 @@ class RunModels:
         """
         if self.frozen is None:
             raise RuntimeError("this run froze no clusters")
-        return self.frozen.nearest_model(np.sqrt(losses) if self.square_root else losses)
+        return self.frozen.nearest_model(losses)
 
 
-def save_clusters(folder: Path, strategy: ClusteredStrategy, task: Task) -> None:
+def save_clusters(folder: Path, strategy: ClusteredStrategy[Any, Any], task: Task) -> None:
     """Write ``clusters.safetensors``: sizes that the models were built for, and frozen clusters if there are any."""
     arrays: Arrays = {}
-    frozen = strategy.frozen if isinstance(strategy, Clove) else None
+    frozen = strategy.frozen_clusters()
     if frozen is not None:
         arrays = {"centroids": frozen.centroids, "model_of_cluster": frozen.model_of_cluster}
         for index, state in enumerate(_states(frozen.models.record)):
             arrays.update({f"models/{index}/{name}": values for name, values in state.items()})
     sizes = {"input_shape": json.dumps(list(task.input_shape)), "num_outputs": str(task.num_outputs)}
-    square_root = {"square_root": json.dumps(isinstance(strategy, Clove) and strategy.square_root)}
+    square_root = {"square_root": json.dumps(frozen is not None and frozen.square_root)}
     with (folder / CLUSTERS).open("wb") as file:
         write_arrays(file, arrays, {**sizes, **square_root})
 
@@ -96,7 +92,7 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     """
     if not folder.is_dir():
         raise ConfigError([f"run={folder}: there is no such folder; give the folder of a finished run."])
-    config = saved_config(folder)
+    config = saved_config(folder, trust=trust)
     if ":" in config.task.model and not trust:
         raise ConfigError(
             [
@@ -112,14 +108,14 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
         if not isinstance(shape, list) or not all(type(size) is int and size >= 1 for size in (*shape, outputs)):
             raise ValueError(f"sizes {shape} and {outputs} are not whole numbers from 1")
         states = _models(models)
-        frozen = _frozen(clusters, len(states)) if clusters else None
+        frozen = _frozen(clusters, len(states), square_root) if clusters else None
     except (KeyError, ValueError) as error:
         raise ConfigError([f"{folder / CLUSTERS}: does not fit the run ({error})."]) from error
     # Nodes with data of their own build the same models without any data of the server's.
     agreed = {"data": "own", "data_options": {}, "partition": "own"}
     agreed["partition_options"] = {"input_shape": shape, "num_outputs": outputs}
     task = Task(TaskSpec(**{**task_spec(config), **agreed}))
-    return RunModels(config, task, states, frozen, square_root)
+    return RunModels(config, task, states, frozen)
 
 
 def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:
@@ -143,7 +139,7 @@ def _models(arrays: Arrays) -> tuple[Arrays, ...]:
     return states
 
 
-def _frozen(arrays: Arrays, num_models: int) -> FrozenClusters:
+def _frozen(arrays: Arrays, num_models: int, square_root: bool) -> FrozenClusters:
     centroids, model_of_cluster = arrays["centroids"], arrays["model_of_cluster"]
     prefix = "models/"
     record = ArrayRecord(
@@ -157,7 +153,7 @@ def _frozen(arrays: Arrays, num_models: int) -> FrozenClusters:
         raise ValueError(f"the centroids are not {shape} finite numbers")
     if not all(index in range(num_models) for index in model_of_cluster.tolist()):
         raise ValueError(f"a cluster's model is none of the {num_models}")
-    return FrozenClusters(models, centroids, model_of_cluster)
+    return FrozenClusters(models, centroids, model_of_cluster, square_root)
 
 
 def _states(record: ArrayRecord) -> list[Arrays]:

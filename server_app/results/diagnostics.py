@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from florets.conf.schema import ONE_MODEL, Config
+from florets.conf.schema import Config
 from florets.server_app.results.summary import RoundLine
 
 _WORST_CROSS_ENTROPY = 1000.0
@@ -13,7 +13,7 @@ _WORST_GROWTH = 1000.0
 def too_few_models(config: Config) -> str:
     """Return what is to be said of a K below the number of true clusters; nothing where it is not, or unused."""
     k, true = config.k, config.task.num_clusters
-    if isinstance(config.strategy, ONE_MODEL) or k == "auto" or not 1 < k < true:
+    if config.strategy.settings.one_model or k == "auto" or not 1 < k < true:
         return ""
     return (
         f"k={k} models for task.num_clusters={true} true clusters: some of them must share a model, and the ARI "

@@ -21,13 +21,14 @@ from flwr.app import ArrayRecord
 from safetensors import safe_open
 
 from florets.server_app.results.arrays_file import write_arrays
+from florets.strategies.base.encoding import Arrays, decode, decode_record, encode, encode_record
 from florets.strategies.base.report import Client
-from florets.strategies.base.state import Arrays, decode, decode_record, encode, encode_record
+from florets.strategies.base.state import State
 
 log = logging.getLogger("florets")
 
 FOLDER = "checkpoint"
-VERSION = 2
+VERSION = 3
 _CLIENT = tuple(field.name for field in dataclasses.fields(Client))
 
 _NAME = re.compile(r"round-(\d{6,})\.safetensors")
@@ -48,7 +49,7 @@ class Checkpoint:
     models
         The K models that it ended with.
     state
-        What the strategy remembers (`ClusteredStrategy.state`).
+        All that the strategy remembers.
     clients
         All clients seen so far: some may be offline when the run goes on.
     config
@@ -57,7 +58,7 @@ class Checkpoint:
 
     server_round: int
     models: ArrayRecord
-    state: dict[str, Any]
+    state: State
     clients: list[Client]
     config: dict[str, Any]
 
@@ -104,8 +105,10 @@ class Checkpoints:
             old.unlink()
         return path
 
-    def load(self) -> Checkpoint | None:
+    def load(self, home: str = "") -> Checkpoint | None:
         """Return the newest checkpoint that can be read; None where there is no file at all.
+
+        `home` is the module of the run's strategy, of whose package dataclasses are built (`base.encoding`).
 
         Raises
         ------
@@ -115,7 +118,7 @@ class Checkpoints:
         problems = []
         for path in self.files():
             try:
-                checkpoint = _unpack(path)
+                checkpoint = _unpack(path, home)
             except (CheckpointError, OSError) as error:
                 problems.append(str(error))
                 continue
@@ -150,9 +153,9 @@ def _pack(checkpoint: Checkpoint) -> tuple[Arrays, dict[str, str]]:
     return arrays, {"checkpoint": text, "sha256": _digest(text, arrays)}
 
 
-def _unpack(path: Path) -> Checkpoint:
+def _unpack(path: Path, home: str) -> Checkpoint:
     try:
-        return _read(path)
+        return _read(path, home)
     except (CheckpointError, OSError):
         raise
     # A file from anywhere: what a damaged or made-up one raises is not all safetensors' or json's own.
@@ -163,7 +166,7 @@ def _unpack(path: Path) -> Checkpoint:
         ) from error
 
 
-def _read(path: Path) -> Checkpoint:
+def _read(path: Path, home: str) -> Checkpoint:
     with safe_open(path, framework="np") as file:
         metadata = file.metadata() or {}
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
@@ -178,8 +181,8 @@ def _read(path: Path) -> Checkpoint:
             f"checkpoint {path} has version {content.get('version')}, this is version {VERSION}; run the experiment "
             "again, or use the release of florets that wrote it"
         )
-    state, server_round, config = decode(content["state"], arrays), content["round"], content["config"]
-    if type(server_round) is not int or not isinstance(config, dict) or not isinstance(state, dict):
+    state, server_round, config = decode(content["state"], arrays, home), content["round"], content["config"]
+    if type(server_round) is not int or not isinstance(config, dict) or not isinstance(state, State):
         raise ValueError("its round, configuration or state is of another type")
     return Checkpoint(
         server_round=server_round,

@@ -1,13 +1,13 @@
 """`Keeper`: when a run's checkpoints are written."""
 
-import dataclasses
 import logging
+from typing import Any
 
 from flwr.app import ArrayRecord
 
 from florets.conf.run_folder import flower_resume_command, resume_command
 from florets.conf.saved import imported_functions
-from florets.conf.schema import Config
+from florets.conf.schema import Config, as_plain
 from florets.server_app.resume.checkpoint import Checkpoint, Checkpoints
 from florets.strategies.base.strategy import ClusteredStrategy
 
@@ -29,7 +29,7 @@ class Keeper:
         self,
         checkpoints: Checkpoints,
         config: Config,
-        strategy: ClusteredStrategy,
+        strategy: ClusteredStrategy[Any, Any],
         start: Checkpoint | None,
         by_flower: bool = False,
     ) -> None:
@@ -70,6 +70,6 @@ class Keeper:
     def _save(self, server_round: int, models: ArrayRecord) -> None:
         strategy = self._strategy
         clients = [client for _, client in sorted(strategy.federation.clients.items())]
-        config = dataclasses.asdict(self._config)
-        self._checkpoints.save(Checkpoint(server_round, models, strategy.state(), clients, config))
+        config = as_plain(self._config)
+        self._checkpoints.save(Checkpoint(server_round, models, strategy.state, clients, config))
         self._saved = server_round

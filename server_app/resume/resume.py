@@ -1,6 +1,5 @@
 """Going on with an interrupted run: what its folder says, and what may be different from then on."""
 
-import dataclasses
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,13 +9,14 @@ from typing import Any
 from florets.conf.overrides import Given, read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.saved import imported_functions, saved_config
-from florets.conf.schema import Config
+from florets.conf.schema import Config, as_plain
 from florets.conf.typed import show
 from florets.server_app.jobs import absolute
 from florets.server_app.results.folder import FINISHED
 from florets.server_app.results.recorder import read_summary
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from florets.strategies.registry import strategy_class
 
 log = logging.getLogger("florets")
 
@@ -63,7 +63,7 @@ def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] |
     if "data_dir" in given:
         path = str(absolute(str(given["data_dir"].value), caller))
         given["data_dir"] = Given("data_dir", path, given["data_dir"].text)
-    config = saved_config(folder, list(given.values()))
+    config = saved_config(folder, list(given.values()), trust)
     if (functions := imported_functions(config)) and not trust:
         raise ConfigError(
             [
@@ -87,7 +87,7 @@ def finished_summary(folder: Path, config: Config) -> RunSummary | None:
     # The page is the last thing that a run writes.
     if not (folder / FINISHED).is_file():
         return None
-    asked, done = config.num_rounds, saved_config(folder).num_rounds
+    asked, done = config.num_rounds, saved_config(folder, trust=True).num_rounds
     if asked < done:
         raise ConfigError(
             [
@@ -118,14 +118,16 @@ def find_checkpoint(folder: Path, config: Config) -> Checkpoint | None:
     CheckpointError
         If checkpoints are there but damaged, are another configuration's, or were never to be written.
     """
-    checkpoint = Checkpoints(folder, config.checkpoint_keep).load()
+    # Its state is made of the strategy's own classes: they are built only if they are loaded.
+    home = strategy_class(config.strategy.name).__module__
+    checkpoint = Checkpoints(folder, config.checkpoint_keep).load(home)
     if checkpoint is None:
-        if saved_config(folder).checkpoint_every == 0:
+        if saved_config(folder, trust=True).checkpoint_every == 0:
             raise CheckpointError(
                 f"the run in {folder} was made with checkpoint_every=0: there is nothing to go on from; run it again"
             )
         return None
-    different = list(_differences(checkpoint.config, dataclasses.asdict(config)))
+    different = list(_differences(checkpoint.config, as_plain(config)))
     if different:
         raise CheckpointError(
             f"the checkpoint in {folder} is of another configuration than its config.yaml: "

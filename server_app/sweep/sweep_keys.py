@@ -15,7 +15,7 @@ from florets.conf.problems import ConfigError
 
 # In Hydra's empty space a key holds either a value or other keys; these hold both, as in
 # `strategy=ifca strategy.init=same`.
-_CHOICES = {group: f"{group}.choice" for group in GROUPS}
+_CHOICES = {name: f"{name}.choice" for name in (*GROUPS, "strategy")}
 _PRECHECKED = 20
 
 

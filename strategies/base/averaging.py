@@ -1,15 +1,16 @@
 """What clients return and how the server makes the next models of it: models (option I) or gradients (option II)."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+from flwr.app import ConfigRecord
 
 from florets.strategies.base.models import Models
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.aggregate import apply_step, average_gradients, average_models
+from florets.strategies.settings import Settings, Weighting
 from florets.task.wire import kinds
-
-Normaliser = Literal["group_n", "group", "all"]
 
 
 class Averaging(ABC):
@@ -19,6 +20,10 @@ class Averaging(ABC):
     @abstractmethod
     def settings(self) -> dict[str, str | int]:
         """Message settings that tell the client what to return."""
+
+    def in_round(self, config: ConfigRecord) -> Self:
+        """Return the averaging with what it takes from the round's message settings."""
+        return self
 
     @abstractmethod
     def _next(
@@ -59,7 +64,7 @@ class ModelAveraging(Averaging):
     Source: CLoVE Alg. 1, l. 19 and 25; IFCA option II.
     """
 
-    normaliser: Normaliser = "group_n"
+    weighting: Weighting = "examples"
 
     @property
     def settings(self) -> dict[str, str | int]:
@@ -74,21 +79,22 @@ class ModelAveraging(Averaging):
         weights: FloatArray,
         integers: BoolArray,
     ) -> FloatArray:
-        return average_models(bank, vectors, assignment, weights, self.normaliser, integers)
+        return average_models(bank, vectors, assignment, weights, self.weighting, integers)
 
 
 @dataclass(frozen=True)
 class GradientAveraging(Averaging):
     """Option II: clients return one gradient, the server takes one step of `learning_rate` (gamma).
 
-    `batch` is the number of examples that each gradient is taken on; 0 means all. `optimizer="adam"` is one step of a
-    freshly built Adam, about `learning_rate` times the sign of the gradient, as in CLoVE's published code.
+    `learning_rate` None is the clients'. `batch` is the number of examples that each gradient is taken on; 0 means
+    all. `optimizer="adam"` is one step of a freshly built Adam, about `learning_rate` times the sign of the gradient,
+    as in CLoVE's published code.
 
-    Source: CLoVE Alg. 1, l. 21 and 26; IFCA option I (normaliser "all").
+    Source: CLoVE Alg. 1, l. 21 and 26; IFCA option I (weighting "all_participants").
     """
 
-    learning_rate: float
-    normaliser: Normaliser = "group_n"
+    learning_rate: float | None = None
+    weighting: Weighting = "examples"
     optimizer: Literal["sgd", "adam"] = "sgd"
     batch: int = 0
 
@@ -96,6 +102,12 @@ class GradientAveraging(Averaging):
     def settings(self) -> dict[str, str | int]:
         """Ask for the gradient."""
         return {kinds.REPLY: kinds.REPLY_GRADIENT, kinds.GRADIENT_BATCH: self.batch}
+
+    def in_round(self, config: ConfigRecord) -> Self:
+        """Return the averaging with the clients' learning rate, where it has none of its own."""
+        if self.learning_rate is not None:
+            return self
+        return replace(self, learning_rate=float(str(config[kinds.LEARNING_RATE])))
 
     def _next(
         self,
@@ -105,5 +117,35 @@ class GradientAveraging(Averaging):
         weights: FloatArray,
         integers: BoolArray,
     ) -> FloatArray:
-        gradient, members = average_gradients(vectors, assignment, weights, self.normaliser, len(bank))
+        if self.learning_rate is None:
+            raise ValueError("this averaging has no learning rate: give it one, or take it from a round (`in_round`)")
+        gradient, members = average_gradients(vectors, assignment, weights, self.weighting, len(bank))
         return apply_step(bank, gradient, members, self.learning_rate, self.optimizer)
+
+
+def averaging_of(
+    settings: Settings,
+    name: str | None = None,
+    learning_rate: float | None = None,
+    optimizer: Literal["sgd", "adam"] = "sgd",
+    batch: int = 0,
+) -> Averaging:
+    """Return the averaging of a name, with the weighting that an algorithm's settings choose.
+
+    Parameters
+    ----------
+    name
+        "models" or "gradients"; None: the algorithm's default.
+
+    Raises
+    ------
+    ValueError
+        If the algorithm cannot follow it.
+    """
+    known = settings.follows.get("averaging", ("models",))
+    if name is not None and name not in known:
+        raise ValueError(f"averaging={name}: the algorithm cannot follow it; it takes {' or '.join(known)}")
+    weighting: Weighting = getattr(settings, "weighting", "examples")
+    if (name or known[0]) == "models":
+        return ModelAveraging(weighting)
+    return GradientAveraging(learning_rate, weighting, optimizer, batch)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
@@ -9,7 +10,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from florets.strategies.base.averaging import Averaging
-from florets.strategies.base.exchange import Patience, Read, Replies, Request, T, refuse, send, sort_replies
+from florets.strategies.base.exchange import Patience, Read, Replies, Request, T, send, sort_replies
 from florets.strategies.base.federation import RoundFailed
 from florets.strategies.base.meter import Meter
 from florets.strategies.base.models import Models
@@ -18,32 +19,48 @@ from florets.strategies.core import FloatArray
 from florets.strategies.core.outliers import absurd_updates
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
-from florets.task.wire.replies import Losses, Update, check_examples, read_losses, read_selected_update, read_update
+from florets.task.wire.replies import (
+    Losses,
+    TestResult,
+    Update,
+    check_examples,
+    read_evaluation,
+    read_losses,
+    read_selected_update,
+    read_update,
+)
 
+R = TypeVar("R", covariant=True)
 Combine = Callable[[Sequence[tuple[str, Update]]], FloatArray]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The training exchange of one round.
+class Plan(Generic[R]):
+    """One exchange of a round: its training, or its test evaluation.
 
     Attributes
     ----------
     requests
-        One for each client that is to train.
+        One for each client that takes part.
     read
-        How a reply is read; may return a subclass of `Update`.
+        How a reply is read.
     combine
-        How the usable updates, in the order of the client keys, become the next bank (K, R); None: the strategy's
+        How the valid updates, in the order of the client keys, become the next bank (K, R); None: the strategy's
         averaging (`ClusteredStrategy.average`).
+    models
+        The models that the round starts from, where there are more or fewer than before; None: the last round's.
+    participants
+        Who takes part, where it is not those that were sampled.
     """
 
     requests: list[Request]
-    read: Read[Update]
+    read: Read[R]
     combine: Combine | None = None
+    models: Models | None = None
+    participants: Sequence[Client] | None = None
 
 
-@dataclass
+@dataclass(frozen=True)
 class RoundContext:
     """One round: its number, participants, models and means of talking to clients.
 
@@ -51,27 +68,33 @@ class RoundContext:
     ----------
     config
         Settings that travel with every message.
+    online
+        Clients that are there, sorted by key.
     participants
-        Clients sampled for this round, sorted by key.
+        Of these the clients sampled for this round.
     models
         The K models that the round starts from; after aggregation, those that it ends with.
     averaging
         What clients return and how it is averaged.
     timeout, quorum, grace
         How long an exchange waits and how many replies the round needs; see `exchange.Patience`.
+    testers
+        Clients that are to test, at an evaluation.
     """
 
     server_round: int
     seed: int
     config: ConfigRecord
     grid: Grid
-    participants: list[Client]
+    online: Sequence[Client]
+    participants: Sequence[Client]
     models: Models
     averaging: Averaging
     timeout: float
     quorum: float = 0.0
     grace: float | None = None
     meter: Meter = field(default_factory=Meter)
+    testers: Sequence[Client] = ()
 
     @property
     def patience(self) -> Patience:
@@ -82,7 +105,7 @@ class RoundContext:
         """Return the generator of one of the server's draws in this round."""
         return generator(self.seed, self.server_round, purpose)
 
-    def train_assigned(self, assignment: Mapping[str, int], **settings: str | float) -> Plan:
+    def train_assigned(self, assignment: Mapping[str, int], **settings: str | float) -> Plan[Update]:
         """Plan one exchange in which each client of `assignment` trains its model; the others sit this round out."""
         layout = self.models.layout
         config = {**self.averaging.settings, **settings}
@@ -93,7 +116,7 @@ class RoundContext:
         ]
         return Plan(requests, lambda key, content: read_update(content, layout, assignment[key]))
 
-    def train_selected(self, **settings: float) -> Plan:
+    def train_selected(self, **settings: float) -> Plan[Update]:
         """Plan one exchange in which each participant picks its lowest-loss model and trains it."""
         layout, count = self.models.layout, self.models.count
         config = {**self.averaging.settings, **settings}
@@ -101,6 +124,19 @@ class RoundContext:
             self.request(kinds.TRAIN_SELECT, client, self.models.record, config) for client in self.participants
         ]
         return Plan(requests, lambda _, content: read_selected_update(content, layout, count))
+
+    def test_assigned(self, assignment: Mapping[str, int]) -> Plan[TestResult]:
+        """Plan the evaluation in which each tester that has a model tests it."""
+        return self.test({key: self.models.one(model) for key, model in assignment.items()})
+
+    def test(self, models: Mapping[str, ArrayRecord]) -> Plan[TestResult]:
+        """Plan the evaluation in which each tester of `models` tests the model under its key."""
+        requests = [
+            self.request(kinds.EVALUATE, client, models[client.key], {})
+            for client in self.testers
+            if client.key in models
+        ]
+        return Plan(requests, lambda _, content: read_evaluation(content))
 
     def ask_losses(
         self,
@@ -151,7 +187,7 @@ class RoundContext:
 
     def triage(self, requests: Sequence[Request], replies: list[Message], read: Read[T]) -> Replies[T]:
         """Sort and check the replies of one of the algorithm's exchanges, and count them and their bytes."""
-        introduced = {client.key: client.num_examples for client in self.participants}
+        introduced = {client.key: client.num_examples for client in self.online}
 
         def checked(key: str, content: RecordDict) -> T:
             reading = read(key, content)
@@ -174,23 +210,23 @@ class RoundContext:
         needed = self.patience.needed(replies.asked)
         if len(replies.ok) < needed:
             found = f"{len(replies.ok) or 'none'} of {replies.asked} asked, and needs {needed}"
-            raise RoundFailed(f"round {self.server_round} brought a usable {what} from {found}: {replies.failures()}")
+            raise RoundFailed(f"round {self.server_round} returned a valid {what} from {found}: {replies.failures()}")
 
-    def refuse_absurd(self, updates: Replies[Update]) -> Replies[Update]:
-        """Return the updates without those whose values no honest training gives (`core.absurd`)."""
+    def reject_outliers(self, updates: Replies[Update]) -> Replies[Update]:
+        """Return the updates without those whose values no benign training gives (`core.outliers`)."""
         if not updates.ok:
             return updates
         # Only the largest value counts: one a client is enough, and no copy of all vectors is made.
-        absurd = absurd_updates(_largest(update.vector for _, update in updates.ok), self.models.bank)
+        found = absurd_updates(_largest(update.vector for _, update in updates.ok), self.models.bank)
         if any(update.others is not update.vector for _, update in updates.ok):
-            absurd |= absurd_updates(_largest(update.others for _, update in updates.ok), self.models.bank)
-        keys = {key for (key, _), is_absurd in zip(updates.ok, absurd, strict=True) if is_absurd}
-        return self.refuse(updates, keys, "its values are out of all proportion to the others'")
+            found |= absurd_updates(_largest(update.others for _, update in updates.ok), self.models.bank)
+        keys = {key for (key, _), is_outlier in zip(updates.ok, found, strict=True) if is_outlier}
+        return self.reject(updates, keys, "rejected as an outlier: its values are far larger than the others'")
 
-    def refuse(self, replies: Replies[T], keys: Container[str], reason: str) -> Replies[T]:
+    def reject(self, replies: Replies[T], keys: Container[str], reason: str) -> Replies[T]:
         """Return the replies without those of `keys`, which count as invalid from now on."""
-        left = refuse(replies, keys, reason)
-        self.meter.refuse(len(replies.ok) - len(left.ok))
+        left = replies.rejected(keys, reason)
+        self.meter.reject(len(replies.ok) - len(left.ok))
         return left
 
 

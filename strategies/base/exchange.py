@@ -88,6 +88,15 @@ class Replies(Generic[T]):
         """Number of clients that were asked."""
         return len(self.ok) + len(self.error) + len(self.missing) + len(self.invalid)
 
+    def rejected(self, keys: Container[str], reason: str) -> "Replies[T]":
+        """Return the replies with those of `keys` made invalid, for a reason that only all of them together show."""
+        found = [key for key, _ in self.ok if key in keys]
+        if not found:
+            return self
+        log.warning("client %s sent an invalid reply: %s", ", ".join(found), reason)
+        left = tuple((key, content) for key, content in self.ok if key not in found)
+        return replace(self, ok=left, invalid={**self.invalid, **dict.fromkeys(found, reason)})
+
     def warn(self) -> None:
         """Log why replies are lacking; of reasons that differ in a path or a number alone, the first."""
         for title, reasons in (
@@ -194,16 +203,6 @@ def sort_replies(
     if warn:
         sorted_replies.warn()
     return sorted_replies
-
-
-def refuse(replies: Replies[T], keys: Container[str], reason: str) -> Replies[T]:
-    """Return the replies with those of `keys` made invalid, for a reason that only all replies together show."""
-    refused = [key for key, _ in replies.ok if key in keys]
-    if not refused:
-        return replies
-    log.warning("client %s sent an unusable reply: %s", ", ".join(refused), reason)
-    left = tuple((key, content) for key, content in replies.ok if key not in refused)
-    return replace(replies, ok=left, invalid={**replies.invalid, **dict.fromkeys(refused, reason)})
 
 
 def clean_reason(reason: str) -> str:

@@ -1,23 +1,44 @@
 """Flower's loop over rounds, with deadlines, round reports and a way to stop early."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
+from florets.strategies.base.context import RoundContext
 from florets.strategies.base.exchange import log, send
 from florets.strategies.base.federation import FederationError, RoundFailed
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import RoundReport
-
-if TYPE_CHECKING:
-    from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.report import Evaluation, RoundReport
 
 EvaluateModels = Callable[[int, ArrayRecord], MetricRecord | None]
 RoundObserver = Callable[[RoundReport, ArrayRecord], bool | None]
+
+
+class Rounds(Protocol):
+    """What the loop needs of a strategy; `ClusteredStrategy` says what each part does."""
+
+    last_round: int | None
+    round_tries: int
+    shared_layers: tuple[str, ...]
+
+    @property
+    def context(self) -> RoundContext: ...  # noqa: D102 - see ClusteredStrategy
+    @property
+    def evaluations(self) -> Mapping[str, Evaluation]: ...  # noqa: D102
+    def check(self, models: Models) -> None: ...  # noqa: D102
+    def open_round(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> None: ...  # noqa: D102
+    def attempt(  # noqa: D102
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]: ...
+    def configure_evaluate(  # noqa: D102
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]: ...
+    def aggregate_evaluate(self, server_round: int, replies: list[Message]) -> MetricRecord | None: ...  # noqa: D102
+    def close_round(self, server_round: int) -> RoundReport: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -32,7 +53,7 @@ NOTHING = Earlier()
 
 
 def run_rounds(
-    strategy: "ClusteredStrategy",
+    strategy: Rounds,
     grid: Grid,
     initial_arrays: ArrayRecord,
     num_rounds: int,
@@ -76,22 +97,13 @@ def run_rounds(
 
 
 def _train(
-    strategy: "ClusteredStrategy", grid: Grid, arrays: ArrayRecord, server_round: int, config: ConfigRecord
+    strategy: Rounds, grid: Grid, arrays: ArrayRecord, server_round: int, config: ConfigRecord
 ) -> tuple[ArrayRecord | None, MetricRecord | None]:
     """Run a round's exchanges up to its next models; below the quorum once more, from the state before it."""
     for attempt in range(1, strategy.round_tries + 1):
-        before, last_round = strategy.snapshot(), strategy._context
         try:
-            messages = strategy.configure_train(server_round, arrays, config, grid)
-            with strategy.context.meter.part("train"):
-                replies = send(grid, messages, strategy.context.patience)
-            return strategy.aggregate_train(server_round, replies)
-        except FederationError as failure:
-            # Of the failed try only its figures stay, in the round's meter: what is saved now is the last good round.
-            strategy.load_state(before)
-            strategy._context = last_round
-            if not isinstance(failure, RoundFailed):
-                raise
+            return strategy.attempt(server_round, arrays, config, grid)
+        except RoundFailed as failure:
             if attempt == strategy.round_tries:
                 tries = f" (tried {attempt} times)" if attempt > 1 else ""
                 raise FederationError(f"{failure}{tries}") from failure
@@ -99,16 +111,14 @@ def _train(
     raise ValueError(f"round_tries={strategy.round_tries}: must be at least 1")
 
 
-def _evaluate_at_end(
-    strategy: "ClusteredStrategy", grid: Grid, result: Result, server_round: int, config: ConfigRecord
-) -> None:
+def _evaluate_at_end(strategy: Rounds, grid: Grid, result: Result, server_round: int, config: ConfigRecord) -> None:
     if not strategy.evaluations:
         strategy.last_round = server_round
         _evaluate_on_clients(strategy, grid, result, server_round, config)
 
 
 def _evaluate_on_clients(
-    strategy: "ClusteredStrategy", grid: Grid, result: Result, server_round: int, config: ConfigRecord
+    strategy: Rounds, grid: Grid, result: Result, server_round: int, config: ConfigRecord
 ) -> None:
     messages = strategy.configure_evaluate(server_round, result.arrays, config, grid)
     replies = send(grid, messages, strategy.context.patience)

@@ -45,8 +45,8 @@ class Meter:
             invalid=len(replies.invalid) + len(replies.surplus),
         )
 
-    def refuse(self, number: int) -> None:
-        """Count replies as invalid that were counted as usable."""
+    def reject(self, number: int) -> None:
+        """Count replies as invalid that were counted as valid."""
         self.replies.update(ok=-number, invalid=number)
 
     def count_bytes(self, sent: Iterable[Message], received: Iterable[Message]) -> None:

@@ -1,4 +1,4 @@
-"""What a strategy tells the outside world: its clients, a forecast, and one report per round."""
+"""The facts that a strategy reports: its clients, the cost of what is to come, and one report per round."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Client:
     key
         Name that stays the same when the node comes back under another node id; replies are sorted by it.
     number
-        The client's whole number in seeded draws: its partition id, else a hash of `key`.
+        The client's integer in seeded draws: its partition id, else a hash of `key`.
     cluster
         True cluster, known for simulated clients only.
     """
@@ -44,8 +44,8 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Forecast:
-    """What each of the rounds before those of `num_rounds` will cost, if nobody has finished and everybody replies.
+class CostEstimate:
+    """Cost of each of the rounds before those of `num_rounds`, if nobody has finished and everybody replies.
 
     Attributes
     ----------

@@ -1,139 +1,30 @@
-"""A strategy's state as JSON and named arrays, and back: what a checkpoint holds.
+"""`State`: what a strategy remembers from round to round."""
 
-Nothing is pickled. Of classes only this project's dataclasses are built again, and only those loaded already.
-"""
+from dataclasses import dataclass, field
 
-import dataclasses
-import sys
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-from flwr.app import Array, ArrayRecord
-
-from florets.strategies.base.models import Models
-
-Arrays = dict[str, npt.NDArray[Any]]
-
-_OURS = ("florets.strategies.", "florets.task.")
+from florets.strategies.base.report import Evaluation
 
 
-def encode(value: object, arrays: Arrays, path: str = "state") -> Any:
-    """Return `value` as plain JSON data; the arrays within it are added to `arrays` under names of their own.
+@dataclass
+class State:
+    """All that a strategy remembers: checkpoints save it whole, and a round that is repeated starts from a copy.
 
-    Plain values, lists, tuples, sets, dicts, NumPy arrays and numbers, `Models`, `ArrayRecord` and this project's
-    dataclasses can be encoded, in any nesting, and come back equal and of the same type (NumPy numbers as Python's).
+    An algorithm adds what it remembers in a subclass. Fields may be plain values, lists, tuples, sets, dicts, arrays,
+    `Models`, `ArrayRecord` and dataclasses of these, in any nesting (`base.encoding`).
 
-    Parameters
+    Attributes
     ----------
-    path
-        Where the value comes from, for the names of arrays and for errors.
-
-    Raises
-    ------
-    TypeError
-        If there is something else; the text says where and what to do.
+    assignment
+        Model index of every client that has one, by client key.
+    phase
+        Phase of the current round, for the report: "clustering", "stable", "training" or the algorithm's own.
+    evaluations
+        Results of the last test evaluation, by client key; empty after a round without one.
+    train_loss
+        Mean training loss of the last round, weighted by examples.
     """
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    if isinstance(value, np.bool_ | np.integer | np.floating):
-        return value.item()
-    if type(value) is list:
-        return _encode_all(value, arrays, path)
-    if type(value) is tuple:
-        return {"tuple": _encode_all(value, arrays, path)}
-    if type(value) in (set, frozenset):
-        # Sorted, so that equal states give equal files.
-        return {type(value).__name__: _encode_all(sorted(value, key=repr), arrays, path)}  # type: ignore[call-overload]
-    if type(value) is dict:
-        return {"dict": [[encode(k, arrays, path), encode(v, arrays, f"{path}/{k}")] for k, v in value.items()]}
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-        return {"array": _add(value, arrays, path)}
-    if isinstance(value, Models):
-        return {"models": encode_record(value.record, arrays, path), "shared_layers": list(value.shared_layers)}
-    if isinstance(value, ArrayRecord):
-        return {"record": encode_record(value, arrays, path)}
-    if dataclasses.is_dataclass(value) and type(value).__module__.startswith(_OURS):
-        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
-        name = f"{type(value).__module__}:{type(value).__qualname__}"
-        return {"object": name, "fields": {k: encode(v, arrays, f"{path}/{k}") for k, v in fields.items()}}
-    raise TypeError(
-        f"{path} is a {type(value).__name__}, which a checkpoint cannot hold; keep plain values, arrays, models or "
-        "dataclasses of the strategy, or name the attribute in the strategy's `transient` if it can be built anew"
-    )
 
-
-def decode(data: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
-    """Return what `encode` was given.
-
-    Raises
-    ------
-    ValueError
-        If the data or an array that they name are not what `encode` writes.
-    """
-    if isinstance(data, list):
-        return [decode(item, arrays) for item in data]
-    if not isinstance(data, dict):
-        return data
-    match data:
-        case {"tuple": items}:
-            return tuple(decode(items, arrays))
-        case {"set": items}:
-            return set(decode(items, arrays))
-        case {"frozenset": items}:
-            return frozenset(decode(items, arrays))
-        case {"dict": items}:
-            return {decode(key, arrays): decode(value, arrays) for key, value in items}
-        case {"array": name}:
-            return _find(name, arrays)
-        case {"models": names, "shared_layers": prefixes}:
-            return Models(decode_record(names, arrays), tuple(prefixes))
-        case {"record": names}:
-            return decode_record(names, arrays)
-        case {"object": name, "fields": fields}:
-            return _class(name)(**{key: decode(value, arrays) for key, value in fields.items()})
-    raise ValueError(f"a state holds no {sorted(data)}")
-
-
-def encode_record(record: Mapping[str, Array], arrays: Arrays, path: str) -> list[list[str]]:
-    """Add a record's arrays to `arrays`; return their names, in the record's order, which is the models' layout."""
-    return [[name, _add(array.numpy(), arrays, f"{path}/{name}")] for name, array in record.items()]
-
-
-def decode_record(names: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> ArrayRecord:
-    """Return the record that `encode_record` took apart.
-
-    Raises
-    ------
-    ValueError
-        If one of its arrays is missing.
-    """
-    return ArrayRecord({name: Array(_find(place, arrays)) for name, place in names})
-
-
-def _encode_all(items: Any, arrays: Arrays, path: str) -> list[Any]:
-    return [encode(item, arrays, f"{path}/{index}") for index, item in enumerate(items)]
-
-
-def _add(values: npt.NDArray[Any], arrays: Arrays, path: str) -> str:
-    # The number keeps apart paths that client keys with slashes make equal.
-    name = f"{len(arrays)} {path}"
-    arrays[name] = values
-    return name
-
-
-def _find(name: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    if name not in arrays:
-        raise ValueError(f"array {name!r} is missing")
-    return arrays[name]
-
-
-def _class(name: str) -> Any:
-    module, _, qualname = str(name).partition(":")
-    found = getattr(sys.modules.get(module), qualname, None) if module.startswith(_OURS) else None
-    # What our modules import from elsewhere is not ours.
-    ours = isinstance(found, type) and found.__module__.startswith(_OURS)
-    if not ours or not dataclasses.is_dataclass(found):
-        raise ValueError(f"{name!r} is no dataclass of this project")
-    return found
+    assignment: dict[str, int] = field(default_factory=dict)
+    phase: str = "training"
+    evaluations: dict[str, Evaluation] = field(default_factory=dict)
+    train_loss: float | None = None

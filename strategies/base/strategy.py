@@ -3,54 +3,67 @@
 An algorithm answers one question in `plan`: who trains what in this round.
 """
 
+import copy
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Literal
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from florets.strategies.base.averaging import Averaging, ModelAveraging
+from florets.strategies.base.averaging import Averaging, averaging_of
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.evaluation import mean_results
-from florets.strategies.base.exchange import Request, log, sort_replies
-from florets.strategies.base.federation import Federation, RoundFailed
+from florets.strategies.base.exchange import log, send, sort_replies
+from florets.strategies.base.federation import Federation, FederationError, RoundFailed
+from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.loop import NOTHING, Earlier, EvaluateModels, RoundObserver, run_rounds
-from florets.strategies.base.memory import Memory
 from florets.strategies.base.meter import Meter
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import Detail, Evaluation, Forecast, RoundReport
+from florets.strategies.base.report import CostEstimate, Detail, Evaluation, RoundReport
+from florets.strategies.base.state import State
 from florets.strategies.core import FloatArray
+from florets.strategies.settings import Averages, ChooseK, FirstRound, RunKeys, Settings, range_problems
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
-from florets.task.wire.replies import Update, read_evaluation
+from florets.task.wire.replies import TestResult, Update
+
+S = TypeVar("S", bound=Settings)
+M = TypeVar("M", bound=State)
 
 
-class ClusteredStrategy(Memory, Strategy):
+class ClusteredStrategy(Strategy, Generic[S, M]):
     """One model per cluster of clients; subclasses decide in `plan` who trains which.
 
     Parameters
     ----------
+    settings
+        The algorithm's own; None: its defaults.
+    k
+        Number of clusters, "auto" where the algorithm finds it; None: as many as the initial arrays hold models.
+    averaging
+        What clients return and how it is averaged, whole or by name; None: the algorithm's default.
+    first_round, choose_k
+        Run-level choices, for the algorithms that follow them; None: the algorithm's default.
+    input_shape, num_outputs
+        Sizes of the task, for the algorithms that need them.
     num_clients
         Clients that the run has; None takes whoever is online.
     min_clients
         Clients needed to start; None: `num_clients`.
     seed
         Seed of every draw that the server makes.
-    fraction_train
-        Participation rate rho: share of the online clients that take part in a round.
     shared_layers
-        Name prefixes of layers that are averaged over all participants and equal in all models.
-    averaging
-        What clients return and how it is averaged.
+        Name prefixes of layers that are averaged over all participants and equal in all models; those of `settings`.
     eval_every
         Rounds between two test evaluations; the last round is always evaluated.
     eval_clients
         "all": all online clients that have a model test it; "participants": of these the round's participants.
     quorum
-        Share of the clients asked whose usable replies a round needs; below it the round is repeated.
+        Fraction of the clients asked whose valid replies a round needs; below it the round is repeated.
     start_timeout, round_timeout
         Seconds to wait for clients at the start, and for the replies of one exchange.
     grace
@@ -59,36 +72,55 @@ class ClusteredStrategy(Memory, Strategy):
         How often a round is tried before the run ends.
     fingerprint
         Hash of the code that clients must run; None accepts any.
+
+    Attributes
+    ----------
+    state
+        All that the algorithm remembers (`State`): what a checkpoint holds. Everything else is made anew.
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of its range, or the algorithm cannot follow a run-level choice.
     """
 
-    transient: ClassVar[tuple[str, ...]] = (
-        *("seed", "fraction_train", "shared_layers", "averaging", "eval_every", "eval_clients", "federation"),
-        *("quorum", "round_timeout", "grace", "round_tries", "last_round"),
-        *("_context", "_plan", "_asked", "_meter"),
-    )
+    Settings: ClassVar[type[Any]] = Settings
+    """Class of the algorithm's settings."""
+    State: ClassVar[type[Any]] = State
+    """Class of what the algorithm remembers."""
 
     def __init__(
         self,
+        settings: S | None = None,
         *,
+        k: int | Literal["auto"] | None = None,
+        averaging: Averaging | Averages | None = None,
+        first_round: FirstRound | None = None,
+        choose_k: ChooseK | None = None,
+        input_shape: Sequence[int] = (),
+        num_outputs: int = 0,
         num_clients: int | None = None,
         min_clients: int | None = None,
         seed: int = 0,
-        fraction_train: float = 1.0,
-        shared_layers: Sequence[str] = (),
-        averaging: Averaging | None = None,
-        eval_every: int = 1,
-        eval_clients: Literal["all", "participants"] = "all",
-        quorum: float = 0.0,
-        start_timeout: float = 120.0,
-        round_timeout: float = 3600.0,
-        grace: float | None = None,
-        round_tries: int = 1,
+        eval_every: int = RunKeys.eval_every,
+        eval_clients: Literal["all", "participants"] = RunKeys.eval_clients,
+        quorum: float = RunKeys.quorum,
+        start_timeout: float = RunKeys.start_timeout,
+        round_timeout: float = RunKeys.round_timeout,
+        grace: float | None = RunKeys.grace,
+        round_tries: int = RunKeys.round_tries,
         fingerprint: str | None = None,
     ) -> None:
+        self.settings: S = self.Settings() if settings is None else settings
+        if problems := [*range_problems(self.settings), *self.settings.conflicts()]:
+            raise ValueError(" ".join(problems))
+        self.k = k
+        self.averaging = averaging if isinstance(averaging, Averaging) else averaging_of(self.settings, averaging)
+        self.first_round = self._choice("first_round", first_round)
+        self.choose_k = self._choice("choose_k", choose_k)
+        self.input_shape, self.num_outputs = tuple(input_shape), num_outputs
+        self.shared_layers = tuple(getattr(self.settings, "shared_layers", ()))
         self.seed = seed
-        self.fraction_train = fraction_train
-        self.shared_layers = tuple(shared_layers)
-        self.averaging = averaging or ModelAveraging()
         self.eval_every = eval_every
         self.eval_clients = eval_clients
         self.quorum = quorum
@@ -97,38 +129,74 @@ class ClusteredStrategy(Memory, Strategy):
         self.round_tries = round_tries
         self.federation = Federation(num_clients, start_timeout, fingerprint, min_clients)
         self.last_round: int | None = None
-        self.assignment: dict[str, int] = {}
-        self.evaluations: dict[str, Evaluation] = {}
-        self.train_loss: float | None = None
+        self.state: M = self.State()
         self._context: RoundContext | None = None
-        self._plan: Plan | None = None
-        self._asked: list[Request] = []
+        self._plan: Plan[Update] | None = None
+        self._tests: Plan[TestResult] | None = None
         self._meter: Meter | None = None
 
     @abstractmethod
-    def plan(self, context: RoundContext) -> Plan:
-        """Decide what this round's participants train; may ask them first (`context.ask_losses`)."""
+    def plan(self, context: RoundContext) -> Plan[Update]:
+        """Decide what this round's participants train; may ask them first (`context.ask_losses`).
+
+        `context` is not changed: another number of models, or other participants than were sampled, are the plan's.
+        """
+
+    def plan_evaluation(self, context: RoundContext) -> Plan[TestResult]:
+        """Decide what each of `context.testers` tests: by default the model that it is assigned."""
+        return context.test_assigned(self.assignment)
 
     def check(self, models: Models) -> None:
         """Raise ValueError where the algorithm does not fit the first models; called before any client is asked."""
+        if isinstance(self.k, int) and self.k > models.count and not self.settings.one_model:
+            raise ValueError(
+                f"k={self.k} clusters need as many models, but the initial arrays hold {models.count}; "
+                "pack K models with florets.task.wire.bank.pack"
+            )
+
+    @property
+    def assignment(self) -> dict[str, int]:
+        """Model index of every client that has one, by client key."""
+        return self.state.assignment
+
+    @property
+    def evaluations(self) -> dict[str, Evaluation]:
+        """Results of the last test evaluation, by client key."""
+        return self.state.evaluations
 
     @property
     def phase(self) -> str:
         """Phase of the current round, for the report."""
-        return "training"
+        return self.state.phase
 
     @property
     def first_rounds(self) -> int:
         """Rounds that the algorithm needs before those that `num_rounds` counts."""
         return 0
 
-    def forecast(self, models: Models) -> Forecast | None:
+    def estimate_cost(self, models: Models) -> CostEstimate | None:
         """Return what those rounds will cost with the clients that are online; None where there are none."""
         return None
 
     def details(self) -> dict[str, Detail]:
         """Return what this algorithm alone has to tell of the round that just ended."""
         return {}
+
+    def frozen_clusters(self) -> FrozenClusters | None:
+        """Return the clusters that a new client is assigned by; None: it takes the model with the lowest loss."""
+        return None
+
+    def final_models(self, models: Models) -> Models:
+        """Return the models that `assignment` refers to at the end of a run: by default the bank's."""
+        return models
+
+    def _choice(self, name: str, given: Any) -> Any:
+        """Return a run-level choice, or the algorithm's default."""
+        values = self.settings.follows.get(name, ())
+        if given is not None and given not in values:
+            can = f"it takes {' or '.join(values)}" if values else "it has no such choice"
+            raise ValueError(f"{name}={given}: {type(self).__name__} cannot follow it; {can}")
+        return given or (values[0] if values else None)
 
     @property
     def context(self) -> RoundContext:
@@ -148,9 +216,14 @@ class ClusteredStrategy(Memory, Strategy):
     ) -> list[Message]:
         """Sample participants, let the algorithm plan, and return the messages of the training exchange."""
         self.open_round(server_round, arrays, config, grid)
-        self.evaluations = {}
-        self._plan = self.plan(self.context)
-        return [request.message for request in self._plan.requests]
+        self.state.evaluations = {}
+        plan = self._plan = self.plan(self.context)
+        self._context = replace(
+            self.context,
+            models=plan.models or self.context.models,
+            participants=self.context.participants if plan.participants is None else list(plan.participants),
+        )
+        return [request.message for request in plan.requests]
 
     def open_round(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> None:
         """Look who is there, sample this round's participants, and make its context."""
@@ -164,11 +237,12 @@ class ClusteredStrategy(Memory, Strategy):
             seed=self.seed,
             config=config,
             grid=grid,
+            online=self.federation.online(),
             participants=self.federation.sample(
-                self.fraction_train, generator(self.seed, server_round, Purpose.PARTICIPATION)
+                self.settings.fraction_train, generator(self.seed, server_round, Purpose.PARTICIPATION)
             ),
             models=self.context.models if unchanged else Models(arrays, self.shared_layers),
-            averaging=self.averaging,
+            averaging=self.averaging.in_round(config),
             timeout=self.round_timeout,
             quorum=self.quorum,
             grace=self.grace,
@@ -184,20 +258,20 @@ class ClusteredStrategy(Memory, Strategy):
         context = self.context
         if not self._plan.requests:
             raise RoundFailed(f"round {server_round}: none of its participants could be given anything to train")
-        updates = context.refuse_absurd(context.triage(self._plan.requests, list(replies), self._plan.read))
+        updates = context.reject_outliers(context.triage(self._plan.requests, list(replies), self._plan.read))
         context.require(updates, "update")
         with context.meter.part("aggregate"):
             self.assignment.update({key: update.model for key, update in updates.ok})
             combine = self._plan.combine or self.average
-            context.models = context.models.replaced(combine(updates.ok))
+            self._context = replace(context, models=context.models.replaced(combine(updates.ok)))
         weights = [update.num_examples for _, update in updates.ok]
-        self.train_loss = float(np.average([update.train_loss for _, update in updates.ok], weights=weights))
-        metrics = MetricRecord({kinds.TRAIN_LOSS: self.train_loss, kinds.NUM_EXAMPLES: sum(weights)})
-        return context.models.record, metrics
+        loss = float(np.average([update.train_loss for _, update in updates.ok], weights=weights))
+        self.state.train_loss = loss
+        return self.context.models.record, MetricRecord({kinds.TRAIN_LOSS: loss, kinds.NUM_EXAMPLES: sum(weights)})
 
     def average(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
         """Return the next bank (K, R): each model's updates averaged as `averaging` says."""
-        return self.averaging.next_bank(
+        return self.context.averaging.next_bank(
             self.context.models,
             np.stack([update.vector for _, update in updates]),
             np.array([update.model for _, update in updates]),
@@ -210,24 +284,26 @@ class ClusteredStrategy(Memory, Strategy):
         """Let the clients that have a model test it, every `eval_every` rounds and in the last one."""
         due = server_round % self.eval_every == 0 or server_round == self.last_round
         asked = self.context.participants if self.eval_clients == "participants" else self.federation.online()
-        self._asked = [
-            self.context.request(kinds.EVALUATE, client, self.context.models.one(self.assignment[client.key]), config)
-            for client in (asked if due else [])
-            if client.key in self.assignment
-        ]
-        return [request.message for request in self._asked]
+        self._tests = self.plan_evaluation(replace(self.context, config=config, testers=asked if due else []))
+        return [request.message for request in self._tests.requests]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Keep every client's test result and return their unweighted means."""
-        triaged = sort_replies(self._asked, list(replies), lambda _, content: read_evaluation(content))
-        self.context.meter.count(triaged)
-        self.evaluations = {key: Evaluation(test.num_examples, test.loss, test.accuracy) for key, test in triaged.ok}
+        if self._tests is None:
+            raise RuntimeError("aggregate_evaluate was called before configure_evaluate")
+        tests = sort_replies(self._tests.requests, list(replies), self._tests.read)
+        self.context.meter.count(tests)
+        self.state.evaluations = {
+            key: Evaluation(test.num_examples, test.loss, test.accuracy) for key, test in tests.ok
+        }
         return mean_results(self.evaluations.values())
 
     def summary(self) -> None:
         """Log what is about to run."""
         shared = f", shared layers {', '.join(self.shared_layers)}" if self.shared_layers else ""
-        log.info("%s: participation %g, %s%s", type(self).__name__, self.fraction_train, self.averaging, shared)
+        log.info(
+            "%s: participation %g, %s%s", type(self).__name__, self.settings.fraction_train, self.averaging, shared
+        )
 
     def start(
         self,
@@ -258,8 +334,7 @@ class ClusteredStrategy(Memory, Strategy):
         on_round
             Called with each round's report and models; returning True ends the run.
         earlier
-            What an interrupted run has done, when it goes on: `load_state` has taken its state, and `initial_arrays`
-            are its models.
+            What an interrupted run has done, when it goes on: `state` is its state, `initial_arrays` its models.
 
         Raises
         ------
@@ -275,6 +350,27 @@ class ClusteredStrategy(Memory, Strategy):
         rounds = self.first_rounds + num_rounds
         configs = (train_config or ConfigRecord(), evaluate_config or train_config or ConfigRecord())
         return run_rounds(self, grid, initial_arrays, rounds, configs, evaluate_fn, on_round, earlier)
+
+    def attempt(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Run a round's exchanges up to its next models; where they fail, the state is as it was before.
+
+        Raises
+        ------
+        FederationError
+            If the clients cannot run it; `RoundFailed` where trying again may help.
+        """
+        before, last = copy.deepcopy(self.state), self._context
+        try:
+            messages = self.configure_train(server_round, arrays, config, grid)
+            with self.context.meter.part("train"):
+                replies = send(grid, messages, self.context.patience)
+            return self.aggregate_train(server_round, replies)
+        except FederationError:
+            # Of the failed try only its figures stay, in the round's meter: what is saved now is the last good round.
+            self.state, self._context = before, last
+            raise
 
     def close_round(self, server_round: int) -> RoundReport:
         """Return the report of the round that just ended."""
@@ -292,7 +388,7 @@ class ClusteredStrategy(Memory, Strategy):
             bytes_up=meter.bytes_up,
             seconds=dict(meter.seconds),
             replies=dict(meter.replies),
-            train_loss=self.train_loss,
+            train_loss=self.state.train_loss,
             evaluations=dict(self.evaluations),
             details=self.details(),
             tries=meter.tries,

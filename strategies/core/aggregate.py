@@ -8,7 +8,7 @@ import numpy as np
 
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 
-NORMALISERS = ("group_n", "group", "all")
+WEIGHTINGS = ("examples", "uniform", "all_participants")
 OPTIMIZERS = ("sgd", "adam")
 
 ADAM_EPSILON = 1e-8
@@ -19,7 +19,7 @@ def average_models(
     updates: FloatArray,
     assignment: IntArray,
     weights: FloatArray,
-    normaliser: str,
+    weighting: str,
     integers: BoolArray,
 ) -> FloatArray:
     """Average the updates of each model.
@@ -34,12 +34,12 @@ def average_models(
         Model that each participant trained.
     weights : (P,) float64
         Example counts n.
-    normaliser : str
-        ``"group_n"``: mean over the group with weights n. ``"group"``: plain mean over the group.
-        ``"all"``: each change counts n / N with N the sum of n over all participants, whatever model they
-        trained, so that a model moves less the smaller its group is.
+    weighting : str
+        ``"examples"``: mean over the group with weights n. ``"uniform"``: plain mean over the group.
+        ``"all_participants"``: each change counts n / N with N the sum of n over all participants, whatever model
+        they trained, so that a model moves less the smaller its group is.
     integers : (R,) bool
-        Entries that are counters: the largest among the members is kept, under every normaliser.
+        Entries that are counters: the largest among the members is kept, under every weighting.
 
     Returns
     -------
@@ -49,12 +49,12 @@ def average_models(
     Raises
     ------
     ValueError
-        If `normaliser` is unknown.
+        If `weighting` is unknown.
 
-    Source: CLoVE Alg. 1, line 25 (``group_n``); IFCA, model averaging (``group``) and the division by all
-    participants of its gradient option, taken over to models (``all``).
+    Source: CLoVE Alg. 1, line 25 (``examples``); IFCA, model averaging (``uniform``) and the division by all
+    participants of its gradient option, taken over to models (``all_participants``).
     """
-    factors = _factors(weights, normaliser)
+    factors = _factors(weights, weighting)
     everybody = float(factors.sum())
     result = np.array(bank, dtype=np.float64)
     for model in np.unique(assignment):
@@ -63,9 +63,9 @@ def average_models(
         if share <= 0.0:
             continue
         total = _weighted_sum(updates, factors, members)
-        if normaliser == "all" and everybody > share:
+        if weighting == "all_participants" and everybody > share:
             # theta + sum n_i / N (theta_i - theta), written so that a group of all participants gives
-            # group_n's bits.
+            # the bits of `examples`.
             total += (everybody - share) * result[model]
             share = everybody
         result[model] = total / share
@@ -74,7 +74,7 @@ def average_models(
 
 
 def average_gradients(
-    gradients: FloatArray, assignment: IntArray, weights: FloatArray, normaliser: str, num_models: int
+    gradients: FloatArray, assignment: IntArray, weights: FloatArray, weighting: str, num_models: int
 ) -> tuple[FloatArray, BoolArray]:
     """Average the gradients of each model.
 
@@ -85,9 +85,9 @@ def average_gradients(
     assignment : (P,) int64
     weights : (P,) float64
         Example counts n.
-    normaliser : str
-        ``"group_n"``: mean over the group with weights n. ``"group"``: plain mean over the group.
-        ``"all"``: plain sum over the group, divided by the number of all participants.
+    weighting : str
+        ``"examples"``: mean over the group with weights n. ``"uniform"``: plain mean over the group.
+        ``"all_participants"``: plain sum over the group, divided by the number of all participants.
     num_models : int
         K: models in the bank.
 
@@ -101,12 +101,12 @@ def average_gradients(
     Raises
     ------
     ValueError
-        If `normaliser` is unknown.
+        If `weighting` is unknown.
 
-    Source: CLoVE Alg. 1, line 26 (``group_n``); IFCA Alg. 1, option I (``all``).
+    Source: CLoVE Alg. 1, line 26 (``examples``); IFCA Alg. 1, option I (``all_participants``).
     """
-    factors = _factors(weights, normaliser)
-    if normaliser == "all":
+    factors = _factors(weights, weighting)
+    if weighting == "all_participants":
         factors = np.ones_like(factors)  # As in the IFCA paper, where all clients have equally many examples.
     gradient = np.zeros((num_models, gradients.shape[1]))
     members = np.zeros(num_models, dtype=np.bool_)
@@ -115,7 +115,7 @@ def average_gradients(
         share = float(factors[group].sum())
         if share <= 0.0:
             continue
-        divisor = float(len(assignment)) if normaliser == "all" else share
+        divisor = float(len(assignment)) if weighting == "all_participants" else share
         gradient[model] = _weighted_sum(gradients, factors, group) / divisor
         members[model] = True
     return gradient, members
@@ -156,10 +156,10 @@ def apply_step(
     return stepped
 
 
-def _factors(weights: FloatArray, normaliser: str) -> FloatArray:
-    if normaliser not in NORMALISERS:
-        raise ValueError(f"normaliser {normaliser!r} is unknown: choose one of {', '.join(NORMALISERS)}.")
-    return np.ones(len(weights)) if normaliser == "group" else np.asarray(weights, dtype=np.float64)
+def _factors(weights: FloatArray, weighting: str) -> FloatArray:
+    if weighting not in WEIGHTINGS:
+        raise ValueError(f"weighting {weighting!r} is unknown: choose one of {', '.join(WEIGHTINGS)}.")
+    return np.ones(len(weights)) if weighting == "uniform" else np.asarray(weights, dtype=np.float64)
 
 
 def _weighted_sum(rows: FloatArray, factors: FloatArray, members: IntArray) -> FloatArray:

@@ -1,7 +1,7 @@
 """k-FED: clients cluster their own data, the server groups their centres in one shot, then FedAvg in each group."""
 
+import math
 from collections.abc import Sequence
-from typing import Any, Literal
 
 import numpy as np
 from flwr.app import RecordDict
@@ -14,29 +14,20 @@ from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import nearest_centroid
 from florets.strategies.k_fed.centres import group_centres, main_group
+from florets.strategies.k_fed.settings import KFedSettings
 from florets.strategies.shared.fixed_groups import FixedGroups
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
 from florets.task.wire.kmeans import LocalCentres, read_centres
+from florets.task.wire.replies import Update
 
 
-class KFed(ClusteredStrategy):
+class KFed(ClusteredStrategy[KFedSettings, FixedGroups]):
     """One-shot federated k-means on the data themselves, whatever the models make of them.
 
     A client belongs to the group that holds most of its samples; group g trains initial model g by federated
     averaging, from round 1 on. What clients send are means of samples: of a client with a single sample, or with as
     many local clusters as samples, the samples themselves.
-
-    Parameters
-    ----------
-    num_features
-        Length D of a client's centres, from the task.
-    local_clusters
-        k', groups that one client's samples may come from; 1: the client sends the mean of its data.
-    features
-        "inputs", or "inputs_and_targets": the target beside the input, labels one-hot.
-    common
-        Parameters of `ClusteredStrategy`; K is the number of models in the initial arrays.
 
     Raises
     ------
@@ -47,47 +38,35 @@ class KFed(ClusteredStrategy):
     run k-means++ with ten starts in place of Awasthi and Sheffet's variant; CLoVE's comparison has both.
     """
 
-    def __init__(
-        self,
-        *,
-        num_features: int,
-        local_clusters: int = 1,
-        features: Literal["inputs", "inputs_and_targets"] = "inputs",
-        **common: Any,
-    ) -> None:
-        super().__init__(**common)
-        if local_clusters < 1:
-            raise ValueError(f"local_clusters={local_clusters}: a client has at least 1 cluster of samples")
-        self.num_features = num_features
-        self.local_clusters = local_clusters
-        self.settings = {kinds.LOCAL_CLUSTERS: local_clusters, kinds.FEATURES: features}
-        self.groups = FixedGroups()
-
-    @property
-    def phase(self) -> str:
-        """The groups are found in round 1."""
-        return self.groups.phase
+    Settings = KFedSettings
+    State = FixedGroups
 
     def check(self, models: Models) -> None:
         """Refuse more local clusters than models."""
-        if self.local_clusters > models.count:
+        super().check(models)
+        local = self.settings.local_clusters
+        if local > models.count:
             raise ValueError(
-                f"local_clusters={self.local_clusters}: a client cannot hold more groups than the {models.count} "
-                "there are; lower local_clusters, or raise k"
+                f"local_clusters={local}: a client cannot hold more groups than the {models.count} there are; lower "
+                "local_clusters, or raise k"
             )
 
-    def plan(self, context: RoundContext) -> Plan:
+    def plan(self, context: RoundContext) -> Plan[Update]:
         """Find the groups, or place newcomers; then every participant trains its group's model."""
-        self.assignment.update(self.groups.assign(self, context, self.federation.online(), self.assignment))
+        self.assignment.update(self.state.assign(self, context))
         return context.train_assigned(self.assignment)
 
     def describe(self, clients: Sequence[Client], context: RoundContext) -> Replies[LocalCentres]:
         """Ask for the centres of each client's data."""
+        own = self.settings
+        # Labels are one-hot beside the input.
+        length = math.prod(self.input_shape) + (self.num_outputs if own.features == "inputs_and_targets" else 0)
+        settings = {kinds.LOCAL_CLUSTERS: own.local_clusters, kinds.FEATURES: own.features}
 
         def read(_: str, content: RecordDict) -> LocalCentres:
-            return read_centres(content, self.num_features, self.local_clusters)
+            return read_centres(content, length, own.local_clusters)
 
-        return context.ask([context.request(kinds.KMEANS, client, None, self.settings) for client in clients], read)
+        return context.ask([context.request(kinds.KMEANS, client, None, settings) for client in clients], read)
 
     def form(self, clients: Sequence[LocalCentres], context: RoundContext) -> tuple[IntArray, FloatArray]:
         """Group all centres; a client belongs where most of its samples are."""

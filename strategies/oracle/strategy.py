@@ -1,23 +1,19 @@
 """Oracle: what clustered training reaches where the truth is known; for simulations."""
 
-from typing import Any, Literal
-
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import Client
+from florets.strategies.base.state import State
 from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.oracle.settings import OracleSettings
+from florets.task.wire.replies import Update
 
 
-class Oracle(ClusteredStrategy):
+class Oracle(ClusteredStrategy[OracleSettings, State]):
     """The benchmark that no algorithm can use in practice.
 
-    Parameters
-    ----------
-    mode
-        "labels": each client trains the model of its true cluster. "true_start": clients choose models as in IFCA,
-        whose initial models (the caller packs them) are the true ones.
-    common
-        Parameters of `ClusteredStrategy`; K is the number of models in the initial arrays.
+    In mode "labels" each client trains the model of its true cluster. In mode "true_start" clients choose models as
+    in IFCA, whose initial models (the caller packs them) are the true ones.
 
     Raises
     ------
@@ -27,21 +23,16 @@ class Oracle(ClusteredStrategy):
     Source: two-phase paper (mixed regression), section V: benchmark (4) is "true_start", its MNIST runs "labels".
     """
 
-    def __init__(self, *, mode: Literal["labels", "true_start"] = "labels", **common: Any) -> None:
-        super().__init__(**common)
-        self.mode = mode
+    Settings = OracleSettings
 
-    @property
-    def phase(self) -> str:
-        """With labels nothing is left to cluster; from the true models clients still choose."""
-        return "training" if self.mode == "labels" else "clustering"
-
-    def plan(self, context: RoundContext) -> Plan:
+    def plan(self, context: RoundContext) -> Plan[Update]:
         """Let every participant train the model of its true cluster, or the one that it chooses."""
-        if self.mode == "true_start":
+        if self.settings.mode == "true_start":
+            # With labels nothing is left to cluster; from the true models clients still choose.
+            self.state.phase = "clustering"
             return context.train_selected()
         count = context.models.count
-        self.assignment.update({client.key: _true_model(client, count) for client in self.federation.online()})
+        self.assignment.update({client.key: _true_model(client, count) for client in context.online})
         return context.train_assigned(self.assignment)
 
 

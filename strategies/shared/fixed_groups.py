@@ -1,6 +1,6 @@
 """Groups of clients that are found once, before training, and stay: what one-shot clustering and k-FED share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -9,6 +9,7 @@ import numpy as np
 from florets.strategies.base.context import RoundContext
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.report import Client
+from florets.strategies.base.state import State
 from florets.strategies.core import FloatArray, IntArray
 
 D = TypeVar("D")
@@ -28,23 +29,19 @@ class Grouping(Protocol[D]):
 
 
 @dataclass
-class FixedGroups:
-    """What is known of the groups: nothing before the first round, then their centroids for good.
+class FixedGroups(State):
+    """What is remembered of the groups: nothing before the first round, then their centroids for good.
 
     Attributes
     ----------
     centroids
         (C, D), None until the groups are there.
-    phase
-        "clustering" in the round that finds the groups, then "stable".
     """
 
-    centroids: FloatArray | None = None
     phase: str = "clustering"
+    centroids: FloatArray | None = None
 
-    def assign(
-        self, grouping: Grouping[D], context: RoundContext, online: Sequence[Client], known: Mapping[str, int]
-    ) -> dict[str, int]:
+    def assign(self, grouping: Grouping[D], context: RoundContext) -> dict[str, int]:
         """Return the model of each client that gets one in this round: group g trains model g.
 
         First everybody online is asked, not only this round's participants: the clustering cannot be mended later.
@@ -58,9 +55,9 @@ class FixedGroups:
             still without a model is asked again.
         """
         self.phase = "clustering" if self.centroids is None else "stable"
-        new = list(online)
+        new = list(context.online)
         if self.centroids is not None:
-            new = [client for client in context.participants if client.key not in known]
+            new = [client for client in context.participants if client.key not in self.assignment]
         if not new:
             return {}
         with context.meter.part("describe"):

@@ -12,8 +12,8 @@ from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import Client, Detail
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.two_phase.anchors import centres, group_exactly, group_within, largest_groups, num_anchors
-from florets.strategies.two_phase.descent_settings import FEWEST_EXAMPLES, DescentSettings
 from florets.strategies.two_phase.moment_scale import MomentScale
+from florets.strategies.two_phase.settings import FEWEST_EXAMPLES, TwoPhaseSettings
 from florets.strategies.two_phase.subspace import find_bases
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
@@ -22,14 +22,29 @@ from florets.task.wire.replies import Update
 
 
 @dataclass
-class MomentDescent:
-    """The anchors and their estimates, over the rounds of phase 1.
+class DescentState:
+    """The anchors and their estimates.
 
-    Each round is T1 exchanges with many clients (see `two_phase.subspace`) and one with the anchors. The bank is the
-    grouped estimates after every round, so that a round's report has K models.
+    Attributes
+    ----------
+    anchors
+        The A clients that descend, in the order of their keys.
+    estimates
+        Each anchor's current estimate, (A, R).
+    groups
+        Each anchor's group, (A,), -1 where it has none.
+    residuals
+        Residual of the last step, of the anchors that were heard.
+    stopped
+        Anchors that have arrived.
+    used
+        Clients that were asked for their moments, where they are asked once only.
+    scale
+        Sizes of the moments so far, to tell outliers.
+    ended
+        Phase 1 was ended before its time.
     """
 
-    settings: DescentSettings
     anchors: list[Client] = field(default_factory=list)
     estimates: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
     groups: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -55,10 +70,22 @@ class MomentDescent:
         pairs = zip(self.anchors, self.groups.tolist(), strict=True)
         return {anchor.key: group for anchor, group in pairs if group >= 0}
 
+
+@dataclass(frozen=True)
+class MomentDescent:
+    """Phase 1: the anchors' descent along gradients within the subspaces of all clients' moments.
+
+    Each round is T1 exchanges with many clients (see `two_phase.subspace`) and one with the anchors. The bank is the
+    grouped estimates after every round, so that a round's report has K models.
+    """
+
+    settings: TwoPhaseSettings
+    state: DescentState
+
     def check(self, num_models: int) -> None:
         """Raise ValueError where there are to be fewer anchors than models."""
         anchors = self.settings.anchors
-        if self.settings.rounds and anchors != "auto" and anchors < num_models:
+        if self.settings.moment_rounds and anchors != "auto" and anchors < num_models:
             raise ValueError(
                 f"{anchors} anchors cannot be grouped into k={num_models} models; raise strategy.anchors"
             )
@@ -76,7 +103,7 @@ class MomentDescent:
             )
         return eligible
 
-    def plan(self, context: RoundContext, online: Sequence[Client]) -> Plan:
+    def plan(self, context: RoundContext) -> Plan[Update]:
         """Find the subspaces, and plan the exchange in which the anchors take their step.
 
         Raises
@@ -84,22 +111,25 @@ class MomentDescent:
         FederationError
             If there are too few clients for anchors, or nobody is left whose moments could be asked for.
         """
-        if not self.anchors:
+        online = context.online
+        if not self.state.anchors:
             self._choose_anchors(context, online)
         # An anchor that came back has another node id than when it was drawn.
         here = {client.key: client for client in online}
-        moving = [row for row, a in enumerate(self.anchors) if a.key in here and a.key not in self.stopped]
-        movers = [here[self.anchors[row].key] for row in moving]
+        moving = [
+            row for row, a in enumerate(self.state.anchors) if a.key in here and a.key not in self.state.stopped
+        ]
+        movers = [here[self.state.anchors[row].key] for row in moving]
         layout = context.models.layout
         # Without an anchor nobody's moments are asked for, and no fresh client is used up.
         clients = self._draw_clients(context, online) if movers else []
         taking_part = {client.key: client for client in (*clients, *movers)}
-        context.participants = [client for _, client in sorted(taking_part.items())]
+        participants = [client for _, client in sorted(taking_part.items())]
         if not movers:
-            return Plan([], lambda _, content: read_anchor_update(content, layout))
-        bases = find_bases(context, clients, self.estimates[moving], self.settings.subspace, self.scale)
+            return Plan([], lambda _, content: read_anchor_update(content, layout), participants=participants)
+        bases = find_bases(context, clients, self.state.estimates[moving], self.settings, self.state.scale)
         settings = {
-            kinds.PAIRING: self.settings.subspace.pairing,
+            kinds.PAIRING: self.settings.pairing,
             kinds.STEP_ALPHA: self.settings.alpha,
             kinds.STEP_BETA: self.settings.beta,
             kinds.STOP_BELOW: float(self.settings.stop_below),
@@ -108,7 +138,7 @@ class MomentDescent:
             context.request(
                 kinds.MOMENT_DESCENT,
                 anchor,
-                ArrayRecord(layout.arrays(self.estimates[row])),
+                ArrayRecord(layout.arrays(self.state.estimates[row])),
                 settings,
                 {kinds.BASES: ArrayRecord({kinds.BASIS: Array(basis.astype(np.float32))})},
             )
@@ -118,21 +148,22 @@ class MomentDescent:
             requests,
             lambda _, content: read_anchor_update(content, layout),
             lambda updates: self._combine(context, updates),
+            participants=participants,
         )
 
     def end(self, num_models: int) -> bool:
         """End phase 1 before its time, with the estimates that there are; say whether the anchors heard suffice."""
-        self.ended = len(self.residuals) >= num_models
-        return self.ended
+        self.state.ended = len(self.state.residuals) >= num_models
+        return self.state.ended
 
     def details(self) -> dict[str, Detail]:
         """Return the numbers of anchors and of true clusters among them (where known), and the largest residual."""
-        told: dict[str, Detail] = {"anchors": len(self.anchors), "anchors_stopped": len(self.stopped)}
-        clusters = {anchor.cluster for anchor in self.anchors}
+        told: dict[str, Detail] = {"anchors": len(self.state.anchors), "anchors_stopped": len(self.state.stopped)}
+        clusters = {anchor.cluster for anchor in self.state.anchors}
         if None not in clusters:
             told["anchor_clusters"] = len(clusters)
-        if self.residuals:
-            told["largest_residual"] = max(self.residuals.values())
+        if self.state.residuals:
+            told["largest_residual"] = max(self.state.residuals.values())
         return told
 
     def _choose_anchors(self, context: RoundContext, online: Sequence[Client]) -> None:
@@ -142,22 +173,22 @@ class MomentDescent:
         wanted = num_anchors(k) if settings.anchors == "auto" else settings.anchors
         rng = context.random(Purpose.ANCHORS)
         drawn = rng.choice(len(eligible), size=min(wanted, len(eligible)), replace=False)
-        self.anchors = [eligible[index] for index in sorted(drawn)]
-        self.estimates = np.repeat(context.models.bank[:1], len(self.anchors), axis=0)
-        self.groups = np.zeros(len(self.anchors), dtype=np.int64)
-        truth, found = {client.cluster for client in online}, {anchor.cluster for anchor in self.anchors}
+        self.state.anchors = [eligible[index] for index in sorted(drawn)]
+        self.state.estimates = np.repeat(context.models.bank[:1], len(self.state.anchors), axis=0)
+        self.state.groups = np.zeros(len(self.state.anchors), dtype=np.int64)
+        truth, found = {client.cluster for client in online}, {anchor.cluster for anchor in self.state.anchors}
         if None not in truth and len(found) < min(k, len(truth)):
             log.warning(
                 "the %d anchors drawn come from %d of %d true clusters: no anchor can find the models of the others; "
                 "raise strategy.anchors, or take another seed",
-                len(self.anchors),
+                len(self.state.anchors),
                 len(found),
                 len(truth),
             )
 
     def _draw_clients(self, context: RoundContext, online: Sequence[Client]) -> list[Client]:
-        anchors = {anchor.key for anchor in self.anchors}
-        barred = anchors | self.used if self.settings.fresh else set()
+        anchors = {anchor.key for anchor in self.state.anchors}
+        barred = anchors | self.state.used if self.settings.fresh else set()
         clients = [c for c in online if c.num_examples >= FEWEST_EXAMPLES and c.key not in barred]
         wanted = self.settings.subspace_clients
         if not clients:
@@ -181,25 +212,25 @@ class MomentDescent:
         drawn = rng.choice(len(clients), size=min(wanted, len(clients)), replace=False)
         chosen = [clients[index] for index in sorted(drawn)]
         if self.settings.fresh:
-            self.used |= {client.key for client in chosen}
+            self.state.used |= {client.key for client in chosen}
         return chosen
 
     def _combine(self, context: RoundContext, updates: Sequence[tuple[str, Update]]) -> FloatArray:
         """Take over the anchors' steps and return the grouped estimates; an anchor that was lost stays in place."""
-        rows = {anchor.key: row for row, anchor in enumerate(self.anchors)}
+        rows = {anchor.key: row for row, anchor in enumerate(self.state.anchors)}
         for key, update in updates:
             assert isinstance(update, AnchorUpdate)  # what `plan` has read
-            self.estimates[rows[key]] = update.vector
-            self.residuals[key] = update.residual
+            self.state.estimates[rows[key]] = update.vector
+            self.state.residuals[key] = update.residual
             if update.residual <= self.settings.stop_below:
-                self.stopped.add(key)
-        self.groups = self._group(context)
-        return centres(self.estimates, self.groups, context.models.bank)
+                self.state.stopped.add(key)
+        self.state.groups = self._group(context)
+        return centres(self.state.estimates, self.state.groups, context.models.bank)
 
     def _group(self, context: RoundContext) -> IntArray:
         """Group the anchors that were heard; the others' estimates are still the common start, and no cluster's."""
         k = context.models.count
-        heard = np.array([anchor.key in self.residuals for anchor in self.anchors])
+        heard = np.array([anchor.key in self.state.residuals for anchor in self.state.anchors])
         if heard.sum() < k:
             log.warning(
                 "round %d: %d of %d anchors were heard so far, fewer than k=%d: the others are grouped with them, "
@@ -211,7 +242,7 @@ class MomentDescent:
             )
             heard[:] = True
         groups = np.full(len(heard), -1, dtype=np.int64)
-        groups[heard] = self._group_estimates(context, self.estimates[heard])
+        groups[heard] = self._group_estimates(context, self.state.estimates[heard])
         return groups
 
     def _group_estimates(self, context: RoundContext, estimates: FloatArray) -> IntArray:
@@ -220,7 +251,7 @@ class MomentDescent:
             return group_exactly(estimates, k)
         groups = group_within(estimates, self.settings.delta / 2)
         count = int(groups.max()) + 1
-        last = context.server_round == self.settings.rounds or self.done
+        last = context.server_round == self.settings.moment_rounds or self.state.done
         if last and count != k:
             log.warning(
                 "phase 1 ends with %d groups of anchors nearer than delta/2=%g, not k=%d: %s",

@@ -10,7 +10,7 @@ def average_soft(
     updates: FloatArray,
     memberships: FloatArray,
     weights: FloatArray,
-    normaliser: str,
+    weighting: str,
     integers: BoolArray,
 ) -> FloatArray:
     """Return the next models (K, R).
@@ -25,17 +25,17 @@ def average_soft(
         Those weights, lambda; each row sums to 1.
     weights : (P,) float64
         Example counts n.
-    normaliser : str
-        ``"all"``: theta_l = sum_i n_i / N theta_il, N over all participants. ``"group_n"``: the same change, divided
-        by sum_i n_i lambda_il instead, the examples that belong to the model. With weights of 0 and 1 both are
-        `aggregate.average_models`.
+    weighting : str
+        ``"all_participants"``: theta_l = sum_i n_i / N theta_il, N over all participants. ``"examples"``: the same
+        change, divided by sum_i n_i lambda_il instead, the examples that belong to the model. With weights of
+        0 and 1 both are `aggregate.average_models`.
     integers : (R,) bool
         Entries that are counters: the largest among the participants is kept.
 
-    Source: mixed regression, Phase 2, l. 9 (``all``).
+    Source: mixed regression, Phase 2, l. 9 (``all_participants``).
     """
     result = np.array(bank, dtype=np.float64)
-    shares = weights[:, np.newaxis] * (memberships if normaliser == "group_n" else np.ones_like(memberships))
+    shares = weights[:, np.newaxis] * (memberships if weighting == "examples" else np.ones_like(memberships))
     totals = shares.sum(axis=0)
     change = np.zeros_like(result)
     # The change carries lambda already, in the participant's own steps.

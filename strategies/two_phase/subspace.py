@@ -1,8 +1,6 @@
 """The exchanges that find the anchors' subspaces: federated orthogonal iteration, or the moments themselves."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
@@ -19,55 +17,17 @@ from florets.strategies.two_phase.orthogonal_iteration import (
     random_bases,
     weighted_mean,
 )
+from florets.strategies.two_phase.settings import TwoPhaseSettings
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.moments import read_factors, read_term
-
-
-@dataclass(frozen=True)
-class SubspaceSettings:
-    """How the subspaces are found.
-
-    Parameters
-    ----------
-    mode
-        "iteration": T1 exchanges in each of which a client sends one R x k matrix an anchor. "direct": one exchange
-        in which it sends its moments, and the server decomposes them. With all pairs these are the gradients of its
-        single examples, from which inputs and targets can be read off: a privacy cost that iteration does not have.
-    inner_steps
-        T1, even.
-    pairing
-        Which pairs of a client's examples make its moment matrix: "all", "halves" or "single".
-    noise
-        Standard deviation of the perturbations of the estimates that a client is sent, 0 for none. Each client gets
-        two of each anchor, the same in all inner steps of a round.
-
-    Raises
-    ------
-    ValueError
-        If a setting is out of its range.
-
-    Source: mixed regression, Alg. 3; noise: Remark 2.
-    """
-
-    mode: Literal["iteration", "direct"] = "iteration"
-    inner_steps: int = 4
-    pairing: Literal["all", "halves", "single"] = "all"
-    noise: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        if self.inner_steps < 2 or self.inner_steps % 2:
-            raise ValueError(f"inner_steps={self.inner_steps} must be even and at least 2: Y^T and Y take turns")
-        if self.noise < 0:
-            raise ValueError(f"noise={self.noise} is a standard deviation, at least 0")
 
 
 def find_bases(
     context: RoundContext,
     clients: Sequence[Client],
     estimates: FloatArray,
-    settings: SubspaceSettings,
+    settings: TwoPhaseSettings,
     scale: MomentScale,
 ) -> FloatArray:
     """Return each anchor's basis (A, R, k), k being the number of models (or R, where that is less).
@@ -89,7 +49,7 @@ def find_bases(
     records = _estimate_records(context, clients, estimates, settings.noise)
     rank = min(context.models.count, estimates.shape[1])
     with context.meter.part("subspace"):
-        if settings.mode == "direct":
+        if settings.subspace == "direct":
             return _direct(context, clients, records, estimates.shape, rank, settings, scale)
         return _iterate(context, clients, records, estimates.shape, rank, settings, scale)
 
@@ -100,7 +60,7 @@ def _iterate(
     records: Mapping[str, ArrayRecord],
     shape: tuple[int, ...],
     rank: int,
-    settings: SubspaceSettings,
+    settings: TwoPhaseSettings,
     scale: MomentScale,
 ) -> FloatArray:
     """Alg. 3 for all anchors at once: T1 exchanges a round, not T1 for each anchor."""
@@ -132,7 +92,7 @@ def _direct(
     records: Mapping[str, ArrayRecord],
     shape: tuple[int, ...],
     rank: int,
-    settings: SubspaceSettings,
+    settings: TwoPhaseSettings,
     scale: MomentScale,
 ) -> FloatArray:
     all_pairs = settings.pairing == "all"
@@ -162,10 +122,10 @@ def _refuse_absurd(context: RoundContext, replies: Replies[T], sizes: list[float
     """Return the replies without those whose moments no honest data give: one would turn all the subspaces."""
     mask = scale.judge(np.array(sizes))
     keys = {key for (key, _), absurd in zip(replies.ok, mask, strict=True) if absurd}
-    return context.refuse(replies, keys, "its moments are out of all proportion to the others'")
+    return context.reject(replies, keys, "its moments are out of all proportion to the others'")
 
 
-def _weights(examples: list[int], settings: SubspaceSettings) -> FloatArray:
+def _weights(examples: list[int], settings: TwoPhaseSettings) -> FloatArray:
     """Return the clients' weights: with one pair each, all count alike (Phase 1's Y); else n_i (Alg. 3)."""
     return np.ones(len(examples)) if settings.pairing == "single" else np.array(examples, dtype=np.float64)
 

@@ -1,37 +1,36 @@
 """IFCA: each client picks the model with the lowest loss on its data and trains it, in one exchange."""
 
-from typing import Any
+from dataclasses import dataclass
 
 from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.state import State
 from florets.strategies.base.strategy import ClusteredStrategy
-from florets.strategies.shared.first_round import FirstRound, draw_models
+from florets.strategies.ifca.settings import IfcaSettings
+from florets.strategies.shared.first_round import draw_models
 from florets.task.randomness import Purpose
+from florets.task.wire.replies import Update
 
 
-class Ifca(ClusteredStrategy):
+@dataclass
+class IfcaState(State):
+    """IFCA remembers nothing, and never stops clustering."""
+
+    phase: str = "clustering"
+
+
+class Ifca(ClusteredStrategy[IfcaSettings, IfcaState]):
     """Iterative federated clustering: the client's choice is the clustering.
 
-    Parameters
-    ----------
-    first_round
-        "evaluate": clients choose from the first round on, as in the paper. "random": in round 1 each client trains
-        a random model, as CLoVE's experiments do.
-    common
-        Parameters of `ClusteredStrategy`; K is the number of models in the initial arrays.
+    With `first_round=evaluate` clients choose from the first round on, as in the paper. With "random" in round 1 each
+    client trains a random model, as CLoVE's experiments do.
 
     Source: Ghosh et al. 2020, Alg. 1 (l. 7 and 8: the choice; option I gradients, option II models).
     """
 
-    def __init__(self, *, first_round: FirstRound = "random", **common: Any) -> None:
-        super().__init__(**common)
-        self.first_round = first_round
+    Settings = IfcaSettings
+    State = IfcaState
 
-    @property
-    def phase(self) -> str:
-        """IFCA never stops clustering."""
-        return "clustering"
-
-    def plan(self, context: RoundContext) -> Plan:
+    def plan(self, context: RoundContext) -> Plan[Update]:
         """Send all models and let each participant choose; or the random first round."""
         if context.server_round == 1 and self.first_round == "random":
             rng = context.random(Purpose.FIRST_ROUND)

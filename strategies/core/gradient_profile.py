@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from florets.strategies.cfl_gp.imputation import mixing, relative_distances
 from florets.strategies.core import BoolArray, FloatArray, IntArray
+from florets.strategies.core.imputation import mixing, relative_distances
 from florets.strategies.core.threads import one_thread
 
 LARGEST = 1e18

@@ -1,0 +1,44 @@
+"""Run-level keys that a strategy may not follow: a preset's value is then neutral, an explicit one refused."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from florets.conf.overrides import Given
+from florets.conf.typed import show
+from florets.strategies.settings import Settings
+
+CHOICES = ("averaging", "first_round", "choose_k")
+GRADIENTS_ONLY = {"gradient_batch": None, "server_learning_rate": None, "server_optimizer": "sgd"}
+"""Keys that say how gradients are averaged, and their values where they say nothing."""
+
+
+def follow(
+    values: dict[str, Any], settings: type[Settings], explicit: Mapping[str, Given], strategy: str
+) -> list[str]:
+    """Resolve the run-level choices for a strategy, in place; return one line for each explicit one it cannot follow.
+
+    Parameters
+    ----------
+    values
+        The configuration, with the preset's and the explicit values.
+    explicit
+        The keys that were given by hand.
+    """
+    problems = []
+    for key in CHOICES:
+        can, value = settings.follows.get(key, ()), values.get(key)
+        if key in explicit and value is not None and value not in can:
+            rule = f"follows {' or '.join(can)}" if can else "has no such choice"
+            problems.append(f"{explicit[key].text}: strategy {strategy} {rule}; leave it out.")
+        elif value not in can:
+            values[key] = can[0] if can else None
+    if values["averaging"] != "gradients":
+        for key, neutral in GRADIENTS_ONLY.items():
+            if key in explicit and values.get(key) != neutral:
+                problems.append(
+                    f"{key}={show(values[key])}: has an effect only with averaging=gradients; add that, or leave it "
+                    "out."
+                )
+            else:
+                values[key] = neutral
+    return problems

@@ -1,0 +1,151 @@
+"""A strategy's state as JSON and named arrays, and back: what a checkpoint holds.
+
+Nothing is pickled. Of classes only dataclasses are built again, of this project and of the package that the run's own
+strategy comes from, and only those loaded already.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Array, ArrayRecord
+
+from florets.strategies.base.models import Models
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+_OURS = ("florets.strategies.", "florets.task.")
+
+
+def encode(value: object, arrays: Arrays, path: str = "state") -> Any:
+    """Return `value` as plain JSON data; the arrays within it are added to `arrays` under names of their own.
+
+    Plain values, lists, tuples, sets, dicts, NumPy arrays and numbers, `Models`, `ArrayRecord` and dataclasses can be
+    encoded, in any nesting, and come back equal and of the same type (NumPy numbers as Python's).
+
+    Parameters
+    ----------
+    path
+        Where the value comes from, for the names of arrays and for errors.
+
+    Raises
+    ------
+    TypeError
+        If there is something else; the text says where and what to do.
+    """
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, np.bool_ | np.integer | np.floating):
+        return value.item()
+    if type(value) is list:
+        return _encode_all(value, arrays, path)
+    if type(value) is tuple:
+        return {"tuple": _encode_all(value, arrays, path)}
+    if type(value) in (set, frozenset):
+        # Sorted, so that equal states give equal files.
+        return {type(value).__name__: _encode_all(sorted(value, key=repr), arrays, path)}  # type: ignore[call-overload]
+    if type(value) is dict:
+        return {"dict": [[encode(k, arrays, path), encode(v, arrays, f"{path}/{k}")] for k, v in value.items()]}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        return {"array": _add(value, arrays, path)}
+    if isinstance(value, Models):
+        return {"models": encode_record(value.record, arrays, path), "shared_layers": list(value.shared_layers)}
+    if isinstance(value, ArrayRecord):
+        return {"record": encode_record(value, arrays, path)}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+        name = f"{type(value).__module__}:{type(value).__qualname__}"
+        return {"object": name, "fields": {k: encode(v, arrays, f"{path}/{k}") for k, v in fields.items()}}
+    raise TypeError(
+        f"{path} is a {type(value).__name__}, which a checkpoint cannot hold; keep plain values, arrays, models or "
+        "dataclasses in the strategy's State, and what can be built anew outside of it"
+    )
+
+
+def decode(data: Any, arrays: Mapping[str, npt.NDArray[Any]], home: str = "") -> Any:
+    """Return what `encode` was given.
+
+    Parameters
+    ----------
+    home
+        Module of the run's own strategy: dataclasses of its top-level package are built as well.
+
+    Raises
+    ------
+    ValueError
+        If the data or an array that they name are not what `encode` writes.
+    """
+    if isinstance(data, list):
+        return [decode(item, arrays, home) for item in data]
+    if not isinstance(data, dict):
+        return data
+    match data:
+        case {"tuple": items}:
+            return tuple(decode(items, arrays, home))
+        case {"set": items}:
+            return set(decode(items, arrays, home))
+        case {"frozenset": items}:
+            return frozenset(decode(items, arrays, home))
+        case {"dict": items}:
+            return {decode(key, arrays, home): decode(value, arrays, home) for key, value in items}
+        case {"array": name}:
+            return _find(name, arrays)
+        case {"models": names, "shared_layers": prefixes}:
+            return Models(decode_record(names, arrays), tuple(prefixes))
+        case {"record": names}:
+            return decode_record(names, arrays)
+        case {"object": name, "fields": fields}:
+            return _class(name, home)(**{key: decode(value, arrays, home) for key, value in fields.items()})
+    raise ValueError(f"a state holds no {sorted(data)}")
+
+
+def encode_record(record: Mapping[str, Array], arrays: Arrays, path: str) -> list[list[str]]:
+    """Add a record's arrays to `arrays`; return their names, in the record's order, which is the models' layout."""
+    return [[name, _add(array.numpy(), arrays, f"{path}/{name}")] for name, array in record.items()]
+
+
+def decode_record(names: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> ArrayRecord:
+    """Return the record that `encode_record` took apart.
+
+    Raises
+    ------
+    ValueError
+        If one of its arrays is missing.
+    """
+    return ArrayRecord({name: Array(_find(place, arrays)) for name, place in names})
+
+
+def _encode_all(items: Any, arrays: Arrays, path: str) -> list[Any]:
+    return [encode(item, arrays, f"{path}/{index}") for index, item in enumerate(items)]
+
+
+def _add(values: npt.NDArray[Any], arrays: Arrays, path: str) -> str:
+    # The number keeps apart paths that client keys with slashes make equal.
+    name = f"{len(arrays)} {path}"
+    arrays[name] = values
+    return name
+
+
+def _find(name: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    if name not in arrays:
+        raise ValueError(f"array {name!r} is missing")
+    return arrays[name]
+
+
+def _class(name: str, home: str) -> Any:
+    module, _, qualname = str(name).partition(":")
+    own = home.partition(".")[0]
+
+    def may(place: str) -> bool:
+        return place.startswith(_OURS) or bool(own and (place == own or place.startswith(f"{own}.")))
+
+    found: Any = sys.modules.get(module) if may(module) else None
+    for part in qualname.split("."):
+        found = vars(found).get(part) if found is not None and hasattr(found, "__dict__") else None
+    # What those modules import from elsewhere is not theirs.
+    if not isinstance(found, type) or not may(found.__module__) or not dataclasses.is_dataclass(found):
+        raise ValueError(f"{name!r} is no dataclass of this project, nor of the strategy's own package")
+    return found

@@ -1,0 +1,48 @@
+"""`FrozenClusters`: clusters of loss vectors that no longer change, by which new clients are assigned."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from florets.strategies.base.models import Models
+from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.cluster import centroids, nearest_centroid
+
+
+@dataclass(frozen=True)
+class FrozenClusters:
+    """The models and the clusters' centroids at the moment of stability.
+
+    Attributes
+    ----------
+    models
+        The K models on which the loss vectors of that round were taken.
+    centroids
+        Mean loss vector of each cluster, (C, K).
+    model_of_cluster
+        Model matched to each cluster, (C,).
+    square_root
+        The vectors are the square roots of the losses.
+    """
+
+    models: Models
+    centroids: FloatArray
+    model_of_cluster: IntArray
+    square_root: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        models: Models,
+        vectors: FloatArray,
+        clusters: IntArray,
+        model_of_cluster: IntArray,
+        square_root: bool = False,
+    ) -> "FrozenClusters":
+        """Save the clusters found from `vectors` (M, K)."""
+        return cls(models, centroids(vectors, clusters), model_of_cluster, square_root)
+
+    def nearest_model(self, losses: FloatArray) -> int:
+        """Return the model of the cluster whose centroid is nearest to one loss vector (K,)."""
+        vector = np.sqrt(np.maximum(losses, 0.0)) if self.square_root else losses
+        return int(self.model_of_cluster[nearest_centroid(np.atleast_2d(vector), self.centroids)[0]])

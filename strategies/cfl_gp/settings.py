@@ -1,0 +1,81 @@
+"""Settings of CFL-GP."""
+
+# ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from florets.strategies.settings import Run, SharedLayers, idle, key
+
+Quantise = Literal["none", "round", "truncate"]
+
+
+@dataclass(frozen=True)
+class CflGpSettings(SharedLayers):
+    """The server clusters the clients' gradients on all models, averaged over time."""
+
+    init: Literal["different", "same", "orthonormal"] = key("different", "how the K initial models relate")
+    weighting: Literal["uniform", "examples"] = key(
+        "uniform", "weights of a group's average: uniform, or by examples"
+    )
+    initial_groups: Literal["random", "one"] = key("random", "groups before the first clustering, in round 2")
+    period: int = key(2, "rounds P from one clustering to the next", least=1)
+    cluster_rounds: int | None = key(None, "no clustering after this round; null: no such bound", least=2)
+    stop_unchanged: float = key(
+        0.1,
+        "stop clustering once unchanged for this fraction of all rounds; 0: never",
+        least=0,
+        most=1,
+        note="0 means never",
+    )
+    running_mean: bool = key(True, "average gradients over time; false keeps the last one (beta = 1)")
+    compression: float = key(1.0, "d / d_hat: one random coordinate in so many makes the profile", least=1)
+    profile_layers: list[str] = key([], "name prefixes of the layers that make the profile; none: all")
+    quantise: Quantise = key("none", "decimals of all gradients and model changes that a client sends")
+    quantise_digits: int = key(2, "decimals that are kept; 0: integers (quantise)", least=0)
+    k_warmup: int = key(20, "rounds before the number of clusters is estimated (k=auto)", least=1)
+
+    finds_k: ClassVar[bool] = True
+    # The profile is made of gradients, or of model changes.
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("gradients", "models")}
+    gradient_batch: ClassVar[Literal["full", "train"]] = "train"
+
+    @property
+    def start(self) -> Literal["different", "same", "orthonormal", "true"]:
+        """How the first models are made."""
+        return self.init
+
+    def conflicts(self) -> list[str]:
+        """Refuse decimals where none are dropped."""
+        needed = "strategy.quantise=round or truncate"
+        return (
+            idle(self, ["quantise_digits"], needed) if self.quantise == "none" and self.quantise_digits >= 0 else []
+        )
+
+    def problems(self, run: Run) -> list[str]:
+        """Refuse a warm-up that no clustering follows, and one without k=auto."""
+        if run.k != "auto":
+            return idle(self, ["k_warmup"], "k=auto") if self.k_warmup >= 1 else []
+        return self._never_finds_k(run)
+
+    def _never_finds_k(self, run: Run) -> list[str]:
+        """Return a problem if no clustering comes after the warm-up."""
+        rounds = {"num_rounds": run.num_rounds}
+        if self.cluster_rounds is not None:
+            rounds["strategy.cluster_rounds"] = self.cluster_rounds
+        # Clusterings are in rounds 2, 2 + period, and so on; a period out of range is another problem.
+        period, last = max(self.period, 1), min(rounds.values())
+        last_clustering = 2 + period * ((last - 2) // period) if last >= 2 else 0
+        if self.k_warmup < last_clustering:
+            return []
+        # The first clustering after the warm-up.
+        needed = 2 + period * max(-(-(self.k_warmup - 1) // period), 0)
+        remedy = " ".join(f"{name}={needed}" for name, number in rounds.items() if number < needed)
+        if last_clustering:
+            remedy = f"strategy.k_warmup={last_clustering // 2} or {remedy}"
+        found = f"is in round {last_clustering}" if last_clustering else "never comes"
+        return [
+            f"k=auto: K is found at the clusterings after round strategy.k_warmup={self.k_warmup}, but the last one "
+            f"{found} (the first is in round 2, with one every strategy.period={self.period} rounds); add {remedy}."
+        ]

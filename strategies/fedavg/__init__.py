@@ -1,0 +1,1 @@
+"""FedAvg: federated averaging of one model."""

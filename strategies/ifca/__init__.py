@@ -1,0 +1,1 @@
+"""IFCA: iterative federated clustering by the clients' own choice."""

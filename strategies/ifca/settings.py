@@ -1,0 +1,17 @@
+"""Settings of IFCA."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from florets.strategies.settings import Weighted
+
+
+@dataclass(frozen=True)
+class IfcaSettings(Weighted):
+    """Each client picks the model with the lowest loss on its data, and trains it."""
+
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {
+        "averaging": ("models", "gradients"),
+        "first_round": ("random", "evaluate"),
+    }

@@ -1,0 +1,25 @@
+"""Settings of k-FED."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from florets.strategies.settings import ManyModels, Run, key
+
+
+@dataclass(frozen=True)
+class KFedSettings(ManyModels):
+    """Clients cluster their own data, the server groups the centres once, then FedAvg in each group."""
+
+    local_clusters: int = key(1, "k', centres that a client finds in its data; 1: their mean", least=1)
+    features: Literal["inputs", "inputs_and_targets"] = key(
+        "inputs", "what is clustered: the inputs, or the inputs with the targets (labels one-hot) beside them"
+    )
+
+    def problems(self, run: Run) -> list[str]:
+        """Refuse more local clusters than models."""
+        if run.k == "auto" or not self.local_clusters > run.k >= 1:
+            return []
+        return [
+            f"strategy.local_clusters={self.local_clusters}: a client cannot hold more groups than k={run.k}; "
+            "lower it, or raise k."
+        ]

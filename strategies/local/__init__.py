@@ -1,0 +1,1 @@
+"""Local-only: every client trains alone."""

@@ -1,0 +1,13 @@
+"""Settings of Local-only."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from florets.strategies.settings import Settings
+
+
+@dataclass(frozen=True)
+class LocalSettings(Settings):
+    """Every client trains alone: the reference without any federation."""
+
+    one_model: ClassVar[bool] = True

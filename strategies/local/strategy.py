@@ -1,0 +1,67 @@
+"""Local-only: every client trains a model of its own and shares nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.models import Models
+from florets.strategies.base.state import State
+from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.core import FloatArray
+from florets.strategies.local.settings import LocalSettings
+from florets.strategies.shared.personal_models import PersonalModels
+from florets.task.wire import kinds
+from florets.task.wire.replies import TestResult, Update, read_update
+
+
+@dataclass
+class LocalState(State):
+    """The clients' models; `assignment` numbers them in the order in which the clients were first seen."""
+
+    personal: PersonalModels = field(default_factory=PersonalModels)
+
+
+class Local(ClusteredStrategy[LocalSettings, LocalState]):
+    """One model per client, never averaged: what each client reaches alone.
+
+    The models live on the server, so that clients keep no state. All start equal, from model 0: what differs between
+    two clients' models at the end is their data.
+    """
+
+    Settings = LocalSettings
+    State = LocalState
+
+    def plan(self, context: RoundContext) -> Plan[Update]:
+        """Let every participant train its own model; a client seen for the first time gets the next number."""
+        for client in context.online:
+            self.assignment.setdefault(client.key, len(self.assignment))
+        layout, own = context.models.layout, self.state.personal
+        requests = [
+            context.request(
+                kinds.TRAIN, client, own.of(client.key, context.models).one(0), context.averaging.settings
+            )
+            for client in context.participants
+        ]
+
+        def keep(updates: Sequence[tuple[str, Update]]) -> FloatArray:
+            for key, update in updates:
+                models, only = own.of(key, context.models), np.zeros(1, dtype=np.int64)
+                weight = np.array([update.num_examples], dtype=np.float64)
+                own.put(key, context.averaging.next_bank(models, update.vector[np.newaxis], only, weight)[0])
+            return context.models.bank
+
+        return Plan(requests, lambda key, content: read_update(content, layout, self.assignment[key]), keep)
+
+    def plan_evaluation(self, context: RoundContext) -> Plan[TestResult]:
+        """Let every tester test its own model."""
+        testers = {client.key for client in context.testers} & self.assignment.keys()
+        return context.test({key: self.state.personal.of(key, context.models).one(0) for key in testers})
+
+    def final_models(self, models: Models) -> Models:
+        """Return the clients' models, in the order of their numbers."""
+        ordered = sorted(self.assignment, key=self.assignment.__getitem__)
+        if not ordered:
+            return models
+        return models.replaced(np.concatenate([self.state.personal.of(key, models).bank for key in ordered]))

@@ -1,0 +1,141 @@
+"""Finding a strategy by its name: a registry name, an installed entry point, or an import path."""
+
+import hashlib
+import importlib
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any
+
+from florets.strategies import STRATEGIES
+from florets.strategies.settings import Settings
+
+DEFAULT = "clove"
+GROUP = "florets.strategies"
+"""Entry points under which other packages offer strategies."""
+
+_PACKAGE = "florets.strategies"
+
+
+class UnknownStrategy(ValueError):
+    """There is no such strategy; the text says why, the names that there are stand in `known`."""
+
+    def __init__(self, reason: str, known: list[str]) -> None:
+        super().__init__(reason)
+        self.known = known
+
+
+@dataclass(frozen=True)
+class StrategyName:
+    """A strategy that was found.
+
+    Attributes
+    ----------
+    id
+        The one name that means it everywhere: in the registry, else of its entry point, else its import path.
+    path
+        Import path of its class, `package.module:Class`.
+    trusted
+        False for an import path: loading it runs code that nobody installed as a strategy of florets.
+    """
+
+    id: str
+    path: str
+    trusted: bool
+
+    @property
+    def label(self) -> str:
+        """Its short name, for tables: the registry's, else the class's."""
+        return self.id if self.trusted else self.path.rpartition(":")[2]
+
+    @property
+    def folder(self) -> str:
+        """Its name in results folders: as `label`, with a hash that keeps apart equal class names."""
+        if self.trusted:
+            return self.id
+        return f"{self.label}-{hashlib.sha256(self.path.encode()).hexdigest()[:6]}"
+
+
+def find_strategy(name: str) -> StrategyName:
+    """Return the strategy of a name, without importing it.
+
+    Raises
+    ------
+    UnknownStrategy
+        If it is neither a registry name, nor an installed entry point, nor of the form `package.module:Class`.
+    """
+    for own in STRATEGIES:
+        if name in (own, _class_path(own)):
+            return StrategyName(own, _class_path(own), trusted=True)
+    offered = _offered()
+    for own, path in offered.items():
+        if name in (own, path):
+            return StrategyName(own, path, trusted=True)
+    module, _, attribute = name.partition(":")
+    parts = [*module.split("."), attribute]
+    if ":" in name and all(part.isidentifier() for part in parts):
+        return StrategyName(name, name, trusted=False)
+    raise UnknownStrategy("no such strategy", [*STRATEGIES, *sorted(offered)])
+
+
+def strategy_names() -> list[str]:
+    """Return the names of all strategies that are installed."""
+    return [*STRATEGIES, *sorted(_offered())]
+
+
+def settings_type(name: str) -> type[Settings]:
+    """Return the settings of a strategy; of our own ones this imports the settings alone.
+
+    Raises
+    ------
+    UnknownStrategy
+        As `find_strategy`, or if the class cannot be imported or has no settings.
+    """
+    found = find_strategy(name)
+    if found.id in STRATEGIES:
+        module = importlib.import_module(f"{_PACKAGE}.{found.id}.settings")
+        own: type[Settings] = getattr(module, f"{STRATEGIES[found.id]}Settings")
+        return own
+    settings: Any = getattr(strategy_class(name), "Settings", None)
+    if not (isinstance(settings, type) and issubclass(settings, Settings)):
+        raise UnknownStrategy(
+            f"class {found.path.rpartition(':')[2]} has no Settings (a frozen dataclass that builds on "
+            "florets.strategies.settings.Settings)",
+            strategy_names(),
+        )
+    return settings
+
+
+def strategy_class(name: str) -> type[Any]:
+    """Import the class of a strategy.
+
+    Raises
+    ------
+    UnknownStrategy
+        If it cannot be imported or is no class.
+    """
+    found = find_strategy(name)
+    module_name, _, attribute = found.path.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    # A user's module may raise anything while it is imported.
+    except Exception as error:
+        raise UnknownStrategy(
+            f"module {module_name} cannot be imported ({type(error).__name__}: {error})", strategy_names()
+        ) from error
+    cls = getattr(module, attribute, None)
+    if not isinstance(cls, type):
+        raise UnknownStrategy(f"module {module_name} has no class {attribute}", strategy_names())
+    return cls
+
+
+def _class_path(name: str) -> str:
+    return f"{_PACKAGE}.{name}.strategy:{STRATEGIES[name]}"
+
+
+def _offered() -> dict[str, str]:
+    """Return name and import path of the strategies that installed packages offer; none takes a name of ours."""
+    return {
+        point.name: point.value.replace(" ", "")
+        for point in entry_points(group=GROUP)
+        if point.name not in STRATEGIES
+    }

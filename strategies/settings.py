@@ -1,0 +1,291 @@
+"""Settings of an algorithm: how keys are declared and checked.
+
+Standard library only: to check a key costs no Flower.
+"""
+
+# ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
+
+T = TypeVar("T")
+
+Averages = Literal["models", "gradients"]
+FirstRound = Literal["random", "evaluate"]
+ChooseK = Literal["silhouette", "elbow"]
+Weighting = Literal["examples", "uniform", "all_participants"]
+
+
+def key(
+    default: T,
+    text: str,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+    note: str = "",
+) -> T:
+    """Declare a key with its default, its help text and its range.
+
+    The declared return type is the value's and not `Field`, as that of `dataclasses.field` is. The range applies to
+    numbers alone: a key that also takes null or a word is not checked for those.
+
+    Parameters
+    ----------
+    least, most
+        Smallest and largest value.
+    above, below
+        Bounds that the value must not reach.
+    note
+        What the error adds to the rule, e.g. "null leaves nobody out".
+    """
+    bounds = {"least": least, "above": above, "most": most, "below": below, "note": note}
+    metadata = {"help": text, **{name: value for name, value in bounds.items() if value not in (None, "")}}
+    if isinstance(default, list | dict):
+        # The copy keeps two configurations from sharing one mutable default.
+        field: Any = dataclasses.field(default_factory=default.copy, metadata=metadata)
+    else:
+        field = dataclasses.field(default=default, metadata=metadata)
+    declared: T = field
+    return declared
+
+
+@dataclass(frozen=True)
+class RunKeys:
+    """Run-level keys that describe the experiment and its rounds; every strategy follows them."""
+
+    averaging: Averages | None = key(
+        None,
+        "what clients send and the server averages; null: the strategy's own (gradients for cfl_gp, else models)",
+    )
+    gradient_batch: int | Literal["full"] | None = key(
+        None,
+        "samples per gradient (averaging=gradients); null: full, or train.batch_size for cfl_gp",
+        least=1,
+    )
+    server_learning_rate: float | None = key(
+        None, "gamma, the server's step (averaging=gradients); null: train.learning_rate", above=0
+    )
+    server_optimizer: Literal["sgd", "adam"] = key("sgd", "the server's step (averaging=gradients)")
+    first_round: FirstRound | None = key(
+        None, "round 1 assigns models at random, or by the losses; null: the strategy's own (random)"
+    )
+    choose_k: ChooseK | None = key(
+        None, "rule that finds K (k=auto); null: the strategy's own (silhouette for clove)"
+    )
+    eval_every: int = key(1, "rounds between evaluations on test data; the last round is always evaluated", least=1)
+    eval_clients: Literal["all", "participants"] = key("all", "who tests: all clients with a model, or the round's")
+    min_clients: int | None = key(
+        None,
+        "clients needed to start; null: num_clients. Of nodes with data of their own it is the only count",
+        least=1,
+    )
+    quorum: float = key(
+        0.5,
+        "fraction of the clients asked whose valid replies a round needs; below it the round is repeated",
+        above=0,
+        most=1,
+        note="1.0 means all",
+    )
+    start_timeout: float = key(
+        120.0,
+        "seconds to wait for the clients at the start, and later for any of them (of two_phase's anchors) "
+        "where all have gone offline",
+        above=0,
+    )
+    round_timeout: float = key(
+        3600.0, "seconds to wait for the replies of an exchange; a round has one to three", above=0
+    )
+    grace: float | None = key(
+        None, "seconds to wait for the rest once the quorum replied; null: round_timeout", least=0
+    )
+    round_tries: int = key(
+        3, "how often a round below the quorum is tried before the run (two_phase: or its phase 1) ends", least=1
+    )
+
+
+class TaskFacts(Protocol):
+    """What a check may ask about the task."""
+
+    @property
+    def data(self) -> str: ...  # noqa: D102 - the keys of `task`, see conf/schema.py
+    @property
+    def partition(self) -> str: ...  # noqa: D102
+    @property
+    def model(self) -> str: ...  # noqa: D102
+    @property
+    def loss(self) -> str: ...  # noqa: D102
+    @property
+    def num_clusters(self) -> int: ...  # noqa: D102
+
+
+class TrainFacts(Protocol):
+    """What a check may ask about local training."""
+
+    @property
+    def optimizer(self) -> str: ...  # noqa: D102 - the keys of `train`, see conf/schema.py
+    @property
+    def momentum(self) -> float: ...  # noqa: D102
+    @property
+    def weight_decay(self) -> float: ...  # noqa: D102
+
+
+class Run(Protocol):
+    """What a check may ask about the run: its keys, by their names."""
+
+    @property
+    def k(self) -> int | Literal["auto"]: ...  # noqa: D102 - the run-level keys, see conf/schema.py
+    @property
+    def k_max(self) -> int: ...  # noqa: D102
+    @property
+    def num_clients(self) -> int: ...  # noqa: D102
+    @property
+    def num_rounds(self) -> int: ...  # noqa: D102
+    @property
+    def averaging(self) -> str | None: ...  # noqa: D102
+    @property
+    def task(self) -> TaskFacts: ...  # noqa: D102
+    @property
+    def train(self) -> TrainFacts: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Keys of an algorithm, and what others may ask about it without importing it.
+
+    A subclass declares its keys with `key`; its docstring's first line is the algorithm's line in `florets --help`.
+    """
+
+    fraction_train: float = key(
+        1.0,
+        "participation rate rho: fraction of the clients that a round samples",
+        above=0,
+        most=1,
+        note="1.0 means all",
+    )
+
+    one_model: ClassVar[bool] = False
+    """All clients share one model, or each has its own: `k` is not used."""
+    finds_k: ClassVar[bool] = False
+    """Takes `k=auto`."""
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models", "gradients")}
+    """Values that the algorithm can follow of the run-level keys `averaging`, `first_round` and `choose_k`; the first
+    one is its default. A key that is not named means nothing to it."""
+    gradient_batch: ClassVar[Literal["full", "train"]] = "full"
+    """Examples of a gradient where `gradient_batch` is null: all, or `train.batch_size`."""
+
+    def conflicts(self) -> list[str]:
+        """Return one line for each combination of these settings that cannot work: key and value, rule, remedy."""
+        return []
+
+    def problems(self, run: Run) -> list[str]:
+        """Return one line for each setting that cannot work in this run: key and value, rule, remedy."""
+        return []
+
+    @property
+    def start(self) -> Literal["different", "same", "orthonormal", "true"]:
+        """How the first models are made; "true": they are the task's true models."""
+        return "different"
+
+
+@dataclass(frozen=True)
+class SharedLayers(Settings):
+    """Keys of an algorithm that averages models."""
+
+    shared_layers: list[str] = key([], "name prefixes of layers averaged over all clients, equal in all models")
+
+
+@dataclass(frozen=True)
+class OneModel(SharedLayers):
+    """Keys of an algorithm with one model for everybody."""
+
+    one_model: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class ManyModels(SharedLayers):
+    """Keys of an algorithm with several models."""
+
+    init: Literal["different", "same", "orthonormal"] = key("different", "how the K initial models relate")
+
+    @property
+    def start(self) -> Literal["different", "same", "orthonormal", "true"]:
+        """How the first models are made."""
+        return self.init
+
+
+@dataclass(frozen=True)
+class Weighted(ManyModels):
+    """Keys of an algorithm that lets the user choose the weights of its averages."""
+
+    weighting: Weighting = key(
+        "examples",
+        "weights of an average: by examples, uniform, or relative to all participants, of whom those with another "
+        "model count as unchanged",
+    )
+
+
+def range_problems(values: Any, prefix: str = "") -> list[str]:
+    """Return one line for each number of a dataclass that lies outside the range of its key.
+
+    Parameters
+    ----------
+    values
+        An instance of a dataclass whose fields are declared with `key`.
+    prefix
+        What stands before a key's name, e.g. "strategy.".
+    """
+    problems = []
+    for field in dataclasses.fields(values):
+        value = getattr(values, field.name)
+        if (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and (rule := _broken(value, field.metadata))
+        ):
+            problems.append(f"{prefix}{field.name}={value}: {rule}.")
+    return problems
+
+
+def _broken(value: float, bounds: Mapping[str, Any]) -> str:
+    """Return the rule that a value breaks, or an empty string."""
+    names = {"least": "at least {}", "above": "greater than {}", "most": "at most {}", "below": "less than {}"}
+    given = {name: bounds[name] for name in names if name in bounds}
+    if not given:
+        return ""
+    holds = {
+        "least": lambda bound: value >= bound,
+        "above": lambda bound: value > bound,
+        "most": lambda bound: value <= bound,
+        "below": lambda bound: value < bound,
+    }
+    # Not math.isfinite: an integer may be too large for it.
+    finite = -math.inf < value < math.inf
+    if finite and all(holds[name](bound) for name, bound in given.items()):
+        return ""
+    words = " and ".join(names[name].format(bound) for name, bound in given.items())
+    extra = "" if finite else ", and a finite number"
+    return f"must be {words}{extra}" + (f"; {bounds['note']}" if "note" in bounds else "")
+
+
+def idle(settings: Settings, names: Sequence[str], needed: str, prefix: str = "strategy.") -> list[str]:
+    """Return one line for each of the keys that has another value than its default although it has no effect.
+
+    Parameters
+    ----------
+    names
+        Keys of `settings`.
+    needed
+        What they have an effect with, e.g. "k=auto".
+    """
+    defaults = {field.name: field.default for field in dataclasses.fields(settings)}
+    return [
+        f"{prefix}{name}={'null' if (value := getattr(settings, name)) is None else value}: has an effect only with "
+        f"{needed}; add that, or leave it out."
+        for name in names
+        if getattr(settings, name) != defaults[name]
+    ]

@@ -1,0 +1,141 @@
+"""Settings of two-phase mixed regression."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from florets.strategies.settings import Run, Settings, key
+
+FEWEST_EXAMPLES = 2
+"""A pair: the least that a moment matrix is made of."""
+
+_DEFAULT_TEMPERATURE = 1.0
+
+
+@dataclass(frozen=True)
+class TwoPhaseSettings(Settings):
+    """Mixed regression: a few anchors find coarse models by moment descent, then all clients refine them."""
+
+    moment_rounds: int = key(5, "rounds of phase 1, before those of num_rounds; 0: phase 2 alone", least=0)
+    anchors: int | Literal["auto"] = key("auto", "number of anchors; auto: ceil(3 k ln k), at least k")
+    min_anchor_examples: int = key(
+        FEWEST_EXAMPLES, "clients with fewer training samples are no anchors", least=FEWEST_EXAMPLES
+    )
+    subspace: Literal["iteration", "direct"] = key(
+        "iteration",
+        "how subspaces are found; direct: one exchange, but clients send gradients of single samples (privacy!)",
+    )
+    inner_steps: int = key(4, "T1, exchanges of an orthogonal iteration, even (subspace=iteration)")
+    pairing: Literal["all", "halves", "single"] = key("all", "pairs of a client's samples that make its moments")
+    subspace_clients: int | Literal["all"] = key("all", "clients asked for their moments in a round of phase 1")
+    fresh: bool = key(False, "never ask a client for its moments twice, nor an anchor")
+    alpha: float = key(1.0, "lower bound on the inputs' covariance; the step is alpha sigma / (2 beta^2)", above=0)
+    beta: float = key(1.0, "upper bound on the inputs' covariance", above=0)
+    epsilon: float = key(
+        0.05, "an anchor stops at sigma <= epsilon alpha delta / sqrt(2) (where delta is given)", above=0
+    )
+    delta: float | None = key(
+        None,
+        "least distance between true models; null: not known, anchors never stop",
+        above=0,
+        note="null: not known",
+    )
+    grouping: Literal["exactly_k", "threshold"] = key(
+        "exactly_k", "anchors are grouped into k by average linkage, or where they are nearer than delta/2"
+    )
+    noise: float = key(0.0, "standard deviation of the noise on the anchors' estimates that others are sent", least=0)
+    labels: Literal["hard", "soft"] = key("hard", "phase 2: train the lowest-loss model, or all by weights")
+    temperature: float = key(
+        _DEFAULT_TEMPERATURE, "weights are proportional to exp(-n loss / temperature) (labels=soft)", above=0
+    )
+    local_solver: Literal["fedavg", "fedprox"] = key(
+        "fedavg", "phase 2: local steps, or the proximal problem with eta=train.learning_rate"
+    )
+    weighting: Literal["all_participants", "examples"] = key(
+        "all_participants", "phase 2: average relative to all participants' samples, or the model's own clients'"
+    )
+    init: Literal["different", "same", "orthonormal"] = key(
+        "different", "how the K initial models relate; phase 1 starts from the first alone"
+    )
+
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
+
+    @property
+    def start(self) -> Literal["different", "same", "orthonormal", "true"]:
+        """How the first models are made."""
+        return self.init
+
+    @property
+    def stop_below(self) -> float:
+        """Residual up to which an anchor has arrived; negative where it never stops."""
+        return -1.0 if self.delta is None else self.epsilon * self.alpha * self.delta / 2**0.5
+
+    def conflicts(self) -> list[str]:
+        """Refuse an odd number of inner steps, a threshold without a distance, and settings without effect."""
+        problems = []
+        if self.inner_steps < 2 or self.inner_steps % 2:
+            problems.append(
+                f"strategy.inner_steps={self.inner_steps}: must be even and at least 2, because it "
+                f"multiplies by Y^T and by Y in turn; use {max(2, self.inner_steps + 1)}."
+            )
+        if self.fresh and self.subspace_clients == "all":
+            problems.append(
+                "strategy.fresh=true: needs a number as strategy.subspace_clients, not all clients at once."
+            )
+        if self.grouping == "threshold" and self.delta is None:
+            problems.append(
+                "strategy.grouping=threshold: joins anchors nearer than delta/2; add strategy.delta=<distance>."
+            )
+        if self.labels == "hard" and self.temperature > 0 and self.temperature != _DEFAULT_TEMPERATURE:
+            problems.append(
+                f"strategy.temperature={self.temperature}: has an effect only with strategy.labels=soft; add "
+                "that, or leave it out."
+            )
+        return problems
+
+    def problems(self, run: Run) -> list[str]:
+        """Refuse too few clients for phase 1, as far as their number alone tells, and a solver without steps."""
+        return [*self._too_few_clients(run), *self._train(run)]
+
+    def _too_few_clients(self, run: Run) -> list[str]:
+        problems: list[str] = []
+        # Of nodes with data of their own nobody knows how many will come: phase 1 itself says where they are too few.
+        known = run.task.partition != "own"
+        least = run.k if run.k != "auto" else 1
+        anchors, asked = self.anchors, self.subspace_clients
+        if anchors != "auto" and (anchors < least or (known and anchors > run.num_clients)):
+            problems.append(
+                f"strategy.anchors={anchors}: must be at least k={run.k}, to find a group for each model"
+                f"{f', and at most num_clients={run.num_clients}' if known else ''}."
+            )
+        if asked == "all":
+            return problems
+        if asked < 1 or (known and asked > run.num_clients):
+            most = f"from 1 to num_clients={run.num_clients}" if known else "at least 1"
+            problems.append(f"strategy.subspace_clients={asked}: must be {most}, or all.")
+        needed = self.moment_rounds * asked + (least if anchors == "auto" else anchors)
+        if self.fresh and known and needed > run.num_clients:
+            problems.append(
+                f"strategy.fresh=true: {self.moment_rounds} rounds of {asked} clients each and the anchors need "
+                f"at least {needed} clients, but num_clients={run.num_clients}; lower strategy.subspace_clients or "
+                "strategy.moment_rounds, or use strategy.fresh=false."
+            )
+        return problems
+
+    def _train(self, run: Run) -> list[str]:
+        problems = []
+        # The penalty of train.weight_decay is heeded: with it the local problem is solved by steps.
+        linear = run.task.model == "linear" and "squared_error" in run.task.loss
+        exact = self.local_solver == "fedprox" and linear and run.train.weight_decay == 0
+        if exact and run.train.momentum > 0:
+            problems.append(
+                f"train.momentum={run.train.momentum}: strategy.local_solver=fedprox solves linear regressions "
+                "exactly, without steps; leave it out, or use strategy.local_solver=fedavg."
+            )
+        for name, value in (("labels", "soft"), ("local_solver", "fedprox")):
+            if getattr(self, name) == value and run.train.optimizer != "sgd":
+                problems.append(
+                    f"strategy.{name}={value}: is defined by plain gradient steps, not by {run.train.optimizer}; "
+                    "add train.optimizer=sgd."
+                )
+        return problems
