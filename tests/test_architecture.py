@@ -37,7 +37,13 @@ ALLOWED = {
         "florets.conf",
         *("flwr", "hydra", "omegaconf", "numpy", "matplotlib"),
     },
-    "conf": {"florets.conf", "florets.strategies.settings", "florets.strategies.registry", "hydra", "omegaconf"},
+    "conf": {
+        "florets.conf",
+        "florets.strategies.STRATEGIES",
+        "florets.strategies.settings",
+        "florets.strategies.registry",
+        *("hydra", "omegaconf"),
+    },
     "deploy": {"florets.deploy", "florets.server_app", "florets.task", "numpy"},
 }
 HEAVY = ("flwr", "torch", "torchvision", "numpy", "scipy", "sklearn", "hydra", "omegaconf", "matplotlib", "ray")

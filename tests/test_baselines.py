@@ -26,7 +26,7 @@ def one_shot(**settings: Any) -> OneShot:
 
 
 def k_fed(**settings: Any) -> KFed:
-    return KFed(num_features=1, **settings)
+    return KFed(input_shape=(1,), **settings)
 
 
 def play(strategy: ClusteredStrategy, clients: FakeClients, num_rounds: int, *start: float) -> list[RoundReport]:
@@ -223,7 +223,7 @@ def centres(*rows: list[float], sizes: list[int], dtype: str = "float32") -> Rec
 def test_a_client_of_two_kinds_of_data_joins_the_group_of_most_of_its_samples() -> None:
     # Client 4 holds 3 samples near 0 and 4 near 10.
     faults = {(kinds.KMEANS, 1, 4): lambda _: centres([0.1], [10.1], sizes=[3, 4])}
-    strategy = KFed(num_features=1, local_clusters=2)
+    strategy = KFed(input_shape=(1,), local_clusters=2)
     play(strategy, FakeClients([*TARGETS, 0.0], faults=faults), 1, 4.0, 8.0)
     assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1, "4": 1}
 
@@ -233,7 +233,7 @@ def test_a_newcomer_of_two_kinds_is_placed_by_the_means_alone() -> None:
         (kinds.KMEANS, 1, 4): lost,
         (kinds.KMEANS, 2, 4): lambda _: centres([4.0], [6.0], sizes=[3, 4]),
     }
-    strategy = KFed(num_features=1, local_clusters=2)
+    strategy = KFed(input_shape=(1,), local_clusters=2)
     play(strategy, FakeClients([*TARGETS, 0.0], faults=faults), 2, 4.0, 8.0)
     assert strategy.assignment["4"] == 1
     assert strategy.groups.centroids is not None
@@ -243,10 +243,10 @@ def test_a_newcomer_of_two_kinds_is_placed_by_the_means_alone() -> None:
 def test_clients_cannot_hold_more_groups_than_there_are() -> None:
     clients = FakeClients(TARGETS)
     with pytest.raises(ValueError, match=r"local_clusters=3.*the 2 there are"):
-        play(KFed(num_features=1, local_clusters=3), clients, 1, 0.0, 1.0)
+        play(KFed(input_shape=(1,), local_clusters=3), clients, 1, 0.0, 1.0)
     assert clients.seen == []
     with pytest.raises(ValueError, match="local_clusters=0"):
-        KFed(num_features=1, local_clusters=0)
+        KFed(input_shape=(1,), local_clusters=0)
 
 
 GOOD = centres([1.0, 2.0], [3.0, 4.0], sizes=[5, 6])

@@ -32,7 +32,7 @@ def play(*overrides: str) -> tuple[list[float | None], list[RoundReport], ArrayR
     "settings",
     [
         ("strategy.quantise=round",),
-        ("strategy.averaging=gradients", "strategy.compression=10", "strategy.initial_groups=one"),
+        ("averaging=gradients", "strategy.compression=10", "strategy.initial_groups=one"),
         ("experiment=digits_label_skew", "strategy.shared_layers=[1]", "strategy.profile_layers=[3]"),
         ("strategy.fraction_train=0.5", "num_rounds=12", "strategy.period=1"),
         ("k=auto", "k_max=6", "num_rounds=12", "strategy.k_warmup=6"),
@@ -46,15 +46,15 @@ def test_the_groups_are_found_in_all_variants(settings: tuple[str, ...]) -> None
 @pytest.mark.parametrize("averaging", ["gradients", "models"])
 def test_equal_seeds_give_equal_models_to_the_bit(averaging: str) -> None:
     def models(seed: int) -> dict[str, bytes]:
-        given = (f"strategy.averaging={averaging}", "strategy.fraction_train=0.5", "num_rounds=4", f"seed={seed}")
+        given = (f"averaging={averaging}", "strategy.fraction_train=0.5", "num_rounds=4", f"seed={seed}")
         return {name: array.data for name, array in play(*given)[2].items()}
 
     assert models(3) == models(3) != models(4)
 
 
 def test_the_own_model_is_not_sent_twice_and_compression_shortens_the_replies() -> None:
-    _, whole, _ = play("strategy.averaging=gradients", "num_rounds=3")
-    _, part, _ = play("strategy.averaging=gradients", "num_rounds=3", "strategy.compression=100")
+    _, whole, _ = play("averaging=gradients", "num_rounds=3")
+    _, part, _ = play("averaging=gradients", "num_rounds=3", "strategy.compression=100")
     plain, probing = whole[0], whole[1]
     others = sum(model != 0 for model in plain.assignment.values())
     one = plain.bytes_up / 10

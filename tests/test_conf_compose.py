@@ -142,7 +142,7 @@ WRONG = {
     ("stop_at_ari=high",): "stop_at_ari=high: must be a number or null, for example stop_at_ari=0.5.",
     ("train.learning_rate=nan",): "train.learning_rate=nan: must be a number",
     ("train.learning_rate=inf",): "train.learning_rate=inf: must be a number",
-    ("strategy.first_round=x",): "strategy.first_round=x: must be one of random, evaluate",
+    ("first_round=x",): "first_round=x: must be one of random, evaluate",
     ("strategy.shared_layers=conv",): "must be a list of texts, for example strategy.shared_layers=[first,second].",
     ("task.data_options=1",): "must be a mapping of option names to values, for example task.data_options={name: 1}.",
     ("train.optimizer.x=3",): "train.optimizer.x=3: there is no such key. Did you mean train.optimizer?",

@@ -116,8 +116,8 @@ def test_the_mixed_regression_presets_hold_the_papers_benchmarks():
 
     assert strategy("one_shot").estimate == "least_squares"
     assert strategy("k_fed").features == "inputs_and_targets"
-    assert (strategy("oracle").mode, strategy("oracle").normaliser) == ("true_start", "all")
-    assert (strategy("oracle", "mnist").mode, strategy("oracle", "mnist").normaliser) == ("labels", "all")
+    assert (strategy("oracle").mode, strategy("oracle").weighting) == ("true_start", "all")
+    assert (strategy("oracle", "mnist").mode, strategy("oracle", "mnist").weighting) == ("labels", "all")
 
 
 @pytest.mark.parametrize("k", [2, 4])

@@ -61,7 +61,7 @@ def test_the_settings_reach_the_strategy():
         "labels": "soft",
         "temperature": 0.3,
         "local_solver": "fedprox",
-        "normaliser": "group_n",
+        "weighting": "group_n",
     }
     keys = [f"strategy.{name}={str(value).lower()}" for name, value in given.items()]
     config = compose(["strategy=two_phase", "train=sgd", "train.learning_rate=0.5", *keys])

@@ -38,13 +38,13 @@ WRONG = {
     "strategy.fraction_train=1.1": "strategy.fraction_train=1.1: is a share",
     "strategy.fraction_train=0.04": "no client would take part in a round; use at least 0.05, or more clients.",
     "strategy=fedprox strategy.proximal_mu=-1": "strategy.proximal_mu=-1.0: must be at least 0.",
-    "strategy.averaging=gradients strategy.gradient_batch=0": "strategy.gradient_batch=0: must be at least 1.",
-    "strategy.averaging=gradients strategy.server_learning_rate=0": (
-        "strategy.server_learning_rate=0.0: must be greater than 0."
+    "averaging=gradients gradient_batch=0": "gradient_batch=0: must be at least 1.",
+    "averaging=gradients server_learning_rate=0": (
+        "server_learning_rate=0.0: must be greater than 0."
     ),
-    "strategy.gradient_batch=5": "strategy.gradient_batch=5: has an effect only with strategy.averaging=gradients",
-    "strategy.server_learning_rate=1": "has an effect only with strategy.averaging=gradients",
-    "strategy=ifca strategy.server_optimizer=adam": "has an effect only with strategy.averaging=gradients",
+    "gradient_batch=5": "gradient_batch=5: has an effect only with averaging=gradients",
+    "server_learning_rate=1": "has an effect only with averaging=gradients",
+    "strategy=ifca server_optimizer=adam": "has an effect only with averaging=gradients",
     "strategy.k_min_improvement=-1": "strategy.k_min_improvement=-1.0: must be greater than -1; 0 takes any gain.",
     "strategy.stability_rounds=0": "strategy.stability_rounds=0: must be at least 1.",
     "strategy.stability_fraction=0": "strategy.stability_fraction=0.0: is a share",
@@ -53,11 +53,11 @@ WRONG = {
     "strategy=cfl_gp strategy.quantise_digits=-1": "strategy.quantise_digits=-1: must be at least 0",
     "strategy=cfl_gp strategy.quantise_digits=3": "has an effect only with strategy.quantise=round or truncate",
     "strategy=cfl_gp strategy.k_warmup=3": "strategy.k_warmup=3: has an effect only with k=auto; add that",
-    "strategy=cfl_gp strategy.averaging=gradients strategy.gradient_batch=0": (
-        "strategy.gradient_batch=0: must be at least 1."
+    "strategy=cfl_gp averaging=gradients gradient_batch=0": (
+        "gradient_batch=0: must be at least 1."
     ),
-    "strategy=cfl_gp strategy.averaging=models strategy.gradient_batch=5": (
-        "strategy.gradient_batch=5: has an effect only with strategy.averaging=gradients"
+    "strategy=cfl_gp averaging=models gradient_batch=5": (
+        "gradient_batch=5: has an effect only with averaging=gradients"
     ),
     "strategy=cfl_gp strategy.cluster_rounds=1": "strategy.cluster_rounds=1: must be at least 2.",
     "strategy=cfl_gp strategy.stop_unchanged=2": "strategy.stop_unchanged=2.0: is a share, at least 0 and at most 1",
@@ -118,8 +118,8 @@ def test_what_cannot_run_is_refused_with_its_remedy(overrides):
         "task.num_clusters=0 task.partition=my.own:split",
         "task.model=my.own:net task.loss=reconstruction",
         "task.data=my.own:data task.loss=squared_error",
-        "strategy.averaging=gradients strategy.server_optimizer=adam strategy.gradient_batch=10",
-        "strategy=cfl_gp strategy.averaging=gradients strategy.gradient_batch=full strategy.stop_unchanged=0",
+        "averaging=gradients server_optimizer=adam gradient_batch=10",
+        "strategy=cfl_gp averaging=gradients gradient_batch=full strategy.stop_unchanged=0",
         "strategy=cfl_gp k=auto num_rounds=30",
         "strategy=cfl_gp k=auto num_rounds=22",
         "strategy=cfl_gp k=auto strategy.k_warmup=5",

@@ -19,7 +19,7 @@ NO_INTEGERS = np.array([False, False])
 
 
 @pytest.mark.parametrize(
-    ("normaliser", "expected"),
+    ("weighting", "expected"),
     [
         ("group_n", [[2.5, 7.0], [5.0, 2.0], [30.0, 7.0]]),
         ("group", [[2.0, 6.0], [5.0, 2.0], [30.0, 7.0]]),
@@ -27,24 +27,24 @@ NO_INTEGERS = np.array([False, False])
         ("all", [[6.25, 3.5], [12.5, 1.0], [30.0, 7.0]]),
     ],
 )
-def test_models_are_averaged_under_each_normaliser(normaliser: str, expected: list[list[float]]) -> None:
-    result = average_models(BANK, UPDATES, ASSIGNMENT, WEIGHTS, normaliser, NO_INTEGERS)
+def test_models_are_averaged_under_each_normaliser(weighting: str, expected: list[list[float]]) -> None:
+    result = average_models(BANK, UPDATES, ASSIGNMENT, WEIGHTS, weighting, NO_INTEGERS)
     assert result.tolist() == expected
     assert BANK[0].tolist() == [10.0, 0.0], "the argument must not be changed"
 
 
-@pytest.mark.parametrize("normaliser", NORMALISERS)
-def test_integer_entries_take_the_largest_among_the_members(normaliser: str) -> None:
-    result = average_models(BANK, UPDATES, ASSIGNMENT, WEIGHTS, normaliser, np.array([False, True]))
+@pytest.mark.parametrize("weighting", NORMALISERS)
+def test_integer_entries_take_the_largest_among_the_members(weighting: str) -> None:
+    result = average_models(BANK, UPDATES, ASSIGNMENT, WEIGHTS, weighting, np.array([False, True]))
     assert result[:, 1].tolist() == [8.0, 2.0, 7.0]
 
 
-@pytest.mark.parametrize("normaliser", NORMALISERS)
-def test_models_without_members_keep_their_bits(normaliser: str) -> None:
+@pytest.mark.parametrize("weighting", NORMALISERS)
+def test_models_without_members_keep_their_bits(weighting: str) -> None:
     odd = np.array([[0.1, -0.0, np.nan], [1 / 3, np.inf, 5e-324]])
-    nobody = average_models(odd, np.zeros((0, 3)), np.zeros(0, dtype=int), np.zeros(0), normaliser, np.zeros(3, bool))
+    nobody = average_models(odd, np.zeros((0, 3)), np.zeros(0, dtype=int), np.zeros(0), weighting, np.zeros(3, bool))
     assert nobody.tobytes() == odd.tobytes()
-    one = average_models(odd, np.ones((1, 3)), np.array([0]), np.ones(1), normaliser, np.zeros(3, bool))
+    one = average_models(odd, np.ones((1, 3)), np.array([0]), np.ones(1), weighting, np.zeros(3, bool))
     assert one[1].tobytes() == odd[1].tobytes()
 
 
@@ -79,29 +79,29 @@ def test_a_model_of_one_client_comes_back_as_that_clients_float32_model() -> Non
 
 
 @given(st.integers(0, 2**31), st.sampled_from(NORMALISERS))
-def test_averages_do_not_depend_on_the_order_of_clients_or_the_numbers_of_models(seed: int, normaliser: str) -> None:
+def test_averages_do_not_depend_on_the_order_of_clients_or_the_numbers_of_models(seed: int, weighting: str) -> None:
     rng = np.random.default_rng(seed)
     bank, updates = rng.standard_normal((3, 4)), rng.standard_normal((6, 4))
     assignment, weights = rng.integers(3, size=6), rng.integers(1, 9, size=6).astype(np.float64)
     integers = np.array([False, False, True, False])
-    expected = average_models(bank, updates, assignment, weights, normaliser, integers)
+    expected = average_models(bank, updates, assignment, weights, weighting, integers)
     order, names = rng.permutation(6), rng.permutation(3)
     renamed = np.empty_like(bank)
     renamed[names] = bank
-    result = average_models(renamed, updates[order], names[assignment][order], weights[order], normaliser, integers)
+    result = average_models(renamed, updates[order], names[assignment][order], weights[order], weighting, integers)
     assert result[names] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
-    ("normaliser", "expected"),
+    ("weighting", "expected"),
     [
         ("group_n", [[2.5, 7.0], [5.0, 2.0], [0.0, 0.0]]),
         ("group", [[2.0, 6.0], [5.0, 2.0], [0.0, 0.0]]),
         ("all", [[4 / 3, 4.0], [5 / 3, 2 / 3], [0.0, 0.0]]),
     ],
 )
-def test_gradients_are_averaged_under_each_normaliser(normaliser: str, expected: list[list[float]]) -> None:
-    gradient, members = average_gradients(UPDATES, ASSIGNMENT, WEIGHTS, normaliser, 3)
+def test_gradients_are_averaged_under_each_normaliser(weighting: str, expected: list[list[float]]) -> None:
+    gradient, members = average_gradients(UPDATES, ASSIGNMENT, WEIGHTS, weighting, 3)
     assert gradient == pytest.approx(np.array(expected))
     assert members.tolist() == [True, True, False]
 
@@ -131,7 +131,7 @@ def test_a_step_leaves_models_without_members_as_they_are_to_the_bit(optimizer: 
 def test_unknown_settings_are_named() -> None:
     with pytest.raises(ValueError, match="'mean' is unknown: choose one of group_n, group, all"):
         average_models(BANK, UPDATES, ASSIGNMENT, WEIGHTS, "mean", NO_INTEGERS)
-    with pytest.raises(ValueError, match="normaliser 'sum' is unknown"):
+    with pytest.raises(ValueError, match="weighting 'sum' is unknown"):
         average_gradients(UPDATES, ASSIGNMENT, WEIGHTS, "sum", 3)
     with pytest.raises(ValueError, match="'lamb' is unknown: choose one of sgd, adam"):
         apply_step(BANK, BANK, np.array([True] * 3), 0.1, "lamb")

@@ -106,15 +106,15 @@ def test_the_number_of_anchors_is_the_papers():
     assert [num_anchors(k) for k in (1, 2, 3, 4)] == [1, 5, 10, 17]
 
 
-@pytest.mark.parametrize("normaliser", ["all", "group_n"])
-def test_soft_averages_of_hard_labels_are_the_hard_averages(normaliser: str):
+@pytest.mark.parametrize("weighting", ["all", "group_n"])
+def test_soft_averages_of_hard_labels_are_the_hard_averages(weighting: str):
     draw = rng()
     bank, hard = draw.standard_normal((3, 4)), np.array([0, 1, 1, 0])
     weights, integers = np.array([10.0, 20.0, 5.0, 1.0]), np.zeros(4, dtype=bool)
     updates = np.repeat(bank[None], 4, axis=0)
     updates[np.arange(4), hard] += draw.standard_normal((4, 4))
-    expected = average_models(bank, updates[np.arange(4), hard], hard, weights, normaliser, integers)
-    found = average_soft(bank, updates, np.eye(3)[hard], weights, normaliser, integers)
+    expected = average_models(bank, updates[np.arange(4), hard], hard, weights, weighting, integers)
+    found = average_soft(bank, updates, np.eye(3)[hard], weights, weighting, integers)
     assert found == pytest.approx(expected)
     assert np.array_equal(found[2], bank[2])
 

@@ -120,7 +120,7 @@ def test_equal_seeds_give_equal_runs_to_the_bit_and_other_seeds_do_not(tmp_path:
     [
         ("experiment=digits_label_skew", "k=auto", "k_max=10"),
         ("experiment=digits_label_skew", "strategy.clustering=agglomerative", "strategy.square_root=true"),
-        ("experiment=digits_label_skew", "strategy.init=orthonormal", "strategy.first_round=evaluate"),
+        ("experiment=digits_label_skew", "strategy.init=orthonormal", "first_round=evaluate"),
         ("experiment=digits_label_skew", "strategy.init=same"),
         ("experiment=digits_label_skew", "strategy.matching=overlap"),
         ("experiment=clove/linear", "num_rounds=2"),
@@ -151,7 +151,7 @@ def test_the_baselines_that_know_or_see_the_groups_find_them(tmp_path: Path, set
 
 def test_gradients_can_be_averaged_in_place_of_models(tmp_path: Path) -> None:
     summary = play(
-        tmp_path, "experiment=digits_label_skew", "strategy.averaging=gradients", "strategy.server_learning_rate=0.5"
+        tmp_path, "experiment=digits_label_skew", "averaging=gradients", "server_learning_rate=0.5"
     )
     assert summary.final_ari == 1.0
     first, *_, last = lines(summary)

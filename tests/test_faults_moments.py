@@ -7,7 +7,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from benchmarks.bench_faults import play
-from florets.strategies.base.state import decode, encode
+from florets.strategies.base.encoding import decode, encode
 from florets.strategies.two_phase.moment_scale import (
     MOMENT_FACTOR,
     MomentScale,

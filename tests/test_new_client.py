@@ -30,7 +30,7 @@ SETTINGS = [
     "train.local_epochs=5",
     "quiet=true",
 ]
-CLOVE = [*SETTINGS, "strategy.stability_rounds=1", "num_rounds=4", "strategy.first_round=evaluate"]
+CLOVE = [*SETTINGS, "strategy.stability_rounds=1", "num_rounds=4", "first_round=evaluate"]
 
 
 @pytest.fixture(scope="module")

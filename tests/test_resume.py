@@ -134,7 +134,7 @@ def test_every_strategy_goes_on_as_if_it_had_never_been_killed(
         ("strategy.memory=true", "k=auto", "k_max=3"),
         (
             *("strategy.shared_layers=[1]", "strategy.reassign_unstable=true", "strategy.stability_fraction=0.5"),
-            *("strategy.averaging=gradients", "strategy.square_root=true", "eval_every=4"),
+            *("averaging=gradients", "strategy.square_root=true", "eval_every=4"),
         ),
         ("stop_at_ari=0.9",),
     ],
@@ -385,7 +385,7 @@ def test_a_run_without_its_summary_is_not_finished(tmp_path: Path, summary: str 
 
 
 def test_a_strategy_that_remembers_what_no_checkpoint_can_hold_is_told_where(tmp_path: Path) -> None:
-    from florets.strategies.base.state import encode
+    from florets.strategies.base.encoding import encode
 
     with pytest.raises(TypeError, match=r"state/rng is a Generator.*transient"):
         encode({"rng": __import__("numpy").random.default_rng(0)}, {})

@@ -15,7 +15,7 @@ from florets.conf.run_folder import results_folder
 from florets.conf.saved import saved_config
 from florets.conf.schema import Config
 from florets.strategies.base.exchange import clean_reason
-from florets.strategies.base.state import decode
+from florets.strategies.base.encoding import decode
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("server_app", "client_app", "strategies", "task", "conf")
@@ -83,7 +83,7 @@ def test_a_run_folder_with_another_configuration_language_is_refused(tmp_path: P
         {"object": "florets.strategies.base.exchange:send", "fields": {}},
         {"object": "florets.strategies.base.exchange:log.handlers", "fields": {}},
         {"object": "strategies.no_such_module:X", "fields": {}},
-        {"object": "florets.strategies.base.state:Array", "fields": {}},
+        {"object": "florets.strategies.base.encoding:Array", "fields": {}},
         {"array": "missing"},
         {"unknown": 1},
     ],

@@ -187,9 +187,9 @@ def build(*overrides: str) -> object:
 
 
 def test_the_configuration_reaches_the_strategies() -> None:
-    oracle = build("strategy=oracle", "strategy.normaliser=all")
+    oracle = build("strategy=oracle", "strategy.weighting=all_participants")
     assert isinstance(oracle, Oracle)
-    assert oracle.averaging.normaliser == "all"  # type: ignore[attr-defined]
+    assert oracle.averaging.weighting == "all"  # type: ignore[attr-defined]
     shot = build("strategy=one_shot", "strategy.estimate_epochs=3")
     assert isinstance(shot, OneShot)
     assert shot.settings == {kinds.ESTIMATE: "train", kinds.LOCAL_EPOCHS: 3}
@@ -224,7 +224,7 @@ def test_true_start_needs_true_models_that_fit(overrides: tuple[str, ...], messa
         (("strategy=oracle", "k=3"), r"k=3: the oracle.*use k=4"),
         (("strategy=oracle", "task.num_clusters=0", "task.partition=a:b"), r"mode=labels.*has none"),
         (("strategy=oracle", "strategy.mode=true_start", "strategy.init=same"), r"init=same.*leave it out"),
-        (("strategy=oracle", "strategy.gradient_batch=5"), "averaging=gradients"),
+        (("strategy=oracle", "gradient_batch=5"), "averaging=gradients"),
         (("strategy=one_shot", "strategy.estimate_epochs=0"), "estimate_epochs=0: must be at least 1"),
         (("strategy=one_shot", "strategy.estimate=least_squares"), r"task.model=mlp.*use strategy.estimate=train"),
         (("strategy=k_fed", "strategy.local_clusters=0"), "local_clusters=0: must be at least 1"),

@@ -310,7 +310,7 @@ def test_in_the_papers_average_those_that_chose_another_model_hold_it_in_place()
     found = strategy.start(clients.grid(), models(2.0, 8.0), num_rounds=1)
     # Client 0 moves model 0 from 2 to 1, client 1 model 1 from 8 to 9: by a quarter and three quarters of that.
     assert thetas(found.arrays) == [1.75, 8.75]
-    other = TwoPhase(descent=DescentSettings(rounds=0), refinement=Refinement(normaliser="group_n"))
+    other = TwoPhase(descent=DescentSettings(rounds=0), refinement=Refinement(weighting="examples"))
     assert thetas(other.start(clients.grid(), models(2.0, 8.0), num_rounds=1).arrays) == [1.0, 9.0]
 
 
@@ -351,7 +351,7 @@ def test_soft_labels_train_every_model_by_its_weight():
 
 def test_fedprox_solves_the_local_problem_and_also_reaches_the_true_models():
     watched = Watched()
-    settings = ("strategy.local_solver=fedprox", "train.learning_rate=0.5", "strategy.normaliser=group_n")
+    settings = ("strategy.local_solver=fedprox", "train.learning_rate=0.5", "strategy.weighting=examples")
     found = run("num_rounds=12", *settings, watched=watched)
     assert found.errors[-1] < 0.1 < found.errors[4]
     config = watched.sent(kinds.TRAIN_SELECT, 6, 0)[0].config_records[kinds.CONFIG]

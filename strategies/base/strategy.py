@@ -72,6 +72,8 @@ class ClusteredStrategy(Strategy, Generic[S, M]):
         How often a round is tried before the run ends.
     fingerprint
         Hash of the code that clients must run; None accepts any.
+    own
+        Single settings of the algorithm, in place of those in `settings`: ``Clove(k=4, memory=True)``.
 
     Attributes
     ----------
@@ -110,8 +112,9 @@ class ClusteredStrategy(Strategy, Generic[S, M]):
         grace: float | None = RunKeys.grace,
         round_tries: int = RunKeys.round_tries,
         fingerprint: str | None = None,
+        **own: Any,
     ) -> None:
-        self.settings: S = self.Settings() if settings is None else settings
+        self.settings: S = replace(self.Settings() if settings is None else settings, **own)
         if problems := [*range_problems(self.settings), *self.settings.conflicts()]:
             raise ValueError(" ".join(problems))
         self.k = k
