@@ -26,12 +26,12 @@ import torch
 from threadpoolctl import threadpool_info  # type: ignore[import-untyped]  # it ships no types
 
 # All that is needed of the project.
-from client_app.app import app
-from conf.compose import compose
-from server_app.build import build_models, build_strategy, build_task, message_settings
-from server_app.local_grid import LocalGrid
-from strategies.round import RoundReport
-from task.wire import bank
+from florets.client_app.app import app
+from florets.conf.compose import compose
+from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.local_grid import LocalGrid
+from florets.strategies.base.report import RoundReport
+from florets.task.wire import bank
 
 FOLDER = Path(__file__).parent / "golden"
 
@@ -70,20 +70,19 @@ SETTINGS = {
     "digits-clove-agglomerative": f"{_LABELS} strategy.clustering=agglomerative strategy.square_root=true "
     "strategy.matching=overlap strategy.memory=true strategy.fraction_train=0.5 num_rounds=4",
     "digits-clove-auto": f"{_LABELS} k=auto k_max=8",
-    "digits-clove-gradients": f"{_LABELS} strategy.averaging=gradients strategy.server_learning_rate=0.5",
+    "digits-clove-gradients": f"{_LABELS} averaging=gradients server_learning_rate=0.5",
     "digits-clove-partial": f"{_DIGITS} strategy.fraction_train=0.5 strategy.stability_rounds=2 "
     "strategy.stability_fraction=0.7 strategy.reassign_unstable=true num_rounds=8",
-    "digits-clove-shared": f"{_DIGITS} strategy.shared_layers=[1] strategy.init=orthonormal "
-    "strategy.first_round=evaluate",
+    "digits-clove-shared": f"{_DIGITS} strategy.shared_layers=[1] strategy.init=orthonormal first_round=evaluate",
     "digits-ifca": f"{_DIGITS} strategy=ifca",
-    "digits-ifca-gradients": f"{_DIGITS} strategy=ifca strategy.first_round=evaluate strategy.fraction_train=0.5 "
-    "strategy.averaging=gradients strategy.gradient_batch=9 strategy.server_optimizer=adam strategy.normaliser=group",
+    "digits-ifca-gradients": f"{_DIGITS} strategy=ifca first_round=evaluate strategy.fraction_train=0.5 "
+    "averaging=gradients gradient_batch=9 server_optimizer=adam strategy.weighting=uniform",
     "digits-cfl_gp": f"{_DIGITS} strategy=cfl_gp train=sgd num_rounds=5",
     "digits-cfl_gp-auto": f"{_LABELS} strategy=cfl_gp train=sgd k=auto k_max=8 strategy.k_warmup=3 num_rounds=5",
     "digits-cfl_gp-batch-norm": f"{_BATCH_NORM} strategy=cfl_gp",
     "digits-cfl_gp-partial": f"{_DIGITS} strategy=cfl_gp train=sgd strategy.fraction_train=0.5 "
     "strategy.compression=4 strategy.period=3 strategy.running_mean=false num_rounds=7",
-    "digits-cfl_gp-gradients": f"{_DIGITS} strategy=cfl_gp strategy.averaging=gradients strategy.quantise=round "
+    "digits-cfl_gp-gradients": f"{_DIGITS} strategy=cfl_gp averaging=gradients strategy.quantise=round "
     "strategy.quantise_digits=4 strategy.initial_groups=one",
     "digits-two_phase": _MOMENTS,
     "digits-fedavg": f"{_DIGITS} strategy=fedavg",
@@ -91,7 +90,7 @@ SETTINGS = {
     "digits-fedprox": f"{_DIGITS} strategy=fedprox strategy.proximal_mu=0.5",
     "digits-local": f"{_DIGITS} strategy=local num_rounds=2",
     "digits-oracle": f"{_DIGITS} strategy=oracle",
-    "digits-oracle-gradients": f"{_DIGITS} strategy=oracle strategy.averaging=gradients strategy.fraction_train=0.5",
+    "digits-oracle-gradients": f"{_DIGITS} strategy=oracle averaging=gradients strategy.fraction_train=0.5",
     "digits-one_shot": f"{_DIGITS} strategy=one_shot strategy.estimate_epochs=2",
     "digits-k_fed": f"{_DIGITS} strategy=k_fed",
     "digits-k_fed-partial": f"{_LABELS} strategy=k_fed strategy.local_clusters=2 strategy.fraction_train=0.5 "
@@ -111,7 +110,7 @@ SETTINGS = {
     "cfl_gp-linear-one_shot": f"{_CFL_GP_LINEAR} strategy=one_shot strategy.estimate_epochs=2",
     "mixed_regression-a-two_phase": f"{_MIXED} strategy.moment_rounds=3",
     "mixed_regression-a-direct": f"{_MIXED} strategy.moment_rounds=3 strategy.subspace=direct strategy.anchors=6 "
-    "strategy.normaliser=group_n strategy.fraction_train=0.5",
+    "strategy.weighting=examples strategy.fraction_train=0.5",
     "mixed_regression-a-proximal": f"{_MIXED} strategy.moment_rounds=1 strategy.local_solver=fedprox",
     "mixed_regression-a-soft": f"{_MIXED} strategy.moment_rounds=1 strategy.labels=soft strategy.temperature=50",
     **{
@@ -190,7 +189,7 @@ def play(name: str) -> Golden:
     task = build_task(config)
     strategy = build_strategy(config, task)
     reports: list[RoundReport] = []
-    result = strategy.start(
+    strategy.start(
         LocalGrid(app, config.num_clients),
         build_models(config, task),
         num_rounds=config.num_rounds,
@@ -200,7 +199,7 @@ def play(name: str) -> Golden:
     clients = sorted(strategy.federation.clients)
     arrays = {
         f"{index}/{entry}": array.numpy()
-        for index, model in enumerate(bank.models(result.arrays))
+        for index, model in enumerate(bank.models(strategy.final_models(strategy.context.models).record))
         for entry, array in model.items()
     }
     arrays["train_loss"] = np.array(

@@ -39,9 +39,7 @@ WRONG = {
     "strategy.fraction_train=0.04": "no client would take part in a round; use at least 0.05, or more clients.",
     "strategy=fedprox strategy.proximal_mu=-1": "strategy.proximal_mu=-1.0: must be at least 0.",
     "averaging=gradients gradient_batch=0": "gradient_batch=0: must be at least 1.",
-    "averaging=gradients server_learning_rate=0": (
-        "server_learning_rate=0.0: must be greater than 0."
-    ),
+    "averaging=gradients server_learning_rate=0": ("server_learning_rate=0.0: must be greater than 0."),
     "gradient_batch=5": "gradient_batch=5: has an effect only with averaging=gradients",
     "server_learning_rate=1": "has an effect only with averaging=gradients",
     "strategy=ifca server_optimizer=adam": "has an effect only with averaging=gradients",
@@ -53,9 +51,7 @@ WRONG = {
     "strategy=cfl_gp strategy.quantise_digits=-1": "strategy.quantise_digits=-1: must be at least 0",
     "strategy=cfl_gp strategy.quantise_digits=3": "has an effect only with strategy.quantise=round or truncate",
     "strategy=cfl_gp strategy.k_warmup=3": "strategy.k_warmup=3: has an effect only with k=auto; add that",
-    "strategy=cfl_gp averaging=gradients gradient_batch=0": (
-        "gradient_batch=0: must be at least 1."
-    ),
+    "strategy=cfl_gp averaging=gradients gradient_batch=0": ("gradient_batch=0: must be at least 1."),
     "strategy=cfl_gp averaging=models gradient_batch=5": (
         "gradient_batch=5: has an effect only with averaging=gradients"
     ),
