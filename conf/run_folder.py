@@ -24,6 +24,8 @@ _LEFT_OUT = (
     "quiet",
     "checkpoint_every",
     "checkpoint_keep",
+    "loss_matrix",
+    "loss_matrix_timeout",
 )
 _LONGEST = 120
 

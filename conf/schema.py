@@ -80,6 +80,14 @@ class Config(RunKeys):
         "at evaluations also test all K models on each true cluster's test data, on the server; simulation only",
     )
     stop_at_ari: float | None = key(None, "end the run once the ARI is at least this", above=0, most=1)
+    loss_matrix: bool = key(
+        True, "at the end ask every client for the loss of every final model (loss_matrix.csv and its picture)"
+    )
+    loss_matrix_timeout: float = key(
+        60.0,
+        "seconds that the loss matrix may take; in process it is left out where it would take longer",
+        above=0,
+    )
     quiet: bool = key(False, "plain lines in place of the progress bar")
     checkpoint_every: int = key(
         1,

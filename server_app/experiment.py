@@ -4,7 +4,6 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
@@ -17,6 +16,7 @@ from florets.server_app.new_client.run_models import save_clusters
 from florets.server_app.results.diagnostics import divergence, too_few_models
 from florets.server_app.results.folder import FolderLock
 from florets.server_app.results.ground_truth import Truth
+from florets.server_app.results.loss_matrix import loss_matrix
 from florets.server_app.results.recorder import Recorder
 from florets.server_app.results.report_figures import size
 from florets.server_app.results.summary import RoundLine, RunSummary, reaches
@@ -28,16 +28,10 @@ from florets.strategies.base.loop import NOTHING, Earlier
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
 from florets.strategies.base.strategy import ClusteredStrategy
-from florets.strategies.core import FloatArray
 from florets.strategies.registry import find_strategy
 from florets.task.wire import bank
 
 log = logging.getLogger("florets")
-
-_LARGEST_LOSS_MATRIX = 2500
-"""Entries (clients x models) that still make a legible picture."""
-_LARGEST_LOSS_MATRIX_BYTES = 4 * 2**30
-"""Bytes of models sent, over all clients; Local-only's many models would soon pass any round's."""
 
 
 def run_experiment(
@@ -172,7 +166,10 @@ def _run(
             for name, array in model.items()
         }
         save_clusters(folder, strategy, task)
-        losses = loss_matrix(strategy, final)
+        losses = None
+        if config.loss_matrix:
+            serial = config.engine == "local" and not by_flower
+            losses = loss_matrix(strategy, final, config.loss_matrix_timeout, serial, recorder.note)
         if doubt := divergence(config.task.loss, recorder.lines):
             recorder.warn(doubt)
         return recorder.finish(arrays, strategy.evaluations, strategy.assignment, losses)
@@ -195,16 +192,3 @@ def _phase_1(strategy: ClusteredStrategy[Any, Any], models: Models, num_rounds: 
 def _is_reached(config: Config, line: RoundLine) -> bool:
     """Say whether the run ends early, with the round of this line."""
     return config.stop_at_ari is not None and reaches(line, config.stop_at_ari)
-
-
-def loss_matrix(strategy: ClusteredStrategy[Any, Any], models: Models) -> tuple[list[str], FloatArray] | None:
-    """Ask every online client for its loss on every final model; None where there are too many of them."""
-    clients = strategy.federation.online()
-    sent = len(clients) * sum(len(array.data) for array in models.record.values())
-    if len(clients) * models.count > _LARGEST_LOSS_MATRIX or sent > _LARGEST_LOSS_MATRIX_BYTES:
-        log.info("no loss matrix: %d clients x %d models are too many", len(clients), models.count)
-        return None
-    replies = strategy.context.ask_losses(clients, models)
-    if not replies.ok:
-        return None
-    return [key for key, _ in replies.ok], np.stack([reply.losses for _, reply in replies.ok])

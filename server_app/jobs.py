@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
@@ -42,10 +43,14 @@ def absolute(folder: str, caller: Path) -> Path:
     return (caller / Path(folder).expanduser()).resolve()
 
 
-def score(summary: RunSummary) -> float:
-    """Return what a sweeper such as Optuna optimises: the final accuracy, or the loss where there is none."""
-    value = summary.final_loss if summary.final_accuracy is None else summary.final_accuracy
-    return float("nan") if value is None else value
+def score_name(config: Config) -> Literal["accuracy", "loss"]:
+    """Return what a sweeper such as Optuna optimises: the accuracy, or the loss of a task without classes."""
+    return "accuracy" if config.task.loss == "cross_entropy" else "loss"
+
+
+def score(config: Config, summary: RunSummary) -> float | None:
+    """Return the final value of what `score_name` names; None where there is none, as after a divergence."""
+    return summary.final_accuracy if score_name(config) == "accuracy" else summary.final_loss
 
 
 def headline(summary: RunSummary) -> str:

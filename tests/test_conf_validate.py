@@ -14,6 +14,7 @@ WRONG = {
     "num_rounds=0": "num_rounds=0: must be at least 1.",
     "eval_every=0": "eval_every=0: must be at least 1.",
     "start_timeout=0": "start_timeout=0.0: must be greater than 0.",
+    "loss_matrix_timeout=0": "loss_matrix_timeout=0.0: must be greater than 0.",
     "round_timeout=-5": "round_timeout=-5.0: must be greater than 0.",
     "seed=99999999999999999999": "seed=99999999999999999999: must be less than 2**63, the largest number that a "
     "message can hold.",

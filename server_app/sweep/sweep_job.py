@@ -43,8 +43,8 @@ class Sweep:
     run: jobs.Runner
 
 
-def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) -> float:
-    """Run one job, record how it ended, and return its score; NaN when it failed. It never raises.
+def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) -> float | None:
+    """Run one job, record how it ended, and return its score; None when it failed. It never raises.
 
     Parameters
     ----------
@@ -58,12 +58,12 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
     _record(sweep, number, overrides, None, None, "its process ended before it did: killed, or out of memory")
     if alone:
         say(title)
-    folder, summary, failure = None, None, None
+    folder, summary, failure, score = None, None, None, None
     try:
         config = jobs.prepare(overrides, sweep.caller)
         folder = results_folder(config, overrides)
         summary = sweep.run(config if alone else replace(config, quiet=True), overrides)
-        folder = Path(summary.folder)
+        folder, score = Path(summary.folder), jobs.score(config, summary)
     except KeyboardInterrupt:
         _record(sweep, number, overrides, folder, None, "interrupted")
         raise
@@ -76,7 +76,7 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
     _record(sweep, number, overrides, folder, summary, failure)
     outcome = f"failed: {failure}" if summary is None else jobs.headline(summary)
     say(f"      {outcome}" if alone else f"{title}: {outcome}")
-    return float("nan") if summary is None else jobs.score(summary)
+    return score
 
 
 def _record(

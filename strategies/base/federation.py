@@ -34,23 +34,32 @@ class RoundFailed(FederationError):
 
 
 class WrongNodeCount(FederationError):
-    """Flower simulates another number of nodes than the experiment has clients."""
+    """Flower simulates another number of nodes than the experiment has clients.
+
+    Attributes
+    ----------
+    expected
+        Clients of the experiment.
+    found
+        Nodes that Flower simulates.
+    """
 
     def __init__(self, expected: int, found: int) -> None:
-        super().__init__(
-            f"this experiment has num_clients={expected}, but Flower started {found} SuperNodes. "
-            f"Give the same number to both: {simulation_command(expected)}"
-        )
+        # The fields are the exception's arguments, so that it can be handed from process to process.
+        super().__init__(expected, found)
         self.expected, self.found = expected, found
 
+    def __str__(self) -> str:
+        return self.explain()
 
-def simulation_command(num_clients: int, run_config: str = "") -> str:
-    """Return the whole `flwr run` command for `num_clients` simulated clients."""
-    settings = f" --run-config {shlex.quote(run_config)}" if run_config else ""
-    return (
-        f"flwr run . --stream{settings} "
-        f'--federation-config "num-supernodes={num_clients} client-resources-num-cpus=1"'
-    )
+    def explain(self, run_config: str = "") -> str:
+        """Return what is wrong and the whole command that would be right, with the settings of `run_config`."""
+        settings = f" --run-config {shlex.quote(run_config)}" if run_config else ""
+        return (
+            f"this experiment has num_clients={self.expected}, but Flower started {self.found} SuperNodes. "
+            f"Give the same number to both: flwr run . --stream{settings} "
+            f'--federation-config "num-supernodes={self.expected} client-resources-num-cpus=1"'
+        )
 
 
 class Federation:
