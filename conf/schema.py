@@ -1,7 +1,7 @@
 """Every key of an experiment: its type, its default and what it does.
 
 These dataclasses, and the `Settings` of each strategy, are the only place where keys, defaults and ranges are
-declared. `florets --help` prints the texts; `florets.conf.typed` holds values to types, `florets.conf.validate` to ranges.
+declared. `florets --help` prints the texts; typed.py holds values to types, validate.py to ranges.
 """
 
 # ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default

@@ -2,7 +2,7 @@
 
 A folder holds `settings.py` (keys, defaults, ranges, checks; it imports the standard library alone, so that a
 mistyped key costs no Flower), `strategy.py` (the algorithm: its state and `plan`), and the functions that it alone
-uses. Parts of several algorithms are in `shared/`, the machinery of a round in `base/`, functions on arrays in `core/`.
+uses. Parts of several algorithms are in `shared/`, the machinery of a round in `base/`, array functions in `core/`.
 """
 
 STRATEGIES = {
