@@ -55,6 +55,8 @@ def hello(message: Message, context: Context) -> Message:
             kinds.FINGERPRINT: project_fingerprint(),
         }
     )
+    if task.is_own and task.data.columns:
+        texts[kinds.COLUMNS] = list(task.data.columns)
     return Message(RecordDict({kinds.METRICS: metrics, kinds.CONFIG: texts}), reply_to=message)
 
 

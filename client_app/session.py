@@ -59,16 +59,19 @@ class Session:
             self._unpacked = self._stacked = self._linear = None
             self._description = text
         key = "" if folder is None else str(folder)
-        if key not in self._tasks:
+        columns = _columns(config)
+        if key not in self._tasks or not self._tasks[key].has_order(columns):
             spec = TaskSpec.from_json(text)
             if folder is not None:
                 spec = dataclasses.replace(spec, data_dir=str(Path(key).expanduser()))
-            task = Task(spec)
+            task = Task(spec, columns)
             if task.is_own and folder is None:
                 raise ValueError(
                     "task.partition=own needs a data-dir in each node's config; simulated nodes have none"
                 )
             self._tasks[key] = task
+            # What was read for hello had the file's own order.
+            self._moved = {place: data for place, data in self._moved.items() if place[0] != spec.data_dir}
         return self._tasks[key]
 
     def client(self, config: ConfigRecord, context: Context) -> ClientData:
@@ -123,6 +126,12 @@ class Session:
             values = [{name: view_array(array) for name, array in model.items()} for model in bank.models(record)]
             self._stacked = (record, LinearModels.of(values, names))
         return self._stacked[1]
+
+
+def _columns(config: ConfigRecord) -> list[str]:
+    """Return the agreed order of a table's columns; nothing where there is none."""
+    names = config.get(kinds.COLUMNS, [])
+    return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def partition_id(context: Context) -> int:

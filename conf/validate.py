@@ -117,6 +117,7 @@ def _models(config: Config) -> list[str]:
     settings = config.strategy.settings
     if settings.one_model:
         return []
+    own = config.task.partition == OWN
     if config.k == "auto":
         if not settings.finds_k:
             able = " or ".join(f"strategy={name}" for name in strategy_names() if settings_type(name).finds_k)
@@ -125,13 +126,45 @@ def _models(config: Config) -> list[str]:
     else:
         name, number = "k", config.k
     problems = [f"{name}={number}: must be at least 1."] if number < 1 else []
-    counted, clients = _expected(config)
-    if number > clients >= 1:
-        problems.append(
-            f"{name}={number}: more models than clients ({counted}={clients}); "
-            f"use {name} of at most {clients}, or more clients."
-        )
+    # Of nodes with data of their own the number is known only where they are looked for: `check_own_clients`.
+    if number > config.num_clients >= 1 and not own:
+        problems.append(_too_many_models(name, number, config.num_clients, f"num_clients={config.num_clients}"))
     return problems
+
+
+def _too_many_models(name: str, number: int, clients: int, counted: str) -> str:
+    return f"{name}={number}: more models than clients ({counted}); use {name} of at most {clients}, or more clients."
+
+
+def check_own_clients(config: Config, folders: int | None = None) -> None:
+    """Hold k to the number of nodes with data of their own, once it is known; k=auto finds no more than there are.
+
+    Parameters
+    ----------
+    folders
+        Number of the nodes' folders in `data_dir`, in process; None: real nodes, as many as `min_clients` or more.
+
+    Raises
+    ------
+    ConfigError
+        If there are fewer than models, or than the run needs to start.
+    """
+    if config.task.partition != OWN:
+        return
+    name, needed = _expected(config)
+    problems = []
+    if folders is not None and folders < needed:
+        problems.append(
+            f"{name}={needed}: data_dir={config.data_dir} holds folders for {folders} alone; use min_clients of at "
+            f"most {folders}, or add folders."
+        )
+    elif config.k != "auto" and not config.strategy.settings.one_model:
+        known = needed if folders is None else folders
+        if config.k > known:
+            counted = f"{name}={needed}" if folders is None else f"{folders} folders in data_dir"
+            problems.append(_too_many_models("k", config.k, known, counted))
+    if problems:
+        raise ConfigError(problems)
 
 
 def _train(config: Config) -> list[str]:

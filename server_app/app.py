@@ -13,6 +13,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, quote, run_config_overrides
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
+from florets.conf.validate import check_own_clients
 from florets.server_app.console import log, log_to_console
 from florets.server_app.experiment import run_experiment
 from florets.server_app.flower.run_end import end_hung_clients, end_with_parent
@@ -35,6 +36,7 @@ def main(grid: Grid, context: Context) -> None:
     log_to_console()
     end_with_parent()
     config, folder, resume = read_run_config(context.run_config)
+    check_own_clients(config)
     try:
         run_experiment(grid, config, folder, resume, by_flower=not context.run_config.get("config-json"))
     except WrongNodeCount as error:

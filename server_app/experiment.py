@@ -9,12 +9,14 @@ from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
 from florets.conf.problems import ConfigError
+from florets.conf.run_folder import resume_command
+from florets.conf.saved import imported_functions
 from florets.conf.schema import Config, as_plain
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.server_app.console import counted
 from florets.server_app.new_client.run_models import save_clusters
 from florets.server_app.results.diagnostics import divergence, too_few_models
-from florets.server_app.results.folder import FolderLock
+from florets.server_app.results.folder import FolderLock, WriteFailed
 from florets.server_app.results.ground_truth import Truth
 from florets.server_app.results.loss_matrix import loss_matrix
 from florets.server_app.results.recorder import Recorder
@@ -54,6 +56,8 @@ def run_experiment(
         If an interrupted run cannot go on.
     FederationError
         If the clients that are there cannot run it, or too few reply.
+    WriteFailed
+        If a file cannot be written, as when the disk is full: what was written before stays, and the run can go on.
     """
     log.info("results folder: %s", folder)
     if not resume:
@@ -106,6 +110,9 @@ def _run(
         strategy.state = checkpoint.state
     settings = message_settings(config, task)
     # Clients first, folder second: a run that cannot start leaves the results of an earlier one alone.
+    if checkpoint is not None:
+        # Whoever is back first, the columns stay in the order in which the models know them.
+        strategy.federation.columns.names = checkpoint.columns
     strategy.federation.refresh(grid, settings)
     strategy.federation.remember(checkpoint.clients if checkpoint is not None else ())
     done_rounds = checkpoint.server_round if checkpoint is not None else 0
@@ -125,6 +132,11 @@ def _run(
         )
     except ValueError as error:
         raise ConfigError([str(error)]) from error
+    except WriteFailed as error:
+        if lock is None:
+            raise
+        command = resume_command(folder, bool(imported_functions(config)))
+        raise WriteFailed(f"{error}. Once the cause is gone, go on with: {command}") from error
     with recorder:
         truth = Truth(task, config.cluster_test)
         checkpoints = Checkpoints(recorder.folder, config.checkpoint_keep)
@@ -157,22 +169,32 @@ def _run(
                 on_round=on_round,
                 earlier=earlier,
             )
+            final = strategy.final_models(strategy.context.models)
+            arrays = {
+                f"{index}/{name}": array.numpy()
+                for index, model in enumerate(bank.models(final.record))
+                for name, array in model.items()
+            }
+            save_clusters(folder, strategy, task)
+            losses = None
+            if config.loss_matrix:
+                serial = config.engine == "local" and not by_flower
+                losses = loss_matrix(strategy, final, config.loss_matrix_timeout, serial, recorder.note)
+            if doubt := divergence(config.task.loss, recorder.lines):
+                recorder.warn(doubt)
+            federation = strategy.federation
+            return recorder.finish(
+                arrays,
+                strategy.evaluations,
+                strategy.assignment,
+                losses,
+                federation.columns.names,
+                federation.left_out,
+            )
         except FederationError as error:
             raise FederationError(f"{error}. {keeper.last()}") from error
-        final = strategy.final_models(strategy.context.models)
-        arrays = {
-            f"{index}/{name}": array.numpy()
-            for index, model in enumerate(bank.models(final.record))
-            for name, array in model.items()
-        }
-        save_clusters(folder, strategy, task)
-        losses = None
-        if config.loss_matrix:
-            serial = config.engine == "local" and not by_flower
-            losses = loss_matrix(strategy, final, config.loss_matrix_timeout, serial, recorder.note)
-        if doubt := divergence(config.task.loss, recorder.lines):
-            recorder.warn(doubt)
-        return recorder.finish(arrays, strategy.evaluations, strategy.assignment, losses)
+        except WriteFailed as error:
+            raise WriteFailed(f"{error}. {keeper.how_to_go_on()}") from error
 
 
 def _phase_1(strategy: ClusteredStrategy[Any, Any], models: Models, num_rounds: int) -> str:

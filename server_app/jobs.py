@@ -66,6 +66,8 @@ def headline(summary: RunSummary) -> str:
     if words := stability_words(summary):
         parts.append(words)
     parts.append(f"{counted(summary.rounds, 'round')} in {summary.seconds:.1f} s")
+    if summary.left_out:
+        parts.append(f"{counted(summary.left_out, 'node')} could not take part")
     return ", ".join(parts)
 
 

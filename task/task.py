@@ -1,6 +1,6 @@
 """A task: data, their partition over clients, a model and a loss, from one plain description."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -50,10 +50,13 @@ class Task:
     ----------
     spec
         The description.
+    columns
+        Names of a table's input columns, in the order that all nodes with data of their own agreed on.
     """
 
-    def __init__(self, spec: TaskSpec) -> None:
+    def __init__(self, spec: TaskSpec, columns: Sequence[str] = ()) -> None:
         self.spec = spec
+        self._columns = tuple(columns)
         self._clients: dict[int, ClientData] = {}
 
     @property
@@ -92,7 +95,11 @@ class Task:
         data = _call("data", spec.data, function, folder, spec.seed, spec.num_clusters, **spec.data_options)
         if not isinstance(data, Dataset):
             raise ValueError(f"data {spec.data!r} returned a {type(data).__name__}: return a task.data.Dataset.")
-        return data
+        return data.with_columns(self._columns) if self._columns else data
+
+    def has_order(self, columns: Sequence[str]) -> bool:
+        """Say whether the data's columns are in this order, have no names, or no order is asked for."""
+        return not columns or self.data.columns in (None, tuple(columns))
 
     @cached_property
     def shards(self) -> list[Shard]:

@@ -54,6 +54,8 @@ class RunSummary:
         The last of each that a round has, see ``round_line``; None where none has one.
     final_ari_clients, final_ari_of : int or None
         How many clients ``final_ari`` is over, and of how many; None where it is None.
+    left_out : int
+        Nodes that were online and could not take part: their data or their code did not fit, or they failed.
     """
 
     experiment: str
@@ -75,6 +77,7 @@ class RunSummary:
     final_cluster_loss: float | None = None
     final_ari_clients: int | None = None
     final_ari_of: int | None = None
+    left_out: int = 0
 
     def to_json(self) -> str:
         """Return the summary as an indented JSON object."""
@@ -246,6 +249,7 @@ def summarise(
     seed: int,
     folder: str,
     evaluations: Mapping[str, Evaluation] | None = None,
+    left_out: int = 0,
 ) -> RunSummary:
     """Summarise a run from its lines, and from the evaluation at its end where there was one.
 
@@ -255,6 +259,8 @@ def summarise(
         The lines of ``rounds.jsonl``, in order of the rounds.
     evaluations : mapping of str to Evaluation, optional
         The last evaluation of each client. Without it the last evaluated round counts.
+    left_out : int
+        Nodes that could not take part.
     """
     if evaluations:
         accuracy, loss = mean_accuracy(evaluations.values()), mean_loss(evaluations.values())
@@ -280,5 +286,6 @@ def summarise(
         bytes_up=sum(line["bytes_up"] for line in lines),
         seconds=sum(round_seconds(line) for line in lines),
         folder=folder,
+        left_out=left_out,
         **{f"final_{name}": last(lines, name) for name in FIGURES},
     )

@@ -14,6 +14,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
 from florets.server_app import jobs
 from florets.server_app.console import say
+from florets.server_app.results.folder import WriteFailed
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.sweep.sweep_report import JobResult
 
@@ -69,7 +70,8 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
         raise
     except Exception as error:  # whatever ends a job, the others go on and the summary names it
         failure = jobs.explain(error)
-        if not isinstance(error, ConfigError):
+        # These say all; beside a disk that is full there is no room for a traceback either.
+        if not isinstance(error, ConfigError | WriteFailed):
             trace = sweep.folder / f"job-{number + 1}-traceback.txt"
             trace.write_text(traceback.format_exc(), encoding="utf-8")
             failure = f"{failure} (traceback: {trace.name})"

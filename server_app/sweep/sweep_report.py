@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean, pstdev
 
 from florets.server_app.console import counted
+from florets.server_app.results.folder import naming, whole_file, write_whole
 from florets.server_app.results.summary import RoundLine, RunSummary
 
 MOST_LINES = 8
@@ -177,7 +178,7 @@ def job_name(job: JobResult) -> str:
 def _write_csv(path: Path, jobs: Sequence[JobResult]) -> None:
     names = [field.name for field in fields(RunSummary)]
     keys = [key for key in dict.fromkeys(k for job in jobs for k in job.overrides) if key not in names]
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with whole_file(path) as file:
         writer = csv.DictWriter(file, [*keys, *names, "error"], lineterminator="\n")
         writer.writeheader()
         for job in jobs:
@@ -226,6 +227,7 @@ def write_sweep(folder: Path, jobs: list[JobResult]) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     _write_csv(folder / "summary.csv", jobs)
     text = summary_markdown(jobs)
-    (folder / "summary.md").write_text(text, encoding="utf-8")
-    _draw(folder, group_jobs(jobs)[1])
+    write_whole(folder / "summary.md", text)
+    with naming(folder):
+        _draw(folder, group_jobs(jobs)[1])
     return text

@@ -14,6 +14,7 @@ from flwr.serverapp import Grid
 
 from florets.strategies.base.exchange import Patience, Request, exchange
 from florets.strategies.base.report import Client
+from florets.strategies.columns import TableColumns
 from florets.task.randomness import client_number
 from florets.task.wire import kinds
 from florets.task.wire.replies import Introduction, read_introduction
@@ -22,6 +23,7 @@ log = logging.getLogger("florets")
 
 _SETTLE_SECONDS = 0.5
 _MOST_TRIES = 3
+_MOST_PROBLEMS = 3
 _NO_NODE = 0
 
 
@@ -93,6 +95,8 @@ class Federation:
         self.fingerprint = fingerprint
         self.clients: dict[str, Client] = {}
         self._online: set[int] = set()
+        self.columns = TableColumns()
+        self._left_out: set[str] = set()
         self._sorted: list[Client] | None = None
         self._tries: Counter[int] = Counter()
         # Nodes that call themselves a client who is online under another node id, and that id.
@@ -154,7 +158,8 @@ class Federation:
             return
         self._tries.update(new)
         infos = {node.node_id: node for node in grid.get_nodes()}
-        called = {_called(node, infos[node].name if node in infos else ""): node for node in new}
+        names, keys = ({node: getattr(info, what) for node, info in infos.items()} for what in ("name", "public_key"))
+        called = {_called(node, names.get(node, "")): node for node in new}
         requests = [Request(name, _hello(node, config, self.start_timeout)) for name, node in called.items()]
         patience = Patience(self.start_timeout)
         replies = exchange(grid, requests, lambda _, content: read_introduction(content), patience, warn=False)
@@ -162,13 +167,20 @@ class Federation:
         if first:
             self._check_start(hellos, replies.failures())
         self._sorted = None
+        # A registered name outlives a node id.
+        self._left_out |= {names.get(node) or str(node) for node in new}
+        named = {
+            node: _client(node, hello, names.get(node, ""), keys.get(node, b"")) for node, hello in hellos.items()
+        }
+        fitting = {node: hello for node, hello in hellos.items() if not self._other_code(node, hello)}
+        self.columns.agree({named[node].key: hello.columns for node, hello in fitting.items()})
+        problems = []
         for node_id, hello in hellos.items():
-            if problem := self._other_code(node_id, hello):
-                log.warning("%s", problem)
+            client = named[node_id]
+            if problem := self._other_code(node_id, hello) or self.columns.problem(client.key, hello.columns):
+                problems.append(problem)
                 self._tries[node_id] = _MOST_TRIES
                 continue
-            info = infos.get(node_id)
-            client = _client(node_id, hello, info.name if info else "", info.public_key if info else b"")
             del self._tries[node_id]
             # A key that is known already is a node that came back under another id, if the first one is offline.
             holder = self.clients.get(client.key)
@@ -183,15 +195,24 @@ class Federation:
                 self._doubles[node_id] = holder.node_id
                 continue
             self.clients[client.key] = client
+            self._left_out.discard(names.get(node_id) or str(node_id))
         if first and len(self.clients) < self.min_clients:
             wanted = self.num_clients or self.min_clients
             needed = "" if wanted == self.min_clients else f" (min_clients={self.min_clients})"
+            reasons = "; ".join(filter(None, [replies.failures(), *problems[:_MOST_PROBLEMS]]))
             raise FederationError(
                 f"{len(self.clients)} of {wanted} clients could start{needed}: "
-                f"{replies.failures() or 'the other nodes are not online'}"
+                f"{reasons or 'the other nodes are not online'}"
             )
         # Not before: an error says why by itself.
         replies.warn()
+        for problem in problems:
+            log.warning("%s", problem)
+
+    @property
+    def left_out(self) -> int:
+        """How many nodes were online and could not take part so far."""
+        return len(self._left_out)
 
     def remember(self, clients: Iterable[Client]) -> None:
         """Take in clients of an earlier part of the run; those that are not here now count as offline."""

@@ -170,7 +170,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self._context = RoundContext(
             server_round=server_round,
             seed=self.seed,
-            config=config,
+            config=self.federation.columns.add_to(config),
             grid=grid,
             online=self.federation.online(),
             participants=self.federation.sample(

@@ -15,6 +15,8 @@
 | `train.estimate`  | one model                             | this client's own estimate, examples, loss            |
 | `query.kmeans`    | settings                              | local centres and their sizes                         |
 
+A client with a table also tells the names of its columns in hello; every later message holds their agreed order.
+
 Models travel in `arrays`, numbers in `metrics`, settings in `config`, under Flower's own names where it has them.
 """
 
@@ -100,6 +102,8 @@ CLIENT_KEY = "client-key"
 CLUSTER = "true-cluster"
 NUM_PARTITIONS = "num-partitions"
 FINGERPRINT = "fingerprint"
+COLUMNS = "columns"
+"""Names of a table's input columns: told in hello, and their agreed order in every later message."""
 
 NO_CLUSTER = -1
 NO_KEY = "-"
