@@ -51,7 +51,7 @@ class Session:
         if not isinstance(text, str):
             raise ValueError(f"the message's config has no {kinds.TASK!r}; send task.TaskSpec(...).to_json()")
         folder = context.node_config.get(_DATA_DIR)
-        if folder is None and _NUM_PARTITIONS not in context.node_config:
+        if folder is None and not is_simulated(context):
             raise ValueError("this node has no data-dir in its node config; start its SuperNode with one")
         if text != self._description:
             # One task at a time: a process that serves another run needs none of the last one's data.
@@ -90,9 +90,9 @@ class Session:
 
     def module(self, config: ConfigRecord, context: Context) -> Module:
         """Return the process's one module of this task; whoever uses it loads all of its state first."""
-        device = str(device_of(config, context))
+        # First of all: another task's message may have come before this one.
+        task, device = self.task(config, context), str(device_of(config, context))
         if device not in self._modules:
-            task = self.task(config, context)
             self._modules[device] = task.build_model().to(device)
             self._linear = linear_names(self._modules[device], task.spec.loss)
         return self._modules[device]
@@ -116,8 +116,7 @@ class Session:
         """Return the names of the model's entries if it is linear and computed on the CPU, else None."""
         if device_of(config, context).type != "cpu":
             return None
-        if not self._modules:
-            self.module(config, context)
+        self.module(config, context)
         return self._linear
 
     def linear_models(self, record: ArrayRecord, names: LinearNames) -> LinearModels:
@@ -132,6 +131,15 @@ def _columns(config: ConfigRecord) -> list[str]:
     """Return the agreed order of a table's columns; nothing where there is none."""
     names = config.get(kinds.COLUMNS, [])
     return [str(name) for name in names] if isinstance(names, list) else []
+
+
+session = Session()
+"""The process's caches; one process may serve many clients in turn."""
+
+
+def is_simulated(context: Context) -> bool:
+    """Return whether this is a node of a simulation."""
+    return _NUM_PARTITIONS in context.node_config
 
 
 def partition_id(context: Context) -> int:

@@ -3,7 +3,7 @@
 import re
 
 from florets.conf.problems import ConfigError
-from florets.conf.schema import Config, TaskConfig
+from florets.conf.schema import Config, TaskConfig, TrainConfig
 from florets.conf.typed import show
 from florets.strategies.registry import settings_type, strategy_names
 from florets.strategies.settings import range_problems
@@ -169,12 +169,36 @@ def check_own_clients(config: Config, folders: int | None = None) -> None:
 
 def _train(config: Config) -> list[str]:
     train = config.train
-    problems = []
+    problems = _schedule(train)
     if train.momentum > 0 and train.optimizer != "sgd":
         problems.append(
             f"train.momentum={show(train.momentum)}: {train.optimizer} takes no momentum; add train.optimizer=sgd, "
             "or leave it out."
         )
+    return problems
+
+
+_SCHEDULE_NEEDS = {
+    "constant": ((), ()),
+    "step": (("schedule_rounds", "schedule_factor"), ()),
+    "exponential": (("schedule_factor",), ()),
+    "cosine": ((), ("schedule_rounds", "schedule_factor")),
+    "inverse_sqrt": ((), ("schedule_rounds",)),
+}
+"""What each schedule needs, and what it may be given beside that."""
+
+
+def _schedule(train: TrainConfig) -> list[str]:
+    needs, takes = _SCHEDULE_NEEDS[train.schedule]
+    problems = []
+    for name in ("schedule_rounds", "schedule_factor"):
+        value = getattr(train, name)
+        if value is None and name in needs:
+            problems.append(f"train.schedule={train.schedule}: needs train.{name}; add it.")
+        elif value is not None and name not in (*needs, *takes):
+            problems.append(
+                f"train.{name}={show(value)}: has no effect with train.schedule={train.schedule}; leave it out."
+            )
     return problems
 
 

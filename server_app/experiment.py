@@ -27,7 +27,7 @@ from florets.server_app.resume.checkpointing import Keeper
 from florets.server_app.resume.resume import find_checkpoint, finished_summary
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.loop import NOTHING, Earlier
-from florets.strategies.base.models import Models
+from florets.strategies.base.models import Models, untrained_of
 from florets.strategies.base.report import RoundReport
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.registry import find_strategy
@@ -91,7 +91,8 @@ def _run(
     try:
         task.check()
         strategy = build_strategy(config, task)
-        models = Models(build_models(config, task), strategy.shared_layers)
+        settings = message_settings(config, task)
+        models = Models(build_models(config, task), strategy.shared_layers, untrained_of(settings))
         strategy.check(models)
     except ValueError as error:
         raise ConfigError([str(error)]) from error
@@ -108,7 +109,6 @@ def _run(
                 f"{strategy.State.__name__} of strategy {config.strategy.name}; run the experiment again"
             )
         strategy.state = checkpoint.state
-    settings = message_settings(config, task)
     # Clients first, folder second: a run that cannot start leaves the results of an earlier one alone.
     if checkpoint is not None:
         # Whoever is back first, the columns stay in the order in which the models know them.

@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     FEATURES = 20
     ESTIMATE = 23
     LOCAL_KMEANS = 24
+    CUSTOM_HANDLER = 25
 
 
 def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -> np.random.Generator:

@@ -77,7 +77,7 @@ WRONG = {
         "k=auto: preset mixed_regression/mnist makes task.num_clusters from k; give k a whole number"
     ),
     "train.learning_rate=0": "train.learning_rate=0.0: must be greater than 0.",
-    "train.local_epochs=0": "train.local_epochs=0: must be at least 1.",
+    "train.local_epochs=0": "train.local_epochs=0.0: must be greater than 0.",
     "train.batch_size=0": "train.batch_size=0: must be at least 1.",
     "train.weight_decay=-1": "train.weight_decay=-1.0: must be at least 0.",
     "train=sgd train.momentum=1": "train.momentum=1.0: must be at least 0 and less than 1.",

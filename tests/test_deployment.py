@@ -127,13 +127,13 @@ import time as _time
 _update = update
 
 
-def update(state, config, context, *more):
-    node = context.node_config["data-dir"].rpartition("/")[2]
-    if config["server-round"] == 2 and node == "table-2":
+def update(client, *more):
+    node = client.context.node_config["data-dir"].rpartition("/")[2]
+    if client.server_round == 2 and node == "table-2":
         _time.sleep(10**6)
-    if config["server-round"] == 2 and node == "archives-4":
+    if client.server_round == 2 and node == "archives-4":
         _os._exit(1)
-    return _update(state, config, context, *more)
+    return _update(client, *more)
 """
 
 
@@ -143,7 +143,7 @@ def test_a_clientapp_that_hangs_and_one_that_dies_cost_their_nodes_one_round(tmp
     for name in PACKED:
         source = ROOT / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, project / name)  # type: ignore[operator]
-    with (project / "client_app" / "local_work.py").open("a") as file:
+    with (project / "client_app" / "local_training.py").open("a") as file:
         file.write(BROKEN)
     with Federation(tmp_path / "federation") as federation:
         start_nodes(federation, tmp_path / "data")

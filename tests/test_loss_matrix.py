@@ -11,7 +11,7 @@ from florets.conf.compose import compose
 from florets.server_app.main import run
 from florets.server_app.results.loss_matrix import loss_matrix
 from florets.strategies.base.models import Models
-from florets.strategies.fedavg import FedAvg
+from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models
 from tests.test_faults import Slow

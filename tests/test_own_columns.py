@@ -19,7 +19,7 @@ from florets.server_app.local_grid import LocalGrid
 from florets.server_app.own_nodes import own_nodes
 from florets.server_app.resume.checkpoint import Checkpoints
 from florets.strategies.base.federation import Federation, FederationError
-from florets.strategies.fedavg import FedAvg
+from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.data.new_data import Form, read_labelled
 from florets.task.data.own import own
 from florets.task.wire import kinds

@@ -9,7 +9,7 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from PIL import Image
 
-from florets.client_app.app import app, hello
+from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.validate import check_own_clients
@@ -252,7 +252,7 @@ def test_a_nodes_hello_tells_its_stated_cluster_and_needs_no_partition_id(tmp_pa
     context = Context(run_id=1, node_id=2, node_config=dict(node), state=RecordDict(), run_config={})
     LocalGrid(app, 1)  # lets messages be built
     message = Message(RecordDict({kinds.CONFIG: ConfigRecord(dict(settings))}), 2, kinds.HELLO)
-    told = read_introduction(hello(message, context).content)
+    told = read_introduction(app(message, context).content)
     assert (told.cluster, told.num_examples, told.num_partitions) == (3, 6, 0)
     assert isinstance(build_models(config, build_task(config)), ArrayRecord)
 

@@ -38,6 +38,8 @@ class Algorithm(ABC, Generic[S, M]):
     """Class of the algorithm's settings."""
     State: ClassVar[type[Any]] = State
     """Class of what the algorithm remembers."""
+    client_handlers: ClassVar[tuple[str, ...]] = ()
+    """Import paths ``package.module:function`` of the algorithm's own client handlers; see docs/extending.md."""
 
     settings: S
     state: M

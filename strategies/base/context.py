@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
@@ -80,6 +80,8 @@ class RoundContext:
         How long an exchange waits and how many replies the round needs; see `exchange.Patience`.
     testers
         Clients that are to test, at an evaluation.
+    client_handlers
+        The algorithm's own client handlers.
     """
 
     server_round: int
@@ -95,6 +97,7 @@ class RoundContext:
     grace: float | None = None
     meter: Meter = field(default_factory=Meter)
     testers: Sequence[Client] = ()
+    client_handlers: tuple[str, ...] = ()
 
     @property
     def patience(self) -> Patience:
@@ -184,6 +187,27 @@ class RoundContext:
             content[kinds.ARRAYS] = arrays
         message = Message(content, client.node_id, kind, ttl=self.timeout, group_id=str(self.server_round))
         return Request(client.key, message)
+
+    def request_custom(
+        self,
+        handler: str,
+        client: Client,
+        arrays: ArrayRecord | None = None,
+        settings: Mapping[str, object] | None = None,
+        others: Mapping[str, ArrayRecord] | None = None,
+        category: Literal["train", "evaluate", "query"] = "train",
+    ) -> Request:
+        """Build a message to one of the algorithm's own client handlers; see `request`.
+
+        Raises
+        ------
+        ValueError
+            If the algorithm does not declare the handler: clients would not have been asked whether they allow it.
+        """
+        if handler not in self.client_handlers:
+            raise ValueError(f"handler {handler!r} is not in the strategy's client_handlers={self.client_handlers}")
+        own = {**(settings or {}), kinds.HANDLER: handler}
+        return self.request(f"{category}.{kinds.CUSTOM}", client, arrays, own, others)
 
     def triage(self, requests: Sequence[Request], replies: list[Message], read: Read[T]) -> Replies[T]:
         """Sort and check the replies of one of the algorithm's exchanges, and count them and their bytes."""

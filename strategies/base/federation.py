@@ -5,7 +5,7 @@ import logging
 import shlex
 import time
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -78,6 +78,8 @@ class Federation:
         Clients needed to start; None: `num_clients`.
     fingerprint
         Hash of the code that clients must run; None accepts any.
+    handlers
+        Import paths of the strategy's own client handlers, which a client must allow and have.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Federation:
         start_timeout: float,
         fingerprint: str | None = None,
         min_clients: int | None = None,
+        handlers: Sequence[str] = (),
     ) -> None:
         self.num_clients = num_clients
         self.min_clients = min_clients or num_clients or 1
@@ -93,6 +96,7 @@ class Federation:
         self._patient = num_clients is None and min_clients is not None
         self.start_timeout = start_timeout
         self.fingerprint = fingerprint
+        self.handlers = list(handlers)
         self.clients: dict[str, Client] = {}
         self._online: set[int] = set()
         self.columns = TableColumns()
@@ -158,6 +162,9 @@ class Federation:
             return
         self._tries.update(new)
         infos = {node.node_id: node for node in grid.get_nodes()}
+        if self.handlers:
+            config = config.copy()
+            config[kinds.HANDLERS] = self.handlers
         names, keys = ({node: getattr(info, what) for node, info in infos.items()} for what in ("name", "public_key"))
         called = {_called(node, names.get(node, "")): node for node in new}
         requests = [Request(name, _hello(node, config, self.start_timeout)) for name, node in called.items()]
@@ -275,9 +282,14 @@ class Federation:
             return None
         return (
             f"client {hello.key} (node {node_id}) runs other code ({hello.fingerprint}) than the server "
-            f"({self.fingerprint}). Simulated clients import from the folder in which the SuperLink was started: "
+            f"({self.fingerprint}{_with(self.handlers)}). "
+            "Simulated clients import from the folder in which the SuperLink was started: "
             "start the SuperLink in an empty folder, or in this project's, and run again"
         )
+
+
+def _with(handlers: Sequence[str]) -> str:
+    return f", with the strategy's handlers {', '.join(handlers)}" if handlers else ""
 
 
 def _called(node_id: int, name: str) -> str:

@@ -18,7 +18,7 @@ from florets.strategies.base.exchange import log, send, sort_replies
 from florets.strategies.base.federation import Federation, FederationError, RoundFailed
 from florets.strategies.base.loop import NOTHING, Earlier, EvaluateModels, RoundObserver, run_rounds
 from florets.strategies.base.meter import Meter
-from florets.strategies.base.models import Models
+from florets.strategies.base.models import Models, untrained_of
 from florets.strategies.base.report import Evaluation, RoundReport
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import Averages, ChooseK, FirstRound, RunKeys, range_problems
@@ -112,7 +112,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self.round_timeout = round_timeout
         self.grace = grace
         self.round_tries = round_tries
-        self.federation = Federation(num_clients, start_timeout, fingerprint, min_clients)
+        self.federation = Federation(num_clients, start_timeout, fingerprint, min_clients, self.client_handlers)
         self.last_round: int | None = None
         self.state: M = self.State()
         self._context: RoundContext | None = None
@@ -176,12 +176,13 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
             participants=self.federation.sample(
                 self.settings.fraction_train, generator(self.seed, server_round, Purpose.PARTICIPATION)
             ),
-            models=self.context.models if unchanged else Models(arrays, self.shared_layers),
-            averaging=self.averaging.in_round(config),
+            models=self.context.models if unchanged else Models(arrays, self.shared_layers, untrained_of(config)),
+            averaging=self.averaging.in_round(config, server_round),
             timeout=self.round_timeout,
             quorum=self.quorum,
             grace=self.grace,
             meter=self._meter,
+            client_handlers=self.client_handlers,
         )
 
     def aggregate_train(

@@ -14,10 +14,14 @@
 | `train.soft`      | K models, training settings           | all K trained, its weight and loss of each, examples  |
 | `train.estimate`  | one model                             | this client's own estimate, examples, loss            |
 | `query.kmeans`    | settings                              | local centres and their sizes                         |
+| `<any>.custom`    | what the strategy likes, and the      | what its handler returns (docs/extending.md)          |
+|                   | import path of a handler of its own   |                                                       |
 
 A client with a table also tells the names of its columns in hello; every later message holds their agreed order.
 
 Models travel in `arrays`, numbers in `metrics`, settings in `config`, under Flower's own names where it has them.
+A gradient (`reply=gradient`) has the entries of a model; those that the setting `untrained` names, such as running
+statistics, hold their values after the pass in place of a gradient.
 """
 
 HELLO = "query.hello"
@@ -32,6 +36,8 @@ SUBSPACE = "query.subspace"
 MOMENTS = "query.moments"
 KMEANS = "query.kmeans"
 EVALUATE = "evaluate"
+CUSTOM = "custom"
+"""Action of the messages that a handler of the strategy's own answers: `train.custom`, `evaluate.custom`, ..."""
 
 ARRAYS = "arrays"
 METRICS = "metrics"
@@ -57,13 +63,21 @@ DEVICE = "device"
 CLIENT_NUMBER = "client-number"
 HISTORY = "assignments"
 STABILITY_ROUNDS = "stability-rounds"
+UNTRAINED = "untrained"
 REPLY = "reply"
 REPLY_MODEL = "model"
 REPLY_GRADIENT = "gradient"
 GRADIENT_BATCH = "gradient-batch"
 PROXIMAL_MU = "proximal-mu"
+FROZEN = "frozen"
+HANDLER = "handler"
+HANDLERS = "handlers"
 LEARNING_RATE = "learning-rate"
 LOCAL_EPOCHS = "local-epochs"
+LOCAL_STEPS = "local-steps"
+SCHEDULE = "schedule"
+SCHEDULE_ROUNDS = "schedule-rounds"
+SCHEDULE_FACTOR = "schedule-factor"
 BATCH_SIZE = "batch-size"
 OPTIMIZER = "optimizer"
 MOMENTUM = "momentum"
