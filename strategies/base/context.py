@@ -1,5 +1,6 @@
 """`RoundContext`: what one round works with, and the exchanges that an algorithm can choose from."""
 
+import secrets
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
@@ -16,7 +17,7 @@ from florets.strategies.base.meter import Meter
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray
-from florets.strategies.core.outliers import absurd_updates
+from florets.strategies.core.outliers import outlier_updates
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.replies import (
@@ -82,6 +83,8 @@ class RoundContext:
         Clients that are to test, at an evaluation.
     client_handlers
         The algorithm's own client handlers.
+    bank_token
+        Name under which clients keep the models that the round starts from.
     """
 
     server_round: int
@@ -98,6 +101,8 @@ class RoundContext:
     meter: Meter = field(default_factory=Meter)
     testers: Sequence[Client] = ()
     client_handlers: tuple[str, ...] = ()
+    # Drawn for every try of a round: no other models ever have this name, whatever a client's process has kept.
+    bank_token: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @property
     def patience(self) -> Patience:
@@ -108,21 +113,41 @@ class RoundContext:
         """Return the generator of one of the server's draws in this round."""
         return generator(self.seed, self.server_round, purpose)
 
-    def train_assigned(self, assignment: Mapping[str, int], **settings: str | float) -> Plan[Update]:
-        """Plan one exchange in which each client of `assignment` trains its model; the others sit this round out."""
+    def train_assigned(
+        self,
+        assignment: Mapping[str, int],
+        settings: Mapping[str, str | float] | None = None,
+        *,
+        histories: Mapping[str, Sequence[int]] | None = None,
+        stability_rounds: int = 0,
+        kept: Container[str] = (),
+    ) -> Plan[Update]:
+        """Plan one exchange in which each client of `assignment` trains its model; the others sit this round out.
+
+        `settings` are added to those of the message. `histories` holds each client's own last assignments, this
+        round's included: from them, and nothing that it
+        stores, the client says whether it is stable. Clients of `kept` have the models of this round already (see
+        `ask_losses`), and are told which of them to train.
+        """
         layout = self.models.layout
-        config = {**self.averaging.settings, **settings}
-        requests = [
-            self.request(kinds.TRAIN, client, self.models.one(assignment[client.key]), config)
-            for client in self.participants
-            if client.key in assignment
-        ]
+        config = {**self.averaging.settings, **(settings or {})}
+        requests = []
+        for client in self.participants:
+            if client.key not in assignment:
+                continue
+            index, own = assignment[client.key], dict[str, object](config)
+            if stability_rounds and (history := (histories or {}).get(client.key)):
+                own |= {kinds.STABILITY_ROUNDS: stability_rounds, kinds.HISTORY: list(history)}
+            model = self.models.one(index)
+            if client.key in kept:
+                own |= {kinds.BANK: self.bank_token, kinds.MODEL_INDEX: index}
+            requests.append(self.request(kinds.TRAIN, client, None if client.key in kept else model, own))
         return Plan(requests, lambda key, content: read_update(content, layout, assignment[key]))
 
-    def train_selected(self, **settings: float) -> Plan[Update]:
+    def train_selected(self, settings: Mapping[str, float] | None = None) -> Plan[Update]:
         """Plan one exchange in which each participant picks its lowest-loss model and trains it."""
         layout, count = self.models.layout, self.models.count
-        config = {**self.averaging.settings, **settings}
+        config = {**self.averaging.settings, **(settings or {})}
         requests = [
             self.request(kinds.TRAIN_SELECT, client, self.models.record, config) for client in self.participants
         ]
@@ -141,24 +166,13 @@ class RoundContext:
         ]
         return Plan(requests, lambda _, content: read_evaluation(content))
 
-    def ask_losses(
-        self,
-        clients: Sequence[Client],
-        models: Models,
-        histories: Mapping[str, Sequence[int]] | None = None,
-        stability_rounds: int = 0,
-    ) -> Replies[Losses]:
+    def ask_losses(self, clients: Sequence[Client], models: Models) -> Replies[Losses]:
         """Ask clients for the mean loss of each of K models on their training data (one exchange).
 
-        `histories` holds each client's own last assignments: from them, and nothing that it stores, the client says
-        whether it is stable.
+        Clients that can keep this round's models are asked to, and say whether they did.
         """
-        requests = []
-        for client in clients:
-            settings: dict[str, int | list[int]] = {kinds.STABILITY_ROUNDS: stability_rounds}
-            if history := (histories or {}).get(client.key):
-                settings[kinds.HISTORY] = list(history)
-            requests.append(self.request(kinds.LOSSES, client, models.record, settings))
+        settings = {kinds.BANK: self.bank_token} if models is self.models else {}
+        requests = [self.request(kinds.LOSSES, client, models.record, settings) for client in clients]
         return self.ask(requests, lambda _, content: read_losses(content, models.count))
 
     def ask(self, requests: Sequence[Request], read: Read[T]) -> Replies[T]:
@@ -241,16 +255,16 @@ class RoundContext:
         if not updates.ok:
             return updates
         # Only the largest value counts: one a client is enough, and no copy of all vectors is made.
-        found = absurd_updates(_largest(update.vector for _, update in updates.ok), self.models.bank)
+        found = outlier_updates(_largest(update.vector for _, update in updates.ok), self.models.bank)
         if any(update.others is not update.vector for _, update in updates.ok):
-            found |= absurd_updates(_largest(update.others for _, update in updates.ok), self.models.bank)
+            found |= outlier_updates(_largest(update.others for _, update in updates.ok), self.models.bank)
         keys = {key for (key, _), is_outlier in zip(updates.ok, found, strict=True) if is_outlier}
         return self.reject(updates, keys, "rejected as an outlier: its values are far larger than the others'")
 
     def reject(self, replies: Replies[T], keys: Container[str], reason: str) -> Replies[T]:
         """Return the replies without those of `keys`, which count as invalid from now on."""
         left = replies.rejected(keys, reason)
-        self.meter.reject(len(replies.ok) - len(left.ok))
+        self.meter.reject({key: reason for key, _ in replies.ok if key in keys})
         return left
 
 

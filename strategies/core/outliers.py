@@ -11,7 +11,7 @@ LEAST_CLIENTS = 3
 
 
 def loss_scale(losses: FloatArray) -> float:
-    """Return the worst loss of the median client, the yardstick of `absurd_losses`; 0 of fewer than three clients.
+    """Return the worst loss of the median client, the yardstick of `outlier_losses`; 0 of fewer than three clients.
 
     Parameters
     ----------
@@ -20,10 +20,34 @@ def loss_scale(losses: FloatArray) -> float:
     """
     if len(losses) < LEAST_CLIENTS:
         return 0.0
-    return lower_median(np.where(np.isfinite(losses), losses, 0.0).max(axis=1, initial=0.0))
+    return lower_median(worst_losses(losses))
 
 
-def absurd_losses(losses: FloatArray, scale: float, factor: float = LOSS_FACTOR) -> BoolArray:
+def worst_losses(losses: FloatArray) -> FloatArray:
+    """Return the largest finite loss of each client (M,); 0 where it has none."""
+    worst: FloatArray = np.where(np.isfinite(losses), losses, 0.0).max(axis=1, initial=0.0)
+    return worst
+
+
+def equal_for_all_models(losses: FloatArray) -> BoolArray:
+    """Return the mask (M,) of the loss vectors whose finite entries are all equal, or that have none.
+
+    Of models that differ at all, no data set has exactly the same loss.
+    """
+    lowest = np.where(np.isfinite(losses), losses, np.inf).min(axis=1, initial=np.inf)
+    mask: BoolArray = (lowest == worst_losses(losses)) | np.isinf(lowest)
+    return mask
+
+
+def clipped(vectors: FloatArray, limit: float) -> FloatArray:
+    """Return the loss vectors (M, K) with those whose largest finite entry exceeds `limit` scaled down to it."""
+    worst = worst_losses(vectors)[:, np.newaxis]
+    # Divided first: the product of two large numbers may be infinite.
+    scaled: FloatArray = np.where(worst > limit, vectors / np.maximum(worst, 1e-300) * min(limit, 1e300), vectors)
+    return scaled
+
+
+def outlier_losses(losses: FloatArray, scale: float, factor: float = LOSS_FACTOR) -> BoolArray:
     """Return the mask (M,) of the loss vectors that are out of all proportion to `scale`.
 
     A vector is absurd if its *best* loss is more than `factor` times the scale: whatever data a client has, some
@@ -44,12 +68,11 @@ def absurd_losses(losses: FloatArray, scale: float, factor: float = LOSS_FACTOR)
     """
     if not scale or not losses.size:
         return np.zeros(len(losses), dtype=bool)
-    worst = np.where(np.isfinite(losses), losses, 0.0).max(axis=1)
-    mask: BoolArray = (losses.min(axis=1) > factor * scale) | (worst > factor**2 * scale)
+    mask: BoolArray = (losses.min(axis=1) > factor * scale) | (worst_losses(losses) > factor**2 * scale)
     return mask
 
 
-def absurd_updates(vectors: FloatArray, bank: FloatArray, factor: float = UPDATE_FACTOR) -> BoolArray:
+def outlier_updates(vectors: FloatArray, bank: FloatArray, factor: float = UPDATE_FACTOR) -> BoolArray:
     """Return the mask (P,) of the updates whose largest value is out of all proportion.
 
     The yardstick is the largest value in the median client's update, or in the models themselves where that is more:

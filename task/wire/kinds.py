@@ -3,8 +3,9 @@
 | kind              | server sends                          | client replies                                        |
 |-------------------|---------------------------------------|-------------------------------------------------------|
 | `query.hello`     | the task                              | key, examples, device, true cluster, code fingerprint |
-| `evaluate.losses` | K models, the client's history        | K losses, examples, whether it declares itself stable |
-| `train`           | one model, training settings          | its update, examples, training loss                   |
+| `evaluate.losses` | K models                              | K losses, examples, whether it kept the models        |
+| `train`           | one model, or which of those kept     | its update, examples, training loss, and asked with   |
+|                   |                                       | its last assignments whether it is stable             |
 | `train.select`    | K models, training settings           | the same, the chosen model's index, K losses          |
 | `evaluate`        | one model                             | test loss, test accuracy, examples                    |
 | `train.probe`     | own model, probe model                | as `train`, and its compressed change on the probe    |
@@ -53,6 +54,7 @@ EVAL_ACCURACY = "eval_acc"
 CHOSEN_MODEL = "model"
 MODEL_LOSSES = "losses"
 STABLE = "stable"
+KEPT = "kept"
 CENTRES = "centres"
 SIZES = "sizes"
 
@@ -64,6 +66,8 @@ CLIENT_NUMBER = "client-number"
 HISTORY = "assignments"
 STABILITY_ROUNDS = "stability-rounds"
 UNTRAINED = "untrained"
+BANK = "bank"
+MODEL_INDEX = "model-index"
 REPLY = "reply"
 REPLY_MODEL = "model"
 REPLY_GRADIENT = "gradient"
@@ -118,6 +122,9 @@ NUM_PARTITIONS = "num-partitions"
 FINGERPRINT = "fingerprint"
 COLUMNS = "columns"
 """Names of a table's input columns: told in hello, and their agreed order in every later message."""
+
+# In a node's config: its messages are all handled by one process, which can keep models from one to the next.
+ONE_PROCESS = "one-process"
 
 NO_CLUSTER = -1
 NO_KEY = "-"

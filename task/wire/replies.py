@@ -27,25 +27,29 @@ MOST_GROWTH = 10
 
 @dataclass(frozen=True)
 class Losses:
-    """Reply to `evaluate.losses`: mean loss of each model (K,) and whether the client declares itself stable.
+    """Reply to `evaluate.losses`: mean loss of each model (K,), and whether the client's process kept the models.
 
     The loss of a model that diverged is infinite.
     """
 
     losses: npt.NDArray[np.float64]
     num_examples: int
-    stable: bool
+    kept: bool
 
 
 @dataclass(frozen=True)
 class Update:
-    """Reply to `train` and `train.select`: new parameters or a gradient (R,) of model `model`."""
+    """Reply to `train` and `train.select`: new parameters or a gradient (R,) of model `model`.
+
+    `stable` is the client's declaration that its last assignments are equal; False where it was not asked.
+    """
 
     model: int
     vector: Vector
     num_examples: int
     train_loss: float
     losses: npt.NDArray[np.float64] | None = None
+    stable: bool = False
 
     @property
     def others(self) -> npt.NDArray[np.floating]:
@@ -86,11 +90,8 @@ def read_losses(content: RecordDict, num_models: int) -> Losses:
     MalformedMessage
         If keys, types, the number of losses or a value is wrong.
     """
-    metrics = reply_metrics(content, {kinds.MODEL_LOSSES, kinds.NUM_EXAMPLES, kinds.STABLE}, arrays=False)
-    stable = metrics[kinds.STABLE]
-    if stable not in (0, 1):
-        raise MalformedMessage(f"{kinds.STABLE} is {stable!r}, not 0 or 1")
-    return Losses(reply_losses(metrics, num_models), example_count(metrics), bool(stable))
+    metrics = reply_metrics(content, {kinds.MODEL_LOSSES, kinds.NUM_EXAMPLES, kinds.KEPT}, arrays=False)
+    return Losses(reply_losses(metrics, num_models), example_count(metrics), _flag(metrics, kinds.KEPT))
 
 
 def read_update(content: RecordDict, layout: Layout, model: int) -> Update:
@@ -101,9 +102,14 @@ def read_update(content: RecordDict, layout: Layout, model: int) -> Update:
     MalformedMessage
         If keys, types, shapes or a value is wrong.
     """
-    metrics = reply_metrics(content, {kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES}, arrays=True)
+    keys = {kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES}
+    metrics = reply_metrics(content, keys, arrays=True, optional={kinds.STABLE})
     return Update(
-        model, update_vector(content, layout), example_count(metrics), finite_number(metrics, kinds.TRAIN_LOSS)
+        model,
+        update_vector(content, layout),
+        example_count(metrics),
+        finite_number(metrics, kinds.TRAIN_LOSS),
+        stable=kinds.STABLE in metrics and _flag(metrics, kinds.STABLE),
     )
 
 
@@ -282,6 +288,13 @@ def reply_losses(metrics: MetricRecord, num_models: int) -> npt.NDArray[np.float
         found = len(losses) if isinstance(losses, list) else "no"
         raise MalformedMessage(f"{found} losses came, not {num_models}")
     return _losses(losses)
+
+
+def _flag(metrics: MetricRecord, key: str) -> bool:
+    value = metrics[key]
+    if value not in (0, 1):
+        raise MalformedMessage(f"{key} is {value!r}, not 0 or 1")
+    return bool(value)
 
 
 def _losses(values: Sequence[float]) -> npt.NDArray[np.float64]:

@@ -68,4 +68,5 @@ def read_soft_update(content: RecordDict, layout: Layout, sent: Bank) -> SoftUpd
         raise MalformedMessage(f"model {int(np.argmax(changed))} has no weight in {shares!r}, and yet it changed")
     model = int(np.argmax(memberships))
     losses, train_loss = reply_losses(metrics, num_models), finite_number(metrics, kinds.TRAIN_LOSS)
-    return SoftUpdate(model, vectors[model], example_count(metrics), train_loss, losses, vectors, memberships)
+    examples = example_count(metrics)
+    return SoftUpdate(model, vectors[model], examples, train_loss, losses, vectors=vectors, memberships=memberships)
