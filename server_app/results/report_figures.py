@@ -145,7 +145,7 @@ def phases(lines: Sequence[RoundLine]) -> list[dict[str, str]]:
         same = [line for line in lines if line["phase"] == phase]
         rows.append(
             {
-                "name": phase,
+                "name": phase.replace("_", " "),
                 "rounds": str(len(same)),
                 "down": size(sum(line["bytes_down"] for line in same) / len(same)),
                 "up": size(sum(line["bytes_up"] for line in same) / len(same)),

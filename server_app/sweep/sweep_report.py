@@ -141,8 +141,8 @@ def summary_markdown(jobs: Sequence[JobResult]) -> str:
     common, groups = group_jobs(jobs)
     failed = [job for job in jobs if job.summary is None]
     parts = []
-    # The strategy has its column in the table, be it the same for all.
-    shared = [f"{key}={value}" for key, value in common.items() if key != "strategy"]
+    # The strategy has its column in the table, be it the same for all; where and how it is shown says nothing.
+    shared = [f"{key}={value}" for key, value in common.items() if key not in ("strategy", "results_dir", "quiet")]
     if shared:
         parts.append("Sweep with " + ", ".join(shared))
     if any(group.runs for group in groups):
