@@ -1,4 +1,4 @@
-"""What handlers do with models and a client's data: take losses, train, take gradients."""
+"""Losses, local training and gradients on one client's data, for the handlers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

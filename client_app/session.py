@@ -1,4 +1,4 @@
-"""What a client process keeps between messages: only caches, nothing that influences a result."""
+"""Caches of a client process between messages; nothing here influences a result."""
 
 import dataclasses
 from collections.abc import Iterator

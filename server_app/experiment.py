@@ -23,7 +23,7 @@ from florets.server_app.results.recorder import Recorder
 from florets.server_app.results.report_figures import size
 from florets.server_app.results.summary import RoundLine, RunSummary, reaches
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
-from florets.server_app.resume.checkpointing import Keeper
+from florets.server_app.resume.checkpointing import Checkpointing
 from florets.server_app.resume.resume import find_checkpoint, finished_summary
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.loop import NOTHING, Earlier
@@ -140,10 +140,10 @@ def _run(
     with recorder:
         truth = Truth(task, config.cluster_test)
         checkpoints = Checkpoints(recorder.folder, config.checkpoint_keep)
-        keeper = Keeper(checkpoints, config, strategy, checkpoint, by_flower)
+        checkpointing = Checkpointing(checkpoints, config, strategy, checkpoint, by_flower)
         recorder.clients(list(strategy.federation.clients.values()))
-        if doubt := too_few_models(config):
-            recorder.warn(doubt)
+        if warning := too_few_models(config):
+            recorder.warn(warning)
         if first_phase:
             recorder.note(first_phase)
 
@@ -154,7 +154,7 @@ def _run(
             models = strategy.final_models(strategy.context.models).record
             line = recorder.round(report, truth.figures(models, bool(report.evaluations)))
             # The line first: a run that goes on takes back the lines of rounds without a checkpoint.
-            keeper.after(report.server_round, arrays)
+            checkpointing.after(report.server_round, arrays)
             return _is_reached(config, line)
 
         earlier = NOTHING
@@ -180,8 +180,8 @@ def _run(
             if config.loss_matrix:
                 serial = config.engine == "local" and not by_flower
                 losses = loss_matrix(strategy, final, config.loss_matrix_timeout, serial, recorder.note)
-            if doubt := divergence(config.task.loss, recorder.lines):
-                recorder.warn(doubt)
+            if warning := divergence(config.task.loss, recorder.lines):
+                recorder.warn(warning)
             federation = strategy.federation
             return recorder.finish(
                 arrays,
@@ -192,9 +192,9 @@ def _run(
                 federation.left_out,
             )
         except FederationError as error:
-            raise FederationError(f"{error}. {keeper.last()}") from error
+            raise FederationError(f"{error}. {checkpointing.last()}") from error
         except WriteFailed as error:
-            raise WriteFailed(f"{error}. {keeper.how_to_go_on()}") from error
+            raise WriteFailed(f"{error}. {checkpointing.how_to_go_on()}") from error
 
 
 def _phase_1(strategy: ClusteredStrategy[Any, Any], models: Models, num_rounds: int) -> str:

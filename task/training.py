@@ -1,4 +1,4 @@
-"""What a client does with a model and its data: train it, or take its gradient."""
+"""Local training of a model on a client's data, and its gradient."""
 
 from collections.abc import Collection
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""What makes a run's result doubtful although nothing failed: said as a warning, for the run itself went well."""
+"""Diagnostics: warnings about the result of a run in which nothing failed."""
 
 from collections.abc import Sequence
 

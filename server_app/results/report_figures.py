@@ -1,4 +1,4 @@
-"""What a run's report says in words and tables, worked out from the files of its folder."""
+"""Texts and tables of the report, computed from the files of a run's folder."""
 
 from __future__ import annotations
 

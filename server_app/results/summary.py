@@ -1,4 +1,4 @@
-"""What a round and a run amount to: one line of ``rounds.jsonl``, and the summary of all lines."""
+"""Summary of a round (one line of ``rounds.jsonl``) and of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sweep leaves behind: a row per job, a table of means over seeds, and curves over rounds."""
+"""Report of a sweep: a row per job, a table of means over seeds, and curves over rounds."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ class RoundContext:
         Raises
         ------
         RoundFailed
-            If fewer clients than the quorum sent a usable reply; the round is then repeated.
+            If fewer clients than the quorum sent a valid reply; the round is then repeated.
         """
         needed = self.patience.needed(replies.asked)
         if len(replies.ok) < needed:

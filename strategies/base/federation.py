@@ -32,7 +32,7 @@ class FederationError(RuntimeError):
 
 
 class RoundFailed(FederationError):
-    """A round brought too few usable replies: it can be repeated."""
+    """A round brought too few valid replies: it can be repeated."""
 
 
 class WrongNodeCount(FederationError):
