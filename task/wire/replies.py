@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +49,7 @@ class Update:
     num_examples: int
     train_loss: float
     losses: npt.NDArray[np.float64] | None = None
-    stable: bool = False
+    stable: bool = field(default=False, kw_only=True)
 
     @property
     def others(self) -> npt.NDArray[np.floating]:
