@@ -1,15 +1,14 @@
-"""What a message holds: its settings, its arrays, and the seeded draws that it asks for."""
+"""Read a message's settings and arrays; what is missing or of a wrong type is named."""
 
-import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from florets.client_app.session import client_key
-from florets.task.randomness import Purpose, client_number, generator
+from florets.task.objective import Objective, Proximal
 from florets.task.training import TrainSettings
 from florets.task.wire import kinds
+from florets.task.wire.schedule import Schedule
 
 
-def config_of(message: Message) -> ConfigRecord:
+def config_of(content: RecordDict) -> ConfigRecord:
     """Return the settings of a message.
 
     Raises
@@ -17,13 +16,13 @@ def config_of(message: Message) -> ConfigRecord:
     ValueError
         If it has none.
     """
-    config = message.content.get(kinds.CONFIG)
+    config = content.get(kinds.CONFIG)
     if not isinstance(config, ConfigRecord):
         raise ValueError(f"the message has no {kinds.CONFIG!r}")
     return config
 
 
-def arrays_of(message: Message, record: str = kinds.ARRAYS) -> ArrayRecord:
+def arrays_of(content: RecordDict, record: str = kinds.ARRAYS) -> ArrayRecord:
     """Return the arrays of a message.
 
     Raises
@@ -31,7 +30,7 @@ def arrays_of(message: Message, record: str = kinds.ARRAYS) -> ArrayRecord:
     ValueError
         If it has none under this name.
     """
-    arrays = message.content.get(record)
+    arrays = content.get(record)
     if not isinstance(arrays, ArrayRecord):
         raise ValueError(f"the message has no {record!r}")
     return arrays
@@ -51,22 +50,41 @@ def number(config: ConfigRecord, key: str, default: float | None = None) -> floa
     return value
 
 
+def names(config: ConfigRecord, key: str) -> list[str]:
+    """Return a list of names among the settings; empty where there is none.
+
+    Raises
+    ------
+    ValueError
+        If it is something else.
+    """
+    value = config.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise ValueError(f"the message's config has {key}={value!r}, not a list of names")
+    return [str(name) for name in value]
+
+
 def train_settings(config: ConfigRecord) -> TrainSettings:
-    """Return the settings of local training."""
+    """Return the settings of local training in this round."""
+    factor = Schedule.of(config).at(int(number(config, kinds.SERVER_ROUND, 0)))
     return TrainSettings(
-        learning_rate=number(config, kinds.LEARNING_RATE),
-        local_epochs=int(number(config, kinds.LOCAL_EPOCHS)),
+        learning_rate=number(config, kinds.LEARNING_RATE) * factor,
+        local_epochs=number(config, kinds.LOCAL_EPOCHS),
         batch_size=int(number(config, kinds.BATCH_SIZE)),
         optimizer="sgd" if config.get(kinds.OPTIMIZER) == "sgd" else "adam",
         momentum=number(config, kinds.MOMENTUM, 0.0),
         weight_decay=number(config, kinds.WEIGHT_DECAY, 0.0),
-        proximal_mu=number(config, kinds.PROXIMAL_MU, 0.0),
+        local_steps=int(number(config, kinds.LOCAL_STEPS, 0)),
     )
 
 
-def client_generator(config: ConfigRecord, context: Context, purpose: Purpose) -> np.random.Generator:
-    """Return the generator of one of this client's draws in this round."""
-    # The server knows the client's registered name, the node may not; other strategies than ours send no number.
-    client = int(number(config, kinds.CLIENT_NUMBER, client_number(client_key(context))))
-    seed, server_round = int(number(config, kinds.SEED, 0)), int(number(config, kinds.SERVER_ROUND, 0))
-    return generator(seed, server_round, purpose, client)
+def objective_of(config: ConfigRecord) -> Objective:
+    """Return what the message asks to minimise: the loss, beside it a proximal term, without the frozen layers.
+
+    Raises
+    ------
+    ValueError
+        If the proximal term's factor is negative.
+    """
+    mu = number(config, kinds.PROXIMAL_MU, 0.0)
+    return Objective(terms=(Proximal(mu),) if mu else (), frozen=tuple(names(config, kinds.FROZEN)))

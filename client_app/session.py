@@ -1,4 +1,4 @@
-"""What a client process keeps between messages: only caches, nothing that influences a result."""
+"""Caches of a client process between messages; nothing here influences a result."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -37,6 +37,7 @@ class Session:
     _arrays: list[tuple[ArrayRecord, dict[str, NDArray[np.float32]]]] = field(default_factory=list)
     _linear: LinearNames | None = None
     _stacked: tuple[ArrayRecord, LinearModels] | None = None
+    _kept: tuple[str, ArrayRecord] | None = None
 
     def task(self, config: ConfigRecord, context: Context) -> Task:
         """Return the task that the message describes, with the data folder that this node may use.
@@ -51,24 +52,27 @@ class Session:
         if not isinstance(text, str):
             raise ValueError(f"the message's config has no {kinds.TASK!r}; send task.TaskSpec(...).to_json()")
         folder = context.node_config.get(_DATA_DIR)
-        if folder is None and _NUM_PARTITIONS not in context.node_config:
+        if folder is None and not is_simulated(context):
             raise ValueError("this node has no data-dir in its node config; start its SuperNode with one")
         if text != self._description:
             # One task at a time: a process that serves another run needs none of the last one's data.
             self._tasks, self._modules, self._moved = {}, {}, {}
-            self._unpacked = self._stacked = self._linear = None
+            self._unpacked = self._stacked = self._linear = self._kept = None
             self._description = text
         key = "" if folder is None else str(folder)
-        if key not in self._tasks:
+        columns = _columns(config)
+        if key not in self._tasks or not self._tasks[key].has_order(columns):
             spec = TaskSpec.from_json(text)
             if folder is not None:
                 spec = dataclasses.replace(spec, data_dir=str(Path(key).expanduser()))
-            task = Task(spec)
+            task = Task(spec, columns)
             if task.is_own and folder is None:
                 raise ValueError(
                     "task.partition=own needs a data-dir in each node's config; simulated nodes have none"
                 )
             self._tasks[key] = task
+            # What was read for hello had the file's own order.
+            self._moved = {place: data for place, data in self._moved.items() if place[0] != spec.data_dir}
         return self._tasks[key]
 
     def client(self, config: ConfigRecord, context: Context) -> ClientData:
@@ -87,12 +91,37 @@ class Session:
 
     def module(self, config: ConfigRecord, context: Context) -> Module:
         """Return the process's one module of this task; whoever uses it loads all of its state first."""
-        device = str(device_of(config, context))
+        # First of all: another task's message may have come before this one.
+        task, device = self.task(config, context), str(device_of(config, context))
         if device not in self._modules:
-            task = self.task(config, context)
             self._modules[device] = task.build_model().to(device)
             self._linear = linear_names(self._modules[device], task.spec.loss)
         return self._modules[device]
+
+    def keep(self, config: ConfigRecord, record: ArrayRecord, context: Context) -> bool:
+        """Keep a message's models under the name that it gives them, in place of those kept before; say whether.
+
+        Only where all messages of a node come to one process: elsewhere (a deployed node starts a process for each
+        message, Ray's are drawn from a pool) the next message would not find them.
+        """
+        token = config.get(kinds.BANK)
+        if not isinstance(token, str) or context.node_config.get(kinds.ONE_PROCESS) is not True:
+            return False
+        if self._kept is None or self._kept[0] != token:
+            self._kept = (token, record)
+        return True
+
+    def kept(self, config: ConfigRecord) -> ArrayRecord:
+        """Return the models that were kept under the name in `config`, never others.
+
+        Raises
+        ------
+        ValueError
+            If this process does not have them.
+        """
+        if self._kept is None or self._kept[0] != config.get(kinds.BANK):
+            raise ValueError("this process has not kept the models of this round; has it been started anew?")
+        return self._kept[1]
 
     def states(self, record: ArrayRecord) -> list[State]:
         """Return the models of a record as state dicts; unpacked once where clients are sent one record object."""
@@ -113,8 +142,7 @@ class Session:
         """Return the names of the model's entries if it is linear and computed on the CPU, else None."""
         if device_of(config, context).type != "cpu":
             return None
-        if not self._modules:
-            self.module(config, context)
+        self.module(config, context)
         return self._linear
 
     def linear_models(self, record: ArrayRecord, names: LinearNames) -> LinearModels:
@@ -123,6 +151,21 @@ class Session:
             values = [{name: view_array(array) for name, array in model.items()} for model in bank.models(record)]
             self._stacked = (record, LinearModels.of(values, names))
         return self._stacked[1]
+
+
+def _columns(config: ConfigRecord) -> list[str]:
+    """Return the agreed order of a table's columns; nothing where there is none."""
+    names = config.get(kinds.COLUMNS, [])
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+session = Session()
+"""The process's caches; one process may serve many clients in turn."""
+
+
+def is_simulated(context: Context) -> bool:
+    """Return whether this is a node of a simulation."""
+    return _NUM_PARTITIONS in context.node_config
 
 
 def partition_id(context: Context) -> int:

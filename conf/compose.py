@@ -100,6 +100,7 @@ def compose(overrides: Sequence[str]) -> Config:
         values["task"].pop(name, None)
     overlay(values, nest(explicit))
     problems += follow(values, settings, {entry.key: entry for entry in explicit}, strategy)
+    problems += _steps_or_epochs(values, explicit)
     if values.get("k") == "auto" and strategy != DEFAULT and not any(entry.key == "k" for entry in explicit):
         # A preset that leaves K open asks CLoVE to find it. The others are given the truth, as in the paper's
         # comparisons; whoever types k=auto for them is told that they cannot find it.
@@ -200,6 +201,18 @@ def _idle_count(config: Config, explicit: Sequence[Given]) -> list[str]:
         f"that comes takes part (in process: every folder in data_dir). Use min_clients={config.num_clients} for the "
         "least number to start with, or leave it out."
     ]
+
+
+def _steps_or_epochs(values: dict[str, Any], explicit: Sequence[Given]) -> list[str]:
+    """Let epochs given by hand win over a preset's steps; refuse both by hand."""
+    given = {entry.key: entry.text for entry in explicit}
+    epochs, steps = given.get("train.local_epochs"), given.get("train.local_steps")
+    if epochs is None:
+        return []
+    if steps is None:
+        values.get("train", {}).pop("local_steps", None)
+        return []
+    return [f"{steps}: says with {epochs} twice how long a client trains; leave out one of them."]
 
 
 def _no_such_key(key: str, strategy: str) -> str:

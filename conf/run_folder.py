@@ -1,4 +1,4 @@
-"""Where a run's results go: a path that says what was run and that Hydra could take back."""
+"""Path of a run's results: it names what was run, and Hydra can take it back."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from florets.conf.schema import Config
 from florets.conf.typed import show
 from florets.strategies.registry import find_strategy
 
-# These are in the path anyway, or do not change what is computed.
+# These are in the path anyway or in another form (the data's folder), or do not change what is computed.
 _LEFT_OUT = (
     "experiment",
     "strategy",
@@ -24,6 +24,8 @@ _LEFT_OUT = (
     "quiet",
     "checkpoint_every",
     "checkpoint_keep",
+    "loss_matrix",
+    "loss_matrix_timeout",
 )
 _LONGEST = 120
 
@@ -33,7 +35,8 @@ def run_folder(config: Config, overrides: Sequence[str]) -> Path:
 
     The other overrides are sorted, each as `key-value`, joined by `__`, and the part is left out if there are
     none. Characters that a shell or Hydra would mind become `-`; a short hash then keeps apart what would
-    otherwise fall together, and also shortens what no file system would take.
+    otherwise fall together, and also shortens what no file system would take. Of a `data_dir` that is given the
+    absolute path counts, however it was written, and a hash stands for it.
 
     Raises
     ------
@@ -44,16 +47,23 @@ def run_folder(config: Config, overrides: Sequence[str]) -> Path:
     given = read_overrides(overrides, problems)
     if problems:
         raise ConfigError(problems)
-    texts = sorted(f"{entry.key}-{show(entry.value)}" for entry in given if entry.key not in _LEFT_OUT)
+    texts = [f"{entry.key}-{show(entry.value)}" for entry in given if entry.key not in _LEFT_OUT]
+    if any(entry.key == "data_dir" for entry in given):
+        texts.append(f"data_dir-{_digest(str(Path(config.data_dir).expanduser().resolve()))}")
+    texts.sort()
     folder = Path(config.experiment) / find_strategy(config.strategy.name).folder
     if texts:
         exact = "__".join(texts)
         safe = re.sub(r"[^A-Za-z0-9._-]+", "-", exact)
         if safe != exact or len(safe) > _LONGEST:
-            digest = hashlib.sha256(exact.encode()).hexdigest()[:8]
-            safe = f"{safe[:_LONGEST].strip('-')}-{digest}"
+            safe = f"{safe[:_LONGEST].strip('-')}-{_digest(exact)}"
         folder /= safe
     return folder / f"seed-{config.seed}"
+
+
+def _digest(text: str) -> str:
+    # A path may hold bytes that are no text.
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:8]
 
 
 def results_folder(config: Config, overrides: Sequence[str]) -> Path:

@@ -1,7 +1,7 @@
 """Every key of an experiment: its type, its default and what it does.
 
 These dataclasses, and the `Settings` of each strategy, are the only place where keys, defaults and ranges are
-declared. `florets --help` prints the texts; `conf.typed` holds values to types, `conf.validate` to ranges.
+declared. `florets --help` prints the texts; typed.py holds values to types, validate.py to ranges.
 """
 
 # ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
@@ -37,6 +37,7 @@ class TaskConfig:
     data_options: dict[str, Any] = key({}, "options of the data set's function")
     partition_options: dict[str, Any] = key({}, "options of the partition's function")
     model_options: dict[str, Any] = key({}, "options of the model's function")
+    head_layers: list[str] = key([], "name prefixes of the model's head; none: as a built-in model has it")
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,31 @@ class TrainConfig:
     """Local training: what a client does in one round."""
 
     learning_rate: float = key(0.01, "step size", above=0)
-    local_epochs: int = key(1, "passes over the client's data in one round", least=1)
+    local_epochs: float = key(
+        1.0, "passes over the client's data in one round; 0.5: half of an epoch's steps", above=0
+    )
+    local_steps: int | None = key(
+        None, "steps in one round, whatever a client's samples; null: local_epochs counts", least=1
+    )
     batch_size: int = key(100, "samples per step", least=1)
     optimizer: Literal["adam", "sgd"] = key("adam", "built anew for every round")
     momentum: float = key(0.0, "momentum of sgd", least=0, below=1)
     weight_decay: float = key(0.0, "L2 penalty", least=0)
+    schedule: Literal["constant", "step", "exponential", "cosine", "inverse_sqrt"] = key(
+        "constant", "learning rate over the rounds, of clients and of the server's gradient step"
+    )
+    schedule_rounds: int | None = key(
+        None,
+        "step: rounds from one drop to the next; cosine: rounds to its end (null: num_rounds); "
+        "inverse_sqrt: rounds to 1/sqrt(2) (null: 1)",
+        least=1,
+    )
+    schedule_factor: float | None = key(
+        None,
+        "step, exponential: factor of a drop, of a round; cosine: fraction that is left at its end (null: 0)",
+        least=0,
+        most=1,
+    )
 
 
 @dataclass(frozen=True)
@@ -80,6 +101,14 @@ class Config(RunKeys):
         "at evaluations also test all K models on each true cluster's test data, on the server; simulation only",
     )
     stop_at_ari: float | None = key(None, "end the run once the ARI is at least this", above=0, most=1)
+    loss_matrix: bool = key(
+        True, "at the end ask every client for the loss of every final model (loss_matrix.csv and its picture)"
+    )
+    loss_matrix_timeout: float = key(
+        60.0,
+        "seconds that the loss matrix may take; in process it is left out where it would take longer",
+        above=0,
+    )
     quiet: bool = key(False, "plain lines in place of the progress bar")
     checkpoint_every: int = key(
         1,

@@ -3,7 +3,7 @@
 import re
 
 from florets.conf.problems import ConfigError
-from florets.conf.schema import Config, TaskConfig
+from florets.conf.schema import Config, TaskConfig, TrainConfig
 from florets.conf.typed import show
 from florets.strategies.registry import settings_type, strategy_names
 from florets.strategies.settings import range_problems
@@ -96,8 +96,11 @@ def _expected(config: Config) -> tuple[str, int]:
 
 
 def _participation(config: Config) -> list[str]:
-    rho, (name, clients) = config.strategy.settings.fraction_train, _expected(config)
-    problems = []
+    rho, name, clients = config.strategy.settings.fraction_train, "num_clients", config.num_clients
+    problems: list[str] = []
+    # Of nodes with data of their own more may come than it takes to start, and one of them always takes part.
+    if config.task.partition == OWN:
+        return problems
     # The tolerance lets 1/3 of 3 clients be one client in spite of rounding.
     if clients >= 1 and 0 < rho * clients < 1 - 1e-9:
         problems.append(
@@ -117,6 +120,7 @@ def _models(config: Config) -> list[str]:
     settings = config.strategy.settings
     if settings.one_model:
         return []
+    own = config.task.partition == OWN
     if config.k == "auto":
         if not settings.finds_k:
             able = " or ".join(f"strategy={name}" for name in strategy_names() if settings_type(name).finds_k)
@@ -125,23 +129,79 @@ def _models(config: Config) -> list[str]:
     else:
         name, number = "k", config.k
     problems = [f"{name}={number}: must be at least 1."] if number < 1 else []
-    counted, clients = _expected(config)
-    if number > clients >= 1:
-        problems.append(
-            f"{name}={number}: more models than clients ({counted}={clients}); "
-            f"use {name} of at most {clients}, or more clients."
-        )
+    # Of nodes with data of their own the number is known only where they are looked for: `check_own_clients`.
+    if number > config.num_clients >= 1 and not own:
+        problems.append(_too_many_models(name, number, config.num_clients, f"num_clients={config.num_clients}"))
     return problems
+
+
+def _too_many_models(name: str, number: int, clients: int, counted: str) -> str:
+    return f"{name}={number}: more models than clients ({counted}); use {name} of at most {clients}, or more clients."
+
+
+def check_own_clients(config: Config, folders: int | None = None) -> None:
+    """Hold k to the number of nodes with data of their own, once it is known; k=auto finds no more than there are.
+
+    Parameters
+    ----------
+    folders
+        Number of the nodes' folders in `data_dir`, in process; None: real nodes, as many as `min_clients` or more.
+
+    Raises
+    ------
+    ConfigError
+        If there are fewer than models, or than the run needs to start.
+    """
+    if config.task.partition != OWN:
+        return
+    name, needed = _expected(config)
+    problems = []
+    if folders is not None and folders < needed:
+        problems.append(
+            f"{name}={needed}: data_dir={config.data_dir} holds folders for {folders} alone; use min_clients of at "
+            f"most {folders}, or add folders."
+        )
+    elif config.k != "auto" and not config.strategy.settings.one_model:
+        known = needed if folders is None else folders
+        if config.k > known:
+            counted = f"{name}={needed}" if folders is None else f"{folders} folders in data_dir"
+            problems.append(_too_many_models("k", config.k, known, counted))
+    if problems:
+        raise ConfigError(problems)
 
 
 def _train(config: Config) -> list[str]:
     train = config.train
-    problems = []
+    problems = _schedule(train)
     if train.momentum > 0 and train.optimizer != "sgd":
         problems.append(
             f"train.momentum={show(train.momentum)}: {train.optimizer} takes no momentum; add train.optimizer=sgd, "
             "or leave it out."
         )
+    return problems
+
+
+_SCHEDULE_NEEDS = {
+    "constant": ((), ()),
+    "step": (("schedule_rounds", "schedule_factor"), ()),
+    "exponential": (("schedule_factor",), ()),
+    "cosine": ((), ("schedule_rounds", "schedule_factor")),
+    "inverse_sqrt": ((), ("schedule_rounds",)),
+}
+"""What each schedule needs, and what it may be given beside that."""
+
+
+def _schedule(train: TrainConfig) -> list[str]:
+    needs, takes = _SCHEDULE_NEEDS[train.schedule]
+    problems = []
+    for name in ("schedule_rounds", "schedule_factor"):
+        value = getattr(train, name)
+        if value is None and name in needs:
+            problems.append(f"train.schedule={train.schedule}: needs train.{name}; add it.")
+        elif value is not None and name not in (*needs, *takes):
+            problems.append(
+                f"train.{name}={show(value)}: has no effect with train.schedule={train.schedule}; leave it out."
+            )
     return problems
 
 

@@ -21,7 +21,7 @@ from florets.server_app.flower.flower_run import PROJECT
 from florets.server_app.results.folder import MARKER
 from florets.server_app.results.summary import RunSummary
 
-EXPERIMENT = "own_data"
+EXPERIMENT = "own_digits"
 
 _ONLINE_SECONDS = 180.0
 _REFUSAL_SECONDS = 120.0

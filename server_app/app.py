@@ -13,11 +13,12 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, quote, run_config_overrides
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
+from florets.conf.validate import check_own_clients
 from florets.server_app.console import log, log_to_console
 from florets.server_app.experiment import run_experiment
 from florets.server_app.flower.run_end import end_hung_clients, end_with_parent
 from florets.server_app.resume.resume import read_resume
-from florets.strategies.base.federation import WrongNodeCount, simulation_command
+from florets.strategies.base.federation import WrongNodeCount
 from florets.task.threads import one_thread_for_good
 
 # Flower has loaded NumPy before this package could ask for one thread.
@@ -35,14 +36,14 @@ def main(grid: Grid, context: Context) -> None:
     log_to_console()
     end_with_parent()
     config, folder, resume = read_run_config(context.run_config)
+    check_own_clients(config)
     try:
         run_experiment(grid, config, folder, resume, by_flower=not context.run_config.get("config-json"))
     except WrongNodeCount as error:
         given = {name: value for name, value in context.run_config.items() if value not in _UNSET}
         # JSON's texts, numbers and truth values are TOML's.
         settings = " ".join(f"{name}={json.dumps(value)}" for name, value in given.items() if name not in _INTERNAL)
-        command = simulation_command(error.expected, settings)
-        problem = f"{error.args[0].partition('Give')[0]}Give the same number to both: {command}"
+        problem = error.explain(settings)
         # Said once on a line of its own: Flower prints what is raised below tracebacks.
         log.error("%s", problem)
         raise ConfigError([problem]) from None

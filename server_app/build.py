@@ -12,10 +12,12 @@ from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray
 from florets.strategies.core.orthonormal import orthonormal_rows
 from florets.strategies.registry import strategy_class
-from florets.task.fingerprint import project_fingerprint
+from florets.task.fingerprint import code_fingerprint
 from florets.task.initial import initial_models
+from florets.task.layers import untrained_entries
 from florets.task.task import Task, TaskSpec
 from florets.task.wire import Layout, bank, kinds
+from florets.task.wire.schedule import Schedule
 
 
 def build_task(config: Config) -> Task:
@@ -28,7 +30,8 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
     settings = config.strategy.settings
     batch = config.gradient_batch or (config.train.batch_size if settings.gradient_batch == "train" else "full")
     learning_rate = config.server_learning_rate
-    strategy: ClusteredStrategy[Any, Any] = strategy_class(config.strategy.name)(
+    cls = strategy_class(config.strategy.name)
+    strategy: ClusteredStrategy[Any, Any] = cls(
         settings,
         k=config.k,
         averaging=averaging_of(
@@ -53,7 +56,7 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
         round_timeout=config.round_timeout,
         grace=config.grace,
         round_tries=config.round_tries,
-        fingerprint=project_fingerprint(),
+        fingerprint=code_fingerprint(cls.client_handlers),
     )
     return strategy
 
@@ -88,7 +91,7 @@ def build_models(config: Config, task: Task) -> ArrayRecord:
 def message_settings(config: Config, task: Task) -> ConfigRecord:
     """Return the settings that travel with every message."""
     train = config.train
-    return ConfigRecord(
+    settings = ConfigRecord(
         {
             kinds.TASK: task.spec.to_json(),
             kinds.SEED: config.seed,
@@ -101,6 +104,21 @@ def message_settings(config: Config, task: Task) -> ConfigRecord:
             kinds.WEIGHT_DECAY: train.weight_decay,
         }
     )
+    # Only what is there: every message costs its bytes.
+    if untrained := untrained_entries(task.build_model()):
+        settings[kinds.UNTRAINED] = untrained
+    if train.local_steps is not None:
+        settings[kinds.LOCAL_STEPS] = train.local_steps
+    settings.update(_schedule(config).settings)
+    return settings
+
+
+def _schedule(config: Config) -> Schedule:
+    train = config.train
+    rounds, factor = train.schedule_rounds, train.schedule_factor
+    if rounds is None:
+        rounds = config.num_rounds if train.schedule == "cosine" else 1
+    return Schedule(train.schedule, rounds, 0.0 if factor is None else factor)
 
 
 def _true_models(task: Task, shape: tuple[int, ...]) -> FloatArray:

@@ -1,4 +1,4 @@
-"""What `florets --help` shows: written from the schema and the presets, so that it cannot lag behind."""
+"""Text of `florets --help`, written from the schema and the presets."""
 
 from collections.abc import Iterable
 from dataclasses import Field

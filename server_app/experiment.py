@@ -4,40 +4,36 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
 from florets.conf.problems import ConfigError
+from florets.conf.run_folder import resume_command
+from florets.conf.saved import imported_functions
 from florets.conf.schema import Config, as_plain
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.server_app.console import counted
 from florets.server_app.new_client.run_models import save_clusters
-from florets.server_app.results.diagnostics import divergence, too_few_models
-from florets.server_app.results.folder import FolderLock
+from florets.server_app.results.diagnostics import chance_level, divergence, refusals, too_few_models
+from florets.server_app.results.folder import FolderLock, WriteFailed
 from florets.server_app.results.ground_truth import Truth
+from florets.server_app.results.loss_matrix import loss_matrix
 from florets.server_app.results.recorder import Recorder
 from florets.server_app.results.report_figures import size
 from florets.server_app.results.summary import RoundLine, RunSummary, reaches
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
-from florets.server_app.resume.checkpointing import Keeper
+from florets.server_app.resume.checkpointing import Checkpointing
 from florets.server_app.resume.resume import find_checkpoint, finished_summary
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.loop import NOTHING, Earlier
-from florets.strategies.base.models import Models
-from florets.strategies.base.report import RoundReport
+from florets.strategies.base.models import Models, untrained_of
+from florets.strategies.base.report import STABLE_FROM, RoundReport
 from florets.strategies.base.strategy import ClusteredStrategy
-from florets.strategies.core import FloatArray
 from florets.strategies.registry import find_strategy
 from florets.task.wire import bank
 
 log = logging.getLogger("florets")
-
-_LARGEST_LOSS_MATRIX = 2500
-"""Entries (clients x models) that still make a legible picture."""
-_LARGEST_LOSS_MATRIX_BYTES = 4 * 2**30
-"""Bytes of models sent, over all clients; Local-only's many models would soon pass any round's."""
 
 
 def run_experiment(
@@ -60,6 +56,8 @@ def run_experiment(
         If an interrupted run cannot go on.
     FederationError
         If the clients that are there cannot run it, or too few reply.
+    WriteFailed
+        If a file cannot be written, as when the disk is full: what was written before stays, and the run can go on.
     """
     log.info("results folder: %s", folder)
     if not resume:
@@ -93,7 +91,8 @@ def _run(
     try:
         task.check()
         strategy = build_strategy(config, task)
-        models = Models(build_models(config, task), strategy.shared_layers)
+        settings = message_settings(config, task)
+        models = Models(build_models(config, task), strategy.shared_layers, untrained_of(settings))
         strategy.check(models)
     except ValueError as error:
         raise ConfigError([str(error)]) from error
@@ -110,8 +109,10 @@ def _run(
                 f"{strategy.State.__name__} of strategy {config.strategy.name}; run the experiment again"
             )
         strategy.state = checkpoint.state
-    settings = message_settings(config, task)
     # Clients first, folder second: a run that cannot start leaves the results of an earlier one alone.
+    if checkpoint is not None:
+        # Whoever is back first, the columns stay in the order in which the models know them.
+        strategy.federation.columns.names = checkpoint.columns
     strategy.federation.refresh(grid, settings)
     strategy.federation.remember(checkpoint.clients if checkpoint is not None else ())
     done_rounds = checkpoint.server_round if checkpoint is not None else 0
@@ -131,13 +132,19 @@ def _run(
         )
     except ValueError as error:
         raise ConfigError([str(error)]) from error
+    except WriteFailed as error:
+        if lock is None:
+            raise
+        command = resume_command(folder, bool(imported_functions(config)))
+        raise WriteFailed(f"{error}. Once the cause is gone, go on with: {command}") from error
     with recorder:
         truth = Truth(task, config.cluster_test)
+        outputs = task.num_outputs
         checkpoints = Checkpoints(recorder.folder, config.checkpoint_keep)
-        keeper = Keeper(checkpoints, config, strategy, checkpoint, by_flower)
+        checkpointing = Checkpointing(checkpoints, config, strategy, checkpoint, by_flower)
         recorder.clients(list(strategy.federation.clients.values()))
-        if doubt := too_few_models(config):
-            recorder.warn(doubt)
+        if warning := too_few_models(config):
+            recorder.warn(warning)
         if first_phase:
             recorder.note(first_phase)
 
@@ -147,8 +154,12 @@ def _run(
                 recorder.clients(clients)
             models = strategy.final_models(strategy.context.models).record
             line = recorder.round(report, truth.figures(models, bool(report.evaluations)))
+            # For regressions the end alone is judged: their loss may fall slowly, and the clusters be right.
+            froze = STABLE_FROM in line["details"] and config.task.loss == "cross_entropy"
+            if froze and (warning := chance_level(config.task.loss, outputs, recorder.lines)):
+                recorder.note(f"warning: {warning}")
             # The line first: a run that goes on takes back the lines of rounds without a checkpoint.
-            keeper.after(report.server_round, arrays)
+            checkpointing.after(report.server_round, arrays)
             return _is_reached(config, line)
 
         earlier = NOTHING
@@ -163,19 +174,37 @@ def _run(
                 on_round=on_round,
                 earlier=earlier,
             )
+            final = strategy.final_models(strategy.context.models)
+            arrays = {
+                f"{index}/{name}": array.numpy()
+                for index, model in enumerate(bank.models(final.record))
+                for name, array in model.items()
+            }
+            save_clusters(folder, strategy, task)
+            losses = None
+            if config.loss_matrix:
+                serial = config.engine == "local" and not by_flower
+                losses = loss_matrix(strategy, final, config.loss_matrix_timeout, serial, recorder.note)
+            end = (
+                divergence(config.task.loss, recorder.lines)
+                or chance_level(config.task.loss, outputs, recorder.lines),
+                *refusals(recorder.lines),
+            )
+            for warning in filter(None, end):
+                recorder.warn(warning)
+            federation = strategy.federation
+            return recorder.finish(
+                arrays,
+                strategy.evaluations,
+                strategy.assignment,
+                losses,
+                federation.columns.names,
+                federation.left_out,
+            )
         except FederationError as error:
-            raise FederationError(f"{error}. {keeper.last()}") from error
-        final = strategy.final_models(strategy.context.models)
-        arrays = {
-            f"{index}/{name}": array.numpy()
-            for index, model in enumerate(bank.models(final.record))
-            for name, array in model.items()
-        }
-        save_clusters(folder, strategy, task)
-        losses = loss_matrix(strategy, final)
-        if doubt := divergence(config.task.loss, recorder.lines):
-            recorder.warn(doubt)
-        return recorder.finish(arrays, strategy.evaluations, strategy.assignment, losses)
+            raise FederationError(f"{error}. {checkpointing.last()}") from error
+        except WriteFailed as error:
+            raise WriteFailed(f"{error}. {checkpointing.how_to_go_on()}") from error
 
 
 def _phase_1(strategy: ClusteredStrategy[Any, Any], models: Models, num_rounds: int) -> str:
@@ -195,16 +224,3 @@ def _phase_1(strategy: ClusteredStrategy[Any, Any], models: Models, num_rounds: 
 def _is_reached(config: Config, line: RoundLine) -> bool:
     """Say whether the run ends early, with the round of this line."""
     return config.stop_at_ari is not None and reaches(line, config.stop_at_ari)
-
-
-def loss_matrix(strategy: ClusteredStrategy[Any, Any], models: Models) -> tuple[list[str], FloatArray] | None:
-    """Ask every online client for its loss on every final model; None where there are too many of them."""
-    clients = strategy.federation.online()
-    sent = len(clients) * sum(len(array.data) for array in models.record.values())
-    if len(clients) * models.count > _LARGEST_LOSS_MATRIX or sent > _LARGEST_LOSS_MATRIX_BYTES:
-        log.info("no loss matrix: %d clients x %d models are too many", len(clients), models.count)
-        return None
-    replies = strategy.context.ask_losses(clients, models)
-    if not replies.ok:
-        return None
-    return [key for key, _ in replies.ok], np.stack([reply.losses for _, reply in replies.ok])

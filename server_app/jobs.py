@@ -3,13 +3,14 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.server_app.console import counted
 from florets.server_app.results.progress import truth_words, with_clients
-from florets.server_app.results.summary import RunSummary, ari_words, stability_words
+from florets.server_app.results.summary import RunSummary, ari_words, stability_words, unplaced_words
 
 Runner = Callable[[Config, Sequence[str]], RunSummary]
 """Runs a checked experiment; the overrides name its results folder."""
@@ -42,25 +43,32 @@ def absolute(folder: str, caller: Path) -> Path:
     return (caller / Path(folder).expanduser()).resolve()
 
 
-def score(summary: RunSummary) -> float:
-    """Return what a sweeper such as Optuna optimises: the final accuracy, or the loss where there is none."""
-    value = summary.final_loss if summary.final_accuracy is None else summary.final_accuracy
-    return float("nan") if value is None else value
+def score_name(config: Config) -> Literal["accuracy", "loss"]:
+    """Return what a sweeper such as Optuna optimises: the accuracy, or the loss of a task without classes."""
+    return "accuracy" if config.task.loss == "cross_entropy" else "loss"
+
+
+def score(config: Config, summary: RunSummary) -> float | None:
+    """Return the final value of what `score_name` names; None where there is none, as after a divergence."""
+    return summary.final_accuracy if score_name(config) == "accuracy" else summary.final_loss
 
 
 def headline(summary: RunSummary) -> str:
     """Return the figures of a run in one line."""
     parts = []
+    unplaced = unplaced_words(summary.final_unplaced)
     if summary.final_accuracy is not None:
-        parts.append(f"accuracy {100 * summary.final_accuracy:.1f} %")
+        parts.append(with_clients(f"accuracy {100 * summary.final_accuracy:.1f} %", unplaced))
     elif summary.final_loss is not None:
-        parts.append(f"loss {summary.final_loss:.4g}")
+        parts.append(with_clients(f"loss {summary.final_loss:.4g}", unplaced))
     if summary.final_ari is not None:
         parts.append(with_clients(f"ARI {summary.final_ari:.2f}", ari_words(vars(summary), "final_")))
     parts += truth_words(vars(summary), "final_")
     if words := stability_words(summary):
         parts.append(words)
     parts.append(f"{counted(summary.rounds, 'round')} in {summary.seconds:.1f} s")
+    if summary.left_out:
+        parts.append(f"{counted(summary.left_out, 'node')} could not take part")
     return ", ".join(parts)
 
 

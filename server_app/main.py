@@ -17,6 +17,7 @@ from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.run_folder import results_folder, resume_command
 from florets.conf.saved import imported_functions
 from florets.conf.schema import Config, as_plain
+from florets.conf.validate import check_own_clients
 from florets.server_app import jobs
 from florets.server_app.console import say
 from florets.server_app.results.summary import RunSummary
@@ -144,6 +145,7 @@ def _local_grid(config: Config) -> "LocalGrid":
     from florets.server_app.own_nodes import own_nodes
 
     nodes = own_nodes(config)
+    check_own_clients(config, len(nodes))
     # A node's own setting wins over the run's.
     if any("device" not in node for node in nodes or [{}]):
         try:

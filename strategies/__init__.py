@@ -1,8 +1,8 @@
 """The strategies, one folder per algorithm, and their registry.
 
 A folder holds `settings.py` (keys, defaults, ranges, checks; it imports the standard library alone, so that a
-mistyped key costs no Flower), `strategy.py` (the algorithm: its state and `plan`), and the functions that it alone uses. Parts
-of several algorithms are in `shared/`, the machinery of a round in `base/`, functions on arrays in `core/`.
+mistyped key costs no Flower), `strategy.py` (the algorithm: its state and `plan`), and the functions that it alone
+uses. Parts of several algorithms are in `shared/`, the machinery of a round in `base/`, array functions in `core/`.
 """
 
 STRATEGIES = {

@@ -119,9 +119,15 @@ def linear_test(models: LinearModels, x: Float32, y: NDArray[Any], loss: str) ->
 
 @_may_diverge
 def linear_update(
-    models: LinearModels, index: int, x: Float32, y: NDArray[Any], loss: str, settings: TrainSettings
+    models: LinearModels,
+    index: int,
+    x: Float32,
+    y: NDArray[Any],
+    loss: str,
+    settings: TrainSettings,
+    proximal_mu: float = 0.0,
 ) -> tuple[Float32, Float32 | None, float]:
-    """Train one of the models by ``local_epochs`` steps on all samples; see `florets.task.training.local_update`.
+    """Train one of the models by steps on all samples; see `florets.task.training.local_update`.
 
     Parameters
     ----------
@@ -130,7 +136,9 @@ def linear_update(
     x, y
         Inputs (n, d) and targets (n,).
     settings
-        Such that `takes_full_steps` holds; the learning rate and `proximal_mu` count.
+        Such that `takes_full_steps` holds; the learning rate and the number of steps count.
+    proximal_mu
+        Factor of FedProx's term, at least 0.
 
     Returns
     -------
@@ -144,11 +152,11 @@ def linear_update(
 
     Source: gradient descent on <x, theta> = y (mixed regression, Alg. 2 and Lemma 1) and on multinomial regression.
     """
-    rate, mu = np.float32(settings.learning_rate), np.float32(settings.proximal_mu)
+    rate, mu = np.float32(settings.learning_rate), np.float32(proximal_mu)
     start, start_bias = models.weight[index], None if models.bias is None else models.bias[index]
     weight, bias = start.copy(), None if start_bias is None else start_bias.copy()
     outputs = np.empty((len(x), len(weight)), dtype=np.float32)
-    for _ in range(settings.local_epochs):
+    for _ in range(settings.num_steps(1)):
         outputs = x @ weight.T
         if bias is not None:
             outputs += bias

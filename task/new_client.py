@@ -1,4 +1,4 @@
-"""What a finished run's models say of new data: their losses, and their predictions."""
+"""Losses and predictions of a finished run's models on new data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -17,6 +17,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from florets.task.operators import with_torchvision
+
 Kind = Literal["data", "partition", "model"]
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
@@ -96,7 +98,7 @@ def _imported(kind: Kind, path: str) -> Function:
     module_name, _, attribute = path.partition(":")
     where = f"task.{kind}={path!r}"
     try:
-        module = importlib.import_module(module_name)
+        module = with_torchvision(lambda: importlib.import_module(module_name))
     except Exception as error:  # a module of the user's own may raise anything while it is imported
         raise ValueError(
             f"{where}: module {module_name!r} cannot be imported ({type(error).__name__}: {error}). "

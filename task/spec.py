@@ -1,7 +1,7 @@
 """The plain description of a task, as it travels from the server to its clients."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -24,6 +24,8 @@ class TaskSpec:
         Folder of downloaded data sets.
     data_options, partition_options, model_options
         Options of the three functions.
+    head_layers
+        Name prefixes of the layers that are the model's head, see `layers.body_and_head`; none: as it has it.
     """
 
     data: str
@@ -37,10 +39,15 @@ class TaskSpec:
     data_options: Mapping[str, Any] = field(default_factory=dict)
     partition_options: Mapping[str, Any] = field(default_factory=dict)
     model_options: Mapping[str, Any] = field(default_factory=dict)
+    head_layers: Sequence[str] = field(default_factory=list)
 
     def to_json(self) -> str:
         """Return the description as JSON with sorted keys: equal tasks give equal texts."""
-        return json.dumps(asdict(self), sort_keys=True)
+        values = asdict(self)
+        if not values["head_layers"]:
+            # It travels with every message, and few tasks need it.
+            del values["head_layers"]
+        return json.dumps(values, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> "TaskSpec":
@@ -58,15 +65,18 @@ class TaskSpec:
         if not isinstance(values, dict):
             raise ValueError(f"the task's description must be a JSON object, but is {text[:80]!r}")
         expected = {f.name: f.type for f in fields(cls)}
+        values.setdefault("head_layers", [])
         unknown, missing = sorted(set(values) - set(expected)), sorted(set(expected) - set(values))
         if unknown or missing:
             raise ValueError(
                 f"the task's description does not fit: unknown keys {unknown}, missing keys {missing}. "
                 f"Server and clients must run the same version of the code."
             )
-        types: dict[Any, type] = {str: str, int: int, Mapping[str, Any]: dict}
+        types: dict[Any, type] = {str: str, int: int, Mapping[str, Any]: dict, Sequence[str]: list}
         for name, annotation in expected.items():
             kind = types[annotation]
             if not isinstance(values[name], kind) or isinstance(values[name], bool):
                 raise ValueError(f"the task's {name}={values[name]!r} must be of type {kind.__name__}.")
+        if not all(isinstance(name, str) for name in values["head_layers"]):
+            raise ValueError(f"the task's head_layers={values['head_layers']!r} must be names.")
         return cls(**values)

@@ -1,6 +1,6 @@
 """A task: data, their partition over clients, a model and a loss, from one plain description."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,9 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
+from florets.task.layers import body_and_head
 from florets.task.losses import check_loss, per_sample_losses, targets_of
+from florets.task.operators import with_torchvision
 from florets.task.partitions.own import OWN, Agreement
 from florets.task.partitions.shard import Shard, check_shards
 from florets.task.randomness import Purpose, generator
@@ -50,10 +52,13 @@ class Task:
     ----------
     spec
         The description.
+    columns
+        Names of a table's input columns, in the order that all nodes with data of their own agreed on.
     """
 
-    def __init__(self, spec: TaskSpec) -> None:
+    def __init__(self, spec: TaskSpec, columns: Sequence[str] = ()) -> None:
         self.spec = spec
+        self._columns = tuple(columns)
         self._clients: dict[int, ClientData] = {}
 
     @property
@@ -92,7 +97,11 @@ class Task:
         data = _call("data", spec.data, function, folder, spec.seed, spec.num_clusters, **spec.data_options)
         if not isinstance(data, Dataset):
             raise ValueError(f"data {spec.data!r} returned a {type(data).__name__}: return a task.data.Dataset.")
-        return data
+        return data.with_columns(self._columns) if self._columns else data
+
+    def has_order(self, columns: Sequence[str]) -> bool:
+        """Say whether the data's columns are in this order, have no names, or no order is asked for."""
+        return not columns or self.data.columns in (None, tuple(columns))
 
     @cached_property
     def shards(self) -> list[Shard]:
@@ -177,6 +186,16 @@ class Task:
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
         return module
 
+    def body_and_head(self, module: Module) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the name prefixes of the body and of the head of this task's model; see `florets.task.layers`.
+
+        Raises
+        ------
+        ValueError
+            If neither the model nor the description says which layers are the head.
+        """
+        return body_and_head(module, self.spec.head_layers)
+
     def check(self) -> None:
         """Raise ValueError for everything that can be wrong, before any training.
 
@@ -208,6 +227,8 @@ class Task:
         self._check_targets(y)
         classes = not y.is_floating_point()
         module = self.build_model().eval()
+        if spec.head_layers:
+            self.body_and_head(module)
         try:
             with torch.inference_mode():
                 outputs = module(x)
@@ -255,7 +276,7 @@ def _part(shard: Shard, x: FloatArray, y: TargetArray, rows: IntArray) -> tuple[
 def _call(kind: str, name: str, function: Callable[..., Any], *given: Any, **options: Any) -> Any:
     """Call a registered function or a user's own; what it raises names it."""
     try:
-        return function(*given, **options)
+        return with_torchvision(lambda: function(*given, **options))
     except Exception as error:  # a user's function may raise anything
         if isinstance(error, ValueError) and ":" not in name:
             # The built-in functions explain their own problems.

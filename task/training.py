@@ -1,6 +1,9 @@
-"""What a client does with a model and its data: train it, or take its gradient."""
+"""Local training of a model on a client's data, and its gradient."""
 
+from collections.abc import Collection
+from contextlib import nullcontext
 from dataclasses import dataclass
+from math import ceil, isfinite
 from typing import Any, Literal
 
 import numpy as np
@@ -10,7 +13,9 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from florets.task.layers import frozen_layers
 from florets.task.losses import CHUNK, per_sample_losses, targets_of
+from florets.task.objective import PLAIN, Batch, Objective
 from florets.task.optimizers import Adam, Sgd
 from florets.task.seeding import torch_random
 
@@ -24,7 +29,7 @@ class TrainSettings:
     learning_rate
         Above 0.
     local_epochs
-        Passes over the client's data a round, at least 1.
+        Passes over the client's data a round, above 0; of a fraction so many of the epoch's steps, rounded up.
     batch_size
         Samples a step, at least 1; the last batch of an epoch may be smaller.
     optimizer
@@ -33,36 +38,47 @@ class TrainSettings:
         Of SGD, in [0, 1).
     weight_decay
         L2 penalty's factor, added to the gradient, at least 0.
-    proximal_mu
-        Factor mu of FedProx's term mu/2 ||theta - theta_start||^2, at least 0.
+    local_steps
+        Steps a round, whatever the client's number of samples, in place of `local_epochs`; 0: not given.
     """
 
     learning_rate: float
-    local_epochs: int
+    local_epochs: float
     batch_size: int
     optimizer: Literal["adam", "sgd"] = "adam"
     momentum: float = 0.0
     weight_decay: float = 0.0
-    proximal_mu: float = 0.0
+    local_steps: int = 0
 
     def __post_init__(self) -> None:
         """Raise ValueError for a setting out of its range."""
         rules = (
             ("learning_rate", self.learning_rate, self.learning_rate > 0, "above 0"),
-            ("local_epochs", self.local_epochs, self.local_epochs >= 1, "at least 1"),
+            ("local_epochs", self.local_epochs, self.local_epochs > 0 and isfinite(self.local_epochs), "above 0"),
             ("batch_size", self.batch_size, self.batch_size >= 1, "at least 1"),
             ("optimizer", self.optimizer, self.optimizer in ("adam", "sgd"), "'adam' or 'sgd'"),
             ("momentum", self.momentum, 0 <= self.momentum < 1, "in [0, 1)"),
             ("weight_decay", self.weight_decay, self.weight_decay >= 0, "at least 0"),
-            ("proximal_mu", self.proximal_mu, self.proximal_mu >= 0, "at least 0"),
+            ("local_steps", self.local_steps, self.local_steps >= 0, "at least 0"),
         )
         for name, value, holds, rule in rules:
             if not holds:
                 raise ValueError(f"{name}={value!r} must be {rule}.")
 
+    def num_steps(self, batches: int) -> int:
+        """Return the steps of one local training, where an epoch has so many batches."""
+        # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
+        return self.local_steps or max(1, ceil(self.local_epochs * batches - 1e-9))
+
 
 def local_update(
-    module: Module, x: Tensor, y: Tensor, loss: str, settings: TrainSettings, rng: np.random.Generator
+    module: Module,
+    x: Tensor,
+    y: Tensor,
+    loss: str,
+    settings: TrainSettings,
+    rng: np.random.Generator,
+    objective: Objective = PLAIN,
 ) -> float:
     """Train a model in place on one client's data.
 
@@ -75,52 +91,55 @@ def local_update(
     loss
         See `florets.task.losses.per_sample_losses`.
     settings
-        Optimiser, epochs, batch size.
+        Optimiser, epochs or steps, batch size.
     rng
         Shuffles once an epoch, and seeds dropout.
+    objective
+        What stands beside the loss.
 
     Returns
     -------
     float
-        Mean loss over the samples of the last epoch, each as seen before its step; no proximal term.
+        Mean loss over the samples seen in the last epoch begun, each before its step; without weights and terms.
 
     Raises
     ------
     ValueError
-        If there is no sample.
+        If there is no sample, or the objective's weights are not one a sample.
 
     Source: CLoVE Alg. 1, l. 19 (LocalUpdate), with a fresh optimiser each round as the published code has it.
-    FedProx: Li et al. 2020, Alg. 2.
     """
     if len(x) == 0:
         raise ValueError("training on no samples is not defined: give every client at least one sample.")
     module.train()
-    trainable = [p for p in module.parameters() if p.requires_grad]
-    start = [p.detach().clone() for p in trainable] if settings.proximal_mu > 0 else []
-    optimizer = _optimizer(trainable, settings)
-    normalises = any(isinstance(part, _BatchNorm) for part in module.modules())
-    size = settings.batch_size
+    batches = _batches(len(x), settings.batch_size, joined=_normalises(module))
+    left, count = settings.num_steps(len(batches)), 0
     seen = torch.zeros((), dtype=torch.float64, device=x.device)
-    with torch_random(rng):
-        for _ in range(settings.local_epochs):
+    with torch_random(rng), frozen_layers(module, objective.frozen) if objective.frozen else nullcontext():
+        trainable = objective.begin(module, len(x))
+        optimizer = _optimizer(trainable, settings)
+        while left > 0:
             order = torch.from_numpy(rng.permutation(len(x))).to(x.device)
             # One gather an epoch; batches are then slices.
             x_epoch, y_epoch = x[order], y[order]
+            weights = None if objective.weights is None else objective.weights[order]
             seen.zero_()
-            for begin, end in _batches(len(x), size, joined=normalises):
-                x_batch, y_batch = x_epoch[begin:end], y_epoch[begin:end]
+            for begin, end in batches[:left]:
                 for parameter in trainable:
                     parameter.grad = None
+                x_batch, y_batch = x_epoch[begin:end], y_epoch[begin:end]
                 outputs = module(x_batch)
-                mean = per_sample_losses(outputs, targets_of(x_batch, y_batch, loss), loss).mean()
-                mean.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
-                for parameter, origin in zip(trainable, start, strict=False):
-                    # The proximal gradient, mu (theta - theta_start), is added by hand: no graph is needed.
-                    if parameter.grad is not None:
-                        parameter.grad.add_(parameter.detach() - origin, alpha=settings.proximal_mu)
+                losses = per_sample_losses(outputs, targets_of(x_batch, y_batch, loss), loss)
+                mean = losses.mean()
+                value = mean if weights is None else (losses * weights[begin:end]).mean()
+                value = objective.beside(value, Batch(module, x_batch, y_batch, outputs))
+                value.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
+                objective.add_gradients()
                 optimizer.step()
                 seen += mean.detach() * len(x_batch)
-    return seen.item() / len(x)
+                count = end
+            left -= len(batches)
+    return seen.item() / count
 
 
 def _batches(num_samples: int, size: int, joined: bool) -> list[tuple[int, int]]:
@@ -132,6 +151,10 @@ def _batches(num_samples: int, size: int, joined: bool) -> list[tuple[int, int]]
     if joined and num_samples % size == 1 and len(starts) > 1:
         starts.pop()
     return list(zip(starts, [*starts[1:], num_samples], strict=True))
+
+
+def _normalises(module: Module) -> bool:
+    return any(isinstance(part, _BatchNorm) for part in module.modules())
 
 
 def _optimizer(parameters: list[torch.nn.Parameter], settings: TrainSettings) -> Sgd | Adam:
@@ -148,27 +171,35 @@ def gradient(
     batch: int | None,
     rng: np.random.Generator,
     chunk: int = CHUNK,
+    untrained: Collection[str] = (),
+    objective: Objective = PLAIN,
 ) -> tuple[dict[str, NDArray[Any]], float]:
-    """Return the gradient of the mean loss, in eval mode, and that loss.
+    """Return the gradient of the mean loss, in train mode as in `local_update`, and that loss.
 
     Parameters
     ----------
     module
-        The model; its parameters do not change, and it is left in eval mode without gradients.
+        The model; its parameters do not change, and it is left in train mode without gradients. Its running
+        statistics are brought up to date.
     x, y, loss
         See `local_update`.
     batch
         Samples drawn without replacement for a stochastic gradient; None, or more than there are: all.
     rng
-        Draws the batch.
+        Draws the batch, and seeds dropout.
     chunk
-        Samples of one backward pass; the parts are added up, so that memory does not grow with the data.
+        Samples of one backward pass; the parts are added up, so that memory does not grow with the data. Batch
+        normalisation takes the statistics of each part.
+    untrained
+        Names of the entries whose values after the pass are returned in place of a gradient.
+    objective
+        What stands beside the loss.
 
     Returns
     -------
     dict, float
-        One array for every entry of the state dict; buffers, and parameters without gradient, have zeros. The mean
-        loss over the samples that the gradient was taken on.
+        One array for every entry of the state dict; buffers that are not in `untrained`, and parameters without
+        gradient, have zeros. The mean loss over the samples that the gradient was taken on.
 
     Raises
     ------
@@ -181,23 +212,36 @@ def gradient(
         raise ValueError("a gradient over no samples is not defined: give every client at least one sample.")
     if batch is not None and batch < 1:
         raise ValueError(f"gradient_batch={batch} must be at least 1, or 'full'.")
+    weights, num_samples = objective.weights, len(x)
     if batch is not None and batch < len(x):
         drawn = torch.from_numpy(rng.choice(len(x), size=batch, replace=False)).to(x.device)
         x, y = x[drawn], y[drawn]
-    module.eval()
+        weights = None if weights is None else weights[drawn]
+    module.train()
     module.zero_grad(set_to_none=True)
     total = torch.zeros((), dtype=torch.float64, device=x.device)
-    for begin in range(0, len(x), chunk):
-        x_part, y_part = x[begin : begin + chunk], y[begin : begin + chunk]
-        losses = per_sample_losses(module(x_part), targets_of(x_part, y_part, loss), loss)
-        (losses.sum() / len(x)).backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
-        total += losses.detach().sum(dtype=torch.float64)
+    with torch_random(rng), frozen_layers(module, objective.frozen) if objective.frozen else nullcontext():
+        objective.begin(module, num_samples)
+        for begin, end in _batches(len(x), chunk, joined=_normalises(module)):
+            x_part, y_part = x[begin:end], y[begin:end]
+            outputs = module(x_part)
+            losses = per_sample_losses(outputs, targets_of(x_part, y_part, loss), loss)
+            weighted = losses if weights is None else losses * weights[begin:end]
+            value = objective.beside(
+                weighted.sum() / len(x), Batch(module, x_part, y_part, outputs), (end - begin) / len(x)
+            )
+            value.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
+            total += losses.detach().sum(dtype=torch.float64)
+        objective.add_gradients()
     # Tied weights stand in the state dict under each of their names, and the server moves each of them.
     taken = {name: parameter.grad for name, parameter in module.named_parameters(remove_duplicate=False)}
     gradients: dict[str, NDArray[Any]] = {}
     for name, value in module.state_dict().items():
         grad = taken.get(name)
-        # Not copied: the module lets go of its gradients below.
-        gradients[name] = np.zeros_like(value.cpu().numpy()) if grad is None else grad.cpu().numpy()
+        if name in untrained:
+            gradients[name] = value.cpu().numpy().copy()
+        else:
+            # Not copied: the module lets go of its gradients below.
+            gradients[name] = np.zeros_like(value.cpu().numpy()) if grad is None else grad.cpu().numpy()
     module.zero_grad(set_to_none=True)
     return gradients, total.item() / len(x)

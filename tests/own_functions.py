@@ -45,3 +45,19 @@ def mixed_regression(
 def in_order(data: Dataset, num_clients: int, num_clusters: int, rng: np.random.Generator) -> list[Shard]:
     rows = np.array_split(np.arange(len(data.y_train)), num_clients)
     return [Shard(i % num_clusters, part, np.array([i])) for i, part in enumerate(rows)]
+
+
+def frozen_first(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, num_outputs))
+    module[1].requires_grad_(False)
+    return module
+
+
+def thinned(input_shape: tuple[int, ...], num_outputs: int) -> nn.Sequential:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Dropout(0.5), nn.Linear(16, num_outputs))
+
+
+def from_torchvision(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
+    from torchvision.ops import MLP
+
+    return nn.Sequential(nn.Flatten(), MLP(64, [8, num_outputs]))

@@ -9,8 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.serverapp.strategy import FedAvg as StockFedAvg
 
 from florets.client_app.app import app
-from florets.client_app.local_work import session
-from florets.client_app.session import client_key
+from florets.client_app.session import client_key, session
 from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid

@@ -114,16 +114,19 @@ def test_counters_and_flags_are_sent_as_they_are_and_make_no_profile(settings: d
     task = build_task(config)
     models = build_models(config, task)
     own, probe = bank.model(models, 0), bank.model(models, 1)
-    layout, upload = Layout.of(own), CflGpSettings(quantise="round", quantise_digits=2)
+    settings = {**message_settings(config, task), **settings}
+    layout = Layout.of(own, settings[kinds.UNTRAINED])  # type: ignore[arg-type]
+    upload = CflGpSettings(quantise="round", quantise_digits=2)
     places = profile_entries(upload, SEED, layout)
-    record = ConfigRecord({**message_settings(config, task), kinds.SERVER_ROUND: 2, **settings, **probe_message(upload, SEED)})  # type: ignore[dict-item]
+    record = ConfigRecord({kinds.SERVER_ROUND: 2, **settings, **probe_message(upload, SEED)})  # type: ignore[dict-item]
     content = RecordDict({kinds.CONFIG: record, kinds.ARRAYS: own, kinds.PROBE: probe})
     (reply,) = LocalGrid(app, 4).send_and_receive([Message(content, 2, kinds.TRAIN_PROBE)])
     assert not reply.has_error(), reply.error.reason
     update = read_probe_update(reply.content, layout, 0, len(places))
-    assert layout.size - len(places) == 3
+    # The flag, the counter and the 2 x 16 running statistics.
+    assert layout.size - len(places) == 3 + 32
     sent = reply.content.array_records[kinds.ARRAYS]
-    if settings is MODEL:
+    if settings[kinds.REPLY] == kinds.REPLY_MODEL:
         np.testing.assert_array_equal(sent["flag"].numpy(), [True, False])
         assert sent["2.num_batches_tracked"].numpy() > 0
     assert np.abs(update.profile).max() > 0

@@ -1,5 +1,6 @@
 """The `florets` command for one run: options, exit codes, folders, texts. The engines are stand-ins."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -163,9 +164,11 @@ def test_an_error_of_the_projects_own_needs_no_type_before_its_text():
 
 def test_the_score_is_the_accuracy_or_else_the_loss():
     config = Config()
-    assert jobs.score(summary_of(config)) == 0.985
+    assert jobs.score(config, summary_of(config)) == 0.985
     without = summary_of(config, accuracy=None)
-    assert jobs.score(without) == 0.0123
+    assert jobs.score(config, without) is None
+    regression = dataclasses.replace(config, task=dataclasses.replace(config.task, loss="squared_error"))
+    assert jobs.score(regression, without) == 0.0123
     assert jobs.headline(without).startswith("loss 0.0123, ARI 1.00")
 
 

@@ -7,11 +7,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from florets.conf.schema import Config
 from florets.server_app import main as command
 from florets.server_app.main import main
+from florets.server_app.results.recorder import read_summary
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.sweep.sweep_job import Sweep, read_records, run_job
 from florets.server_app.sweep.sweep_keys import decode, encode, expand, read_sweep
@@ -175,10 +177,9 @@ def test_a_job_whose_process_dies_is_in_the_records(tmp_path):
     assert "its process ended before it did" in str(result.error)
 
 
-def test_a_failed_job_scores_nan_for_sweepers_that_optimise(ran, tmp_path):
+def test_a_failed_job_has_no_score_for_sweepers_that_optimise(ran, tmp_path):
     sweep = Sweep(tmp_path, tmp_path, tmp_path, 1, command.run)
-    score = run_job(0, ["seed=13"], sweep, alone=True)
-    assert score != score
+    assert run_job(0, ["seed=13"], sweep, alone=True) is None
 
 
 @pytest.mark.slow
@@ -191,3 +192,29 @@ def test_jobs_in_other_processes_report_by_files(tmp_path, monkeypatch, capsys):
     folder = sweep_folder(tmp_path)
     assert [bool(row["error"]) for row in rows(folder)] == [False, True, False, True]
     assert "2 of 4 jobs failed" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_runs_on_different_data_keep_folders_of_their_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("florets.server_app.sweep.sweep_report._draw", lambda *_: None)
+    x = np.random.default_rng(0).standard_normal((20, 3))
+    for name, scale in {"raw": 100.0, "scaled": 1.0}.items():
+        (tmp_path / name / "site").mkdir(parents=True)
+        np.savez(tmp_path / name / "site" / "data.npz", x=scale * x, y=x.sum(axis=1) > 0)
+    given = ["task=own", "task.partition_options={input_shape: [3], num_outputs: 2}", "strategy=fedavg"]
+    given += ["min_clients=1", "num_rounds=1", "task.model=linear", "quiet=true"]
+    assert main(["-m", *given, "data_dir=raw,scaled"]) == 0
+    found = rows(sweep_folder(tmp_path))
+    assert [row["data_dir"] for row in found] == ["raw", "scaled"]
+    assert len({row["folder"] for row in found}) == 2
+    for row in found:
+        # The figures of the row are those of a folder that is there.
+        assert row["final_loss"] == str(read_summary(Path(row["folder"])).final_loss)
+    table = (sweep_folder(tmp_path) / "summary.md").read_text()
+    assert "| fedavg data_dir=raw " in table
+    assert "| fedavg data_dir=scaled " in table
+    capsys.readouterr()
+    folder = found[0]["folder"]
+    assert main([f"resume={folder}", "num_rounds=2", f"data_dir={tmp_path / 'scaled'}"]) == 0
+    assert f"Results: {folder}\n" in capsys.readouterr().out

@@ -36,7 +36,7 @@ def test_an_explicit_key_beats_the_preset_and_the_preset_beats_the_schema():
 
 def test_an_explicit_strategy_key_beats_the_presets_settings_for_the_strategy():
     config = compose(["experiment=clove/partial_participation", "strategy.stop_when_stable=true"])
-    assert config.strategy == CloveStrategy(fraction_train=0.1, stop_when_stable=True, k_min_improvement=-0.05)
+    assert config.strategy == CloveStrategy(fraction_train=0.1, stop_when_stable=True, choose_k="silhouette_lone")
 
 
 def test_an_optimiser_chosen_by_hand_beats_the_presets_figures():

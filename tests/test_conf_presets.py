@@ -86,7 +86,7 @@ def test_the_clove_presets_hold_the_papers_figures():
 
     partial = compose(["experiment=clove/partial_participation"])
     assert (partial.k, partial.k_max, partial.num_clients) == ("auto", 5, 125)
-    assert partial.strategy == CloveStrategy(fraction_train=0.1, stop_when_stable=False, k_min_improvement=-0.05)
+    assert partial.strategy == CloveStrategy(fraction_train=0.1, stop_when_stable=False, choose_k="silhouette_lone")
 
     few = compose(["experiment=clove/few_participants"])
     assert few.strategy.fraction_train * few.num_clients < few.k == few.task.num_clusters == 10

@@ -14,6 +14,7 @@ WRONG = {
     "num_rounds=0": "num_rounds=0: must be at least 1.",
     "eval_every=0": "eval_every=0: must be at least 1.",
     "start_timeout=0": "start_timeout=0.0: must be greater than 0.",
+    "loss_matrix_timeout=0": "loss_matrix_timeout=0.0: must be greater than 0.",
     "round_timeout=-5": "round_timeout=-5.0: must be greater than 0.",
     "seed=99999999999999999999": "seed=99999999999999999999: must be less than 2**63, the largest number that a "
     "message can hold.",
@@ -39,9 +40,7 @@ WRONG = {
     "strategy.fraction_train=0.04": "no client would take part in a round; use at least 0.05, or more clients.",
     "strategy=fedprox strategy.proximal_mu=-1": "strategy.proximal_mu=-1.0: must be at least 0.",
     "averaging=gradients gradient_batch=0": "gradient_batch=0: must be at least 1.",
-    "averaging=gradients server_learning_rate=0": (
-        "server_learning_rate=0.0: must be greater than 0."
-    ),
+    "averaging=gradients server_learning_rate=0": ("server_learning_rate=0.0: must be greater than 0."),
     "gradient_batch=5": "gradient_batch=5: has an effect only with averaging=gradients",
     "server_learning_rate=1": "has an effect only with averaging=gradients",
     "strategy=ifca server_optimizer=adam": "has an effect only with averaging=gradients",
@@ -53,9 +52,7 @@ WRONG = {
     "strategy=cfl_gp strategy.quantise_digits=-1": "strategy.quantise_digits=-1: must be at least 0",
     "strategy=cfl_gp strategy.quantise_digits=3": "has an effect only with strategy.quantise=round or truncate",
     "strategy=cfl_gp strategy.k_warmup=3": "strategy.k_warmup=3: has an effect only with k=auto; add that",
-    "strategy=cfl_gp averaging=gradients gradient_batch=0": (
-        "gradient_batch=0: must be at least 1."
-    ),
+    "strategy=cfl_gp averaging=gradients gradient_batch=0": ("gradient_batch=0: must be at least 1."),
     "strategy=cfl_gp averaging=models gradient_batch=5": (
         "gradient_batch=5: has an effect only with averaging=gradients"
     ),
@@ -80,7 +77,7 @@ WRONG = {
         "k=auto: preset mixed_regression/mnist makes task.num_clusters from k; give k a whole number"
     ),
     "train.learning_rate=0": "train.learning_rate=0.0: must be greater than 0.",
-    "train.local_epochs=0": "train.local_epochs=0: must be at least 1.",
+    "train.local_epochs=0": "train.local_epochs=0.0: must be greater than 0.",
     "train.batch_size=0": "train.batch_size=0: must be at least 1.",
     "train.weight_decay=-1": "train.weight_decay=-1.0: must be at least 0.",
     "train=sgd train.momentum=1": "train.momentum=1.0: must be at least 0 and less than 1.",

@@ -1,8 +1,6 @@
 """Real SuperLink and SuperNodes with TLS and keys: the demonstration, and a node that is killed in a round."""
 
 import json
-import os
-import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +13,6 @@ import pytest
 
 from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import Federation
-from florets.server_app.flower import processes
 from tests.test_flower_faults import PACKED
 
 ROOT = Path(__file__).parents[1]
@@ -65,7 +62,9 @@ def test_a_node_killed_in_a_round_takes_part_again_within_two_rounds(tmp_path: P
     with Federation(tmp_path / "federation") as federation:
         start_nodes(federation, tmp_path / "data")
         settings = "num_rounds=6 eval_every=6 start_timeout=600"
-        run_id = federation.run(ROOT, {"experiment": "own_data", "overrides": settings, "results-dir": str(results)})
+        run_id = federation.run(
+            ROOT, {"experiment": "own_digits", "overrides": settings, "results-dir": str(results)}
+        )
         wait_for("round 2", lambda: len(rounds(results)) >= 2, 900)
         received = federation.log(victim).count("Receiving:")
         wait_for("a message of round 3", lambda: federation.log(victim).count("Receiving:") > received, 300)
@@ -93,7 +92,9 @@ def test_a_superlink_killed_in_a_run_is_started_again_and_the_run_goes_on_to_its
     with Federation(tmp_path / "federation") as federation:
         start_nodes(federation, tmp_path / "data")
         settings = "num_rounds=5 eval_every=5 start_timeout=600"
-        killed = federation.run(ROOT, {"experiment": "own_data", "overrides": settings, "results-dir": str(results)})
+        killed = federation.run(
+            ROOT, {"experiment": "own_digits", "overrides": settings, "results-dir": str(results)}
+        )
         wait_for("round 2", lambda: len(rounds(results)) >= 2, 900)
         received = federation.log("table-2").count("Receiving:")
         wait_for("a message of round 3", lambda: federation.log("table-2").count("Receiving:") > received, 300)
@@ -126,13 +127,13 @@ import time as _time
 _update = update
 
 
-def update(state, config, context, *more):
-    node = context.node_config["data-dir"].rpartition("/")[2]
-    if config["server-round"] == 2 and node == "table-2":
+def update(client, *more):
+    node = client.context.node_config["data-dir"].rpartition("/")[2]
+    if client.server_round == 2 and node == "table-2":
         _time.sleep(10**6)
-    if config["server-round"] == 2 and node == "archives-4":
+    if client.server_round == 2 and node == "archives-4":
         _os._exit(1)
-    return _update(state, config, context, *more)
+    return _update(client, *more)
 """
 
 
@@ -142,13 +143,13 @@ def test_a_clientapp_that_hangs_and_one_that_dies_cost_their_nodes_one_round(tmp
     for name in PACKED:
         source = ROOT / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, project / name)  # type: ignore[operator]
-    with (project / "client_app" / "local_work.py").open("a") as file:
+    with (project / "client_app" / "local_training.py").open("a") as file:
         file.write(BROKEN)
     with Federation(tmp_path / "federation") as federation:
         start_nodes(federation, tmp_path / "data")
         settings = "num_rounds=6 eval_every=6 start_timeout=600 round_timeout=90"
         run_id = federation.run(
-            project, {"experiment": "own_data", "overrides": settings, "results-dir": str(results)}
+            project, {"experiment": "own_digits", "overrides": settings, "results-dir": str(results)}
         )
         wait_for("the end", lambda: federation.status(run_id)[0].startswith("finished"), 1200, pause=10)
         assert federation.status(run_id)[0] == "finished:completed", federation.log("superlink")[-3000:]
@@ -160,40 +161,3 @@ def test_a_clientapp_that_hangs_and_one_that_dies_cost_their_nodes_one_round(tmp
         assert line["replies"]["error"] + line["replies"]["missing"] == 0
         assert line["participants"] == 4
     assert lines[-1]["ari"] == 1.0
-
-
-def test_the_guides_commands_run_as_they_stand(tmp_path: Path) -> None:
-    missing = [program for program in ("bash", "openssl", "ssh-keygen", "curl") if shutil.which(program) is None]
-    if missing:
-        pytest.skip(f"the guide's commands need {missing[0]}")
-    guide = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
-    script = tmp_path / "guide.sh"
-    # However the script ends, what it has started ends with it.
-    head = "set -eu\ntrap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n"
-    script.write_text(head + "\n".join(re.findall(r"```bash\n(.*?)```", guide, re.S)), encoding="utf-8")
-    port = processes.free_port()
-    settings = {
-        "HOME": str(tmp_path),
-        "PROJECT": str(ROOT),
-        "PORT": str(port),
-        "NODE_PORT": str(port + 1),
-        "PYTHONPATH": str(ROOT),
-    }
-    log = tmp_path / "guide.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            ["bash", str(script)],
-            cwd=ROOT,
-            env={**os.environ, **settings, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            code = process.wait(1500)
-        finally:
-            processes.end(process)
-    said = log.read_text(encoding="utf-8")
-    assert code == 0, said[-5000:]
-    (summary,) = (tmp_path / "federation" / "results").rglob("summary.json")
-    assert json.loads(summary.read_text())["final_ari"] == 1.0
-    assert "finished:completed" in said

@@ -150,9 +150,7 @@ def test_the_baselines_that_know_or_see_the_groups_find_them(tmp_path: Path, set
 
 
 def test_gradients_can_be_averaged_in_place_of_models(tmp_path: Path) -> None:
-    summary = play(
-        tmp_path, "experiment=digits_label_skew", "averaging=gradients", "server_learning_rate=0.5"
-    )
+    summary = play(tmp_path, "experiment=digits_label_skew", "averaging=gradients", "server_learning_rate=0.5")
     assert summary.final_ari == 1.0
     first, *_, last = lines(summary)
     assert last["train_loss"] < first["train_loss"]  # type: ignore[operator]

@@ -2,6 +2,7 @@
 
 import importlib
 import io
+import pickle
 import zipfile
 from pathlib import Path
 
@@ -12,7 +13,10 @@ from flwr.clientapp import ClientApp
 from flwr.common.config import get_project_config
 
 from florets.client_app.app import app as client_app
+from florets.conf.problems import ConfigError
+from florets.server_app.app import app as server_app
 from florets.server_app.local_grid import LocalGrid
+from florets.strategies.base.federation import WrongNodeCount
 from florets.strategies.core.metrics import adjusted_rand_index
 from tests import ten_line_app
 
@@ -58,6 +62,29 @@ def test_the_components_are_plain_assignments_that_flower_finds() -> None:
     for reference in components.values():
         module, _, name = reference.partition(":")
         assert hasattr(importlib.import_module(module), name)
+
+
+def test_the_wrong_number_of_nodes_is_answered_with_the_users_own_command(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("florets.server_app.app.log_to_console", lambda: None)
+    run_config = {"seed": 3, "results-dir": str(tmp_path), "experiment": "", "num-clients": 5, "k": 2}
+    given = {**run_config, "overrides": "task.num_clusters=2", "config-json": "", "quorum": -1.0}
+    context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=given)
+    settings = f"""seed=3 results-dir="{tmp_path}" num-clients=5 k=2 overrides="task.num_clusters=2\""""
+    with pytest.raises(ConfigError) as error:
+        server_app(LocalGrid(client_app, 3), context)
+    assert str(error.value) == (
+        "this experiment has num_clients=5, but Flower started 3 SuperNodes. Give the same number to both: "
+        f"flwr run . --stream --run-config '{settings}' "
+        '--federation-config "num-supernodes=5 client-resources-num-cpus=1"'
+    )
+    assert caplog.messages[-1] == str(error.value)
+
+
+def test_the_wrong_number_of_nodes_keeps_its_numbers_from_process_to_process() -> None:
+    error = pickle.loads(pickle.dumps(WrongNodeCount(5, 3)))
+    assert (error.expected, error.found, str(error)) == (5, 3, str(WrongNodeCount(5, 3)))
 
 
 def test_the_local_grid_turns_a_clients_exception_into_an_error_reply() -> None:

@@ -45,10 +45,15 @@ LAYOUT = Layout.of(MODEL)
 SENT = np.zeros((2, LAYOUT.size))
 NUMBERS: dict[str, Any] = {kinds.NUM_EXAMPLES: 10, kinds.TRAIN_LOSS: 0.5}
 CHOICE: dict[str, Any] = {kinds.CHOSEN_MODEL: 1, kinds.MODEL_LOSSES: [2.0, 1.0]}
-LOSSES: dict[str, Any] = {kinds.NUM_EXAMPLES: 10, kinds.MODEL_LOSSES: [2.0, 1.0], kinds.STABLE: 0}
+LOSSES: dict[str, Any] = {kinds.NUM_EXAMPLES: 10, kinds.MODEL_LOSSES: [2.0, 1.0], kinds.KEPT: 0}
 TEST: dict[str, Any] = {kinds.NUM_EXAMPLES: 3, kinds.EVAL_LOSS: 0.3, kinds.EVAL_ACCURACY: 0.9}
 HELLO: dict[str, Any] = {kinds.NUM_EXAMPLES: 5, kinds.CLUSTER: 1, kinds.NUM_PARTITIONS: 3}
-TEXTS: dict[str, Any] = {kinds.CLIENT_KEY: "07", kinds.DEVICE: "cpu", kinds.FINGERPRINT: "f"}
+TEXTS: dict[str, Any] = {
+    kinds.CLIENT_KEY: "07",
+    kinds.DEVICE: "cpu",
+    kinds.FINGERPRINT: "f",
+    kinds.COLUMNS: ["a", "b"],
+}
 BLOCK = Array(np.arange(24, dtype=np.float32).reshape(2, 3, 4))
 COUNT = {kinds.NUM_EXAMPLES: 10}
 PROBED = {kinds.PROFILE: Array(np.arange(5, dtype=np.float32))}

@@ -156,7 +156,7 @@ def test_a_dry_run_on_own_data_goes_on_with_the_nodes_of_its_folders(
         x, y = draw.integers(0, 256, (30, 1, 8, 8), dtype=np.uint8), np.arange(30) % 10
         np.savez(tmp_path / "data" / name / "data.npz", x=x, y=y)
     given = [
-        *("experiment=own_data", f"data_dir={tmp_path / 'data'}", "num_rounds=2", "min_clients=4", "quiet=true"),
+        *("experiment=own_digits", f"data_dir={tmp_path / 'data'}", "num_rounds=2", "min_clients=4", "quiet=true"),
         *("train.local_epochs=1", "task.model_options.hidden=[8]"),
     ]
     whole = results(straight(tmp_path / "whole", given))

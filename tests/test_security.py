@@ -14,8 +14,8 @@ from florets.conf.run_config import config_from_json, config_to_json
 from florets.conf.run_folder import results_folder
 from florets.conf.saved import saved_config
 from florets.conf.schema import Config
-from florets.strategies.base.exchange import clean_reason
 from florets.strategies.base.encoding import decode
+from florets.strategies.base.exchange import clean_reason
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("server_app", "client_app", "strategies", "task", "conf")

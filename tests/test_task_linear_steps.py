@@ -9,6 +9,7 @@ from florets.task.linear_steps import LinearModels, flat, linear_losses, linear_
 from florets.task.linear_steps import takes_full_steps as full
 from florets.task.losses import evaluate, loss_vector
 from florets.task.models.linear import linear
+from florets.task.objective import PLAIN, Objective, Proximal
 from florets.task.seeding import torch_random
 from florets.task.training import TrainSettings, local_update
 
@@ -41,10 +42,11 @@ def test_losses_and_test_results_are_those_of_torch(loss, bias):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_full_batch_steps_are_those_of_torch(loss, bias, mu):
     modules, x, y, names, models = example(loss, bias)
-    settings = TrainSettings(0.1, 5, 7, "sgd", proximal_mu=mu)
+    settings = TrainSettings(0.1, 5, 7, "sgd")
+    objective = Objective((Proximal(mu),)) if mu else PLAIN
     before = models.weight.copy()
-    weight, offset, mean = linear_update(models, 1, *flat(x, y), loss, settings)
-    expected = local_update(modules[1], x, y, loss, settings, np.random.default_rng(0))
+    weight, offset, mean = linear_update(models, 1, *flat(x, y), loss, settings, mu)
+    expected = local_update(modules[1], x, y, loss, settings, np.random.default_rng(0), objective)
     trained = state(modules[1])
     np.testing.assert_allclose(weight, trained[names.weight], rtol=1e-5, atol=1e-7)
     if bias:
@@ -94,7 +96,7 @@ def test_names_and_losses_that_a_linear_model_has():
 
 
 def test_only_plain_gradient_descent_on_all_samples_takes_full_steps():
-    assert full(TrainSettings(0.1, 5, 10, "sgd", proximal_mu=1.0), 10)
+    assert full(TrainSettings(0.1, 5, 10, "sgd"), 10)
     for other in (
         TrainSettings(0.1, 5, 9, "sgd"),
         TrainSettings(0.1, 5, 10, "adam"),

@@ -15,6 +15,7 @@ from florets.task.models.autoencoder import autoencoder
 from florets.task.models.linear import linear
 from florets.task.models.mlp import mlp
 from florets.task.moments import LocalMoments
+from florets.task.objective import Objective, Proximal
 from florets.task.proximal import exact_proximal
 from florets.task.sample_gradients import sample_moments, unflatten
 from florets.task.seeding import torch_random
@@ -222,8 +223,8 @@ def test_exact_fedprox_is_where_many_proximal_steps_end(loss: str, bias: bool, n
     stepped.load_state_dict(exact.state_dict())
     loss_before = per_sample_losses(exact(x), y, loss).mean().item()
     assert exact_proximal(exact, x, y, loss, mu) == pytest.approx(loss_before, rel=1e-4)
-    settings = TrainSettings(0.1, 400, n, "sgd", proximal_mu=mu)
-    local_update(stepped, x, y, loss, settings, np.random.default_rng(0))
+    settings = TrainSettings(0.1, 400, n, "sgd")
+    local_update(stepped, x, y, loss, settings, np.random.default_rng(0), Objective((Proximal(mu),)))
     for one, other in zip(exact.parameters(), stepped.parameters(), strict=True):
         assert one.detach().numpy() == pytest.approx(other.detach().numpy(), abs=2e-4)
 

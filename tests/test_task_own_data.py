@@ -9,9 +9,10 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from PIL import Image
 
-from florets.client_app.app import app, hello
+from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.conf.validate import check_own_clients
 from florets.deploy.demo_data import write_folders
 from florets.server_app import main
 from florets.server_app.build import build_models, build_task, message_settings
@@ -251,7 +252,7 @@ def test_a_nodes_hello_tells_its_stated_cluster_and_needs_no_partition_id(tmp_pa
     context = Context(run_id=1, node_id=2, node_config=dict(node), state=RecordDict(), run_config={})
     LocalGrid(app, 1)  # lets messages be built
     message = Message(RecordDict({kinds.CONFIG: ConfigRecord(dict(settings))}), 2, kinds.HELLO)
-    told = read_introduction(hello(message, context).content)
+    told = read_introduction(app(message, context).content)
     assert (told.cluster, told.num_examples, told.num_partitions) == (3, 6, 0)
     assert isinstance(build_models(config, build_task(config)), ArrayRecord)
 
@@ -260,9 +261,8 @@ def test_a_nodes_hello_tells_its_stated_cluster_and_needs_no_partition_id(tmp_pa
     ("overrides", "message"),
     [
         (["min_clients=0"], "min_clients=0: must be at least 1"),
-        (["min_clients=1"], "k=2: more models than clients (min_clients=1)"),
         (["engine=flwr"], "engine=flwr: simulated nodes have no data of their own"),
-        (["num_clients=7"], "num_clients=7: has no effect beside min_clients=4"),
+        (["num_clients=7"], "num_clients=7: has no effect beside min_clients=2"),
         (["task.num_clusters=2"], "task.num_clusters=2: with task.partition=own the clusters are not known"),
         (["task.loss=squared_error"], "or task.data_options.regression=true"),
         (["task.data_options.regression=true"], "use task.loss=squared_error"),
@@ -293,8 +293,9 @@ def test_the_number_of_clients_may_be_given_where_it_counts():
 
 
 def test_options_given_whole_hold_none_of_the_presets():
-    assert compose(REGRESSION).task.data_options == {"regression": True}
-    single = ["experiment=own_data", "task.data_options.target=price"]
+    whole = [*(key for key in REGRESSION if "experiment" not in key), "experiment=own_digits"]
+    assert compose(whole).task.data_options == {"regression": True}
+    single = ["experiment=own_digits", "task.data_options.target=price"]
     assert compose(single).task.data_options.keys() == {"target", "classes", "grayscale"}
     both = compose([*REGRESSION, "task.data_options.target=price"])
     assert both.task.data_options == {"regression": True, "target": "price"}
@@ -335,7 +336,7 @@ def test_an_ari_to_stop_at_may_be_that_of_stated_clusters():
 def test_a_dry_run_over_folders_in_four_forms_finds_the_stated_clusters(tmp_path, capsys):
     for name, cluster in write_folders(tmp_path / "nodes").items():
         (tmp_path / "nodes" / name / "node.toml").write_text(f"true-cluster = {cluster}\n")
-    given = ["experiment=own_data", f"data_dir={tmp_path / 'nodes'}", f"results_dir={tmp_path / 'results'}", "-q"]
+    given = ["experiment=own_digits", f"data_dir={tmp_path / 'nodes'}", f"results_dir={tmp_path / 'results'}", "-q"]
     assert main.main([*given, "num_rounds=4"]) == 0
     assert "ARI 1.00" in capsys.readouterr().out
     clients = next((tmp_path / "results").rglob("clients.csv")).read_text()
@@ -345,6 +346,38 @@ def test_a_dry_run_over_folders_in_four_forms_finds_the_stated_clusters(tmp_path
         "pictures-3",
         "table-2",
     ]
+
+
+def test_own_data_has_no_options_of_the_demonstrations() -> None:
+    task = compose(["experiment=own_data"]).task
+    assert (task.data_options, task.partition_options) == ({}, {})
+    with pytest.raises(ValueError, match=r"task.partition_options.input_shape is missing"):
+        build_task(compose(["experiment=own_data"])).check()
+
+
+def test_models_are_counted_against_the_folders_that_are_there(tmp_path, capsys):
+    x = np.concatenate([X + 1, -X - 1])
+    for number in range(4):
+        (tmp_path / "data" / f"site{number}").mkdir(parents=True)
+        labels = np.arange(len(x)) % 2 if number < 2 else (np.arange(len(x)) + 1) % 2
+        np.savez(tmp_path / "data" / f"site{number}" / "data.npz", x=x, y=labels)
+    given = ["experiment=own_data", "task.partition_options={input_shape: [3], num_outputs: 2}", "num_rounds=1", "-q"]
+    given += [f"data_dir={tmp_path / 'data'}", f"results_dir={tmp_path / 'results'}"]
+    assert main.main([*given, "k=5"]) == 2
+    assert "k=5: more models than clients (4 folders in data_dir); use k of at most 4" in capsys.readouterr().err
+    assert main.main([*given, "min_clients=5"]) == 2
+    told = capsys.readouterr().err
+    assert f"min_clients=5: data_dir={tmp_path / 'data'} holds folders for 4 alone; use min_clients of at" in told
+    # With fewer to wait for than models, and with no more than k_max=10 of them, it runs.
+    for more in ("k=3", "k=auto"):
+        assert main.main([*given, more]) == 0, capsys.readouterr().err
+
+
+def test_of_real_nodes_min_clients_is_what_is_known():
+    check_own_clients(compose(["experiment=own_data", "k=auto", "strategy.fraction_train=0.1"]))
+    check_own_clients(compose(["experiment=own_data", "strategy=fedavg", "k=7"]))
+    with pytest.raises(ConfigError, match=r"k=3: more models than clients \(min_clients=2\); use k of at most 2"):
+        check_own_clients(compose(["experiment=own_data", "k=3"]))
 
 
 def test_a_dry_run_without_folders_or_with_a_damaged_node_file_is_refused(tmp_path):

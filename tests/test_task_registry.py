@@ -4,8 +4,11 @@ import sys
 import types
 
 import pytest
+from torch.nn import Module
 
+from florets.task.operators import with_torchvision
 from florets.task.registry import Kind, check_options, names, register_model, resolve
+from florets.task.task import Task, TaskSpec
 
 
 def takes_options(
@@ -92,3 +95,17 @@ def test_a_needed_option_that_is_missing_is_named():
 def test_a_function_with_too_few_parameters_is_refused():
     with pytest.raises(ValueError, match="takes 1 positional parameters, but is called with 2"):
         check_options(lambda shape: None, {}, "model", "short")
+
+
+@pytest.mark.parametrize("path", ["tests.torchvision_model:net", "tests.own_functions:from_torchvision"])
+def test_an_own_model_may_import_torchvision_beside_a_torch_of_another_build(path):
+    spec = TaskSpec("digits", "rotation", path, "cross_entropy", 4, 4, 0, "")
+    assert isinstance(Task(spec).build_model(), Module)
+
+
+def test_other_failures_of_a_function_are_passed_on():
+    def fails():
+        raise RuntimeError("operator torchvision::roi_align does not exist")
+
+    with pytest.raises(RuntimeError, match="roi_align"):
+        with_torchvision(fails)

@@ -41,7 +41,7 @@ def losses(**metrics: object) -> RecordDict:
     numbers: dict[str, object] = {
         kinds.MODEL_LOSSES: [1.0, 2.0],
         kinds.NUM_EXAMPLES: 10,
-        kinds.STABLE: 0,
+        kinds.KEPT: 0,
         **metrics,
     }
     return RecordDict({kinds.METRICS: MetricRecord(numbers)})  # type: ignore[arg-type]
@@ -196,7 +196,7 @@ def test_wrong_records_and_metrics_are_refused() -> None:
 
 
 def test_loss_vectors_are_checked() -> None:
-    read = read_losses(losses(**{kinds.STABLE: 1}), 2)
+    read = read_losses(losses(**{kinds.KEPT: 1}), 2)
     np.testing.assert_array_equal(read.losses, [1.0, 2.0])
     assert read.stable
     for wrong, rule in (
@@ -206,7 +206,7 @@ def test_loss_vectors_are_checked() -> None:
         ({kinds.MODEL_LOSSES: [1.0, float("nan")]}, "NaN, negative or larger"),
         ({kinds.MODEL_LOSSES: [1.0, -0.1]}, "NaN, negative or larger"),
         ({kinds.MODEL_LOSSES: [1e200, 1e300]}, "NaN, negative or larger"),
-        ({kinds.STABLE: 2}, "not 0 or 1"),
+        ({kinds.KEPT: 2}, "not 0 or 1"),
     ):
         with pytest.raises(MalformedMessage, match=rule):
             read_losses(losses(**wrong), 2)
@@ -248,6 +248,13 @@ def test_an_introduction_is_checked() -> None:
             read_introduction(hello(key, 2))
     assert read_introduction(hello(kinds.NO_KEY, 2)).key == kinds.NO_KEY
     assert read_introduction(hello("Universitätsklinik (Süd) <1>", 2)).key == "Universitätsklinik (Süd) <1>"
+    names = hello("07", 2)
+    names[kinds.CONFIG][kinds.COLUMNS] = ["age", "Größe (cm)", ""]  # type: ignore[index]
+    assert read_introduction(names).columns == ("age", "Größe (cm)", "")
+    for wrong in (["a", "a"], ["a\nb"], ["x" * 201], [1, 2], "a"):
+        names[kinds.CONFIG][kinds.COLUMNS] = wrong  # type: ignore[index]
+        with pytest.raises(MalformedMessage, match="columns"):
+            read_introduction(names)
     with pytest.raises(MalformedMessage, match="whole numbers"):
         read_introduction(hello("07", -5))
     with pytest.raises(MalformedMessage, match="settings"):

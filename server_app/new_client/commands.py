@@ -1,6 +1,7 @@
 """`florets assign` and `florets predict`: what a finished run's models do for a client that comes later."""
 
 import csv
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from florets.strategies.core import FloatArray
 from florets.task.data.new_data import Form, read_inputs, read_labelled, shaped
 from florets.task.data.own import own
 from florets.task.new_client import evaluate_model, model_losses, predict
+from florets.task.partitions.own import OWN
 from florets.task.registry import check_options
 
 HELP = """florets assign run=<folder> data=<file or folder> [save=<file>]
@@ -96,11 +98,28 @@ def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
         + ("" if accuracy is None else f"accuracy {accuracy:.1%}, ")
         + f"loss {loss:.4g}"
     )
+    if client := _trained_on(path, run, _path(given["run"])):
+        print(f"Client {client} took part in this run: the figures include data that the models were trained on.")
     if save is not None:
         # As for predictions, the file system itself refuses a name that is there already.
         with save.open("xb") as file:
-            write_arrays(file, run.models[chosen])
+            names = {"columns": json.dumps(list(run.columns), ensure_ascii=False)} if run.columns else None
+            write_arrays(file, run.models[chosen], names)
         print(f"Model: {save}")
+
+
+def _trained_on(data: Path, run: RunModels, folder: Path) -> str | None:
+    """Return the client of the run that trained on these data, as far as their path tells; else None.
+
+    It does where nodes have data of their own: their folders are named after them, and hold ``train`` or, undivided,
+    ``data``.
+    """
+    data = data.resolve()
+    if run.config.task.partition != OWN or data.stem not in ("train", "data"):
+        return None
+    client, clients = data.parent.name, folder / "clients.csv"
+    # A folder that was copied may hold the models alone.
+    return client if clients.is_file() and client in _found_models(clients) else None
 
 
 def _list_losses(losses: FloatArray, chosen: int) -> None:
@@ -141,20 +160,26 @@ def _chosen_model(run: RunModels, given: Mapping[str, str]) -> int:
     if "model" in given:
         text = given["model"]
         if not text.isdecimal() or int(text) >= count:
-            raise ConfigError([f"model={text}: must be a whole number from 0 to {count - 1}."])
+            raise ConfigError([f"model={text}: must be an integer from 0 to {count - 1}."])
         return int(text)
     return _model_of(_path(given["run"]) / "clients.csv", given["client"], count)
 
 
-def _model_of(path: Path, client: str, count: int) -> int:
+def _found_models(path: Path) -> dict[str, str | None]:
+    """Return the model of each client, by key, as a run's ``clients.csv`` has it; a row that was cut off has none."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            found = {row["client"]: row["found_cluster"] for row in csv.DictReader(file)}
+            return {row["client"]: row["found_cluster"] for row in csv.DictReader(file)}
     except (OSError, UnicodeDecodeError, csv.Error, KeyError) as error:
-        raise ConfigError([f"{path} cannot be read ({error}); use model=<number>."]) from error
+        raise ConfigError(
+            [f"{path} cannot be read ({error}); `florets predict` needs model=<number> then."]
+        ) from error
+
+
+def _model_of(path: Path, client: str, count: int) -> int:
+    found = _found_models(path)
     if client not in found:
         raise ConfigError([f"client={client}: the run has no such client.{_known_clients(client, sorted(found))}"])
-    # A row that was cut off has nothing there.
     text = found[client] or ""
     if not text.isdecimal() or int(text) >= count:
         raise ConfigError([f"client={client}: the run gave it no model; use `florets assign` and model=<number>."])
@@ -208,7 +233,14 @@ def _form(run: RunModels, given: Mapping[str, str]) -> Form:
                 value = given[key] if key == "target" else yaml.safe_load(given[key])
             except yaml.YAMLError as error:
                 raise ConfigError([f"{key}={given[key]}: cannot be read; a list is [<first>,<second>]."]) from error
-            options[key] = [str(item) for item in value] if isinstance(value, list) else value
+            options[key] = value
+    if run.columns and "columns" not in given:
+        # Whatever order the run's clients had them in: the models know the inputs by these names.
+        options["columns"] = list(run.columns)
+    # Names that look like numbers are names.
+    options = {
+        key: [str(item) for item in value] if isinstance(value, list) else value for key, value in options.items()
+    }
     check_options(own, options, "data", "own")
     return Form(**options)
 

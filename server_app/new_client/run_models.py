@@ -1,6 +1,7 @@
-"""What a finished run leaves for later clients: its models, and the clusters that its strategy froze."""
+"""Models of a finished run, and its frozen clusters, for clients that come later."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from florets.conf.run_config import task_spec
 from florets.conf.saved import saved_config
 from florets.conf.schema import Config
 from florets.server_app.results.arrays_file import write_arrays
+from florets.server_app.results.folder import whole_file
 from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.models import Models
 from florets.strategies.base.strategy import ClusteredStrategy
@@ -40,12 +42,15 @@ class RunModels:
         The K models at the run's end, each by its arrays' names.
     frozen
         The clusters at the moment of stability, None where the run froze none.
+    columns
+        Names of the models' inputs, in their order, where the run's clients read tables.
     """
 
     config: Config
     task: Task
     models: tuple[Arrays, ...]
     frozen: FrozenClusters | None
+    columns: tuple[str, ...] = ()
 
     def frozen_models(self) -> list[Arrays]:
         """Return the models on which the losses for `nearest_frozen` are taken."""
@@ -67,11 +72,13 @@ def save_clusters(folder: Path, strategy: ClusteredStrategy[Any, Any], task: Tas
     frozen = strategy.frozen_clusters()
     if frozen is not None:
         arrays = {"centroids": frozen.centroids, "model_of_cluster": frozen.model_of_cluster}
+        if np.isfinite(frozen.limit):
+            arrays["limit"] = np.array(frozen.limit)
         for index, state in enumerate(_states(frozen.models.record)):
             arrays.update({f"models/{index}/{name}": values for name, values in state.items()})
     sizes = {"input_shape": json.dumps(list(task.input_shape)), "num_outputs": str(task.num_outputs)}
     square_root = {"square_root": json.dumps(frozen is not None and frozen.square_root)}
-    with (folder / CLUSTERS).open("wb") as file:
+    with whole_file(folder / CLUSTERS, "wb") as file:
         write_arrays(file, arrays, {**sizes, **square_root})
 
 
@@ -100,13 +107,13 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
                 "be imported and called; add trust=true if you know it."
             ]
         )
-    models, _ = _read(folder / MODELS)
+    models, about = _read(folder / MODELS)
     clusters, metadata = _read(folder / CLUSTERS)
     try:
         shape, outputs = json.loads(metadata["input_shape"]), int(metadata["num_outputs"])
         square_root = json.loads(metadata["square_root"]) is True
         if not isinstance(shape, list) or not all(type(size) is int and size >= 1 for size in (*shape, outputs)):
-            raise ValueError(f"sizes {shape} and {outputs} are not whole numbers from 1")
+            raise ValueError(f"sizes {shape} and {outputs} are not integers from 1")
         states = _models(models)
         frozen = _frozen(clusters, len(states), square_root) if clusters else None
     except (KeyError, ValueError) as error:
@@ -115,7 +122,7 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     agreed = {"data": "own", "data_options": {}, "partition": "own"}
     agreed["partition_options"] = {"input_shape": shape, "num_outputs": outputs}
     task = Task(TaskSpec(**{**task_spec(config), **agreed}))
-    return RunModels(config, task, states, frozen)
+    return RunModels(config, task, states, frozen, _columns(folder / MODELS, about, task))
 
 
 def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:
@@ -127,6 +134,18 @@ def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:
         raise ConfigError(
             [f"{path} cannot be read ({error}); run must name the folder of a run that has come to its end."]
         ) from error
+
+
+def _columns(path: Path, metadata: Mapping[str, str], task: Task) -> tuple[str, ...]:
+    try:
+        names = json.loads(metadata.get("columns", "[]"))
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError("no list of texts")
+        if names and (len(set(names)) < len(names) or len(names) != math.prod(task.input_shape)):
+            raise ValueError(f"not {math.prod(task.input_shape)} different names")
+    except ValueError as error:
+        raise ConfigError([f"{path}: its names of columns do not fit the run ({error})."]) from error
+    return tuple(names)
 
 
 def _models(arrays: Arrays) -> tuple[Arrays, ...]:
@@ -153,7 +172,10 @@ def _frozen(arrays: Arrays, num_models: int, square_root: bool) -> FrozenCluster
         raise ValueError(f"the centroids are not {shape} finite numbers")
     if not all(index in range(num_models) for index in model_of_cluster.tolist()):
         raise ValueError(f"a cluster's model is none of the {num_models}")
-    return FrozenClusters(models, centroids, model_of_cluster, square_root)
+    limit = float(arrays.get("limit", np.inf))
+    if not limit > 0:
+        raise ValueError(f"the losses' limit is {limit}, not above 0")
+    return FrozenClusters(models, centroids, model_of_cluster, square_root, limit)
 
 
 def _states(record: ArrayRecord) -> list[Arrays]:

@@ -2,11 +2,16 @@
 
 import contextlib
 import json
+import logging
 import os
 import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import IO, Any, Literal
 
+from florets.server_app.console import say
 from florets.server_app.results.summary import RoundLine
 
 FINISHED = "report.html"
@@ -36,7 +41,8 @@ def open_folder(folder: Path) -> bool:
             shutil.rmtree(entry)
         else:
             entry.unlink()
-    (folder / MARKER).write_text("")
+    with naming(folder / MARKER):
+        (folder / MARKER).write_text("")
     return earlier
 
 
@@ -65,23 +71,98 @@ def reopen_folder(folder: Path, rounds: int) -> list[RoundLine]:
     return lines
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file aside and rename it: whoever reads finds all of it, or what was there before."""
+class WriteFailed(OSError):
+    """A file of a run could not be written, as when the disk is full; the text names it and says why."""
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let a failure to write say which file it was: the system does so only where a file cannot be opened.
+
+    Raises
+    ------
+    WriteFailed
+        In place of an OSError.
+    """
+    try:
+        yield
+    except WriteFailed:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise WriteFailed(f"{error.filename or path} cannot be written: {reason}") from error
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, mode: Literal["w", "wb"] = "w") -> Iterator[IO[Any]]:
+    """Open a file for writing aside, and rename it: whoever reads finds all of it, or what was there before.
+
+    Raises
+    ------
+    WriteFailed
+        If it cannot be written; nothing of it is left then.
+    """
     aside = path.with_name(f"{path.name}.part")
-    _write(aside, "w", text)
-    aside.replace(path)
+    with naming(path):
+        try:
+            with aside.open(mode) if mode == "wb" else aside.open(mode, newline="", encoding="utf-8") as file:
+                yield file
+                _to_disk(file)
+            aside.replace(path)
+        except OSError:
+            # On a full disk it holds the room that the next try needs.
+            aside.unlink(missing_ok=True)
+            raise
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file as `whole_file` does."""
+    with whole_file(path) as file:
+        file.write(text)
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append one whole line, on the disk when this returns: a killed run has no half of a round."""
-    _write(path, "a", f"{line}\n")
+    """Append one whole line, on the disk when this returns: a killed run has no half of a round.
+
+    Raises
+    ------
+    WriteFailed
+        If it cannot be written.
+    """
+    with naming(path), path.open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+        _to_disk(file)
 
 
-def _write(path: Path, mode: str, text: str) -> None:
-    with path.open(mode, encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+def _to_disk(file: IO[Any]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+class RunLog(logging.FileHandler):
+    """The log file of a run; where it cannot be written, that is said once and the run goes on."""
+
+    def __init__(self, path: Path) -> None:
+        with naming(path):
+            super().__init__(path, encoding="utf-8")
+        self._failed = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say that the log has gaps; logging itself would print a traceback for every line."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._failed:
+            self._failed = True
+            say(f"warning: {self.baseFilename} cannot be written: {error.strerror or error}", sys.stderr)
+
+    def close(self) -> None:
+        """Close the file; what could not be written before is lost."""
+        try:
+            super().close()
+        except OSError:
+            # Closing writes what is left over; that it cannot has been said.
+            self.stream = None
 
 
 class FolderLock:

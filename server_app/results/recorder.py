@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 
 from florets.server_app.console import counted
 from florets.server_app.results.arrays_file import write_arrays
-from florets.server_app.results.folder import MARKER, FolderLock, append_line, open_folder, reopen_folder, write_whole
+from florets.server_app.results.folder import (
+    MARKER,
+    FolderLock,
+    RunLog,
+    append_line,
+    open_folder,
+    reopen_folder,
+    whole_file,
+    write_whole,
+)
 from florets.server_app.results.progress import Progress
 from florets.server_app.results.summary import RoundLine, RunSummary, round_line, round_seconds, summarise
 from florets.strategies.base.report import Client, Evaluation, RoundReport
@@ -77,6 +86,7 @@ class Recorder:
         self._clients: dict[str, Client] = {}
         self._truth: dict[str, int] = {}
         self._lines: list[RoundLine] = []
+        self._warnings: list[str] = []
         self._lock = lock or FolderLock(self.folder)
         try:
             if done_rounds is None:
@@ -95,7 +105,7 @@ class Recorder:
             self.note(f"replaced the results of an earlier run in {self.folder}")
 
     def _open_log(self) -> None:
-        self._handler: logging.FileHandler | None = logging.FileHandler(self.folder / "run.log", encoding="utf-8")
+        self._handler: logging.FileHandler | None = RunLog(self.folder / "run.log")
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(self._handler)
         # Without a level of its own the logger has the root's, WARNING: the file would hold next to nothing.
@@ -125,13 +135,14 @@ class Recorder:
         self._progress.note(text)
 
     def warn(self, text: str) -> None:
-        """Log a warning and show it."""
+        """Log a warning and show it; summary and report have it as well."""
+        self._warnings.append(text)
         log.warning("%s", text)
         self._progress.note(f"warning: {text}")
 
     def round(self, report: RoundReport, figures: Mapping[str, float | None] | None = None) -> RoundLine:
         """Append a round to ``rounds.jsonl``, show it, and return its line; `figures` as in `round_line`."""
-        line = round_line(report, self._truth, figures)
+        line = round_line(report, self._truth, figures, self._clients)
         append_line(self.folder / MARKER, json.dumps(line, allow_nan=False))
         if line["diverged"]:
             log.warning(
@@ -151,6 +162,8 @@ class Recorder:
         evaluations: Mapping[str, Evaluation],
         assignment: Mapping[str, int],
         loss_matrix: tuple[Sequence[str], NDArray[np.float64]] | None = None,
+        columns: Sequence[str] = (),
+        left_out: int = 0,
     ) -> RunSummary:
         """Write all that is known only at the end: tables, models, summary, plots and report.
 
@@ -164,6 +177,10 @@ class Recorder:
             Model of each client that has one.
         loss_matrix : (sequence of str, array (M, K)), optional
             Client keys, and the mean loss of each model on each client's training data.
+        columns : sequence of str
+            Names of the models' inputs where clients read them from tables.
+        left_out : int
+            Nodes that were online and could not take part.
         """
         self._progress.close()
         # The figures come first and the pictures last: a failure while drawing costs no results.
@@ -171,7 +188,9 @@ class Recorder:
         if loss_matrix is not None:
             self._write_losses(*loss_matrix)
         names = {"experiment": self._experiment, "strategy": self._strategy, "seed": str(self._seed)}
-        with (self.folder / "models.safetensors").open("wb") as file:
+        if columns:
+            names["columns"] = json.dumps(list(columns), ensure_ascii=False)
+        with whole_file(self.folder / "models.safetensors", "wb") as file:
             write_arrays(file, models, names)
         summary = summarise(
             self._lines,
@@ -180,20 +199,24 @@ class Recorder:
             seed=self._seed,
             folder=str(self.folder),
             evaluations=evaluations,
+            left_out=left_out,
+            warnings=self._warnings,
         )
-        (self.folder / "summary.json").write_text(summary.to_json(), encoding="utf-8")
+        write_whole(self.folder / "summary.json", summary.to_json())
 
         from florets.server_app.results.report import (
             write_report,  # matplotlib takes a second that only the end needs
         )
 
         write_report(self.folder, self._task_title)
+        if left_out:
+            log.warning("%s could not take part", counted(left_out, "node"))
         log.info("Results are in %s", self.folder)
         return summary
 
     def _write_clients(self, evaluations: Mapping[str, Evaluation], assignment: Mapping[str, int]) -> None:
         head = "client true_cluster found_cluster num_examples test_examples test_loss test_accuracy device"
-        with (self.folder / "clients.csv").open("w", newline="", encoding="utf-8") as file:
+        with whole_file(self.folder / "clients.csv") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(head.split())
             for key, client in sorted(self._clients.items()):
@@ -205,7 +228,7 @@ class Recorder:
                 )
 
     def _write_losses(self, keys: Sequence[str], losses: NDArray[np.float64]) -> None:
-        with (self.folder / "loss_matrix.csv").open("w", newline="", encoding="utf-8") as file:
+        with whole_file(self.folder / "loss_matrix.csv") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["client", "true_cluster", *(f"model_{k}" for k in range(losses.shape[1]))])
             for row in sorted(range(len(keys)), key=lambda row: keys[row]):

@@ -13,6 +13,7 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 
 from florets.server_app.results import report_figures as figures
+from florets.server_app.results.folder import naming, write_whole
 from florets.server_app.results.heatmap import draw_loss_matrix
 from florets.server_app.results.plots import draw_curves
 from florets.server_app.results.report_figures import Row
@@ -77,6 +78,8 @@ def write_report(folder: Path, title: str = "") -> Path:
     head, table = figures.client_table(clients)
     # Client names come from other machines: autoescape keeps them text.
     page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(PAGE)
+    with naming(folder):
+        plots = draw_plots(folder, lines, clients)
     html = page.render(
         style=STYLE,
         summary=summary,
@@ -92,10 +95,9 @@ def write_report(folder: Path, title: str = "") -> Path:
         clients=table,
         num_clients=len(clients),
         config=(folder / "config.yaml").read_text(encoding="utf-8"),
-        **draw_plots(folder, lines, clients),
+        **plots,
     )
     path = folder / "report.html"
-    # Aside and renamed: a page that is there is whole, and says that the run has come to its end.
-    aside = path.with_suffix(".part")
-    aside.write_text(html, encoding="utf-8")
-    return aside.replace(path)
+    # A page that is there is whole, and says that the run has come to its end.
+    write_whole(path, html)
+    return path

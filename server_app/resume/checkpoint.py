@@ -21,6 +21,7 @@ from flwr.app import ArrayRecord
 from safetensors import safe_open
 
 from florets.server_app.results.arrays_file import write_arrays
+from florets.server_app.results.folder import naming, whole_file
 from florets.strategies.base.encoding import Arrays, decode, decode_record, encode, encode_record
 from florets.strategies.base.report import Client
 from florets.strategies.base.state import State
@@ -54,6 +55,8 @@ class Checkpoint:
         All clients seen so far: some may be offline when the run goes on.
     config
         The configuration, as nested plain values.
+    columns
+        Agreed order of the columns of the clients' tables.
     """
 
     server_round: int
@@ -61,6 +64,7 @@ class Checkpoint:
     state: State
     clients: list[Client]
     config: dict[str, Any]
+    columns: tuple[str, ...] = ()
 
 
 class Checkpoints:
@@ -90,16 +94,15 @@ class Checkpoints:
         ------
         TypeError
             If the strategy remembers something that a checkpoint cannot hold.
+        WriteFailed
+            If the file cannot be written.
         """
-        self.folder.mkdir(exist_ok=True)
+        with naming(self.folder):
+            self.folder.mkdir(exist_ok=True)
         path = self.folder / f"round-{checkpoint.server_round:06d}.safetensors"
-        # Written aside, forced to the disk and renamed: the name only ever stands for a whole file.
-        aside = path.with_suffix(".part")
-        with aside.open("wb") as file:
+        # The name only ever stands for a whole file, which is on the disk.
+        with whole_file(path, "wb") as file:
             write_arrays(file, *_pack(checkpoint))
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
         _sync_folder(self.folder)
         for old in self.files()[self.keep :]:
             old.unlink()
@@ -147,6 +150,7 @@ def _pack(checkpoint: Checkpoint) -> tuple[Arrays, dict[str, str]]:
         # By column: `dataclasses.asdict` takes longer for 25,000 clients than a round of a hundred of them.
         "clients": {name: [getattr(client, name) for client in checkpoint.clients] for name in _CLIENT},
         "models": encode_record(checkpoint.models, arrays, "models"),
+        "columns": list(checkpoint.columns),
         "state": encode(checkpoint.state, arrays),
     }
     text = json.dumps(content)
@@ -193,6 +197,8 @@ def _read(path: Path, home: str) -> Checkpoint:
             for values in zip(*(content["clients"][name] for name in _CLIENT), strict=True)
         ],
         config=config,
+        # Those of an earlier release have none.
+        columns=tuple(map(str, content.get("columns", []))),
     )
 
 

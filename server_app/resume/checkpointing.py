@@ -1,4 +1,4 @@
-"""`Keeper`: when a run's checkpoints are written."""
+"""`Checkpointing`: the moments at which a run's checkpoints are written."""
 
 import logging
 from typing import Any
@@ -14,7 +14,7 @@ from florets.strategies.base.strategy import ClusteredStrategy
 log = logging.getLogger("florets")
 
 
-class Keeper:
+class Checkpointing:
     """Writes a checkpoint every `checkpoint_every` rounds, and of the last good round where a run ends in failure.
 
     Parameters
@@ -53,14 +53,18 @@ class Keeper:
 
         This is told beside the failure that ended the run, so what goes wrong here is told as well and not raised.
         """
-        if not self._every:
-            return "The run has no checkpoint (checkpoint_every=0)"
-        if self._last is not None and self._last[0] != self._saved:
+        if self._every and self._last is not None and self._last[0] != self._saved:
             # The round that failed has left no trace: the strategy's state is that of the last good one.
             try:
                 self._save(*self._last)
             except OSError as error:
                 log.warning("the checkpoint of round %d could not be written: %s", self._last[0], error)
+        return self.how_to_go_on()
+
+    def how_to_go_on(self) -> str:
+        """Return how the run can go on from its last checkpoint."""
+        if not self._every:
+            return "The run has no checkpoint (checkpoint_every=0)"
         if not self._saved:
             return "No round was completed: once the cause is gone, run it again"
         find_command = flower_resume_command if self._by_flower else resume_command
@@ -70,6 +74,6 @@ class Keeper:
     def _save(self, server_round: int, models: ArrayRecord) -> None:
         strategy = self._strategy
         clients = [client for _, client in sorted(strategy.federation.clients.items())]
-        config = as_plain(self._config)
-        self._checkpoints.save(Checkpoint(server_round, models, strategy.state, clients, config))
+        config, columns = as_plain(self._config), strategy.federation.columns.names
+        self._checkpoints.save(Checkpoint(server_round, models, strategy.state, clients, config, columns))
         self._saved = server_round

@@ -21,6 +21,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.server_app import jobs
 from florets.server_app.console import counted, say
+from florets.server_app.sweep.sweep_direction import direction
 from florets.server_app.sweep.sweep_job import Sweep, read_records, run_job
 from florets.server_app.sweep.sweep_keys import count_jobs, decode, encode, read_sweep, require_one_valid
 from florets.server_app.sweep.sweep_report import write_sweep
@@ -48,7 +49,9 @@ def run_sweep(overrides: Sequence[str], caller: Path, run: jobs.Runner) -> int:
     for_hydra = [text for text in overrides if text.lstrip("+~").startswith(("hydra/", "hydra."))]
     parsed = read_sweep([text for text in overrides if text not in for_hydra])
     total = None
-    if not any("hydra/sweeper" in text for text in for_hydra):
+    if any("hydra/sweeper" in text for text in for_hydra):
+        for_hydra += direction(parsed, for_hydra)
+    else:
         require_one_valid(parsed)
         total = count_jobs(parsed)
     folder = _sweep_folder(parsed, caller)
@@ -109,10 +112,10 @@ def _run_hydra(overrides: Sequence[str], sweep: Sweep) -> None:
             (sweep.folder / "multirun.yaml").unlink(missing_ok=True)
 
 
-def _task(sweep: Sweep) -> Callable[[DictConfig], float]:
+def _task(sweep: Sweep) -> Callable[[DictConfig], float | None]:
     """Return what Hydra calls for each job, perhaps in another process."""
 
-    def task(_: DictConfig) -> float:
+    def task(_: DictConfig) -> float | None:
         settings = HydraConfig.get()
         overrides = [decode(text) for text in settings.overrides.task]
         return run_job(int(settings.job.num), overrides, sweep, "BasicLauncher" in settings.launcher._target_)

@@ -14,6 +14,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
 from florets.server_app import jobs
 from florets.server_app.console import say
+from florets.server_app.results.folder import WriteFailed
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.sweep.sweep_report import JobResult
 
@@ -43,8 +44,8 @@ class Sweep:
     run: jobs.Runner
 
 
-def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) -> float:
-    """Run one job, record how it ended, and return its score; NaN when it failed. It never raises.
+def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) -> float | None:
+    """Run one job, record how it ended, and return its score; None when it failed. It never raises.
 
     Parameters
     ----------
@@ -58,25 +59,26 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
     _record(sweep, number, overrides, None, None, "its process ended before it did: killed, or out of memory")
     if alone:
         say(title)
-    folder, summary, failure = None, None, None
+    folder, summary, failure, score = None, None, None, None
     try:
         config = jobs.prepare(overrides, sweep.caller)
         folder = results_folder(config, overrides)
         summary = sweep.run(config if alone else replace(config, quiet=True), overrides)
-        folder = Path(summary.folder)
+        folder, score = Path(summary.folder), jobs.score(config, summary)
     except KeyboardInterrupt:
         _record(sweep, number, overrides, folder, None, "interrupted")
         raise
     except Exception as error:  # whatever ends a job, the others go on and the summary names it
         failure = jobs.explain(error)
-        if not isinstance(error, ConfigError):
+        # These say all; beside a disk that is full there is no room for a traceback either.
+        if not isinstance(error, ConfigError | WriteFailed):
             trace = sweep.folder / f"job-{number + 1}-traceback.txt"
             trace.write_text(traceback.format_exc(), encoding="utf-8")
             failure = f"{failure} (traceback: {trace.name})"
     _record(sweep, number, overrides, folder, summary, failure)
     outcome = f"failed: {failure}" if summary is None else jobs.headline(summary)
     say(f"      {outcome}" if alone else f"{title}: {outcome}")
-    return float("nan") if summary is None else jobs.score(summary)
+    return score
 
 
 def _record(

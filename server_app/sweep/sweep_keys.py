@@ -16,7 +16,8 @@ from florets.conf.problems import ConfigError
 # In Hydra's empty space a key holds either a value or other keys; these hold both, as in
 # `strategy=ifca strategy.init=same`.
 _CHOICES = {name: f"{name}.choice" for name in (*GROUPS, "strategy")}
-_PRECHECKED = 20
+PRECHECKED = 20
+"""Jobs of a sweep that are looked at before it begins."""
 
 
 def read_sweep(overrides: Sequence[str]) -> list[Override]:
@@ -66,7 +67,7 @@ def require_one_valid(parsed: Sequence[Override]) -> None:
     """
     first: ConfigError | None = None
     for number, overrides in enumerate(expand(parsed)):
-        if number == _PRECHECKED:
+        if number == PRECHECKED:
             return
         try:
             compose(overrides)

@@ -1,4 +1,4 @@
-"""What clients return and how the server makes the next models of it: models (option I) or gradients (option II)."""
+"""Averaging of the clients' replies into the next models: models (option I) or gradients (option II)."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -11,6 +11,7 @@ from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.aggregate import apply_step, average_gradients, average_models
 from florets.strategies.settings import Settings, Weighting
 from florets.task.wire import kinds
+from florets.task.wire.schedule import Schedule
 
 
 class Averaging(ABC):
@@ -21,7 +22,7 @@ class Averaging(ABC):
     def settings(self) -> dict[str, str | int]:
         """Message settings that tell the client what to return."""
 
-    def in_round(self, config: ConfigRecord) -> Self:
+    def in_round(self, config: ConfigRecord, server_round: int) -> Self:
         """Return the averaging with what it takes from the round's message settings."""
         return self
 
@@ -33,6 +34,7 @@ class Averaging(ABC):
         assignment: IntArray,
         weights: FloatArray,
         integers: BoolArray,
+        untrained: BoolArray,
     ) -> FloatArray: ...
 
     def next_bank(self, models: Models, vectors: FloatArray, assignment: IntArray, weights: FloatArray) -> FloatArray:
@@ -47,12 +49,17 @@ class Averaging(ABC):
         weights
             Example counts, (P,).
         """
-        integers = models.layout.integers
-        bank = self._next(models.bank, vectors, assignment, weights, integers)
+        integers, untrained = models.layout.integers, models.layout.untrained
+        bank = self._next(models.bank, vectors, assignment, weights, integers, untrained)
         shared = models.shared
         if shared.any():
             bank[:, shared] = self._next(
-                models.bank[:1, shared], vectors[:, shared], assignment * 0, weights, integers[shared]
+                models.bank[:1, shared],
+                vectors[:, shared],
+                assignment * 0,
+                weights,
+                integers[shared],
+                untrained[shared],
             )
         return bank
 
@@ -78,6 +85,7 @@ class ModelAveraging(Averaging):
         assignment: IntArray,
         weights: FloatArray,
         integers: BoolArray,
+        untrained: BoolArray,
     ) -> FloatArray:
         return average_models(bank, vectors, assignment, weights, self.weighting, integers)
 
@@ -86,9 +94,10 @@ class ModelAveraging(Averaging):
 class GradientAveraging(Averaging):
     """Option II: clients return one gradient, the server takes one step of `learning_rate` (gamma).
 
-    `learning_rate` None is the clients'. `batch` is the number of examples that each gradient is taken on; 0 means
-    all. `optimizer="adam"` is one step of a freshly built Adam, about `learning_rate` times the sign of the gradient,
-    as in CLoVE's published code.
+    `learning_rate` None is the clients'; the schedule of the run changes it over the rounds. `batch` is the number of
+    examples that each gradient is taken on; 0 means all. `optimizer="adam"` is one step of a freshly built Adam,
+    about `learning_rate` times the sign of the gradient, as in CLoVE's published code. Entries without gradient, such
+    as batch normalisation's running statistics, are averaged as models are.
 
     Source: CLoVE Alg. 1, l. 21 and 26; IFCA option I (weighting "all_participants").
     """
@@ -103,11 +112,10 @@ class GradientAveraging(Averaging):
         """Ask for the gradient."""
         return {kinds.REPLY: kinds.REPLY_GRADIENT, kinds.GRADIENT_BATCH: self.batch}
 
-    def in_round(self, config: ConfigRecord) -> Self:
-        """Return the averaging with the clients' learning rate, where it has none of its own."""
-        if self.learning_rate is not None:
-            return self
-        return replace(self, learning_rate=float(str(config[kinds.LEARNING_RATE])))
+    def in_round(self, config: ConfigRecord, server_round: int) -> Self:
+        """Return the averaging with its learning rate in a round: the clients', where it has none of its own."""
+        rate = float(str(config[kinds.LEARNING_RATE])) if self.learning_rate is None else self.learning_rate
+        return replace(self, learning_rate=rate * Schedule.of(config).at(server_round))
 
     def _next(
         self,
@@ -116,11 +124,17 @@ class GradientAveraging(Averaging):
         assignment: IntArray,
         weights: FloatArray,
         integers: BoolArray,
+        untrained: BoolArray,
     ) -> FloatArray:
         if self.learning_rate is None:
             raise ValueError("this averaging has no learning rate: give it one, or take it from a round (`in_round`)")
         gradient, members = average_gradients(vectors, assignment, weights, self.weighting, len(bank))
-        return apply_step(bank, gradient, members, self.learning_rate, self.optimizer)
+        stepped = apply_step(bank, gradient, members, self.learning_rate, self.optimizer)
+        if untrained.any():
+            # Running statistics have no gradient: clients send their values, which are averaged as in option I.
+            values = bank[:, untrained], vectors[:, untrained]
+            stepped[:, untrained] = average_models(*values, assignment, weights, self.weighting, integers[untrained])
+        return stepped
 
 
 def averaging_of(

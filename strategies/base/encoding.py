@@ -52,7 +52,8 @@ def encode(value: object, arrays: Arrays, path: str = "state") -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         return {"array": _add(value, arrays, path)}
     if isinstance(value, Models):
-        return {"models": encode_record(value.record, arrays, path), "shared_layers": list(value.shared_layers)}
+        models = {"models": encode_record(value.record, arrays, path), "shared_layers": list(value.shared_layers)}
+        return {**models, "untrained": list(value.untrained)} if value.untrained else models
     if isinstance(value, ArrayRecord):
         return {"record": encode_record(value, arrays, path)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -94,7 +95,7 @@ def decode(data: Any, arrays: Mapping[str, npt.NDArray[Any]], home: str = "") ->
         case {"array": name}:
             return _find(name, arrays)
         case {"models": names, "shared_layers": prefixes}:
-            return Models(decode_record(names, arrays), tuple(prefixes))
+            return Models(decode_record(names, arrays), tuple(prefixes), tuple(data.get("untrained", ())))
         case {"record": names}:
             return decode_record(names, arrays)
         case {"object": name, "fields": fields}:

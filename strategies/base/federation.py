@@ -5,7 +5,7 @@ import logging
 import shlex
 import time
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from flwr.serverapp import Grid
 
 from florets.strategies.base.exchange import Patience, Request, exchange
 from florets.strategies.base.report import Client
+from florets.strategies.columns import TableColumns
 from florets.task.randomness import client_number
 from florets.task.wire import kinds
 from florets.task.wire.replies import Introduction, read_introduction
@@ -22,6 +23,7 @@ log = logging.getLogger("florets")
 
 _SETTLE_SECONDS = 0.5
 _MOST_TRIES = 3
+_MOST_PROBLEMS = 3
 _NO_NODE = 0
 
 
@@ -30,27 +32,36 @@ class FederationError(RuntimeError):
 
 
 class RoundFailed(FederationError):
-    """A round brought too few usable replies: it can be repeated."""
+    """A round brought too few valid replies: it can be repeated."""
 
 
 class WrongNodeCount(FederationError):
-    """Flower simulates another number of nodes than the experiment has clients."""
+    """Flower simulates another number of nodes than the experiment has clients.
+
+    Attributes
+    ----------
+    expected
+        Clients of the experiment.
+    found
+        Nodes that Flower simulates.
+    """
 
     def __init__(self, expected: int, found: int) -> None:
-        super().__init__(
-            f"this experiment has num_clients={expected}, but Flower started {found} SuperNodes. "
-            f"Give the same number to both: {simulation_command(expected)}"
-        )
+        # The fields are the exception's arguments, so that it can be handed from process to process.
+        super().__init__(expected, found)
         self.expected, self.found = expected, found
 
+    def __str__(self) -> str:
+        return self.explain()
 
-def simulation_command(num_clients: int, run_config: str = "") -> str:
-    """Return the whole `flwr run` command for `num_clients` simulated clients."""
-    settings = f" --run-config {shlex.quote(run_config)}" if run_config else ""
-    return (
-        f"flwr run . --stream{settings} "
-        f'--federation-config "num-supernodes={num_clients} client-resources-num-cpus=1"'
-    )
+    def explain(self, run_config: str = "") -> str:
+        """Return what is wrong and the whole command that would be right, with the settings of `run_config`."""
+        settings = f" --run-config {shlex.quote(run_config)}" if run_config else ""
+        return (
+            f"this experiment has num_clients={self.expected}, but Flower started {self.found} SuperNodes. "
+            f"Give the same number to both: flwr run . --stream{settings} "
+            f'--federation-config "num-supernodes={self.expected} client-resources-num-cpus=1"'
+        )
 
 
 class Federation:
@@ -67,6 +78,8 @@ class Federation:
         Clients needed to start; None: `num_clients`.
     fingerprint
         Hash of the code that clients must run; None accepts any.
+    handlers
+        Import paths of the strategy's own client handlers, which a client must allow and have.
     """
 
     def __init__(
@@ -75,6 +88,7 @@ class Federation:
         start_timeout: float,
         fingerprint: str | None = None,
         min_clients: int | None = None,
+        handlers: Sequence[str] = (),
     ) -> None:
         self.num_clients = num_clients
         self.min_clients = min_clients or num_clients or 1
@@ -82,8 +96,11 @@ class Federation:
         self._patient = num_clients is None and min_clients is not None
         self.start_timeout = start_timeout
         self.fingerprint = fingerprint
+        self.handlers = list(handlers)
         self.clients: dict[str, Client] = {}
         self._online: set[int] = set()
+        self.columns = TableColumns()
+        self._left_out: set[str] = set()
         self._sorted: list[Client] | None = None
         self._tries: Counter[int] = Counter()
         # Nodes that call themselves a client who is online under another node id, and that id.
@@ -145,7 +162,11 @@ class Federation:
             return
         self._tries.update(new)
         infos = {node.node_id: node for node in grid.get_nodes()}
-        called = {_called(node, infos[node].name if node in infos else ""): node for node in new}
+        if self.handlers:
+            config = config.copy()
+            config[kinds.HANDLERS] = self.handlers
+        names, keys = ({node: getattr(info, what) for node, info in infos.items()} for what in ("name", "public_key"))
+        called = {_called(node, names.get(node, "")): node for node in new}
         requests = [Request(name, _hello(node, config, self.start_timeout)) for name, node in called.items()]
         patience = Patience(self.start_timeout)
         replies = exchange(grid, requests, lambda _, content: read_introduction(content), patience, warn=False)
@@ -153,13 +174,20 @@ class Federation:
         if first:
             self._check_start(hellos, replies.failures())
         self._sorted = None
+        # A registered name outlives a node id.
+        self._left_out |= {names.get(node) or str(node) for node in new}
+        named = {
+            node: _client(node, hello, names.get(node, ""), keys.get(node, b"")) for node, hello in hellos.items()
+        }
+        fitting = {node: hello for node, hello in hellos.items() if not self._other_code(node, hello)}
+        self.columns.agree({named[node].key: hello.columns for node, hello in fitting.items()})
+        problems = []
         for node_id, hello in hellos.items():
-            if problem := self._other_code(node_id, hello):
-                log.warning("%s", problem)
+            client = named[node_id]
+            if problem := self._other_code(node_id, hello) or self.columns.problem(client.key, hello.columns):
+                problems.append(problem)
                 self._tries[node_id] = _MOST_TRIES
                 continue
-            info = infos.get(node_id)
-            client = _client(node_id, hello, info.name if info else "", info.public_key if info else b"")
             del self._tries[node_id]
             # A key that is known already is a node that came back under another id, if the first one is offline.
             holder = self.clients.get(client.key)
@@ -174,15 +202,24 @@ class Federation:
                 self._doubles[node_id] = holder.node_id
                 continue
             self.clients[client.key] = client
+            self._left_out.discard(names.get(node_id) or str(node_id))
         if first and len(self.clients) < self.min_clients:
             wanted = self.num_clients or self.min_clients
             needed = "" if wanted == self.min_clients else f" (min_clients={self.min_clients})"
+            reasons = "; ".join(filter(None, [replies.failures(), *problems[:_MOST_PROBLEMS]]))
             raise FederationError(
                 f"{len(self.clients)} of {wanted} clients could start{needed}: "
-                f"{replies.failures() or 'the other nodes are not online'}"
+                f"{reasons or 'the other nodes are not online'}"
             )
         # Not before: an error says why by itself.
         replies.warn()
+        for problem in problems:
+            log.warning("%s", problem)
+
+    @property
+    def left_out(self) -> int:
+        """How many nodes were online and could not take part so far."""
+        return len(self._left_out)
 
     def remember(self, clients: Iterable[Client]) -> None:
         """Take in clients of an earlier part of the run; those that are not here now count as offline."""
@@ -245,9 +282,14 @@ class Federation:
             return None
         return (
             f"client {hello.key} (node {node_id}) runs other code ({hello.fingerprint}) than the server "
-            f"({self.fingerprint}). Simulated clients import from the folder in which the SuperLink was started: "
+            f"({self.fingerprint}{_with(self.handlers)}). "
+            "Simulated clients import from the folder in which the SuperLink was started: "
             "start the SuperLink in an empty folder, or in this project's, and run again"
         )
+
+
+def _with(handlers: Sequence[str]) -> str:
+    return f", with the strategy's handlers {', '.join(handlers)}" if handlers else ""
 
 
 def _called(node_id: int, name: str) -> str:

@@ -11,7 +11,7 @@ from flwr.serverapp.strategy import Result
 from florets.strategies.base.context import RoundContext
 from florets.strategies.base.exchange import log, send
 from florets.strategies.base.federation import FederationError, RoundFailed
-from florets.strategies.base.models import Models
+from florets.strategies.base.models import Models, untrained_of
 from florets.strategies.base.report import Evaluation, RoundReport
 
 EvaluateModels = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -69,7 +69,7 @@ def run_rounds(
     train_config, evaluate_config = configs
     done_rounds = earlier.rounds
     strategy.last_round = num_rounds
-    strategy.check(Models(initial_arrays, strategy.shared_layers))
+    strategy.check(Models(initial_arrays, strategy.shared_layers, untrained_of(train_config)))
     result = Result(arrays=initial_arrays)
     _evaluate_on_server(result, done_rounds, evaluate_fn)
     if done_rounds and (earlier.stopped or done_rounds >= num_rounds):

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, ConfigRecord
 
 from florets.strategies.core import BoolArray, FloatArray
-from florets.task.wire import Layout, bank
+from florets.task.wire import Layout, bank, kinds
 
 
 class Models:
@@ -19,16 +19,19 @@ class Models:
         K models with numbered entries, or one plain model.
     shared_layers
         Name prefixes of the layers that are equal in all models; model 0's are taken where `record` differs.
+    untrained
+        Names of the entries that no gradient moves; see `untrained_of`.
 
     Raises
     ------
     ValueError
-        If a prefix fits no layer, or all layers of several models are shared.
+        If a prefix or name fits no layer, or all layers of several models are shared.
     """
 
-    def __init__(self, record: ArrayRecord, shared_layers: Sequence[str] = ()) -> None:
+    def __init__(self, record: ArrayRecord, shared_layers: Sequence[str] = (), untrained: Sequence[str] = ()) -> None:
         self.shared_layers = tuple(shared_layers)
-        self.layout = Layout.of(bank.model(record, 0))
+        self.untrained = tuple(untrained)
+        self.layout = Layout.of(bank.model(record, 0), self.untrained)
         self.shared: BoolArray = self.layout.mask(shared_layers)
         self.count = bank.num_models(record)
         if self.count > 1 and self.shared.all():
@@ -68,4 +71,10 @@ class Models:
 
     def replaced(self, values: FloatArray) -> "Models":
         """Return other models (K', R) of the same layout."""
-        return Models(bank.pack(values, self.layout, self.shared), self.shared_layers)
+        return Models(bank.pack(values, self.layout, self.shared), self.shared_layers, self.untrained)
+
+
+def untrained_of(config: ConfigRecord) -> tuple[str, ...]:
+    """Return the names of the models' entries that no gradient moves, as the settings of every message list them."""
+    names = config.get(kinds.UNTRAINED, [])
+    return tuple(map(str, names)) if isinstance(names, list) else ()

@@ -1,41 +1,33 @@
-"""`ClusteredStrategy`: the round and everything else that the algorithms share.
-
-An algorithm answers one question in `plan`: who trains what in this round.
-"""
+"""`ClusteredStrategy`: the Flower Strategy that runs an `Algorithm`, round by round."""
 
 import copy
-from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from florets.strategies.base.algorithm import Algorithm, M, S
 from florets.strategies.base.averaging import Averaging, averaging_of
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.evaluation import mean_results
 from florets.strategies.base.exchange import log, send, sort_replies
 from florets.strategies.base.federation import Federation, FederationError, RoundFailed
-from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.loop import NOTHING, Earlier, EvaluateModels, RoundObserver, run_rounds
 from florets.strategies.base.meter import Meter
-from florets.strategies.base.models import Models
-from florets.strategies.base.report import CostEstimate, Detail, Evaluation, RoundReport
-from florets.strategies.base.state import State
+from florets.strategies.base.models import Models, untrained_of
+from florets.strategies.base.report import Evaluation, RoundReport
 from florets.strategies.core import FloatArray
-from florets.strategies.settings import Averages, ChooseK, FirstRound, RunKeys, Settings, range_problems
+from florets.strategies.settings import Averages, ChooseK, FirstRound, RunKeys, range_problems
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.replies import TestResult, Update
 
-S = TypeVar("S", bound=Settings)
-M = TypeVar("M", bound=State)
 
-
-class ClusteredStrategy(Strategy, Generic[S, M]):
+class ClusteredStrategy(Algorithm[S, M], Strategy):
     """One model per cluster of clients; subclasses decide in `plan` who trains which.
 
     Parameters
@@ -75,21 +67,11 @@ class ClusteredStrategy(Strategy, Generic[S, M]):
     own
         Single settings of the algorithm, in place of those in `settings`: ``Clove(k=4, memory=True)``.
 
-    Attributes
-    ----------
-    state
-        All that the algorithm remembers (`State`): what a checkpoint holds. Everything else is made anew.
-
     Raises
     ------
     ValueError
         If a setting is out of its range, or the algorithm cannot follow a run-level choice.
     """
-
-    Settings: ClassVar[type[Any]] = Settings
-    """Class of the algorithm's settings."""
-    State: ClassVar[type[Any]] = State
-    """Class of what the algorithm remembers."""
 
     def __init__(
         self,
@@ -130,68 +112,13 @@ class ClusteredStrategy(Strategy, Generic[S, M]):
         self.round_timeout = round_timeout
         self.grace = grace
         self.round_tries = round_tries
-        self.federation = Federation(num_clients, start_timeout, fingerprint, min_clients)
+        self.federation = Federation(num_clients, start_timeout, fingerprint, min_clients, self.client_handlers)
         self.last_round: int | None = None
         self.state: M = self.State()
         self._context: RoundContext | None = None
         self._plan: Plan[Update] | None = None
         self._tests: Plan[TestResult] | None = None
         self._meter: Meter | None = None
-
-    @abstractmethod
-    def plan(self, context: RoundContext) -> Plan[Update]:
-        """Decide what this round's participants train; may ask them first (`context.ask_losses`).
-
-        `context` is not changed: another number of models, or other participants than were sampled, are the plan's.
-        """
-
-    def plan_evaluation(self, context: RoundContext) -> Plan[TestResult]:
-        """Decide what each of `context.testers` tests: by default the model that it is assigned."""
-        return context.test_assigned(self.assignment)
-
-    def check(self, models: Models) -> None:
-        """Raise ValueError where the algorithm does not fit the first models; called before any client is asked."""
-        if isinstance(self.k, int) and self.k > models.count and not self.settings.one_model:
-            raise ValueError(
-                f"k={self.k} clusters need as many models, but the initial arrays hold {models.count}; "
-                "pack K models with florets.task.wire.bank.pack"
-            )
-
-    @property
-    def assignment(self) -> dict[str, int]:
-        """Model index of every client that has one, by client key."""
-        return self.state.assignment
-
-    @property
-    def evaluations(self) -> dict[str, Evaluation]:
-        """Results of the last test evaluation, by client key."""
-        return self.state.evaluations
-
-    @property
-    def phase(self) -> str:
-        """Phase of the current round, for the report."""
-        return self.state.phase
-
-    @property
-    def first_rounds(self) -> int:
-        """Rounds that the algorithm needs before those that `num_rounds` counts."""
-        return 0
-
-    def estimate_cost(self, models: Models) -> CostEstimate | None:
-        """Return what those rounds will cost with the clients that are online; None where there are none."""
-        return None
-
-    def details(self) -> dict[str, Detail]:
-        """Return what this algorithm alone has to tell of the round that just ended."""
-        return {}
-
-    def frozen_clusters(self) -> FrozenClusters | None:
-        """Return the clusters that a new client is assigned by; None: it takes the model with the lowest loss."""
-        return None
-
-    def final_models(self, models: Models) -> Models:
-        """Return the models that `assignment` refers to at the end of a run: by default the bank's."""
-        return models
 
     def _choice(self, name: str, given: Any) -> Any:
         """Return a run-level choice, or the algorithm's default."""
@@ -202,14 +129,13 @@ class ClusteredStrategy(Strategy, Generic[S, M]):
         return given or (values[0] if values else None)
 
     @property
-    def context(self) -> RoundContext:
-        """The current round, or the last one.
+    def evaluations(self) -> dict[str, Evaluation]:
+        """Results of the last test evaluation, by client key."""
+        return self.state.evaluations
 
-        Raises
-        ------
-        RuntimeError
-            Before the first round.
-        """
+    @property
+    def context(self) -> RoundContext:
+        """The current round, or the last one; before the first there is none (RuntimeError)."""
         if self._context is None:
             raise RuntimeError("there is no round before the first call of configure_train")
         return self._context
@@ -238,18 +164,19 @@ class ClusteredStrategy(Strategy, Generic[S, M]):
         self._context = RoundContext(
             server_round=server_round,
             seed=self.seed,
-            config=config,
+            config=self.federation.columns.add_to(config),
             grid=grid,
             online=self.federation.online(),
             participants=self.federation.sample(
                 self.settings.fraction_train, generator(self.seed, server_round, Purpose.PARTICIPATION)
             ),
-            models=self.context.models if unchanged else Models(arrays, self.shared_layers),
-            averaging=self.averaging.in_round(config),
+            models=self.context.models if unchanged else Models(arrays, self.shared_layers, untrained_of(config)),
+            averaging=self.averaging.in_round(config, server_round),
             timeout=self.round_timeout,
             quorum=self.quorum,
             grace=self.grace,
             meter=self._meter,
+            client_handlers=self.client_handlers,
         )
 
     def aggregate_train(
@@ -263,6 +190,7 @@ class ClusteredStrategy(Strategy, Generic[S, M]):
             raise RoundFailed(f"round {server_round}: none of its participants could be given anything to train")
         updates = context.reject_outliers(context.triage(self._plan.requests, list(replies), self._plan.read))
         context.require(updates, "update")
+        self.after_training(updates.ok)
         with context.meter.part("aggregate"):
             self.assignment.update({key: update.model for key, update in updates.ok})
             combine = self._plan.combine or self.average
@@ -395,4 +323,5 @@ class ClusteredStrategy(Strategy, Generic[S, M]):
             evaluations=dict(self.evaluations),
             details=self.details(),
             tries=meter.tries,
+            rejected=dict(meter.rejected),
         )

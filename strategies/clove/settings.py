@@ -38,5 +38,5 @@ class CloveSettings(Weighted):
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),
         "first_round": ("random", "evaluate"),
-        "choose_k": ("silhouette", "elbow"),
+        "choose_k": ("silhouette", "silhouette_lone", "elbow"),
     }

@@ -40,15 +40,21 @@ class OneShot(ClusteredStrategy[OneShotSettings, FixedGroups]):
         return context.train_assigned(self.assignment)
 
     def describe(self, clients: Sequence[Client], context: RoundContext) -> Replies[FloatArray]:
-        """Ask for each client's own estimate of its model, flat, without counters."""
+        """Ask for each client's own estimate of its model: its trainable parameters, flat."""
         layout, first = context.models.layout, context.models.one(0)
-        # Counters say nothing of the data, and would outweigh the parameters.
-        compared = ~layout.integers
+        # Counters and running statistics would outweigh the parameters.
+        compared = layout.trained
 
         def read(_: str, content: RecordDict) -> FloatArray:
             return read_update(content, layout, 0).vector[compared]
 
-        settings = {kinds.ESTIMATE: self.settings.estimate, kinds.LOCAL_EPOCHS: self.settings.estimate_epochs}
+        settings: dict[str, str | int] = {
+            kinds.ESTIMATE: self.settings.estimate,
+            kinds.LOCAL_EPOCHS: self.settings.estimate_epochs,
+        }
+        if kinds.LOCAL_STEPS in context.config:
+            # The run's steps are those of a round; an estimate takes its own epochs.
+            settings[kinds.LOCAL_STEPS] = 0
         requests = [context.request(kinds.TRAIN_ESTIMATE, client, first, settings) for client in clients]
         return context.ask(requests, read)
 

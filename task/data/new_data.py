@@ -1,6 +1,5 @@
 """Data that come after a run: samples with their targets, or inputs alone, from one file or folder."""
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from florets.task.data.dataset import FloatArray
-from florets.task.data.read_csv import read_csv
+from florets.task.data.read_csv import Columns, find_columns, read_csv, read_header
 from florets.task.data.read_images import SUFFIXES, read_image, read_images
 from florets.task.data.read_npz import read_arrays, read_npz
 from florets.task.data.samples import Samples, fits_shape, samples
@@ -54,7 +53,7 @@ def read_labelled(path: Path, form: Form) -> Samples:
     if _kind(path) == ".npz":
         return read_npz(path, form.classes, form.regression)
     if _kind(path) == ".csv":
-        return read_csv(path, form.target, form.columns, form.classes, form.regression)
+        return read_csv(path, _columns(path, form), form.classes, form.regression)
     classes = form.classes or ()
     if not any((path / name).is_dir() for name in classes):
         _refuse_whole_node(path)
@@ -127,19 +126,25 @@ def _refuse_whole_node(path: Path) -> None:
         raise ValueError(f"the data {path} is the folder of a node's whole data set: give {' or '.join(found)}.")
 
 
+def _columns(path: Path, form: Form) -> Columns:
+    if form.columns is not None and not form.target:
+        rest = [name for name in read_header(path) if name not in form.columns]
+        if len(rest) > 1:
+            raise ValueError(
+                f"{path} has the columns {', '.join(rest)} beside the inputs: say with target=<column> which of them "
+                "is to be predicted."
+            )
+    return find_columns(path, form.target, form.columns)
+
+
 def _table(path: Path, form: Form) -> FloatArray:
     columns = form.columns
     if columns is None:
-        try:
-            with path.open(newline="", encoding="utf-8-sig") as file:
-                header = [name.strip() for name in next(csv.reader(file, skipinitialspace=True), [])]
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise ValueError(f"{path} cannot be read: {error}. It must be UTF-8 text with commas.") from error
-        columns = [name for name in header if name != form.target]
+        columns = [name for name in read_header(path) if name != form.target]
     if not columns:
         raise ValueError(f"{path} has no columns that could be inputs.")
     # A target is asked for; the first input serves, as a value that nobody looks at.
-    return read_csv(path, columns[0], columns, None, regression=True).x
+    return read_csv(path, find_columns(path, columns[0], columns), None, regression=True).x
 
 
 def _images(path: Path, form: Form) -> NewInputs:

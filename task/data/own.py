@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from florets.task.data.dataset import Dataset
-from florets.task.data.read_csv import read_csv
+from florets.task.data.read_csv import Columns, find_columns, read_csv
 from florets.task.data.read_images import read_images
 from florets.task.data.read_npz import read_npz
 from florets.task.data.samples import Samples
@@ -23,7 +23,7 @@ def own(
     num_clusters: int,
     target: str | None = None,
     columns: list[str] | None = None,
-    classes: list[str] | None = None,
+    classes: list[str | int] | None = None,
     regression: bool = False,
     image_size: int | None = None,
     grayscale: bool = False,
@@ -44,13 +44,13 @@ def own(
     num_clusters
         Not used.
     target
-        CSV: name of the column to predict; None: the last one.
+        CSV: name of the column to predict; None: the last one that is no input.
     columns
         CSV: the columns that make up an input, in this order, whatever order a file has them in; None: all but the
-        target, in the file's order.
+        target, in the file's order (of ``train.csv``, where there are two files).
     classes
-        Names of the classes: label 0 is the first. Needed where files hold names; without it targets are whole
-        numbers from 0.
+        Names of the classes: label 0 is the first; numbers stand for names as well. Needed where files hold names;
+        without it targets are integers from 0.
     regression
         Targets are values and no classes.
     image_size
@@ -77,24 +77,43 @@ def own(
             "task.data_options.regression=true, but task.data_options.classes names classes, and a regression has "
             "none: set task.data_options.classes=null (a preset may name them), or leave out the regression."
         )
-    if classes is not None and len(set(classes)) < len(classes):
-        raise ValueError(f"task.data_options.classes={classes} must be different names.")
+    labels = None if classes is None else [str(name) for name in classes]
+    if labels is not None and len(set(labels)) < len(labels):
+        raise ValueError(f"task.data_options.classes={labels} must be different names.")
+    paths = _find(data_dir)
+    table = _table(paths, target, columns) if paths[0].suffix == ".csv" else None
 
     def read(path: Path) -> Samples:
+        if table is not None:
+            return read_csv(path, table, labels, regression)
         if path.suffix == ".npz":
-            return read_npz(path, classes, regression)
-        if path.suffix == ".csv":
-            return read_csv(path, target, columns, classes, regression)
-        return read_images(path, classes, image_size, grayscale)
+            return read_npz(path, labels, regression)
+        return read_images(path, labels, image_size, grayscale)
 
-    parts = [read(path) for path in _find(data_dir)]
+    parts = [read(path) for path in paths]
     train, test = parts if len(parts) == 2 else _split(parts[0], test_share, generator(seed, 0, Purpose.DATA))
+    names = None if table is None else table.inputs
     num_outputs = 1 if regression else int(max(train.y.max(), test.y.max())) + 1
     if not regression:
-        return Dataset(train.x, train.y, test.x, test.y, num_outputs)
+        return Dataset(train.x, train.y, test.x, test.y, num_outputs, columns=names)
     # Values do not group samples, and a node's own data are not shared out by groups.
     groups = [np.zeros(len(part.y), dtype=np.int64) for part in (train, test)]
-    return Dataset(train.x, train.y, test.x, test.y, num_outputs, groups[0], groups[1])
+    return Dataset(train.x, train.y, test.x, test.y, num_outputs, groups[0], groups[1], columns=names)
+
+
+def _table(paths: Sequence[Path], target: str | None, columns: list[str] | None) -> Columns:
+    """Return the columns of the first file, after a look whether the others have the same."""
+    first = find_columns(paths[0], target, columns)
+    for path in paths[1:]:
+        other = find_columns(path, first.target, columns).inputs
+        if set(other) != set(first.inputs):
+            # Here, for it loads Flower, which reading data needs nowhere else.
+            from florets.task.wire.columns import column_difference
+
+            raise ValueError(
+                f"{path}: of the columns of {paths[0].name} it {column_difference(other, first.inputs)}."
+            )
+    return first
 
 
 def _find(folder: Path) -> Sequence[Path]:

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,19 +10,66 @@ import numpy as np
 from florets.task.data.samples import Samples, samples, targets
 
 
-def read_csv(
-    path: Path, target: str | None, columns: Sequence[str] | None, classes: Sequence[str] | None, regression: bool
-) -> Samples:
-    """Read a table: one line for each sample, one column to predict, numbers in the others.
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table make up an input, in this order, and which one is to be predicted."""
+
+    inputs: tuple[str, ...]
+    target: str
+
+
+def read_header(path: Path) -> list[str]:
+    """Return the names of a table's columns, in the file's order.
+
+    Raises
+    ------
+    ValueError
+        If the file cannot be read, or its header has one name twice.
+    """
+    return _read(path, header_only=True)[0]
+
+
+def find_columns(path: Path, target: str | None, columns: Sequence[str] | None) -> Columns:
+    """Return which columns of a table are inputs, and which is the target.
 
     Parameters
     ----------
     path
         The file: UTF-8, commas, a header.
     target
-        Name of the column to predict; None: the last one.
+        Name of the column to predict; None: the last one that is no input.
     columns
         Names of the columns that make up an input, in this order; None: all but the target, in the file's order.
+
+    Raises
+    ------
+    ValueError
+        If one of them is missing.
+    """
+    header = read_header(path)
+    if not target:
+        rest = [name for name in header if columns is None or name not in columns]
+        if not rest:
+            raise ValueError(f"{path} has no column to predict beside the inputs {', '.join(columns or ())}.")
+        target = rest[-1]
+    names = [name for name in header if name != target] if columns is None else list(columns)
+    missing = [name for name in (*names, target) if name not in header]
+    if missing:
+        raise ValueError(
+            f"{path} has no column {', '.join(map(repr, missing))}; its columns are {', '.join(header)}."
+        )
+    return Columns(tuple(names), target)
+
+
+def read_csv(path: Path, columns: Columns, classes: Sequence[str] | None, regression: bool) -> Samples:
+    """Read a table: one line for each sample, one column to predict, numbers in the others.
+
+    Parameters
+    ----------
+    path
+        The file: UTF-8, commas, a header.
+    columns
+        From `find_columns`, of this file or of another whose order this one is to be read in.
     classes, regression
         See `targets`.
 
@@ -30,31 +78,32 @@ def read_csv(
     ValueError
         If a column is missing, a line has another number of cells than the header, or a cell is no number.
     """
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, skipinitialspace=True)
-            header = [name.strip() for name in next(reader, [])]
-            lines = [(reader.line_num, cells) for cells in reader if cells]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} cannot be read: {error}. It must be UTF-8 text with commas.") from error
-    if not lines or len(set(header)) < len(header):
-        raise ValueError(f"{path} must have a header with a different name for each column, and at least one line.")
+    header, lines = _read(path)
     place = {name: number for number, name in enumerate(header)}
-    target = target or header[-1]
-    names = [name for name in header if name != target] if columns is None else list(columns)
-    missing = [name for name in (*names, target) if name not in place]
-    if missing:
-        raise ValueError(f"{path} has no column {missing[0]!r}; its columns are {', '.join(header)}.")
     wrong = [number for number, cells in lines if len(cells) != len(header)]
     if wrong:
         raise ValueError(f"{path}, line {wrong[0]}: its number of cells is not that of the header, {len(header)}.")
-    places = [place[name] for name in names]
+    places = [place[name] for name in columns.inputs]
     try:
         x = np.array([[float(cells[column]) for column in places] for _, cells in lines])
     except ValueError:
         raise ValueError(_no_number(path, lines, places, header)) from None
-    values = np.array([cells[place[target]].strip() for _, cells in lines])
+    values = np.array([cells[place[columns.target]].strip() for _, cells in lines])
     return samples(path, x, targets(path, values, classes, regression))
+
+
+def _read(path: Path, header_only: bool = False) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Return the names in the header, and each further line with its number."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, skipinitialspace=True)
+            header = [name.strip() for name in next(reader, [])]
+            lines = [] if header_only else [(reader.line_num, cells) for cells in reader if cells]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} cannot be read: {error}. It must be UTF-8 text with commas.") from error
+    if not header or len(set(header)) < len(header) or not (lines or header_only):
+        raise ValueError(f"{path} must have a header with a different name for each column, and at least one line.")
+    return header, lines
 
 
 def _no_number(path: Path, lines: Sequence[tuple[int, list[str]]], places: Sequence[int], header: list[str]) -> str:

@@ -8,21 +8,14 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset
-
-# Kept for the life of the process: torch forgets an operator when its library object goes.
-_libraries: list[torch.library.Library] = []
+from florets.task.operators import with_torchvision
 
 
 def torchvision_datasets() -> ModuleType:
     """Import ``torchvision.datasets``, even where torchvision's compiled operators do not fit the torch beside them.
-
-    A torchvision wheel beside a torch of another build (CPU-only, say) leaves its operators out, and then fails at
-    import because it wants to describe two of them. The data sets need no operator: declaring the missing ones by
-    name is enough.
 
     Raises
     ------
@@ -30,23 +23,15 @@ def torchvision_datasets() -> ModuleType:
         If torchvision cannot be imported for another reason.
     """
     with warnings.catch_warnings():
-        # The same mismatch makes torchvision warn that its image decoders are missing: none is used here.
         warnings.simplefilter("ignore")
         try:
-            return importlib.import_module("torchvision.datasets")
+            return with_torchvision(lambda: importlib.import_module("torchvision.datasets"))
         except RuntimeError as error:
-            if "torchvision::nms" not in str(error):
-                raise ValueError(f"torchvision cannot be imported: {error}") from error
+            raise ValueError(f"torchvision cannot be imported: {error}") from error
         except ImportError as error:
             raise ValueError(
                 f"torchvision is needed to read this data set: pip install torchvision ({error})"
             ) from error
-        library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]  # torch's own
-        for operator in ("nms", "qnms"):
-            schema = f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-            library.define(schema)  # type: ignore[no-untyped-call]  # torch's own
-        _libraries.append(library)
-        return importlib.import_module("torchvision.datasets")
 
 
 def read(

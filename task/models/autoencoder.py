@@ -4,6 +4,7 @@ from math import prod
 
 from torch import nn
 
+from florets.task.layers import with_head
 from florets.task.registry import register_model
 
 
@@ -36,7 +37,7 @@ def autoencoder(input_shape: tuple[int, ...], num_outputs: int, bottleneck: int 
     m = d // 4 if bottleneck is None else bottleneck
     if m < 1:
         raise ValueError(f"task.model_options.bottleneck={m} must be at least 1.")
-    return nn.Sequential(
+    layers = nn.Sequential(
         nn.Flatten(),
         nn.Linear(d, 4 * m),
         nn.ReLU(),
@@ -50,3 +51,4 @@ def autoencoder(input_shape: tuple[int, ...], num_outputs: int, bottleneck: int 
         nn.Linear(4 * m, d),
         nn.Sigmoid(),
     )
+    return with_head(layers, "10")

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from florets.task.layers import with_head
 from florets.task.registry import register_model
 
 
@@ -77,6 +78,7 @@ class ConvNet(nn.Module):
         super().__init__()
         self.convolutions = nn.ModuleList(nn.Conv2d(a, b, kernel, padding=padding) for a, b in pairwise(channels))
         self.linear = nn.Linear(num_features, num_outputs)
+        with_head(self, "linear")
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (n, num_outputs) of images (n, channels, height, width)."""

@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 from torch import nn
 
+from florets.task.layers import with_head
 from florets.task.registry import register_model
 
 
@@ -57,4 +58,4 @@ def linear(
             layer.weight.normal_(0, scale / prod(input_shape) ** 0.5)
         if layer.bias is not None and how in ("uniform", "normal"):
             layer.bias.zero_()
-    return nn.Sequential(nn.Flatten(), layer)
+    return with_head(nn.Sequential(nn.Flatten(), layer), "1")

@@ -5,6 +5,7 @@ from math import prod
 
 from torch import nn
 
+from florets.task.layers import with_head
 from florets.task.registry import register_model
 
 
@@ -35,4 +36,4 @@ def mlp(input_shape: tuple[int, ...], num_outputs: int, hidden: list[int] | None
         if position > 0:
             layers.append(nn.ReLU())
         layers.append(nn.Linear(narrow, wide))
-    return nn.Sequential(*layers)
+    return with_head(nn.Sequential(*layers), str(len(layers) - 1))

@@ -31,7 +31,7 @@ def concept_shift(
     Parameters
     ----------
     data, num_clients, num_clusters, samples_per_client, test_samples_per_client
-        See `task.partitions.label_skew.label_skew_1`. The paper has 1,000 train and 400 test samples a client.
+        See `partitions.label_skew.label_skew_1`. The paper has 1,000 train and 400 test samples a client.
     rng
         Draws the samples, and swaps where they are not given.
     swaps

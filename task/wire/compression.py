@@ -1,4 +1,4 @@
-"""What a client leaves out of what it sends: coordinates of the profile, and decimals of everything."""
+"""Compression of a client's reply: coordinates of the profile, and decimals of everything."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
@@ -21,7 +21,8 @@ def coordinates(
     Parameters
     ----------
     layout
-        Of the model; its counters are never among the entries.
+        Of the model; only its trainable parameters can be among the entries: running statistics and counters would
+        outweigh them by orders of magnitude.
     layers
         Name prefixes of the layers that count; none: all.
     ratio
@@ -37,14 +38,14 @@ def coordinates(
     Raises
     ------
     ValueError
-        If a prefix fits no layer, the layers hold no floating entry, or `ratio` is below 1 or leaves less than one
-        entry.
+        If a prefix fits no layer, the layers hold no trainable parameter, or `ratio` is below 1 or leaves less
+        than one entry.
 
     Source: CFL-GP, App. E.1 (random coordinates, drawn once) and E.2 (chosen layers).
     """
     if not ratio >= 1:
         raise ValueError(f"compression={ratio} is below 1: it is the number of entries for each one that is sent.")
-    wanted = ~layout.integers
+    wanted = layout.trained
     if layers:
         wanted &= layout.mask(layers)
     places = np.flatnonzero(wanted)

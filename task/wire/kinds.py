@@ -3,7 +3,7 @@
 | kind              | server sends                          | client replies                                        |
 |-------------------|---------------------------------------|-------------------------------------------------------|
 | `query.hello`     | the task                              | key, examples, device, true cluster, code fingerprint |
-| `evaluate.losses` | K models, the client's history        | K losses, examples, whether it declares itself stable |
+| `evaluate.losses` | K models                              | K losses, examples, whether it kept the models        |
 | `train`           | one model, training settings          | its update, examples, training loss                   |
 | `train.select`    | K models, training settings           | the same, the chosen model's index, K losses          |
 | `evaluate`        | one model                             | test loss, test accuracy, examples                    |
@@ -14,8 +14,17 @@
 | `train.soft`      | K models, training settings           | all K trained, its weight and loss of each, examples  |
 | `train.estimate`  | one model                             | this client's own estimate, examples, loss            |
 | `query.kmeans`    | settings                              | local centres and their sizes                         |
+| `<any>.custom`    | what the strategy likes, and the      | what its handler returns (docs/extending.md)          |
+|                   | import path of a handler of its own   |                                                       |
+
+A client with a table also tells the names of its columns in hello; every later message holds their agreed order.
+
+CLoVE sends with `train` the client's history, and the client also replies whether it declares itself stable; a client
+that has kept the models of `evaluate.losses` is sent the index of its own instead of the model.
 
 Models travel in `arrays`, numbers in `metrics`, settings in `config`, under Flower's own names where it has them.
+A gradient (`reply=gradient`) has the entries of a model; those that the setting `untrained` names, such as running
+statistics, hold their values after the pass in place of a gradient.
 """
 
 HELLO = "query.hello"
@@ -30,6 +39,8 @@ SUBSPACE = "query.subspace"
 MOMENTS = "query.moments"
 KMEANS = "query.kmeans"
 EVALUATE = "evaluate"
+CUSTOM = "custom"
+"""Action of the messages that a handler of the strategy's own answers: `train.custom`, `evaluate.custom`, ..."""
 
 ARRAYS = "arrays"
 METRICS = "metrics"
@@ -45,6 +56,7 @@ EVAL_ACCURACY = "eval_acc"
 CHOSEN_MODEL = "model"
 MODEL_LOSSES = "losses"
 STABLE = "stable"
+KEPT = "kept"
 CENTRES = "centres"
 SIZES = "sizes"
 
@@ -55,13 +67,23 @@ DEVICE = "device"
 CLIENT_NUMBER = "client-number"
 HISTORY = "assignments"
 STABILITY_ROUNDS = "stability-rounds"
+UNTRAINED = "untrained"
+BANK = "bank"
+MODEL_INDEX = "model-index"
 REPLY = "reply"
 REPLY_MODEL = "model"
 REPLY_GRADIENT = "gradient"
 GRADIENT_BATCH = "gradient-batch"
 PROXIMAL_MU = "proximal-mu"
+FROZEN = "frozen"
+HANDLER = "handler"
+HANDLERS = "handlers"
 LEARNING_RATE = "learning-rate"
 LOCAL_EPOCHS = "local-epochs"
+LOCAL_STEPS = "local-steps"
+SCHEDULE = "schedule"
+SCHEDULE_ROUNDS = "schedule-rounds"
+SCHEDULE_FACTOR = "schedule-factor"
 BATCH_SIZE = "batch-size"
 OPTIMIZER = "optimizer"
 MOMENTUM = "momentum"
@@ -100,6 +122,11 @@ CLIENT_KEY = "client-key"
 CLUSTER = "true-cluster"
 NUM_PARTITIONS = "num-partitions"
 FINGERPRINT = "fingerprint"
+COLUMNS = "columns"
+"""Names of a table's input columns: told in hello, and their agreed order in every later message."""
+
+# In a node's config: its messages are all handled by one process, which can keep models from one to the next.
+ONE_PROCESS = "one-process"
 
 NO_CLUSTER = -1
 NO_KEY = "-"

@@ -1,7 +1,7 @@
 """`Layout`: the names, shapes and dtypes of a model, between named arrays and a flat vector."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from io import BytesIO
@@ -37,6 +37,7 @@ class Entry:
     shape: tuple[int, ...]
     dtype: str
     start: int
+    is_trained: bool = True
 
     @property
     def size(self) -> int:
@@ -58,26 +59,35 @@ class Entry:
 class Layout:
     """Order, names, shapes and dtypes of one model's arrays.
 
-    A flat vector holds every entry as float64: exact for float32 and for counters below 2**53.
+    A flat vector holds every entry as float64: exact for float32 and for counters below 2**53. Entries that no
+    gradient moves (buffers, such as running statistics, and parameters that the model itself freezes) are marked by
+    name.
     """
 
     entries: tuple[Entry, ...]
 
     @classmethod
-    def of(cls, arrays: Mapping[str, Array]) -> "Layout":
+    def of(cls, arrays: Mapping[str, Array], untrained: Collection[str] = ()) -> "Layout":
         """Read the layout of a trusted model, in its own order.
+
+        Parameters
+        ----------
+        untrained
+            Names of the entries that no gradient moves, see `florets.task.layers.untrained_entries`.
 
         Raises
         ------
         ValueError
-            If an array is neither floating nor integer, or there is no array at all.
+            If an array is neither floating nor integer, there is no array at all, or none has a name in `untrained`.
         """
+        if unknown := sorted(set(untrained) - set(arrays)):
+            raise ValueError(f"untrained entries {unknown} are not in the model; its entries are {', '.join(arrays)}")
         entries: list[Entry] = []
         start = 0
         for name, array in arrays.items():
             if np.dtype(array.dtype).kind not in "fiub":
                 raise ValueError(f"model entry {name!r} has dtype {array.dtype}; only real numbers can be averaged")
-            entries.append(Entry(name, tuple(array.shape), array.dtype, start))
+            entries.append(Entry(name, tuple(array.shape), array.dtype, start, name not in untrained))
             start += entries[-1].size
         if not entries:
             raise ValueError("the initial model holds no arrays; pass ArrayRecord(model.state_dict())")
@@ -96,6 +106,20 @@ class Layout:
         for entry in self.entries:
             mask[entry.place] = entry.is_integer
         return mask
+
+    @cached_property
+    def untrained(self) -> Mask:
+        """Mask (R,) of the entries that are marked as moved by no gradient."""
+        mask = np.zeros(self.size, dtype=bool)
+        for entry in self.entries:
+            mask[entry.place] = not entry.is_trained
+        return mask
+
+    @property
+    def trained(self) -> Mask:
+        """Mask (R,) of the trainable parameters: what tells clients apart in a profile or an estimate."""
+        trained: Mask = ~(self.integers | self.untrained)
+        return trained
 
     def mask(self, prefixes: Iterable[str]) -> Mask:
         """Return the mask (R,) of the entries whose name starts with one of `prefixes`.

@@ -1,0 +1,115 @@
+"""`Client`: what a handler works with. Handlers of a strategy's own are given the same; see docs/extending.md."""
+
+from functools import cached_property
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from torch.nn import Module
+
+from florets.client_app.incoming import arrays_of, config_of, names, number
+from florets.client_app.session import State, client_key, is_simulated, num_partitions, session
+from florets.task.linear_steps import LinearModels, LinearNames
+from florets.task.randomness import Purpose, client_number, generator
+from florets.task.task import ClientData, Task
+from florets.task.wire import kinds
+
+
+class Client:
+    """One client that has been sent one message: its data and model, and what the message holds.
+
+    Nothing is remembered until the next message: what a client is to know again, the server sends.
+
+    Parameters
+    ----------
+    message, context
+        As Flower hands them to a ClientApp.
+
+    Raises
+    ------
+    ValueError
+        If the message has no settings.
+    """
+
+    def __init__(self, message: Message, context: Context) -> None:
+        self.content: RecordDict = message.content
+        self.config: ConfigRecord = config_of(message.content)
+        self.context = context
+
+    @property
+    def key(self) -> str:
+        """Name under which this client is the same one again after a restart."""
+        return client_key(self.context)
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the node is one of a simulation, where server and clients are one user's."""
+        return is_simulated(self.context)
+
+    @property
+    def num_partitions(self) -> int:
+        """Number of simulated nodes, 0 on a node that is not simulated."""
+        return num_partitions(self.context)
+
+    @cached_property
+    def task(self) -> Task:
+        """The task that the message describes."""
+        return session.task(self.config, self.context)
+
+    @cached_property
+    def data(self) -> ClientData:
+        """Training and test data of this client, on the device that it computes on."""
+        return session.client(self.config, self.context)
+
+    @property
+    def module(self) -> Module:
+        """The process's one module of this task; whoever uses it loads all of its state first."""
+        return session.module(self.config, self.context)
+
+    @property
+    def loss(self) -> str:
+        """Name of the task's loss, see `florets.task.losses.per_sample_losses`."""
+        return self.task.spec.loss
+
+    @property
+    def num_examples(self) -> int:
+        """Number of training samples."""
+        return len(self.data.x_train)
+
+    @property
+    def linear(self) -> LinearNames | None:
+        """Names of the model's entries where it is a linear one that is computed in NumPy, else None."""
+        return session.linear(self.config, self.context)
+
+    def arrays(self, record: str = kinds.ARRAYS) -> ArrayRecord:
+        """Return one of the message's array records; raise ValueError where it has none of this name."""
+        return arrays_of(self.content, record)
+
+    def states(self, record: str = kinds.ARRAYS) -> list[State]:
+        """Return the models of an array record as state dicts: one, or K in their order.
+
+        They are shared with later messages: load them into a module, and do not change them.
+        """
+        return session.states(self.arrays(record))
+
+    def linear_models(self, linear: LinearNames) -> LinearModels:
+        """Return the message's models where they are linear."""
+        return session.linear_models(self.arrays(), linear)
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """Return a number among the message's settings; raise ValueError where there is none and no default."""
+        return number(self.config, key, default)
+
+    def names(self, key: str) -> list[str]:
+        """Return a list of names among the message's settings, empty where there is none."""
+        return names(self.config, key)
+
+    @property
+    def server_round(self) -> int:
+        """Number of the round, from 1; 0 where the server names none."""
+        return int(self.number(kinds.SERVER_ROUND, 0))
+
+    def random(self, purpose: Purpose = Purpose.CUSTOM_HANDLER) -> np.random.Generator:
+        """Return the generator of one of this client's draws in this round: the same at every call."""
+        # The server knows the client's registered name, the node may not; other strategies than ours send no number.
+        client = int(self.number(kinds.CLIENT_NUMBER, client_number(self.key)))
+        return generator(int(self.number(kinds.SEED, 0)), self.server_round, purpose, client)

@@ -1,0 +1,1 @@
+"""The handlers of the ClientApp, one file for each message kind."""

@@ -1,0 +1,48 @@
+"""`query.hello`: who this client is, what it has, and what code it runs."""
+
+from flwr.app import ConfigRecord, Context, RecordDict
+
+from florets.client_app.client import Client
+from florets.client_app.handlers.custom import check_allowed
+from florets.client_app.outgoing import reply
+from florets.client_app.session import device_of
+from florets.task.fingerprint import code_fingerprint
+from florets.task.wire import kinds
+
+
+def hello(client: Client) -> RecordDict:
+    """Say who this client is and what it has; loads its data, so that a bad data folder shows before training.
+
+    Raises
+    ------
+    ValueError
+        If the strategy brings a handler that this node does not allow or cannot find.
+    """
+    handlers = client.names(kinds.HANDLERS)
+    for handler in handlers:
+        check_allowed(client, handler)
+    task, nodes = client.task, client.num_partitions
+    numbers = {kinds.NUM_EXAMPLES: 1, kinds.CLUSTER: kinds.NO_CLUSTER, kinds.NUM_PARTITIONS: nodes}
+    # Of another number of simulated nodes than clients, some would have no data: the server refuses all of them.
+    if nodes in (0, task.spec.num_clients) or task.is_own:
+        numbers[kinds.NUM_EXAMPLES] = client.num_examples
+        # Truth is for simulations: a real node tells it only where its owner wrote it into the node config.
+        numbers[kinds.CLUSTER] = _stated_cluster(client.context)
+        if nodes and task.spec.num_clusters and not task.is_own:
+            numbers[kinds.CLUSTER] = client.data.cluster
+    content = reply(None, numbers)
+    texts = ConfigRecord(
+        {
+            kinds.CLIENT_KEY: client.key,
+            kinds.DEVICE: str(device_of(client.config, client.context)),
+            kinds.FINGERPRINT: code_fingerprint(tuple(handlers)),
+        }
+    )
+    if task.is_own and task.data.columns:
+        texts[kinds.COLUMNS] = list(task.data.columns)
+    content[kinds.CONFIG] = texts
+    return content
+
+
+def _stated_cluster(context: Context) -> int:
+    return int(context.node_config.get(kinds.CLUSTER, kinds.NO_CLUSTER))

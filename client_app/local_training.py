@@ -1,0 +1,218 @@
+"""Losses, local training and gradients on one client's data, for the handlers."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord
+from numpy.typing import NDArray
+from torch.nn import Module
+
+from florets.client_app.client import Client
+from florets.client_app.incoming import objective_of, train_settings
+from florets.client_app.outgoing import Number, packed, reported
+from florets.client_app.session import State
+from florets.task.linear_steps import LinearModels, flat, linear_losses, linear_test, linear_update, takes_full_steps
+from florets.task.losses import evaluate, loss_vector
+from florets.task.objective import Objective, Proximal
+from florets.task.proximal import exact_proximal
+from florets.task.randomness import Purpose
+from florets.task.training import TrainSettings, gradient, local_update
+from florets.task.wire import kinds
+from florets.task.wire.compression import quantise
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def model_losses(client: Client) -> NDArray[np.float64]:
+    """Return the mean loss of each of the message's models on the whole training set."""
+    data = client.data
+    if linear := client.linear:
+        return reported(linear_losses(client.linear_models(linear), *flat(data.x_train, data.y_train), client.loss))
+    return reported(loss_vector(client.module, client.states(), data.x_train, data.y_train, client.loss))
+
+
+def test_result(client: Client) -> tuple[float, float | None, int]:
+    """Return mean loss, accuracy (None without classes) and number of samples of this client's test set."""
+    x, y = client.data.x_test, client.data.y_test
+    if linear := client.linear:
+        return *linear_test(client.linear_models(linear), *flat(x, y), client.loss), len(x)
+    module = client.module
+    module.load_state_dict(client.states()[0])
+    return *evaluate(module, x, y, client.loss), len(x)
+
+
+def update(
+    client: Client, state: State, purpose: Purpose = Purpose.LOCAL_TRAINING
+) -> tuple[ArrayRecord, dict[str, Number]]:
+    """Train a model, or take its gradient; return what the server asked for, and the loss and count beside it.
+
+    `purpose` names the draws of training.
+    """
+    arrays, mean = work(client, state, purpose)
+    return packed(arrays), {kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: client.num_examples}
+
+
+def work(client: Client, state: State, purpose: Purpose = Purpose.LOCAL_TRAINING) -> tuple[Arrays, float]:
+    """Return the arrays that the server asked for, a gradient or the model after local training, and the mean loss.
+
+    The arrays may share the process's module: use them before another model is loaded.
+    """
+    if sends_gradient(client):
+        arrays, mean = local_gradient(client, state)
+    else:
+        arrays, mean = trained(client, state, purpose)
+    return _quantised(client, arrays, state), mean
+
+
+def sends_gradient(client: Client) -> bool:
+    """Return whether the server asks for a gradient, not for a trained model."""
+    return client.config.get(kinds.REPLY, kinds.REPLY_MODEL) == kinds.REPLY_GRADIENT
+
+
+def local_gradient(client: Client, state: State, objective: Objective | None = None) -> tuple[Arrays, float]:
+    """Return a model's gradient on this client's data, or a batch of them, and the mean loss.
+
+    Of the entries that no gradient moves the values after the pass are returned, where the message names them.
+    """
+    module, data = client.module, client.data
+    module.load_state_dict(state)
+    return gradient(
+        module,
+        data.x_train,
+        data.y_train,
+        client.loss,
+        int(client.number(kinds.GRADIENT_BATCH, 0)) or None,
+        client.random(Purpose.GRADIENT_BATCH),
+        untrained=client.names(kinds.UNTRAINED),
+        objective=objective_of(client.config) if objective is None else objective,
+    )
+
+
+@dataclass(frozen=True)
+class Training:
+    """One local training: the start, how and on what objective, and the factor of the loss."""
+
+    state: State
+    settings: TrainSettings
+    objective: Objective
+    purpose: Purpose
+    fraction: float
+
+    def on_whole_loss(self) -> "Training":
+        """Return the training on all of the loss whose steps are these.
+
+        Plain steps on a part of the loss are smaller steps on all of it; the penalties keep their own size.
+        """
+        if self.fraction == 1.0:
+            return self
+        settings = replace(
+            self.settings,
+            learning_rate=self.settings.learning_rate * self.fraction,
+            weight_decay=self.settings.weight_decay / self.fraction,
+        )
+        mu = self.objective.proximal_mu
+        if mu is None:
+            raise ValueError("a part of the loss can be trained on with a proximal term beside it and nothing else")
+        objective = replace(self.objective, terms=(Proximal(mu / self.fraction),) if mu else ())
+        return replace(self, settings=settings, objective=objective, fraction=1.0)
+
+
+def trained(
+    client: Client,
+    state: State,
+    purpose: Purpose = Purpose.LOCAL_TRAINING,
+    fraction: float = 1.0,
+    objective: Objective | None = None,
+) -> tuple[Arrays, float]:
+    """Train a model on this client's data; return its arrays and the mean loss.
+
+    Parameters
+    ----------
+    state
+        The model.
+    purpose
+        Names the draws.
+    fraction
+        Factor of the loss; the mean loss is returned without it.
+    objective
+        What stands beside the loss; None: what the message asks for.
+
+    Returns
+    -------
+    tuple
+        The arrays may be the module's own memory, and good only until the next model is loaded.
+    """
+    wanted = objective_of(client.config) if objective is None else objective
+    training = Training(state, train_settings(client.config), wanted, purpose, fraction)
+    for solve in _SOLVERS:
+        if (found := solve(client, training)) is not None:
+            return found
+    return _by_steps(client, training.on_whole_loss())
+
+
+def _exactly(client: Client, training: Training) -> tuple[Arrays, float] | None:
+    """Solve a proximal problem in closed form, where the server asks for that and it can be done."""
+    mu = training.objective.proximal_mu
+    # The exact solution knows no weight decay: with it, steps are taken.
+    if not client.number(kinds.EXACT_PROXIMAL, 0) or not mu or training.settings.weight_decay != 0:
+        return None
+    module, data = client.module, client.data
+    module.load_state_dict(training.state)
+    mean = exact_proximal(module, data.x_train, data.y_train, client.loss, mu, training.fraction)
+    return None if mean is None else (_values(module), mean)
+
+
+def _by_full_steps(client: Client, training: Training) -> tuple[Arrays, float] | None:
+    """Take steps of plain gradient descent on a linear model, in NumPy."""
+    training = training.on_whole_loss()
+    mu = training.objective.proximal_mu
+    linear = client.linear if takes_full_steps(training.settings, client.num_examples) else None
+    if linear is None or mu is None:
+        return None
+    models = LinearModels.of([{name: value.numpy() for name, value in training.state.items()}], linear)
+    data = flat(client.data.x_train, client.data.y_train)
+    weight, bias, mean = linear_update(models, 0, *data, client.loss, training.settings, mu)
+    arrays: Arrays = {linear.weight: weight}
+    if linear.bias is not None and bias is not None:
+        arrays[linear.bias] = bias
+    return arrays, mean
+
+
+_SOLVERS: tuple[Callable[[Client, Training], tuple[Arrays, float] | None], ...] = (_exactly, _by_full_steps)
+"""Faster ways to what `_by_steps` does; each returns None where it does not apply."""
+
+
+def _by_steps(client: Client, training: Training) -> tuple[Arrays, float]:
+    """Take the steps of the optimiser."""
+    module, data = client.module, client.data
+    module.load_state_dict(training.state)
+    rng = client.random(training.purpose)
+    mean = local_update(module, data.x_train, data.y_train, client.loss, training.settings, rng, training.objective)
+    return _values(module), mean
+
+
+def changes(arrays: Mapping[str, NDArray[Any]], state: State) -> Arrays:
+    """Return what training changed in a model that began as `state`; counters and flags stay as they are."""
+    # Booleans cannot be subtracted, and no difference of counters is ever used.
+    return {name: array - state[name].numpy() if array.dtype.kind == "f" else array for name, array in arrays.items()}
+
+
+def _quantised(client: Client, arrays: Arrays, state: State) -> Arrays:
+    """Return gradients, or what training changed in a model, with the decimals that the server asks for.
+
+    Beside a gradient, too, entries without one are sent as the model's values: of these the changes count.
+    """
+    how, digits = str(client.config.get(kinds.QUANTISE, "none")), int(client.number(kinds.QUANTISE_DIGITS, 0))
+    if how == "none":
+        return arrays
+    values = client.names(kinds.UNTRAINED) if sends_gradient(client) else arrays.keys()
+    sent = {name: quantise(array, how, digits) for name, array in arrays.items() if name not in values}
+    for name, change in changes({name: arrays[name] for name in values}, state).items():
+        sent[name] = state[name].numpy() + quantise(change, how, digits) if change.dtype.kind == "f" else change
+    return {name: sent[name] for name in arrays}
+
+
+def _values(module: Module) -> Arrays:
+    return {name: value.detach().cpu().numpy() for name, value in module.state_dict().items()}

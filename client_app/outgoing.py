@@ -1,0 +1,36 @@
+"""Replies of the handlers: their records, and how arrays and losses are sent."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+from florets.task.wire import kinds
+from florets.task.wire.layout import write_array
+
+Loss = TypeVar("Loss", float, NDArray[np.float64])
+Number = int | float | list[int] | list[float]
+
+
+def reply(arrays: ArrayRecord | None, metrics: Mapping[str, Number], **others: ArrayRecord) -> RecordDict:
+    """Return a reply of arrays, numbers and further array records by name."""
+    content = RecordDict({kinds.METRICS: MetricRecord(dict(metrics)), **others})
+    if arrays is not None:
+        content[kinds.ARRAYS] = arrays
+    return content
+
+
+def packed(arrays: Mapping[str, NDArray[Any] | Array]) -> ArrayRecord:
+    """Return arrays as they are sent; their values are copied."""
+    return ArrayRecord(
+        {name: values if isinstance(values, Array) else write_array(values) for name, values in arrays.items()}
+    )
+
+
+def reported(losses: Loss) -> Loss:
+    """Return losses as they may be sent: diverged losses are clipped to a sentinel."""
+    # Written so that a NaN, of which no comparison holds, is the worst as well.
+    clipped = np.where(np.less(losses, kinds.DIVERGED), np.maximum(losses, 0.0), kinds.DIVERGED)
+    return clipped if isinstance(losses, np.ndarray) else float(clipped)

@@ -1,0 +1,105 @@
+"""`Algorithm`: what an algorithm says about itself. Only `plan` has to be written; everything else has a default."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.frozen_clusters import FrozenClusters
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import CostEstimate, Detail
+from florets.strategies.base.state import State
+from florets.strategies.settings import ChooseK, FirstRound, Settings
+from florets.task.wire.replies import TestResult, Update
+
+S = TypeVar("S", bound=Settings)
+M = TypeVar("M", bound=State)
+
+
+class Algorithm(ABC, Generic[S, M]):
+    """The questions that a strategy answers; `ClusteredStrategy` asks them, round by round.
+
+    Attributes
+    ----------
+    settings
+        The algorithm's own keys; never changed.
+    state
+        All that the algorithm remembers: what a checkpoint holds. Everything else is made anew.
+    k
+        Number of clusters, "auto" where the algorithm is to find it; None: as many as there are models.
+    first_round, choose_k
+        Run-level choices; None where the algorithm has no such choice.
+    input_shape, num_outputs
+        Sizes of the task.
+    seed
+        Of every draw; take generators from `RoundContext.random`.
+    """
+
+    Settings: ClassVar[type[Any]] = Settings
+    """Class of the algorithm's settings."""
+    State: ClassVar[type[Any]] = State
+    """Class of what the algorithm remembers."""
+    client_handlers: ClassVar[tuple[str, ...]] = ()
+    """Import paths ``package.module:function`` of the algorithm's own client handlers; see docs/extending.md."""
+
+    settings: S
+    state: M
+    k: int | Literal["auto"] | None
+    first_round: FirstRound | None
+    choose_k: ChooseK | None
+    input_shape: tuple[int, ...]
+    num_outputs: int
+    seed: int
+
+    @abstractmethod
+    def plan(self, context: RoundContext) -> Plan[Update]:
+        """Decide what this round's participants train; may ask them first (`context.ask_losses`).
+
+        `context` is not changed: another number of models, or other participants than were sampled, are the plan's.
+        """
+
+    def plan_evaluation(self, context: RoundContext) -> Plan[TestResult]:
+        """Decide what each of `context.testers` tests: by default the model that it is assigned."""
+        return context.test_assigned(self.assignment)
+
+    def check(self, models: Models) -> None:
+        """Raise ValueError where the algorithm does not fit the first models; called before any client is asked."""
+        if isinstance(self.k, int) and self.k > models.count and not self.settings.one_model:
+            raise ValueError(
+                f"k={self.k} clusters need as many models, but the initial arrays hold {models.count}; "
+                "pack K models with florets.task.wire.bank.pack"
+            )
+
+    @property
+    def assignment(self) -> dict[str, int]:
+        """Model index of every client that has one, by client key."""
+        return self.state.assignment
+
+    @property
+    def phase(self) -> str:
+        """Phase of the current round, for the report."""
+        return self.state.phase
+
+    @property
+    def first_rounds(self) -> int:
+        """Rounds that the algorithm needs before those that `num_rounds` counts."""
+        return 0
+
+    def estimate_cost(self, models: Models) -> CostEstimate | None:
+        """Return what those rounds will cost with the clients that are online; None where there are none."""
+        return None
+
+    def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
+        """Learn from the round's valid updates, beside their average; by default nothing."""
+
+    def details(self) -> dict[str, Detail]:
+        """Return what this algorithm alone has to tell of the round that just ended."""
+        return {}
+
+    def frozen_clusters(self) -> FrozenClusters | None:
+        """Return the clusters that a new client is assigned by; None: it takes the model with the lowest loss."""
+        return None
+
+    def final_models(self, models: Models) -> Models:
+        """Return the models that `assignment` refers to at the end of a run: by default the bank's."""
+        return models

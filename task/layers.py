@@ -1,0 +1,102 @@
+"""The layers of a model by name: which entries are trained, and which layers are its body and its head."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from torch.nn import Module
+
+_HEAD_LAYERS = "head_layers"
+
+
+def untrained_entries(module: Module) -> list[str]:
+    """Return the names of the state dict's entries that no gradient moves, in their order.
+
+    These are buffers, such as batch normalisation's running statistics, and parameters that the model freezes itself.
+    """
+    # A tied weight stands in the state dict under each of its names.
+    trained = {name for name, parameter in module.named_parameters(remove_duplicate=False) if parameter.requires_grad}
+    return [name for name in module.state_dict() if name not in trained]
+
+
+def with_head(module: Module, *layers: str) -> Module:
+    """Mark the layers of these name prefixes as the module's head, for `body_and_head`; return the module."""
+    # Through setattr, because torch types a module's attributes as tensors and modules.
+    setattr(module, _HEAD_LAYERS, layers)
+    return module
+
+
+def body_and_head(module: Module, head_layers: Sequence[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the name prefixes of a model's body and of its head: together all of its entries.
+
+    The head is what personalised methods keep for each client; the body is the representation that they share.
+
+    Parameters
+    ----------
+    module
+        The model. The built-in ones know their head, an own model can be marked by `with_head`.
+    head_layers
+        Name prefixes of the head (the key `task.head_layers`); none: as the model has it.
+
+    Raises
+    ------
+    ValueError
+        If nothing says which layers are the head, or a prefix fits no entry.
+    """
+    head = tuple(head_layers) or tuple(getattr(module, _HEAD_LAYERS, ()))
+    entries = list(module.state_dict())
+    if not head:
+        raise ValueError(
+            "the model does not say which layers are its head: give the name prefixes as task.head_layers; its "
+            f"entries are {', '.join(entries)}."
+        )
+    for prefix in head:
+        if not any(is_of_layer(name, prefix) for name in entries):
+            raise ValueError(
+                f"task.head_layers: no layer is called {prefix!r}; the entries are {', '.join(entries)}."
+            )
+    in_head = [name for name in entries if any(is_of_layer(name, prefix) for prefix in head)]
+    body = [name for name in entries if name not in in_head]
+    return tuple(dict.fromkeys(_prefix(name, in_head) for name in body)), head
+
+
+@contextmanager
+def frozen_layers(module: Module, prefixes: Sequence[str]) -> Iterator[None]:
+    """Keep the layers of these name prefixes as they are inside the block, their running statistics included.
+
+    The module must be in train mode; these layers are left in eval mode.
+
+    Raises
+    ------
+    ValueError
+        If a prefix fits no entry, or nothing is left to train.
+    """
+    entries = list(module.state_dict())
+    for prefix in prefixes:
+        if not any(is_of_layer(name, prefix) for name in entries):
+            raise ValueError(f"frozen layers: no layer is called {prefix!r}; the entries are {', '.join(entries)}.")
+    named = module.named_parameters(remove_duplicate=False)
+    trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
+    kept = [parameter for name, parameter in trained if any(is_of_layer(name, prefix) for prefix in prefixes)]
+    for parameter in kept:
+        parameter.requires_grad_(False)
+    try:
+        if not any(parameter.requires_grad for _, parameter in trained):
+            raise ValueError(f"frozen layers {list(prefixes)} leave nothing to train.")
+        for name, part in module.named_modules():
+            if name and any(is_of_layer(name, prefix) for prefix in prefixes):
+                part.eval()
+        yield
+    finally:
+        for parameter in kept:
+            parameter.requires_grad_(True)
+
+
+def is_of_layer(name: str, prefix: str) -> bool:
+    """Say whether an entry of this name belongs to the layer of this name prefix."""
+    return name == prefix or name.startswith(f"{prefix}.")
+
+
+def _prefix(name: str, others: Sequence[str]) -> str:
+    """Return the name of an entry's layer; its own name where the layer also holds one of the `others`."""
+    layer = name.rpartition(".")[0]
+    return name if not layer or any(is_of_layer(other, layer) for other in others) else layer

@@ -1,0 +1,136 @@
+"""Objective of local training: the mean loss, terms beside it, weights of samples, and frozen layers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn import Module, Parameter
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The samples of one step.
+
+    Parameters
+    ----------
+    module
+        The model in training.
+    x, y
+        Inputs and targets of the batch.
+    outputs
+        What the model says of `x`, with its graph.
+    """
+
+    module: Module
+    x: Tensor
+    y: Tensor
+    outputs: Tensor
+
+
+class Term:
+    """A term beside the loss, of one training at a time.
+
+    A subclass overrides `value`, or `add_gradient` where the gradient has a closed form and needs no graph.
+    """
+
+    def begin(self, module: Module, parameters: Sequence[Parameter]) -> None:
+        """Take what the term needs of the model before its first step; `parameters` are those that are trained."""
+
+    def value(self, batch: Batch) -> Tensor | None:
+        """Return the term on one batch, a scalar that is differentiated together with the loss; None: nothing."""
+        return None
+
+    def add_gradient(self) -> None:
+        """Add the term's gradient to the parameters' own."""
+
+
+class Proximal(Term):
+    """FedProx's term mu/2 ||theta - theta_start||^2.
+
+    Parameters
+    ----------
+    mu
+        Factor, above 0.
+
+    Source: Li et al. 2020, Alg. 2.
+    """
+
+    def __init__(self, mu: float) -> None:
+        if not mu > 0:
+            raise ValueError(f"proximal_mu={mu!r} must be above 0.")
+        self.mu = mu
+        self._parameters: Sequence[Parameter] = ()
+        self._start: list[Tensor] = []
+
+    def begin(self, module: Module, parameters: Sequence[Parameter]) -> None:
+        """Remember where training starts."""
+        self._parameters, self._start = parameters, [p.detach().clone() for p in parameters]
+
+    def add_gradient(self) -> None:
+        """Add mu (theta - theta_start)."""
+        for parameter, origin in zip(self._parameters, self._start, strict=True):
+            if parameter.grad is not None:
+                parameter.grad.add_(parameter.detach() - origin, alpha=self.mu)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What one client minimises: mean of w_i loss_i, plus the terms, over the layers that are not frozen.
+
+    Parameters
+    ----------
+    terms
+        See `Term`.
+    weights
+        Weight of each of the client's samples, (n,), on the data's device; None: 1 each. They are not normalised.
+    frozen
+        Name prefixes of layers that stay as they came, their running statistics included.
+    """
+
+    terms: tuple[Term, ...] = ()
+    weights: Tensor | None = None
+    frozen: tuple[str, ...] = ()
+
+    @property
+    def proximal_mu(self) -> float | None:
+        """Factor of the proximal term, 0 without one; None where there is anything else beside the plain loss.
+
+        The solvers in closed form know no other objective.
+        """
+        if self.weights is not None or self.frozen or len(self.terms) > 1:
+            return None
+        term = self.terms[0] if self.terms else None
+        return 0.0 if term is None else term.mu if type(term) is Proximal else None
+
+    def begin(self, module: Module, num_samples: int) -> list[Parameter]:
+        """Return the parameters to be trained, after the terms have seen them.
+
+        Raises
+        ------
+        ValueError
+            If there is not one weight a sample.
+        """
+        if self.weights is not None and self.weights.shape != (num_samples,):
+            raise ValueError(
+                f"weights of shape {tuple(self.weights.shape)}: give one for each of {num_samples} samples."
+            )
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        for term in self.terms:
+            term.begin(module, parameters)
+        return parameters
+
+    def beside(self, loss: Tensor, batch: Batch, fraction: float = 1.0) -> Tensor:
+        """Return the loss of a batch with the terms' values added, each times `fraction`."""
+        for term in self.terms:
+            if (value := term.value(batch)) is not None:
+                loss = loss + fraction * value
+        return loss
+
+    def add_gradients(self) -> None:
+        """Add the gradients of the terms that need no graph."""
+        for term in self.terms:
+            term.add_gradient()
+
+
+PLAIN = Objective()
+"""The mean loss alone."""

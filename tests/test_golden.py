@@ -1,0 +1,65 @@
+"""Golden results: the runs of tests/golden_runs.py give the results stored in tests/golden/."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.golden_runs import FOLDER, SETTINGS, TOLERANCE, Golden, differences, digest, environment, play, read
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_run_gives_its_golden_results(name: str) -> None:
+    lines = differences(read(name), play(name))
+    # A deliberate change of results: python -m tests.golden_runs --write NAME ...
+    assert not lines, "\n".join([f"golden run {name}:", *lines])
+
+
+def test_every_golden_run_is_stored_and_nothing_else() -> None:
+    assert {path.name for path in FOLDER.iterdir()} == {
+        f"{name}{end}" for name in SETTINGS for end in (".json", ".npz")
+    }
+
+
+STORED = read("mixed_regression-a-two_phase")
+ENTRY = "0/1.weight"
+HERE = environment()
+ELSEWHERE = {**HERE, "torch capability": "another"}
+
+
+def changed(by: float, where: dict[str, str]) -> Golden:
+    """Return the stored results as if the largest weight of model 0 had come out otherwise."""
+    array = STORED.arrays[ENTRY].copy()
+    largest = np.unravel_index(np.abs(array).argmax(), array.shape)
+    array[largest] += np.float32(by)
+    return replace(STORED, environment=where, arrays={**STORED.arrays, ENTRY: array})
+
+
+def here(golden: Golden) -> Golden:
+    """Return the results as if they were stored on this machine, with digests that fit."""
+    digests = {entry: digest(array) for entry, array in golden.arrays.items()}
+    return replace(golden, environment=HERE, digests=digests)
+
+
+def test_the_last_bit_counts_on_the_same_kind_of_machine_alone() -> None:
+    largest = np.abs(STORED.arrays[ENTRY]).max()
+    ulp = float(np.spacing(largest))
+    assert differences(here(STORED), changed(0.0, HERE)) == []
+    (line,) = differences(here(changed(ulp, HERE)), changed(0.0, HERE))
+    assert line.startswith(f"array {ENTRY}: 1 of 100 values differ, largest difference {ulp:.3g}")
+    assert differences(here(changed(ulp, HERE)), changed(0.0, ELSEWHERE)) == []
+    line, machine = differences(here(changed(3 * TOLERANCE, HERE)), changed(0.0, ELSEWHERE))
+    assert "largest difference 3" in line
+    assert "torch capability" in machine
+
+
+def test_arrays_that_do_not_fit_their_digests_are_told() -> None:
+    spoilt = replace(STORED, arrays=changed(1e-6, HERE).arrays)
+    assert f"array {ENTRY}: stored with a digest that is not its own" in differences(spoilt, STORED)[0]
+
+
+def test_assignments_and_bytes_count_everywhere() -> None:
+    first, *rest = STORED.rounds
+    odd = {**first, "bytes_up": first["bytes_up"] + 8, "assignment": first["assignment"].replace("-", "0", 1)}
+    lines = differences(here(STORED), replace(STORED, environment=ELSEWHERE, rounds=[odd, *rest]))
+    assert [line.split(":")[0] for line in lines[:2]] == ["round 1, assignment", "round 1, bytes_up"]

@@ -1,0 +1,127 @@
+"""The loss matrix at the end of a run: announced, limited in time, and left out where it is not wanted."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import RecordDict
+
+from florets.conf.compose import compose
+from florets.server_app.main import run
+from florets.server_app.results.loss_matrix import loss_matrix
+from florets.strategies.base.models import Models
+from florets.strategies.fedavg.strategy import FedAvg
+from florets.task.wire import kinds
+from tests.fakes import FakeClients, models
+from tests.test_faults import Slow
+
+COUNT = 16
+
+
+class Clock:
+    """Time that passes only while a client works."""
+
+    def __init__(self, seconds: Callable[[int], float]) -> None:
+        self.now, self._seconds = 0.0, seconds
+
+    def work(self, client: int) -> Callable[[RecordDict], RecordDict]:
+        def fault(content: RecordDict) -> RecordDict:
+            self.now += self._seconds(client)
+            return content
+
+        return fault
+
+
+def finished(clients: FakeClients) -> FedAvg:
+    strategy = FedAvg()
+    strategy.start(clients.grid(), models(0.0), num_rounds=1)
+    return strategy
+
+
+def ask(
+    monkeypatch: pytest.MonkeyPatch, seconds: Callable[[int], float], timeout: float = 60.0
+) -> tuple[list[int], np.ndarray | None, list[str]]:
+    """Return who was asked, the losses, and what was said, where a client works for so many seconds."""
+    clock = Clock(seconds)
+    monkeypatch.setattr("florets.server_app.results.loss_matrix.time.monotonic", lambda: clock.now)
+    clients = FakeClients(
+        [float(i) for i in range(COUNT)],
+        keys=[f"{i:02d}" for i in range(COUNT)],
+        faults={(kinds.LOSSES, 1, i): clock.work(i) for i in range(COUNT)},
+    )
+    strategy, said = finished(clients), []
+    found = loss_matrix(strategy, Models(models(0.0, 1.0)), timeout, True, said.append)
+    if found is not None:
+        assert found[0] == clients.keys
+    return clients.asked(kinds.LOSSES), None if found is None else found[1], said
+
+
+def test_every_client_is_asked_once_and_the_line_before_says_how_much_it_is(monkeypatch) -> None:
+    asked, losses, said = ask(monkeypatch, lambda _: 1.0)
+    assert asked == list(range(COUNT))
+    np.testing.assert_array_equal(losses, [[i**2, (1 - i) ** 2] for i in range(COUNT)])
+    (line,) = said
+    assert line.startswith(f"loss matrix: {COUNT} clients x 2 models, ")
+    assert line.endswith(" to send")
+
+
+def test_one_that_would_take_too_long_is_given_up_early_and_says_which_key_decides(monkeypatch) -> None:
+    asked, losses, said = ask(monkeypatch, lambda _: 5.0)
+    assert losses is None
+    # After 10 s, a sixth of the limit.
+    assert asked == [0, 1]
+    assert said[1] == (
+        "no loss matrix: it would take about 80 s, longer than loss_matrix_timeout=60; "
+        "raise that, or leave it out with loss_matrix=false"
+    )
+    asked, losses, _ = ask(monkeypatch, lambda _: 5.0, timeout=81.0)
+    assert len(asked) == COUNT
+    assert losses is not None
+
+
+def test_a_slow_first_client_decides_nothing_alone(monkeypatch) -> None:
+    # 16 clients like the first one would take 80 s.
+    asked, losses, said = ask(monkeypatch, lambda client: 5.0 if client == 0 else 0.1)
+    assert len(asked) == COUNT
+    assert losses is not None
+    assert len(said) == 1
+
+
+def test_elsewhere_all_are_asked_at_once_and_who_is_late_is_left_out() -> None:
+    clients = FakeClients([0.0, 1.0, 2.0])
+    strategy, said = finished(clients), []
+    strategy.context.grid = Slow(strategy.context.grid, [0.0, 99.0, 0.0])
+    found = loss_matrix(strategy, Models(models(0.0)), 0.3, False, said.append)
+    assert found is not None
+    assert found[0] == ["0", "2"]
+    assert said[1] == "the loss matrix lacks 1 of 3 clients, which did not answer within 0.3 s (loss_matrix_timeout)"
+
+
+def test_too_many_entries_are_not_asked_for() -> None:
+    clients = FakeClients([0.0, 1.0])
+    strategy, said = finished(clients), []
+    assert loss_matrix(strategy, Models(models(*range(1251))), 60.0, True, said.append) is None
+    assert clients.asked(kinds.LOSSES) == []
+    assert said[0].startswith("no loss matrix: 2 clients x 1251 models, ")
+
+
+@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (["loss_matrix=false"], None),
+        (["loss_matrix_timeout=1e-9"], "longer than loss_matrix_timeout=1e-09"),
+        ([], "Loss matrix: 4 clients x 2 models"),
+    ],
+)
+def test_the_switch_and_the_limit_reach_a_run(tmp_path: Path, settings: list[str], line: str | None) -> None:
+    small = ["num_clients=4", "k=2", "task.num_clusters=2", "num_rounds=1", "strategy=ifca", "quiet=true"]
+    given = [*small, f"results_dir={tmp_path}", *settings]
+    folder = Path(run(compose(given), given).folder)
+    # What is computed is the same: no other folder.
+    assert "loss_matrix" not in str(folder.relative_to(tmp_path))
+    assert (folder / "loss_matrix.csv").exists() == (not settings)
+    assert (folder / "report.html").exists()
+    log = (folder / "run.log").read_text()
+    assert line in log if line else "oss matrix" not in log

@@ -1,0 +1,190 @@
+"""Client handlers that a strategy brings: what they are given, where they may run, and how their code is compared."""
+
+import importlib
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+
+from florets.client_app.app import app
+from florets.conf.compose import compose
+from florets.server_app.build import build_models, build_task, message_settings
+from florets.server_app.local_grid import LocalGrid
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.federation import FederationError
+from florets.strategies.base.strategy import ClusteredStrategy
+from florets.task.fingerprint import code_fingerprint, fingerprint, project_fingerprint
+from florets.task.wire import Layout, bank, kinds
+from florets.task.wire.replies import read_introduction, read_update
+from tests import own_handlers
+
+CONFIG = compose(["num_clients=4", "strategy=fedavg", "task.model_options={hidden: [8]}"])
+TASK = build_task(CONFIG)
+SETTINGS = message_settings(CONFIG, TASK)
+WEIGHTED = "tests.own_handlers:weighted"
+
+
+class Weighted(ClusteredStrategy):
+    """FedAvg whose clients train on one class, by a handler of its own."""
+
+    client_handlers: ClassVar[tuple[str, ...]] = (WEIGHTED,)
+
+    def plan(self, context: RoundContext) -> Plan:
+        """Let every participant train model 0 on class 3."""
+        layout = context.models.layout
+        requests = [
+            context.request_custom(WEIGHTED, client, context.models.one(0), {"class": 3})
+            for client in context.participants
+        ]
+        return Plan(requests, lambda _, content: read_update(content, layout, 0))
+
+
+def sent(kind: str, node_config: Mapping[str, str | int], **settings: object) -> RecordDict:
+    LocalGrid(app, 1)  # lets messages be built
+    config = SETTINGS.copy()
+    config.update(settings)  # type: ignore[arg-type]
+    content = RecordDict({kinds.CONFIG: config, kinds.ARRAYS: bank.model(build_models(CONFIG, TASK), 0)})
+    context = Context(run_id=1, node_id=2, node_config=dict(node_config), state=RecordDict(), run_config={})
+    return app(Message(content, 2, kind), context).content
+
+
+SIMULATED: Mapping[str, str | int] = {"partition-id": 1, "num-partitions": 4}
+REAL: Mapping[str, str | int] = {"partition-id": 1, "data-dir": "here"}
+
+
+def test_a_strategys_own_handler_trains_with_what_ours_have() -> None:
+    own_handlers.called.clear()
+    start = build_models(CONFIG, TASK)
+    found = Weighted(fingerprint=code_fingerprint((WEIGHTED,))).start(
+        LocalGrid(app, 4), start, num_rounds=1, train_config=SETTINGS
+    )
+    assert own_handlers.called == ["0", "1", "2", "3"]
+    layout = Layout.of(bank.model(start, 0))
+    moved = bank.unpack(found.arrays)[0][0] != bank.unpack(start)[0][0]
+    assert moved[layout.mask(["1"])].any()
+    assert not moved[layout.mask(["3"])].any()
+
+
+def test_a_handler_that_is_not_declared_cannot_be_asked() -> None:
+    class Undeclared(Weighted):
+        client_handlers = ()
+
+    with pytest.raises(
+        ValueError, match=r"'tests.own_handlers:weighted' is not in the strategy's client_handlers=\(\)"
+    ):
+        Undeclared().start(LocalGrid(app, 4), build_models(CONFIG, TASK), num_rounds=1, train_config=SETTINGS)
+
+
+@pytest.mark.parametrize("category", ["train", "evaluate", "query"])
+def test_handlers_answer_in_every_category_with_draws_that_repeat(category: str) -> None:
+    kind, draws = f"{category}.custom", {kinds.HANDLER: "tests.own_handlers:draws", kinds.SERVER_ROUND: 1}
+    numbers = sent(kind, SIMULATED, **draws)[kinds.METRICS]
+    assert numbers["first"] == numbers["again"]
+    assert numbers == sent(kind, SIMULATED, **draws)[kinds.METRICS]
+    assert numbers != sent(kind, {**SIMULATED, "partition-id": 2}, **draws)[kinds.METRICS]
+
+
+@pytest.mark.parametrize("allowed", ["", "other", "test", "tests.own_handler", "tests.own_functions,own_handlers"])
+def test_a_real_node_runs_no_handler_that_its_owner_has_not_allowed(allowed: str) -> None:
+    node = {**REAL, "allow-handlers": allowed} if allowed else REAL
+    refusal = (
+        r"this node does not allow the handler tests.own_handlers:draws: .* allow-handlers='tests' to the SuperNode"
+    )
+    with pytest.raises(ValueError, match=refusal):
+        sent("query.custom", node, **{kinds.HANDLER: "tests.own_handlers:draws"})
+    with pytest.raises(ValueError, match=refusal):
+        sent(kinds.HELLO, node, **{kinds.HANDLERS: ["tests.own_handlers:draws"]})
+
+
+@pytest.mark.parametrize("allowed", ["tests", "other, tests.own_handlers"])
+def test_a_real_node_runs_the_handlers_of_packages_that_it_allows(allowed: str) -> None:
+    node = {**REAL, "allow-handlers": allowed}
+    assert sent("query.custom", node, **{kinds.HANDLER: "tests.own_handlers:draws"})[kinds.METRICS]
+
+
+@pytest.mark.parametrize(
+    ("handler", "message"),
+    [
+        (None, "the message's config has no 'handler'"),
+        ("tests.own_handlers", "the form is package.module:function"),
+        ("../secret:f", "the form is package.module:function"),
+        ("tests.nowhere:f", r"module 'tests.nowhere' cannot be imported here \(ModuleNotFoundError"),
+        ("tests.own_handlers:absent", "module 'tests.own_handlers' has no function 'absent'"),
+        ("tests.own_handlers:nothing", "returned a NoneType, not a flwr.app.RecordDict"),
+    ],
+)
+def test_a_handler_that_cannot_answer_is_named(handler: str | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sent("query.custom", SIMULATED, **({kinds.HANDLER: handler} if handler else {}))
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Yield the file of a handler in a package that is installed for this test."""
+    folder = tmp_path / "florets_handlers_of_a_test"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    file = folder / "fold.py"
+    file.write_text("def fold(client): ...\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    yield file
+    code_fingerprint.cache_clear()
+
+
+def test_the_fingerprint_covers_all_files_of_a_handlers_package(package: Path) -> None:
+    handlers = (f"{package.parent.name}.fold:fold",)
+    prints = [project_fingerprint(), code_fingerprint(handlers)]
+    for file in (package, package.with_name("helper.py")):
+        file.write_text("def fold(client): return 1\n", encoding="utf-8")
+        code_fingerprint.cache_clear()
+        fingerprint.cache_clear()
+        prints.append(code_fingerprint(handlers))
+    assert len(set(prints)) == 4
+    assert code_fingerprint(()) == prints[0]
+
+
+def test_the_fingerprint_of_a_package_that_is_not_there() -> None:
+    with pytest.raises(
+        ValueError, match="package 'florets_nowhere' of the strategy's client handlers is not installed"
+    ):
+        code_fingerprint(("florets_nowhere.fold:fold",))
+
+
+def test_hello_reports_the_code_of_the_handlers_and_the_server_compares_it() -> None:
+    told = read_introduction(sent(kinds.HELLO, SIMULATED, **{kinds.HANDLERS: [WEIGHTED]}))
+    assert told.fingerprint == code_fingerprint((WEIGHTED,)) != project_fingerprint()
+    # A server that has another copy of the package.
+    strategy = Weighted(fingerprint=project_fingerprint())
+    with pytest.raises(
+        FederationError, match=r"runs other code .* with the strategy's handlers tests.own_handlers:weighted"
+    ):
+        strategy.start(LocalGrid(app, 4), build_models(CONFIG, TASK), num_rounds=1, train_config=SETTINGS)
+
+
+def test_the_settings_that_were_handed_over_stay_as_they_are() -> None:
+    before = ConfigRecord(dict(SETTINGS))
+    Weighted().start(LocalGrid(app, 4), build_models(CONFIG, TASK), num_rounds=1, train_config=SETTINGS)
+    assert before == SETTINGS
+
+
+def test_the_pages_example_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
+    files = re.findall(r"```python\n# (my_pkg/\w+\.py)\n(.*?)```", page, re.DOTALL)
+    assert [name for name, _ in files] == ["my_pkg/handlers.py", "my_pkg/strategy.py"]
+    (tmp_path / "my_pkg").mkdir()
+    for name, text in files:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "my_pkg" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    strategy = importlib.import_module("my_pkg.strategy").Weighted()
+    start = build_models(CONFIG, TASK)
+    found = strategy.start(LocalGrid(app, 4), start, num_rounds=1, train_config=SETTINGS)
+    assert (bank.unpack(found.arrays)[0] != bank.unpack(start)[0]).any()
+    for name in ("my_pkg", "my_pkg.handlers", "my_pkg.strategy"):
+        del sys.modules[name]

@@ -1,0 +1,186 @@
+"""Every code block of README.md and docs/*.md is run by a test, or is marked as output.
+
+The convention: the words after a block's fence say what is done with it, and a new page needs nothing else. On the
+site only the first word shows, as the language.
+
+| fence                    | what is done with the block                                                        |
+|--------------------------|------------------------------------------------------------------------------------|
+| ```bash                  | run as it stands, in the default suite: for what takes seconds                      |
+| ```bash slow             | run as it stands, in the slow suite                                                 |
+| ```bash dry              | `florets`, `flwr`, `make`, `pip` and `python` are called with what the shell would  |
+|                          | give them, and refuse what they would refuse, but do no work: for what needs        |
+|                          | hours, the network, or data of the reader's; other programs are not allowed         |
+| ```python                | run in the default suite                                                            |
+| ```<language> name.ext   | saved as that file (Python, YAML, TOML, ...) before the page's commands are run     |
+| ```text                  | not run: output, or a drawing; so is ```console-output. No command may stand there  |
+
+The blocks of a page are run in their order, in one shell and one empty folder; in the slow suite the fast ones too.
+`florets` is on the PATH; PROJECT is the project's folder, PORT and NODE_PORT are free ports.
+What a reader does not see stands in comments right above a block, each on a line of its own:
+
+    <!-- before: python -m tests.page_data -->     commands that are run before it
+    <!-- prints: ARI 1.00 -->                      what its page's commands must print
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from florets.server_app.flower import processes
+from florets.strategies.base.report import RoundReport
+from tests.fakes import FakeClients, models
+from tests.page_calls import check_all
+from tests.pages import HOW, OUTPUT, ROOT, Block, blocks, pages
+
+_SLOW_SECONDS, _FAST_SECONDS = 1800, 120
+_COMMAND = re.compile(r"\s*(\$ |florets |flwr |make |pip |python3? |flower-\w+ )")
+
+
+def _in_shell(how: str) -> list[Block]:
+    return [block for block in blocks() if block.language == "bash" and block.how == how]
+
+
+def _pages_with(how: str) -> list[Path]:
+    return sorted({block.page for block in _in_shell(how)})
+
+
+@pytest.mark.parametrize("block", blocks(), ids=str)
+def test_every_block_is_run_or_is_output(block: Block) -> None:
+    if block.language == "bash":
+        assert block.how in HOW, f"{block}: after `bash` comes nothing, `slow` or `dry`"
+    elif block.language in OUTPUT:
+        assert not block.how
+        typed = [line for line in block.code.splitlines() if _COMMAND.match(line)]
+        assert not typed, f"{block}: {typed[0]!r} is a command: mark the block as `bash`, `bash slow` or `bash dry`"
+    elif block.language != "python" or block.how:
+        assert re.fullmatch(r"[\w-]+\.\w+", block.how), (
+            f"{block}: a fence says {block.language!r} {block.how!r}; it names a language of shell commands (bash), "
+            "output (text), or a file that the block is saved as"
+        )
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_every_fence_is_closed(page: Path) -> None:
+    fences = [line for line in page.read_text(encoding="utf-8").splitlines() if line.strip().startswith("```")]
+    assert [line.strip() for line in fences[1::2]] == ["```"] * len(blocks(page))
+    assert len(fences) == 2 * len(blocks(page))
+
+
+@pytest.mark.parametrize("block", _in_shell("dry"), ids=str)
+def test_commands_are_taken_by_the_programs_that_they_call(block: Block, tmp_path: Path) -> None:
+    check_all(block.commands, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "florets no_such_key=1",
+        "florets -m seed=0,1 strategy=clove,ifka",
+        "florets resume=results/x/seed-0 k=3",
+        "flwr run . --run-config \"overrides='k=5\nseed=1'\"",
+        "flwr run . --run-config \"overrides='task=own task.partition_options={input_shape: [13], num_outputs: 3}'\"",
+        "flwr run . --run-config \"no-such-key='x'\"",
+        "flwr run . --federation-config 'num-supernodes=3'",
+        "make no-such-target",
+        "pip install florets[none]",
+        "pip install another-package",
+        "python -m no_such_module",
+        "curl https://flower.ai",
+    ],
+)
+def test_a_command_that_would_be_refused_is_seen(wrong: str, tmp_path: Path) -> None:
+    with pytest.raises(Exception):  # noqa: B017, PT011 - each in the words of the program that refuses
+        check_all(wrong, tmp_path)
+
+
+def _run(page: Path, how: tuple[str, ...], folder: Path, timeout: float) -> None:
+    """Run a page's commands in one shell, and look for what they must print."""
+    chosen = [block for block in blocks(page) if block.language == "bash" and block.how in how]
+    for block in blocks(page):
+        if block.language != "bash" and block.how:
+            (folder / block.how).write_text(f"{block.code}\n", encoding="utf-8")
+    program = folder / "bin" / "florets"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m florets.server_app.main "$@"\n')
+    program.chmod(0o755)
+    script, log = folder / "page.sh", folder / "page.log"
+    # However the script ends, what it has started ends with it.
+    head = "set -eu\ntrap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n"
+    script.write_text(head + "".join(block.commands for block in chosen), encoding="utf-8")
+    port = processes.free_port()
+    path = [str(program.parent), str(Path(sys.executable).parent), os.environ["PATH"]]
+    settings = {"PROJECT": str(ROOT), "PORT": str(port), "NODE_PORT": str(port + 1), "PYTHONPATH": str(ROOT)}
+    home = {"HOME": str(folder), "PATH": os.pathsep.join(path)}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            ["bash", str(script)],
+            cwd=folder,
+            env={**os.environ, **settings, **home},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            code = process.wait(timeout)
+        finally:
+            processes.end(process)
+    said = log.read_text(encoding="utf-8")
+    assert code == 0, said[-5000:]
+    for block in chosen:
+        for text in block.prints:
+            assert text in said, f"{block}: {text!r} is not in\n{said[-5000:]}"
+
+
+@pytest.mark.parametrize("page", _pages_with(""), ids=lambda page: page.name)
+def test_a_pages_commands_run_as_they_stand(page: Path, tmp_path: Path) -> None:
+    _run(page, ("",), tmp_path, _FAST_SECONDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", _pages_with("slow"), ids=lambda page: page.name)
+def test_a_pages_long_commands_run_as_they_stand(page: Path, tmp_path: Path) -> None:
+    for name in ("openssl", "ssh-keygen", "curl"):
+        if any(name in block.code for block in blocks(page)) and shutil.which(name) is None:
+            pytest.skip(f"{page.name} needs {name}")
+    _run(page, ("", "slow"), tmp_path, _SLOW_SECONDS)
+
+
+@pytest.mark.parametrize(
+    "block", [block for block in blocks() if (block.language, block.how) == ("python", "")], ids=str
+)
+def test_python_runs_as_it_stands(block: Block) -> None:
+    exec(compile(block.code, str(block), "exec"), {"__name__": "page"})
+
+
+def test_the_example_of_ones_own_strategy_trains() -> None:
+    (block,) = [block for block in blocks() if "class EvenOdd" in block.code]
+    scope: dict[str, object] = {}
+    exec(block.code, scope)
+    seen: list[RoundReport] = []
+    strategy = scope["EvenOdd"]()  # type: ignore[operator]
+    strategy.start(
+        FakeClients([0.0, 1.0, 2.0, 3.0]).grid(),
+        models(0.0, 0.0),
+        num_rounds=1,
+        on_round=lambda report, _: seen.append(report),
+    )
+    assert seen[0].assignment == {"0": 0, "1": 1, "2": 0, "3": 1}
+
+
+@pytest.mark.parametrize(
+    ("page", "link"),
+    [
+        (page, link)
+        for page in pages()
+        for link in re.findall(r"\]\(((?!http)[^)]+)\)", page.read_text(encoding="utf-8"))
+    ],
+)
+def test_every_link_leads_somewhere(page: Path, link: str) -> None:
+    path, _, title = link.partition("#")
+    assert (page.parent / path).exists()
+    if title:
+        assert f"# {title}" in (page.parent / path).read_text(encoding="utf-8").lower()

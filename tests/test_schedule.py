@@ -1,0 +1,106 @@
+"""The learning rate over the rounds, at clients and in the server's gradient step; and how long clients train."""
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord
+
+from florets.client_app.incoming import train_settings
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.server_app.build import build_strategy, build_task, message_settings
+from florets.strategies.base.averaging import GradientAveraging
+from florets.strategies.ifca import Ifca
+from florets.task.wire import kinds
+from florets.task.wire.schedule import CONSTANT, Schedule
+from tests.fakes import FakeClients, models, thetas
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        (CONSTANT, [1, 1, 1, 1, 1]),
+        (Schedule("step", 2, 0.1), [1, 1, 0.1, 0.1, 0.01]),
+        (Schedule("exponential", factor=0.5), [1, 0.5, 0.25, 0.125, 0.0625]),
+        (Schedule("cosine", 2, 0.0), [1, 0.5, 0, 0, 0]),
+        (Schedule("cosine", 4, 0.2), [1, 0.6 + 0.4 * np.cos(np.pi / 4), 0.6, 0.6 - 0.4 * np.cos(np.pi / 4), 0.2]),
+        (Schedule("inverse_sqrt", 1), [1, 2**-0.5, 3**-0.5, 0.5, 5**-0.5]),
+        (Schedule("inverse_sqrt", 4), [1, 1.25**-0.5, 1.5**-0.5, 1.75**-0.5, 2**-0.5]),
+    ],
+)
+def test_factors_of_the_first_five_rounds(schedule: Schedule, expected: list[float]) -> None:
+    assert [schedule.at(server_round) for server_round in range(1, 6)] == pytest.approx(expected, abs=1e-12)
+    assert schedule.at(0) == 1
+    assert Schedule.of(ConfigRecord(schedule.settings)) == schedule  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [(("linear",), "schedule='linear'"), (("step", 0), "schedule_rounds=0"), (("step", 1, 2), "=2")],
+)
+def test_schedules_that_there_are_not(values: tuple[object, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Schedule(*values)  # type: ignore[arg-type]
+
+
+def settings_of(*overrides: str, server_round: int = 1) -> ConfigRecord:
+    config = compose(list(overrides))
+    record = message_settings(config, build_task(config))
+    record[kinds.SERVER_ROUND] = server_round
+    return record
+
+
+def test_clients_train_at_the_rate_of_the_round() -> None:
+    overrides = [
+        "train.learning_rate=0.2",
+        "train.schedule=step",
+        "train.schedule_rounds=3",
+        "train.schedule_factor=0.5",
+    ]
+    rates = [train_settings(settings_of(*overrides, server_round=r)).learning_rate for r in (1, 3, 4, 7)]
+    assert rates == [0.2, 0.2, 0.1, 0.05]
+    assert train_settings(settings_of("train.schedule=cosine", "num_rounds=4", server_round=3)).learning_rate == 0.005
+
+
+def test_the_servers_step_follows_the_schedule() -> None:
+    # Both clients pull towards 1 with gradient 2 (theta - 1): steps of 0.5, then of 0.25.
+    averaging = GradientAveraging(0.25, schedule=Schedule("exponential", factor=0.5))
+    found = Ifca(averaging=averaging).start(FakeClients([1.0, 1.0]).grid(), models(0.0), num_rounds=2)
+    assert thetas(found.arrays) == pytest.approx([0.5 + 0.125 * 2 * 0.5])
+
+
+def test_the_runs_schedule_reaches_the_servers_step() -> None:
+    config = compose(["strategy=ifca", "strategy.averaging=gradients", "train.schedule=cosine", "num_rounds=8"])
+    averaging = build_strategy(config, build_task(config)).averaging
+    assert isinstance(averaging, GradientAveraging)
+    assert averaging.schedule == Schedule("cosine", 8, 0.0)
+
+
+def test_nothing_is_sent_of_what_is_not_there() -> None:
+    absent = {kinds.SCHEDULE, kinds.SCHEDULE_ROUNDS, kinds.SCHEDULE_FACTOR, kinds.LOCAL_STEPS}
+    assert not absent & settings_of().keys()
+
+
+def test_steps_reach_the_client_and_epochs_by_hand_win_over_a_presets() -> None:
+    assert train_settings(settings_of("train.local_steps=5")).local_steps == 5
+    fractions = train_settings(settings_of("train.local_epochs=0.25"))
+    assert (fractions.local_epochs, fractions.local_steps) == (0.25, 0)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["train.local_steps=5", "train.local_epochs=2"],
+            "train.local_steps=5: says with train.local_epochs=2 twice",
+        ),
+        (["train.local_steps=0"], "train.local_steps=0: must be at least 1"),
+        (["train.schedule=step"], "train.schedule=step: needs train.schedule_rounds"),
+        (["train.schedule=exponential"], "train.schedule=exponential: needs train.schedule_factor"),
+        (["train.schedule_factor=0.5"], "train.schedule_factor=0.5: has no effect with train.schedule=constant"),
+        (["train.schedule=cosine", "train.schedule_factor=1.5"], "train.schedule_factor=1.5: must be at least 0"),
+        (["train.schedule=inverse_sqrt", "train.schedule_rounds=0"], "train.schedule_rounds=0: must be at least 1"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        compose(overrides)
