@@ -13,7 +13,7 @@ from florets.client_app.session import client_key, session
 from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
-from florets.strategies.fedavg import FedAvg
+from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import Layout, bank, is_stable, kinds
 from florets.task.wire.moments import read_anchor_update
 from florets.task.wire.replies import (

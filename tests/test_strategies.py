@@ -8,12 +8,13 @@ from florets.strategies.base.averaging import GradientAveraging, ModelAveraging
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.exchange import Replies, Request, sort_replies
 from florets.strategies.base.federation import FederationError, WrongNodeCount
+from florets.strategies.base.models import Models
 from florets.strategies.base.report import STABLE_FROM, RoundReport
 from florets.strategies.clove.strategy import Clove
-from florets.strategies.fedavg import FedAvg
+from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.fedprox.strategy import FedProx
-from florets.strategies.ifca import Ifca
-from florets.strategies.local import Local
+from florets.strategies.ifca.strategy import Ifca
+from florets.strategies.local.strategy import Local
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, steps, thetas
 
@@ -66,7 +67,9 @@ def test_local_keeps_one_model_for_each_client_on_the_server() -> None:
     clients = FakeClients([2.0, 6.0, -4.0])
     strategy = Local()
     result = strategy.start(clients.grid(), models(0.0), num_rounds=2)
-    assert thetas(result.arrays) == [1.5, 4.5, -3.0]
+    # The bank has nothing to average and stays as it was.
+    assert thetas(result.arrays) == [0.0]
+    assert thetas(strategy.final_models(Models(result.arrays)).record) == [1.5, 4.5, -3.0]
     assert strategy.assignment == {"0": 0, "1": 1, "2": 2}
 
 
@@ -149,8 +152,8 @@ def test_a_client_that_comes_after_stability_gets_the_nearest_saved_centroid() -
     # Only the newcomer is asked, on the models saved at stability and not on those of the round.
     assert clients.asked(kinds.LOSSES, 6) == [4]
     assert clients.asked(kinds.TRAIN, 6) == [0, 1, 2, 3, 4]
-    assert strategy.frozen is not None
-    assert thetas(strategy.frozen.models.record) != thetas(strategy.context.models.record)
+    assert strategy.state.frozen is not None
+    assert thetas(strategy.state.frozen.models.record) != thetas(strategy.context.models.record)
 
 
 def test_lost_loss_vectors_count_against_stability() -> None:
@@ -159,7 +162,8 @@ def test_lost_loss_vectors_count_against_stability() -> None:
 
     # In round 4 only client 0 answers, and says that it is stable: one of four participants.
     faults = {(kinds.LOSSES, 4, client): lost for client in (1, 2, 3)}
-    seen = reports(Clove(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 7)
+    strategy = Clove(k=2, first_round="evaluate", quorum=0.0)
+    seen = reports(strategy, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 7)
     # The others answered one time less; everybody declares stability in round 5, for round 6.
     assert [report.stable for report in seen] == [False] * 5 + [True] * 2
 
@@ -172,8 +176,8 @@ def test_a_round_that_lacks_a_cluster_is_not_frozen() -> None:
     strategy = Clove(k=2, first_round="evaluate", stability_fraction=0.5)
     seen = reports(strategy, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
     assert [report.stable for report in seen] == [False] * 5 + [True]
-    assert strategy.frozen is not None
-    assert sorted(strategy.frozen.model_of_cluster) == [0, 1]
+    assert strategy.state.frozen is not None
+    assert sorted(strategy.state.frozen.model_of_cluster) == [0, 1]
 
 
 def test_a_client_that_is_moved_in_the_last_moment_keeps_the_clustering_open() -> None:
@@ -337,17 +341,17 @@ def test_ifca_draws_models_in_a_random_first_round() -> None:
     ("averaging", "expected"),
     [
         # Gradients at 4 for targets 0 and 2: 8 and 4; at 8 for target 10: -4. Examples 10, 30, 20.
-        (GradientAveraging(0.1, "group_n"), [4 - 0.1 * 5, 8 + 0.1 * 4]),
-        (GradientAveraging(0.1, "group"), [4 - 0.1 * 6, 8 + 0.1 * 4]),
-        (GradientAveraging(0.1, "all"), [4 - 0.1 * 12 / 3, 8 + 0.1 * 4 / 3]),
-        (GradientAveraging(0.1, "group", "adam"), [4 - 0.1, 8 + 0.1]),
-        # Models: 2 and 3; 9. "all" moves by the group's share of the examples.
-        (ModelAveraging("group_n"), [2.75, 9.0]),
-        (ModelAveraging("group"), [2.5, 9.0]),
-        (ModelAveraging("all"), [4 + (10 * -2 + 30 * -1) / 60, 8 + 20 * 1 / 60]),
+        (GradientAveraging(0.1, "examples"), [4 - 0.1 * 5, 8 + 0.1 * 4]),
+        (GradientAveraging(0.1, "uniform"), [4 - 0.1 * 6, 8 + 0.1 * 4]),
+        (GradientAveraging(0.1, "all_participants"), [4 - 0.1 * 12 / 3, 8 + 0.1 * 4 / 3]),
+        (GradientAveraging(0.1, "uniform", "adam"), [4 - 0.1, 8 + 0.1]),
+        # Models: 2 and 3; 9. "all_participants" moves by the group's share of the examples.
+        (ModelAveraging("examples"), [2.75, 9.0]),
+        (ModelAveraging("uniform"), [2.5, 9.0]),
+        (ModelAveraging("all_participants"), [4 + (10 * -2 + 30 * -1) / 60, 8 + 20 * 1 / 60]),
     ],
 )
-def test_every_normaliser_and_averaging_option_gives_its_hand_computed_step(
+def test_every_weighting_and_averaging_option_gives_its_hand_computed_step(
     averaging: ModelAveraging | GradientAveraging, expected: list[float]
 ) -> None:
     clients = FakeClients([0.0, 2.0, 10.0], examples=[10, 30, 20])
