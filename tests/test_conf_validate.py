@@ -34,7 +34,7 @@ WRONG = {
     "k=0": "k=0: must be at least 1.",
     "k=auto k_max=21": "k_max=21: more models than clients",
     "k=auto k_max=0": "k_max=0: must be at least 1.",
-    "k=auto strategy=ifca": "k=auto: strategy ifca cannot find K; give a whole number, or use strategy=clove or",
+    "k=auto strategy=ifca": "k=auto: strategy ifca cannot find K; give an integer, or use strategy=clove or",
     "strategy.fraction_train=0": "strategy.fraction_train=0.0: is a share, greater than 0 and at most 1",
     "strategy.fraction_train=1.1": "strategy.fraction_train=1.1: is a share",
     "strategy.fraction_train=0.04": "no client would take part in a round; use at least 0.05, or more clients.",
@@ -74,7 +74,7 @@ WRONG = {
         "strategy.k_warmup=3 or num_rounds=10."
     ),
     "experiment=mixed_regression/mnist strategy=cfl_gp k=auto num_clients=100": (
-        "k=auto: preset mixed_regression/mnist makes task.num_clusters from k; give k a whole number"
+        "k=auto: preset mixed_regression/mnist makes task.num_clusters from k; give k an integer"
     ),
     "train.learning_rate=0": "train.learning_rate=0.0: must be greater than 0.",
     "train.local_epochs=0": "train.local_epochs=0.0: must be greater than 0.",

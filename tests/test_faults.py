@@ -15,7 +15,7 @@ from florets.strategies.base.exchange import Patience, Request, send, sort_repli
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import RoundReport
 from florets.strategies.clove.strategy import Clove
-from florets.strategies.core.outliers import absurd_losses, absurd_updates, loss_scale
+from florets.strategies.core.outliers import outlier_losses, outlier_updates, loss_scale
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import Ifca
 from florets.strategies.local.strategy import Local
@@ -229,23 +229,23 @@ def test_losses_out_of_all_proportion_are_found_by_hand_computed_bounds() -> Non
     losses = np.array([[1.0, 3.0], [2.0, 0.5], [0.1, 4.0], [301.0, 400.0], [299.0, 400.0], [0.1, 30_001.0]])
     # Worst losses 3, 2, 4, 400, 400, 30001: the lower median is 4.
     assert loss_scale(losses) == 4.0
-    np.testing.assert_array_equal(absurd_losses(losses, 3.0), [False, False, False, True, False, True])
-    assert not absurd_losses(losses, 0.0).any()
+    np.testing.assert_array_equal(outlier_losses(losses, 3.0), [False, False, False, True, False, True])
+    assert not outlier_losses(losses, 0.0).any()
     assert loss_scale(losses[:2]) == 0.0
     # A model that diverged is infinite for everybody and nobody's fault.
     diverged = np.column_stack([losses[:3], np.full(3, np.inf)])
     assert loss_scale(diverged) == loss_scale(losses[:3])
-    assert not absurd_losses(diverged, loss_scale(diverged)).any()
-    assert absurd_losses(np.array([[np.inf, np.inf]]), 1.0).all()
+    assert not outlier_losses(diverged, loss_scale(diverged)).any()
+    assert outlier_losses(np.array([[np.inf, np.inf]]), 1.0).all()
 
 
 def test_updates_out_of_all_proportion_are_found_unless_they_are_all_small() -> None:
     bank = np.array([[0.5, -1.0]])
     np.testing.assert_array_equal(
-        absurd_updates(np.array([[1.0, 2.0], [-2001.0, 0.0], [2.0, 0.0]]), bank), [False, True, False]
+        outlier_updates(np.array([[1.0, 2.0], [-2001.0, 0.0], [2.0, 0.0]]), bank), [False, True, False]
     )
-    assert not absurd_updates(np.array([[1e-9, 0.0], [1e-9, 0.0], [0.9, 0.0]]), bank).any()
-    assert not absurd_updates(np.array([[1.0, 0.0], [1e30, 0.0]]), bank).any()
+    assert not outlier_updates(np.array([[1e-9, 0.0], [1e-9, 0.0], [0.9, 0.0]]), bank).any()
+    assert not outlier_updates(np.array([[1.0, 0.0], [1e30, 0.0]]), bank).any()
 
 
 def test_a_weight_that_grew_beyond_belief_is_refused() -> None:

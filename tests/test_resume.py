@@ -30,7 +30,7 @@ from florets.server_app.experiment import run_experiment
 from florets.server_app.main import main
 from florets.server_app.results.folder import FolderLock
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
-from florets.server_app.resume.checkpointing import Keeper
+from florets.server_app.resume.checkpointing import Checkpointing
 from florets.server_app.resume.resume import finished_summary, read_resume
 from florets.strategies import STRATEGIES
 from florets.strategies.base.context import Plan, RoundContext
@@ -64,15 +64,15 @@ def settings(strategy: str, *more: str) -> list[str]:
 
 def killed(monkeypatch: pytest.MonkeyPatch, folder: Path, overrides: Sequence[str], server_round: int) -> Path:
     """Run until the given round's checkpoint is written, then stop dead; return the run's folder."""
-    after = Keeper.after
+    after = Checkpointing.after
 
-    def last_words(self: Keeper, done: int, models: Any) -> None:
+    def last_words(self: Checkpointing, done: int, models: Any) -> None:
         after(self, done, models)
         if done == server_round:
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(Keeper, "after", last_words)
+        patch.setattr(Checkpointing, "after", last_words)
         given = [*overrides, f"results_dir={folder}"]
         with pytest.raises(Killed):
             command.run(compose(given), given)

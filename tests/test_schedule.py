@@ -9,7 +9,7 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_strategy, build_task, message_settings
 from florets.strategies.base.averaging import GradientAveraging
-from florets.strategies.ifca import Ifca
+from florets.strategies.ifca.strategy import Ifca
 from florets.task.wire import kinds
 from florets.task.wire.schedule import CONSTANT, Schedule
 from tests.fakes import FakeClients, models, thetas

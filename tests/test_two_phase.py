@@ -282,7 +282,7 @@ def test_a_lost_anchor_keeps_its_estimate_and_the_others_go_on():
     assert found.reports[0].replies["error"] == 1
 
 
-def test_an_unusable_term_is_left_out_and_none_at_all_ends_the_run():
+def test_an_invalid_term_is_left_out_and_none_at_all_ends_the_run():
     def not_a_number(content: RecordDict) -> RecordDict:
         terms = content.array_records[kinds.ARRAYS][kinds.TERMS].numpy().copy()
         terms[0, 0, 0] = np.nan
@@ -398,7 +398,7 @@ def test_settings_that_cannot_work_are_refused():
             TwoPhase(inner_steps=steps)
     with pytest.raises(ValueError, match="noise=-1: must be at least 0"):
         TwoPhase(noise=-1)
-    with pytest.raises(ValueError, match="add strategy.delta"):
+    with pytest.raises(ValueError, match=r"add strategy\.delta"):
         TwoPhase(grouping="threshold")
     with pytest.raises(ValueError, match="needs a number"):
         TwoPhase(fresh=True)
