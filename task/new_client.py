@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.task.data.dataset import FloatArray, TargetArray
-from florets.task.losses import CHUNK, evaluate, loss_vector, per_sample_losses, targets_of
 from florets.task.task import Task
+from florets.task.training.losses import CHUNK, evaluate, loss_vector, per_sample_losses, targets_of
 
 State = Mapping[str, NDArray[Any]]
 

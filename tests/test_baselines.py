@@ -266,7 +266,7 @@ def test_centres_are_read() -> None:
         (centres([1.0, 2.0], [3.0, 4.0], sizes=[5]), r"float32\[1, 2\]"),
         (centres([1.0, 2.0], [3.0, 4.0], [5.0, 6.0], sizes=[1, 1, 1]), "3 sizes came, not 1 to 2"),
         (centres([1.0, 2.0], sizes=[]), "0 sizes"),
-        (centres([1.0, 2.0], sizes=[0]), r"\[0\] are not whole numbers from 1"),
+        (centres([1.0, 2.0], sizes=[0]), r"\[0\] are not integers from 1"),
         (centres([1.0, 2.0], sizes=[-3]), r"\[-3\] are not"),
         (centres([1.0, 2.0], sizes=[2.5]), r"\[2.5\] are not"),  # type: ignore[list-item]
         (centres([1.0, 2.0], [3.0, 4.0], sizes=[10**9, 1]), "together at most"),
@@ -291,7 +291,7 @@ def test_a_size_that_is_no_list_is_refused() -> None:
         read_centres(content, 2, 2)
 
 
-def test_unusable_centres_cost_the_client_its_place_until_it_sends_better_ones() -> None:
+def test_invalid_centres_cost_the_client_its_place_until_it_sends_better_ones() -> None:
     faults = {(kinds.KMEANS, 1, 1): lambda _: centres([np.nan], sizes=[5])}
     strategy = k_fed()
     seen = play(strategy, FakeClients(TARGETS, faults=faults), 2, 4.0, 8.0)

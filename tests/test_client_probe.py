@@ -88,7 +88,9 @@ def test_a_shared_layer_behind_others_leaves_the_coordinates_where_they_are(
     # A client whose own model is the probe is sent `train`, the others get it beside their own.
     for index in range(3):
         probe = shared.one(index)
-        content = ask(kinds.TRAIN_PROBE, {**settings, **probe_message(upload, SEED)}, arrays=shared.one(0), probe=probe)
+        content = ask(
+            kinds.TRAIN_PROBE, {**settings, **probe_message(upload, SEED)}, arrays=shared.one(0), probe=probe
+        )
         start = LAYOUT.flatten(probe) if settings is MODEL else 0.0
         expected = (trained(ask, settings, probe) - start)[places]
         np.testing.assert_allclose(read_probe_update(content, LAYOUT, 0, len(places)).profile, expected, atol=1e-7)

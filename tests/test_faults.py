@@ -15,7 +15,7 @@ from florets.strategies.base.exchange import Patience, Request, send, sort_repli
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import RoundReport
 from florets.strategies.clove.strategy import Clove
-from florets.strategies.core.outliers import outlier_losses, outlier_updates, loss_scale
+from florets.strategies.core.outliers import loss_scale, outlier_losses, outlier_updates
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import Ifca
 from florets.strategies.local.strategy import Local

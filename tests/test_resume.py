@@ -32,8 +32,8 @@ from florets.server_app.results.folder import FolderLock
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from florets.server_app.resume.checkpointing import Checkpointing
 from florets.server_app.resume.resume import finished_summary, read_resume
-from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies import STRATEGIES
+from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.federation import FederationError
 from florets.strategies.fedavg.strategy import FedAvg
 

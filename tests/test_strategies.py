@@ -222,7 +222,7 @@ def test_a_model_that_diverged_does_not_end_the_run(strategy: Clove | Ifca) -> N
 @pytest.mark.parametrize(
     "settings", [{"k": 2}, {"k": 2, "clustering": "agglomerative"}, {"k": "auto"}, {"k": "auto", "choose_k": "elbow"}]
 )
-def test_absurd_losses_of_one_client_are_refused_and_the_others_go_on(settings: dict[str, object]) -> None:
+def test_outlier_losses_of_one_client_are_refused_and_the_others_go_on(settings: dict[str, object]) -> None:
     def absurd(content: RecordDict) -> RecordDict:
         content.metric_records[kinds.METRICS][kinds.MODEL_LOSSES] = [1e200, 1e300]
         return content

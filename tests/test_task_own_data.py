@@ -160,7 +160,7 @@ def damaged_picture(folder: Path) -> None:
         (
             make_archive(x=X, y=Y - 0.5),
             {},
-            "the target of sample 1 is no class label, a whole number from 0: set task",
+            "the target of sample 1 is no class label, an integer from 0: set task",
         ),
         (make_archive(x=X, y=Y.astype("M8[s]")), {}, "targets are no numbers"),
         (make_archive(x=X, y=Y), {"classes": ["0"]}, r"the target of sample 2 is none of the classes \(0\)"),

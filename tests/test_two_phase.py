@@ -19,8 +19,8 @@ from florets.strategies.two_phase.moment_descent import DescentState, MomentDesc
 from florets.strategies.two_phase.settings import TwoPhaseSettings
 from florets.strategies.two_phase.strategy import TwoPhase
 from florets.task.wire import bank, kinds
-from tests.fakes import FakeClients, models, thetas
 from tests import mixed_regression, own_functions
+from tests.fakes import FakeClients, models, thetas
 from tests.mixed_regression import Watched, run
 
 ANCHORS_5 = ("strategy.anchors=5", "num_clients=12")
@@ -276,11 +276,13 @@ def test_a_lost_anchor_keeps_its_estimate_and_the_others_go_on():
     spoiled = Watched({(kinds.MOMENT_DESCENT, 1, anchor): lost})
     found = run(*ANCHORS_5, "strategy.moment_rounds=1", watched=spoiled)
     assert found.strategy.state.descent.estimates[0] == pytest.approx(_sent_to_an_anchor(watched)[0])
-    assert found.strategy.state.descent.estimates[1:].tobytes() == whole.strategy.state.descent.estimates[1:].tobytes()
+    assert (
+        found.strategy.state.descent.estimates[1:].tobytes() == whole.strategy.state.descent.estimates[1:].tobytes()
+    )
     assert found.reports[0].replies["error"] == 1
 
 
-def test_an_unusable_term_is_left_out_and_none_at_all_ends_the_run():
+def test_an_invalid_term_is_left_out_and_none_at_all_ends_the_run():
     def not_a_number(content: RecordDict) -> RecordDict:
         terms = content.array_records[kinds.ARRAYS][kinds.TERMS].numpy().copy()
         terms[0, 0, 0] = np.nan
@@ -396,7 +398,7 @@ def test_settings_that_cannot_work_are_refused():
             TwoPhase(inner_steps=steps)
     with pytest.raises(ValueError, match="noise=-1: must be at least 0"):
         TwoPhase(noise=-1)
-    with pytest.raises(ValueError, match="add strategy.delta"):
+    with pytest.raises(ValueError, match=r"add strategy\.delta"):
         TwoPhase(grouping="threshold")
     with pytest.raises(ValueError, match="needs a number"):
         TwoPhase(fresh=True)

@@ -255,7 +255,7 @@ def test_an_introduction_is_checked() -> None:
         names[kinds.CONFIG][kinds.COLUMNS] = wrong  # type: ignore[index]
         with pytest.raises(MalformedMessage, match="columns"):
             read_introduction(names)
-    with pytest.raises(MalformedMessage, match="whole numbers"):
+    with pytest.raises(MalformedMessage, match="integers"):
         read_introduction(hello("07", -5))
     with pytest.raises(MalformedMessage, match="settings"):
         read_introduction(RecordDict({kinds.METRICS: MetricRecord()}))

@@ -248,7 +248,7 @@ class RoundContext:
 
     def triage(self, requests: Sequence[Request], replies: list[Message], read: Read[T]) -> Replies[T]:
         """Sort and check the replies of one of the algorithm's exchanges, and count them and their bytes."""
-        introduced = {client.key: client.num_examples for client in self.online}
+        introduced = {client.key: client.num_examples for client in (*self.online, *self.participants)}
 
         def checked(key: str, content: RecordDict) -> T:
             reading = read(key, content)
