@@ -195,7 +195,8 @@ def test_the_configuration_reaches_the_strategies() -> None:
     assert (shot.settings.estimate, shot.settings.estimate_epochs) == ("train", 3)
     fed = build("strategy=k_fed", "strategy.local_clusters=2", "strategy.features=inputs_and_targets")
     assert isinstance(fed, KFed)
-    assert (fed.num_features, fed.settings.local_clusters) == (64 + 10, 2)
+    assert (fed.settings.features, fed.settings.local_clusters) == ("inputs_and_targets", 2)
+    assert (fed.input_shape, fed.num_outputs) == ((1, 8, 8), 10)
 
 
 def test_true_start_takes_the_tasks_true_models() -> None:
