@@ -15,15 +15,15 @@ from florets.conf.compose import compose
 from florets.server_app.experiment import run_experiment
 from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.averaging import GradientAveraging
+from florets.strategies.base.encoding import decode, encode
+from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
-from florets.strategies.base.state import decode, encode
-from florets.strategies.clove.stability import FrozenClusters
+from florets.strategies.clove.outliers import EQUAL, FAR, Outliers
 from florets.strategies.clove.strategy import Clove
-from florets.strategies.clove_outliers import EQUAL, FAR, Outliers
 from florets.strategies.core import FloatArray
 from florets.strategies.core.outliers import clipped, equal_for_all_models
-from florets.strategies.fedavg import FedAvg
+from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.data.dataset import Dataset
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models
@@ -31,17 +31,17 @@ from tests.fakes import FakeClients, models
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
 
-def found(outliers: Outliers, losses: dict[str, list[float]]) -> dict[str, set[str]]:
+def found(outliers: Outliers, losses: dict[str, list[float]], factor: float | None = 100.0) -> dict[str, set[str]]:
     reports = [(key, np.array(vector)) for key, vector in losses.items()]
     outliers.measure([vector for _, vector in reports])
-    return outliers.refuse(reports)
+    return outliers.reject(reports, factor)
 
 
 ORDINARY = {"a": [1.0, 2.0], "b": [1.5, 1.0], "c": [2.0, 0.5]}
 
 
 def test_an_outlier_is_refused_two_rounds_running_and_then_clustered() -> None:
-    outliers = Outliers(100.0)
+    outliers = Outliers()
     for _ in range(2):
         assert found(outliers, {**ORDINARY, "z": [400.0, 420.0]}) == {FAR: {"z"}}
     assert found(outliers, {**ORDINARY, "z": [400.0, 420.0]}) == {}
@@ -56,7 +56,7 @@ def test_an_outlier_is_refused_two_rounds_running_and_then_clustered() -> None:
 
 
 def test_a_fault_that_passes_starts_from_the_beginning() -> None:
-    outliers = Outliers(100.0)
+    outliers = Outliers()
     for _ in range(3):
         for vector, refused in (([1e4, 2e4], True), ([2e4, 1e4], True), ([1.0, 2.0], False)):
             assert bool(found(outliers, {**ORDINARY, "z": vector})) is refused
@@ -64,14 +64,14 @@ def test_a_fault_that_passes_starts_from_the_beginning() -> None:
 
 @pytest.mark.parametrize("vector", [[1e4, 1e4], [math.inf, math.inf], [math.inf, 1e30]])
 def test_losses_that_are_equal_for_all_models_stay_refused(vector: list[float]) -> None:
-    outliers = Outliers(100.0)
+    outliers = Outliers()
     for _ in range(9):
         assert found(outliers, {**ORDINARY, "z": vector}) == {EQUAL: {"z"}}
 
 
 def test_without_the_bound_or_with_one_model_nobody_is_refused() -> None:
-    assert found(Outliers(None), {**ORDINARY, "z": [1e9, 1e9]}) == {}
-    assert found(Outliers(100.0), {key: vector[:1] for key, vector in {**ORDINARY, "z": [1e9, 1e9]}.items()}) == {}
+    assert found(Outliers(), {**ORDINARY, "z": [1e9, 1e9]}, factor=None) == {}
+    assert found(Outliers(), {key: vector[:1] for key, vector in {**ORDINARY, "z": [1e9, 1e9]}.items()}) == {}
 
 
 def test_vectors_are_clipped_in_their_own_direction() -> None:
@@ -83,12 +83,12 @@ def test_vectors_are_clipped_in_their_own_direction() -> None:
 
 def test_a_newcomer_of_the_group_in_another_unit_finds_its_centroid() -> None:
     # Centroids of clipped vectors; unclipped, (400, 150) is nearer to the first one.
-    frozen = FrozenClusters(Models(models(0.0, 1.0)), np.array([[0.1, 9.0], [5.0, 2.0]]), np.array([0, 1]), 5.0)
+    frozen = FrozenClusters(Models(models(0.0, 1.0)), np.array([[0.1, 9.0], [5.0, 2.0]]), np.array([0, 1]), limit=5.0)
     assert frozen.nearest_model(np.array([400.0, 150.0])) == 1
 
 
 def test_outliers_survive_a_checkpoint() -> None:
-    outliers = Outliers(100.0, 2.0, {"z": 2}, {"y"})
+    outliers = Outliers(2.0, {"z": 2}, {"y"})
     arrays: dict[str, FloatArray] = {}
     again = decode(json.loads(json.dumps(encode(outliers, arrays))), arrays)
     assert vars(again) == vars(outliers)
@@ -112,8 +112,8 @@ def test_a_group_in_another_unit_gets_a_model_and_its_refusals_are_reported() ->
     # Losses 1 to 9 of the first group on both models, 900 and more of the second.
     targets = [0.0, 0.2, 0.1, 0.3, 30.0, 30.2, 30.1, 30.3]
     seen = run(Clove(k=2, first_round="evaluate"), FakeClients(targets), models(0.5, -1.0), 4)
-    assert [sorted(report.refused) for report in seen] == [["4", "5", "6", "7"]] * 2 + [[]] * 2
-    assert seen[0].refused["4"] == FAR
+    assert [sorted(report.rejected) for report in seen] == [["4", "5", "6", "7"]] * 2 + [[]] * 2
+    assert seen[0].rejected["4"] == FAR
     final = seen[-1].assignment
     assert [final[str(client)] for client in range(8)] == [final["0"]] * 4 + [1 - final["0"]] * 4
 
@@ -125,7 +125,7 @@ def test_a_client_that_always_reports_the_same_for_every_model_does_not_hold_up_
     assert "5" not in seen[-1].assignment
     assert [report.stable for report in seen] == [False] * 3 + [True] * 5
     # Nor is it placed after the freeze.
-    assert seen[-1].refused == {"5": EQUAL}
+    assert seen[-1].rejected == {"5": EQUAL}
 
 
 def test_a_repeated_round_counts_an_outlier_once() -> None:
@@ -143,18 +143,18 @@ def test_a_repeated_round_counts_an_outlier_once() -> None:
     strategy = Clove(k=2, first_round="evaluate", quorum=0.5, round_tries=2)
     seen = run(strategy, clients, models(4.0, 6.0), 3)
     assert [report.tries for report in seen] == [2, 1, 1]
-    assert [list(report.refused) for report in seen] == [["4"], ["4"], []]
+    assert [list(report.rejected) for report in seen] == [["4"], ["4"], []]
 
 
 # The update rule on the same data: its bound is far wider, and knows no way back.
 
 
 @pytest.mark.parametrize(("unit", "rejected"), [(20.0, 0), (900.0, 0), (5000.0, 4)])
-def test_gradients_in_another_unit_are_refused_from_a_thousand_times_on(unit: float, refused: int) -> None:
+def test_gradients_in_another_unit_are_refused_from_a_thousand_times_on(unit: float, rejected: int) -> None:
     targets = [1.0, 1.2, 1.1, 1.3, 1.0 * unit, 1.2 * unit, 1.1 * unit, 1.3 * unit]
     strategy = FedAvg(averaging=GradientAveraging(0.0))
     (first, _) = run(strategy, FakeClients(targets), models(0.0), 2)
-    assert len(first.refused) == refused
+    assert len(first.rejected) == rejected
 
 
 # The whole app
@@ -205,7 +205,7 @@ def test_a_client_that_stays_refused_is_told_on_the_screen_in_the_log_and_in_the
     logging.getLogger("florets").setLevel(logging.INFO)
     config = compose([*LINEAR, "num_rounds=4", "strategy.first_round=random"])
     summary = run_experiment(Broken(app, 8), config, tmp_path / "run")
-    text = "the replies of client 0 were refused in 3 of 4 rounds: its losses are far above the others'"
+    text = "client 0, in 3 of 4 rounds: rejected as an outlier: its losses are far above the others'"
     screen = capsys.readouterr().err
     assert f"warning: {text} (strategy.outlier_loss) and equal for all models" in screen
     assert text in (tmp_path / "run" / "run.log").read_text()

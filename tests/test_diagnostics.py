@@ -46,11 +46,11 @@ def test_without_classes_it_is_the_training_loss_that_has_not_fallen(last: float
 
 def test_clients_that_were_refused_in_several_rounds_are_told_with_the_reason() -> None:
     lines = [
-        line(number, refused={"7": "too far", **({"2": "too far"} if number < 3 else {})}) for number in (1, 2, 3)
+        line(number, rejected={"7": "too far", **({"2": "too far"} if number < 3 else {})}) for number in (1, 2, 3)
     ]
-    assert refusals(lines) == ["the replies of client 7 were refused in 3 of 3 rounds: too far"]
-    many = [line(number, refused={f"{key:02d}": "too far" for key in range(12)}) for number in (1, 2, 3)]
-    assert "08, 09 and 2 more were refused" in refusals(many)[0]
+    assert refusals(lines) == ["client 7, in 3 of 3 rounds: too far"]
+    many = [line(number, rejected={f"{key:02d}": "too far" for key in range(12)}) for number in (1, 2, 3)]
+    assert "08, 09 and 2 more, in" in refusals(many)[0]
 
 
 def test_a_mean_says_over_how_many_clients_it_is_not() -> None:

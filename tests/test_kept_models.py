@@ -7,7 +7,7 @@ from flwr.app import Message
 from safetensors.numpy import load_file
 
 from florets.client_app.app import app
-from florets.client_app.local_work import session
+from florets.client_app.session import session
 from florets.conf.compose import compose
 from florets.server_app.experiment import run_experiment
 from florets.server_app.local_grid import LocalGrid

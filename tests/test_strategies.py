@@ -121,7 +121,7 @@ def test_assignments_that_are_equal_from_round_2_on_mean_one_exchange_from_round
     clients = FakeClients(TWO_GROUPS)
     strategy = Clove(k=2, seed=1)
     seen = reports(strategy, clients, models(4.0, 6.0), 6)
-    assert strategy.histories["0"] == [seen[1].assignment["0"]] * 3
+    assert strategy.state.histories["0"] == [seen[1].assignment["0"]] * 3
     assert seen[0].assignment != seen[1].assignment == seen[3].assignment
     assert [report.stable for report in seen] == [False] * 4 + [True] * 2
     assert [bool(clients.asked(kinds.LOSSES, r)) for r in range(1, 7)] == [False, True, True, True, False, False]

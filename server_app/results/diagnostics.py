@@ -44,8 +44,7 @@ def refusals(lines: Sequence[RoundLine]) -> list[str]:
     for (count, reason), keys in alike.items():
         more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
         said.append(
-            f"the replies of client {', '.join(keys[:_MOST_KEYS])}{more} were rejected in {count} of "
-            f"{counted(len(lines), 'round')}: {reason}"
+            f"client {', '.join(keys[:_MOST_KEYS])}{more}, in {count} of {counted(len(lines), 'round')}: {reason}"
         )
     return said
 
