@@ -108,13 +108,23 @@ def test_a_random_first_round_gives_every_model_a_client_and_asks_for_no_losses(
 def test_clove_stops_asking_once_every_client_has_said_three_times_the_same() -> None:
     clients = FakeClients(TWO_GROUPS)
     seen = reports(Clove(k=2, first_round="evaluate"), clients, models(4.0, 6.0), 6)
-    # Assigned in rounds 1, 2, 3; clients say so when asked in round 4; in force from round 5.
-    assert [report.phase for report in seen] == ["clustering"] * 4 + ["stable"] * 2
-    assert [report.details for report in seen] == [{}, {}, {}, {STABLE_FROM: 5}, {}, {}]
+    # Assigned in rounds 1, 2, 3; clients say so with their update of round 3; in force from round 4.
+    assert [report.phase for report in seen] == ["clustering"] * 3 + ["stable"] * 3
+    assert [report.details for report in seen] == [{}, {}, {STABLE_FROM: 4}, {}, {}, {}]
+    assert [report.stable for report in seen] == [False] * 3 + [True] * 3
+    assert clients.asked(kinds.LOSSES, 3) == [0, 1, 2, 3]
+    assert clients.asked(kinds.LOSSES, 4) == []
+    assert clients.asked(kinds.TRAIN, 4) == [0, 1, 2, 3]
+
+
+def test_assignments_that_are_equal_from_round_2_on_mean_one_exchange_from_round_5() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    strategy = Clove(k=2, seed=1)
+    seen = reports(strategy, clients, models(4.0, 6.0), 6)
+    assert strategy.state.histories["0"] == [seen[1].assignment["0"]] * 3
+    assert seen[0].assignment != seen[1].assignment == seen[3].assignment
     assert [report.stable for report in seen] == [False] * 4 + [True] * 2
-    assert clients.asked(kinds.LOSSES, 4) == [0, 1, 2, 3]
-    assert clients.asked(kinds.LOSSES, 5) == []
-    assert clients.asked(kinds.TRAIN, 5) == [0, 1, 2, 3]
+    assert [bool(clients.asked(kinds.LOSSES, r)) for r in range(1, 7)] == [False, True, True, True, False, False]
 
 
 def test_clove_goes_on_clustering_where_it_is_told_to() -> None:
@@ -125,16 +135,40 @@ def test_clove_goes_on_clustering_where_it_is_told_to() -> None:
 
 
 def test_a_share_of_stable_clients_suffices_where_it_is_set() -> None:
-    # Client 3's losses never arrive in round 2: it is behind, and only 3 of 4 declare stability in round 4.
+    # Client 3's losses never arrive in round 2: it is behind, and only 3 of 4 declare stability in round 3.
     def lost(_: RecordDict) -> RecordDict:
         raise RuntimeError("lost")
 
     faults = {(kinds.LOSSES, 2, 3): lost}
     strict = Clove(k=2, first_round="evaluate")
     seen = reports(strict, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
-    assert [report.stable for report in seen] == [False] * 5 + [True]
+    assert [report.stable for report in seen] == [False] * 4 + [True] * 2
     lenient = Clove(k=2, first_round="evaluate", stability_fraction=0.75)
     seen = reports(lenient, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
+    assert [report.stable for report in seen] == [False] * 3 + [True] * 3
+
+
+@pytest.mark.parametrize("kind", [kinds.LOSSES, kinds.TRAIN])
+def test_a_client_that_fails_for_good_does_not_keep_the_clustering_open(kind: str) -> None:
+    def crashes(_: RecordDict) -> RecordDict:
+        raise RuntimeError("no memory")
+
+    faults = {(kind, r, 3): crashes for r in range(1, 9)}
+    seen = reports(Clove(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 8)
+    # Silent for three rounds running in round 3, in which the others declare.
+    assert [report.stable for report in seen] == [False] * 3 + [True] * 5
+
+
+def test_a_client_that_fails_now_and_then_still_counts() -> None:
+    def crashes(_: RecordDict) -> RecordDict:
+        raise RuntimeError("no memory")
+
+    # Two rounds of three are lost: its history is equal, but it is not there to say so.
+    faults = {(kinds.TRAIN, r, 3): crashes for r in (1, 2, 4, 5)}
+    seen = reports(Clove(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 5)
+    assert [report.stable for report in seen] == [False] * 3 + [True] * 2
+    faults = {(kinds.TRAIN, r, 3): crashes for r in (2, 3, 5, 6)}
+    seen = reports(Clove(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
     assert [report.stable for report in seen] == [False] * 4 + [True] * 2
 
 
@@ -160,36 +194,37 @@ def test_lost_loss_vectors_count_against_stability() -> None:
     def lost(_: RecordDict) -> RecordDict:
         raise RuntimeError("lost")
 
-    # In round 4 only client 0 answers, and says that it is stable: one of four participants.
-    faults = {(kinds.LOSSES, 4, client): lost for client in (1, 2, 3)}
-    strategy = Clove(k=2, first_round="evaluate", quorum=0.0)
-    seen = reports(strategy, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 7)
-    # The others answered one time less; everybody declares stability in round 5, for round 6.
-    assert [report.stable for report in seen] == [False] * 5 + [True] * 2
+    # In round 3 only client 0 answers, and says that it is stable: one of four participants.
+    faults = {(kinds.LOSSES, 3, client): lost for client in (1, 2, 3)}
+    seen = reports(
+        Clove(k=2, first_round="evaluate", quorum=0.0), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 7
+    )
+    # The others answered one time less; everybody declares stability in round 4, for round 5.
+    assert [report.stable for report in seen] == [False] * 4 + [True] * 3
 
 
 def test_a_round_that_lacks_a_cluster_is_not_frozen() -> None:
     def lost(_: RecordDict) -> RecordDict:
         raise RuntimeError("lost")
 
-    faults = {(kinds.LOSSES, 4, client): lost for client in (2, 3)}
+    faults = {(kinds.LOSSES, 3, client): lost for client in (2, 3)}
     strategy = Clove(k=2, first_round="evaluate", stability_fraction=0.5)
     seen = reports(strategy, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
-    assert [report.stable for report in seen] == [False] * 5 + [True]
+    assert [report.stable for report in seen] == [False] * 4 + [True] * 2
     assert strategy.state.frozen is not None
     assert sorted(strategy.state.frozen.model_of_cluster) == [0, 1]
 
 
 def test_a_client_that_is_moved_in_the_last_moment_keeps_the_clustering_open() -> None:
-    # Client 1's losses in round 4 look like those of the other group: it declares stability and is moved.
+    # Client 1's losses in round 3 look like those of the other group: it is moved, and does not declare stability.
     def moved(content: RecordDict) -> RecordDict:
         metrics = content.metric_records[kinds.METRICS]
         metrics[kinds.MODEL_LOSSES] = [100.0, 0.0]
         return content
 
-    clients = FakeClients(TWO_GROUPS, faults={(kinds.LOSSES, 4, 1): moved})
+    clients = FakeClients(TWO_GROUPS, faults={(kinds.LOSSES, 3, 1): moved})
     seen = reports(Clove(k=2, first_round="evaluate"), clients, models(4.0, 6.0), 6)
-    assert seen[3].assignment["1"] == seen[3].assignment["2"]
+    assert seen[2].assignment["1"] == seen[2].assignment["2"]
     assert not any(report.stable for report in seen)
 
 

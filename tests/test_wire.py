@@ -195,10 +195,18 @@ def test_wrong_records_and_metrics_are_refused() -> None:
         read_update(update(**{kinds.TRAIN_LOSS: float("nan")}), LAYOUT, 0)
 
 
+def test_a_declaration_of_stability_is_optional_and_checked() -> None:
+    assert not read_update(update(), LAYOUT, 0).stable
+    assert read_update(update(**{kinds.STABLE: 1}), LAYOUT, 0).stable
+    for wrong in (2, 0.5, [1]):
+        with pytest.raises(MalformedMessage, match="not 0 or 1"):
+            read_update(update(**{kinds.STABLE: wrong}), LAYOUT, 0)
+
+
 def test_loss_vectors_are_checked() -> None:
     read = read_losses(losses(**{kinds.KEPT: 1}), 2)
     np.testing.assert_array_equal(read.losses, [1.0, 2.0])
-    assert read.stable
+    assert read.kept
     for wrong, rule in (
         ({kinds.MODEL_LOSSES: [1.0]}, "1 losses came, not 2"),
         ({kinds.MODEL_LOSSES: 1.0}, "no losses came"),

@@ -14,6 +14,8 @@ _WORST_GROWTH = 1000.0
 _SEVERAL = 3
 """Rounds in which a client is rejected before it is told of: fewer are an accident."""
 _MOST_KEYS = 10
+_ROUNDS = 5
+"""Rounds in which a training loss should fall."""
 _MARGIN = 0.05
 """Of the way from guessing to perfection, or of the first training loss: what counts as nothing learned."""
 
@@ -42,8 +44,7 @@ def refusals(lines: Sequence[RoundLine]) -> list[str]:
     for (count, reason), keys in alike.items():
         more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
         said.append(
-            f"the replies of client {', '.join(keys[:_MOST_KEYS])}{more} were rejected in {count} of "
-            f"{counted(len(lines), 'round')}: {reason}"
+            f"client {', '.join(keys[:_MOST_KEYS])}{more}, in {count} of {counted(len(lines), 'round')}: {reason}"
         )
     return said
 
@@ -78,7 +79,7 @@ def chance_level(loss: str, num_outputs: int, lines: Sequence[RoundLine]) -> str
         end = lines[-1]
         start = next(line for line in lines if line["cluster_sizes"] == end["cluster_sizes"])
         first, last = start["train_loss"], end["train_loss"]
-        if start is end or not first or last is None or last < (1 - _MARGIN) * first:
+        if end["round"] - start["round"] < _ROUNDS or not first or last is None or last < (1 - _MARGIN) * first:
             return ""
         found = (
             f"the training loss is {last:.4g} in round {end['round']}, and was {first:.4g} in round {start['round']}"
