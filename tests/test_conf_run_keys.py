@@ -87,7 +87,8 @@ def test_a_strategy_that_averages_no_gradients_trains_as_ever_on_such_a_preset()
     [
         (
             "strategy=fedprox gradient_batch=10",
-            "gradient_batch=10: has an effect only with averaging=gradients; strategy fedprox has none; leave it out.",
+            "gradient_batch=10: has an effect only with averaging=gradients; strategy fedprox has none; leave it "
+            "out.",
         ),
         (
             "strategy=clove gradient_batch=10",
@@ -137,9 +138,7 @@ def test_an_old_name_works_and_the_new_one_is_told(old: str, caplog: pytest.LogC
     ]
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [("group_n", "examples"), ("group", "uniform"), ("all", "all_participants")]
-)
+@pytest.mark.parametrize(("old", "new"), [("group_n", "examples"), ("group", "uniform"), ("all", "all_participants")])
 def test_old_words_of_the_weighting_work(old: str, new: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="florets")
     assert compose([f"strategy.normaliser={old}"]) == compose([f"strategy.weighting={new}"])
@@ -166,7 +165,14 @@ def test_flowers_run_config_takes_both_names(overrides: str) -> None:
 def test_a_folder_of_the_last_release_is_read_under_the_new_names(tmp_path: Path) -> None:
     values = as_plain(compose(["strategy=ifca", "averaging=gradients", "strategy.weighting=uniform"]))
     new = saved_config(_written(tmp_path, values))
-    for name in ("averaging", "gradient_batch", "server_learning_rate", "server_optimizer", "first_round", "choose_k"):
+    for name in (
+        "averaging",
+        "gradient_batch",
+        "server_learning_rate",
+        "server_optimizer",
+        "first_round",
+        "choose_k",
+    ):
         value = values.pop(name)
         if name != "choose_k":
             values["strategy"][name] = value

@@ -108,7 +108,10 @@ def test_settings_are_taken_whole_or_by_keyword_and_never_changed() -> None:
     ("build", "message"),
     [
         (lambda: Clove(stability_rounds=0), "^stability_rounds=0: must be at least 1.$"),
-        (lambda: Clove(fraction_train=1.5), "fraction_train=1.5: must be greater than 0 and at most 1; 1.0 means all"),
+        (
+            lambda: Clove(fraction_train=1.5),
+            "fraction_train=1.5: must be greater than 0 and at most 1; 1.0 means all",
+        ),
         (lambda: FedAvg(first_round="random"), "first_round=random: FedAvg cannot follow it; it has no such choice"),
         (lambda: Clove(first_round="x"), "first_round=x: Clove cannot follow it; it takes random or evaluate"),  # type: ignore[arg-type]
         (

@@ -94,7 +94,9 @@ def test_what_is_no_strategy_is_told_with_the_names_that_there_are(name: str, re
     with pytest.raises(UnknownStrategy, match=f"^{reason}") as caught:
         settings_type(name)
     assert caught.value.known == strategy_names()
-    with pytest.raises(ConfigError, match=rf"^strategy={name}: {reason}.*; there are clove, .* or package.module:Class"):
+    with pytest.raises(
+        ConfigError, match=rf"^strategy={name}: {reason}.*; there are clove, .* or package.module:Class"
+    ):
         compose([f"strategy='{name}'"])
 
 
@@ -103,7 +105,9 @@ def test_a_module_that_fails_while_it_is_imported_is_told_with_its_reason(
 ) -> None:
     (tmp_path / "half_written.py").write_text("raise RuntimeError('not finished')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UnknownStrategy, match=r"module half_written cannot be imported \(RuntimeError: not finished\)"):
+    with pytest.raises(
+        UnknownStrategy, match=r"module half_written cannot be imported \(RuntimeError: not finished\)"
+    ):
         strategy_class("half_written:Mine")
 
 
@@ -126,7 +130,9 @@ def test_an_installed_entry_point_has_a_name_and_needs_no_trust(monkeypatch: pyt
     assert imported_functions(config) == []
 
 
-def test_a_run_of_an_own_class_leaves_its_folder_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_an_own_class_leaves_its_folder_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*SMALL, f"strategy='{OWN}'", f"results_dir={tmp_path}"]) == 0
     assert "quickstart, EvenOdd, seed 0: " in capsys.readouterr().out
     (folder,) = tmp_path.rglob("seed-0")
