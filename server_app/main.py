@@ -172,7 +172,9 @@ def _act(arguments: Arguments) -> int:
     if arguments.help:
         from florets.server_app.command_help import help_text
 
-        own = next((text.removeprefix("strategy=") for text in arguments.overrides if text.startswith("strategy=")), None)
+        own = next(
+            (text.removeprefix("strategy=") for text in arguments.overrides if text.startswith("strategy=")), None
+        )
         print(help_text(min(max(shutil.get_terminal_size().columns, 80), 120), own))
         return 0
     if arguments.sweep and any(text.startswith("resume=") for text in arguments.overrides):
