@@ -3,6 +3,8 @@
 import importlib
 import io
 import pickle
+import shutil
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -35,26 +37,30 @@ def test_clove_runs_in_a_server_app_of_ten_lines() -> None:
 def test_the_fab_holds_the_apps_and_their_settings_and_no_results_or_tests() -> None:
     fab = build_fab_from_disk(ROOT)
     names = set(zipfile.ZipFile(io.BytesIO(fab)).namelist())
-    expected = {path.relative_to(ROOT).as_posix() for path in (ROOT / "conf").rglob("*.yaml")}
-    for folder in ("florets", "server_app", "client_app", "strategies", "task", "conf"):
-        expected |= {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*.py")}
-    assert expected <= names
-    folders = {name.split("/")[0] for name in names if "/" in name}
-    ours = {
-        "florets",
-        "server_app",
-        "client_app",
-        "strategies",
-        "task",
-        "conf",
-        "deploy",
-        "docs",
-        "tests",
-        "benchmarks",
+    folders = ("florets", "server_app", "client_app", "strategies", "task", "conf", "deploy")
+    expected = {"pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", ".info/CONTENT"}
+    for folder in folders:
+        found = [path for end in ("py", "yaml") for path in (ROOT / folder).rglob(f"*.{end}")]
+        expected |= {path.relative_to(ROOT).as_posix() for path in found}
+    # What a pattern for results folders would swallow.
+    assert {"server_app/results/recorder.py", "server_app/resume/checkpoint.py", "server_app/build.py"} <= expected
+    # A user's own modules in the project's folder travel too.
+    assert {name for name in names if "/" in name or name in expected} == expected
+    assert len(fab) < 2**20
+
+
+def test_results_and_builds_are_ignored_in_the_projects_folder_alone(tmp_path: Path) -> None:
+    shutil.copy(ROOT / ".gitignore", tmp_path)
+    for place in ("results", "server_app/results", "outputs", "task/outputs", "build", "server_app/build", "dist"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "file.py").touch()
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-o", "--exclude-standard"], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    assert set(listed.stdout.split()) == {
+        *(".gitignore", "server_app/build/file.py", "server_app/results/file.py", "task/outputs/file.py")
     }
-    assert folders <= {*ours, ".info"}
-    assert not [name for name in names if name.startswith("tests/test_")]
-    assert len(fab) < 2 * 2**20
 
 
 def test_the_components_are_plain_assignments_that_flower_finds() -> None:
