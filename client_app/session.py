@@ -1,4 +1,4 @@
-"""What a client process keeps between messages: only caches, nothing that influences a result."""
+"""Caches of a client process between messages; nothing here influences a result."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
-from florets.task.linear_steps import LinearModels, LinearNames, linear_names
 from florets.task.task import ClientData, Task, TaskSpec
+from florets.task.training.linear_steps import LinearModels, LinearNames, linear_names
 from florets.task.wire import bank, kinds
 from florets.task.wire.layout import view_array
 
@@ -37,6 +37,7 @@ class Session:
     _arrays: list[tuple[ArrayRecord, dict[str, NDArray[np.float32]]]] = field(default_factory=list)
     _linear: LinearNames | None = None
     _stacked: tuple[ArrayRecord, LinearModels] | None = None
+    _kept: tuple[str, ArrayRecord] | None = None
 
     def task(self, config: ConfigRecord, context: Context) -> Task:
         """Return the task that the message describes, with the data folder that this node may use.
@@ -56,7 +57,7 @@ class Session:
         if text != self._description:
             # One task at a time: a process that serves another run needs none of the last one's data.
             self._tasks, self._modules, self._moved = {}, {}, {}
-            self._unpacked = self._stacked = self._linear = None
+            self._unpacked = self._stacked = self._linear = self._kept = None
             self._description = text
         key = "" if folder is None else str(folder)
         columns = _columns(config)
@@ -96,6 +97,31 @@ class Session:
             self._modules[device] = task.build_model().to(device)
             self._linear = linear_names(self._modules[device], task.spec.loss)
         return self._modules[device]
+
+    def keep(self, config: ConfigRecord, record: ArrayRecord, context: Context) -> bool:
+        """Keep a message's models under the name that it gives them, in place of those kept before; say whether.
+
+        Only where all messages of a node come to one process: elsewhere (a deployed node starts a process for each
+        message, Ray's are drawn from a pool) the next message would not find them.
+        """
+        token = config.get(kinds.BANK)
+        if not isinstance(token, str) or context.node_config.get(kinds.ONE_PROCESS) is not True:
+            return False
+        if self._kept is None or self._kept[0] != token:
+            self._kept = (token, record)
+        return True
+
+    def kept(self, config: ConfigRecord) -> ArrayRecord:
+        """Return the models that were kept under the name in `config`, never others.
+
+        Raises
+        ------
+        ValueError
+            If this process does not have them.
+        """
+        if self._kept is None or self._kept[0] != config.get(kinds.BANK):
+            raise ValueError("this process has not kept the models of this round; has it been started anew?")
+        return self._kept[1]
 
     def states(self, record: ArrayRecord) -> list[State]:
         """Return the models of a record as state dicts; unpacked once where clients are sent one record object."""

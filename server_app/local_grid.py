@@ -13,6 +13,8 @@ from flwr.supercore.run import Run
 # Flower's private identity of the running task: outside a Flower process nothing else lets `Message` be built.
 from flwr.supercore.task_identity import TaskIdentity
 
+from florets.task.wire import kinds
+
 _RUN_ID = 1
 _SERVER_NODE_ID = 1
 _CLIENT_APP_RAISED = 2
@@ -56,6 +58,7 @@ class LocalGrid(Grid):
                 node_config={
                     "partition-id": node,
                     "num-partitions": num_nodes,
+                    kinds.ONE_PROCESS: True,
                     **(node_configs[node] if node_configs else {}),
                 },
                 state=RecordDict(),

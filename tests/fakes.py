@@ -99,12 +99,7 @@ class FakeClients:
         received = content.array_records[kinds.ARRAYS]
         losses = [(theta - self.targets[client]) ** 2 for theta in thetas(received)]
         if kind == kinds.LOSSES:
-            stable = is_stable(config.get(kinds.HISTORY, []), int(config[kinds.STABILITY_ROUNDS]))  # type: ignore[arg-type]
-            return {
-                kinds.METRICS: MetricRecord(
-                    {kinds.MODEL_LOSSES: losses, kinds.NUM_EXAMPLES: n, kinds.STABLE: int(stable)}
-                )
-            }
+            return {kinds.METRICS: MetricRecord({kinds.MODEL_LOSSES: losses, kinds.NUM_EXAMPLES: n, kinds.KEPT: 0})}
         if kind == kinds.EVALUATE:
             return {kinds.METRICS: MetricRecord({kinds.EVAL_LOSS: losses[0], kinds.NUM_EXAMPLES: n})}
         chosen = int(np.argmin(losses))
@@ -116,6 +111,8 @@ class FakeClients:
         else:
             update = model((theta + self.targets[client]) / 2, count + 1)
         metrics = MetricRecord({kinds.TRAIN_LOSS: losses[chosen], kinds.NUM_EXAMPLES: n})
+        if rounds := int(config.get(kinds.STABILITY_ROUNDS, 0)):  # type: ignore[arg-type]
+            metrics[kinds.STABLE] = int(is_stable(config.get(kinds.HISTORY, []), rounds))  # type: ignore[arg-type]
         if kind == kinds.TRAIN_PROBE:
             change = 2 * (thetas(content.array_records[kinds.PROBE])[0] - self.targets[client])
             profile = np.array([change if config.get(kinds.REPLY) == kinds.REPLY_GRADIENT else -change / 4])

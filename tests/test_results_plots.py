@@ -6,8 +6,15 @@ import pytest
 from matplotlib.colors import LogNorm
 from results_examples import FOUND, TRUTH, evaluations, report
 
-from florets.server_app.results.heatmap import _colour_scale, _order, draw_loss_matrix
-from florets.server_app.results.plots import _end_of_phase_1, _points, _spread_labels, draw_curves
+from florets.server_app.results.heatmap import _colour_scale, _order, _ticks, draw_loss_matrix
+from florets.server_app.results.plots import (
+    _end_of_phase_1,
+    _points,
+    _spread_labels,
+    draw_curves,
+    label_rounds,
+    new_figure,
+)
 from florets.server_app.results.summary import round_line
 from florets.server_app.sweep.sweep_plots import _mean_over_runs, draw_sweep
 from florets.strategies.base.report import FIRST_PHASE
@@ -109,6 +116,12 @@ def test_the_colours_are_logarithmic_only_where_that_helps_and_is_possible():
     assert _colour_scale(np.array([[math.nan]])).vmax == 1
 
 
+def test_a_short_bar_of_many_decades_has_few_ticks():
+    assert _ticks(np.array([0.04, 6.0]), 3.4) == (1, 2, 5)
+    assert _ticks(np.array([150.0, 1.1e6, math.nan]), 1.4) == (1,)
+    assert _ticks(np.array([0.1, 2.0]), 1.05) == (1, 2, 5)
+
+
 @pytest.mark.parametrize(("num_clients", "num_models"), [(1, 1), (20, 4), (500, 5), (20, 20)])
 def test_the_heatmap_is_drawn_for_few_and_many_clients(tmp_path, num_clients, num_models):
     keys = [f"{i:03d}" for i in range(num_clients)]
@@ -126,6 +139,15 @@ def test_the_heatmap_is_drawn_for_few_and_many_clients(tmp_path, num_clients, nu
 def test_the_heatmap_needs_neither_truth_nor_assignment(tmp_path):
     assert draw_loss_matrix(list(TRUTH), np.ones((4, 2)), {}, {}, tmp_path / "loss_matrix.png")
     assert not draw_loss_matrix([], np.ones((0, 2)), {}, FOUND, tmp_path / "none.png")
+
+
+def test_the_axis_of_rounds_says_what_a_band_is():
+    rounds, band = np.array([1, 2]), np.array([0.0, 0.1])
+    axes = new_figure(4, 3)[1][0]
+    label_rounds(axes, [(rounds, band, 0 * band), (rounds, band, band)], "seeds")
+    assert axes.get_xlabel() == "round (band: ± std over seeds)"
+    label_rounds(axes, [(rounds, band, 0 * band)], "seeds")
+    assert axes.get_xlabel() == "round"
 
 
 def test_equal_runs_leave_equal_pictures(tmp_path):

@@ -42,6 +42,12 @@ def test_a_row_is_the_mean_and_population_std_over_seeds():
     assert text.startswith("Sweep with experiment=tiny\n")
 
 
+def test_the_title_says_what_was_run_and_not_where_or_how_it_was_shown():
+    shared = {"results_dir": "/some/where", "quiet": "True", "k": "4"}
+    text = summary_markdown([job("clove", seed, shared) for seed in (0, 1)])
+    assert text.startswith("Sweep with experiment=tiny, k=4\n")
+
+
 def test_a_figure_that_only_some_runs_have_says_of_how_many():
     jobs = [job(seed=0, first_round_ari_90=4), job(seed=1, first_round_ari_90=None, round_of_stability=None)]
     row = cells(summary_markdown(jobs), "clove")

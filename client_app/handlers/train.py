@@ -5,8 +5,23 @@ from flwr.app import RecordDict
 from florets.client_app.client import Client
 from florets.client_app.local_training import update
 from florets.client_app.outgoing import reply
+from florets.client_app.session import session
+from florets.task.wire import is_stable, kinds
 
 
 def train(client: Client) -> RecordDict:
-    """Train the model that came and return it, or its gradient."""
-    return reply(*update(client, client.states()[0]))
+    """Train the model that came, or the kept one that is named, and return it or its gradient.
+
+    Asked to, this client also says whether it is stable.
+
+    Source: CLoVE Alg. 1, l. 19 and 21; stability: section 3, "Checking for cluster stability".
+    """
+    if kinds.MODEL_INDEX in client.config:
+        state = session.states(session.kept(client.config))[int(client.number(kinds.MODEL_INDEX))]
+    else:
+        state = client.states()[0]
+    arrays, metrics = update(client, state)
+    if rounds := int(client.number(kinds.STABILITY_ROUNDS, 0)):
+        history = client.config.get(kinds.HISTORY, [])
+        metrics[kinds.STABLE] = int(is_stable(history if isinstance(history, list) else [], rounds))
+    return reply(arrays, metrics)

@@ -1,4 +1,4 @@
-"""What a finished run leaves for later clients: its models, and the clusters that its strategy froze."""
+"""Models of a finished run, and its frozen clusters, for clients that come later."""
 
 import json
 import math
@@ -72,6 +72,8 @@ def save_clusters(folder: Path, strategy: ClusteredStrategy[Any, Any], task: Tas
     frozen = strategy.frozen_clusters()
     if frozen is not None:
         arrays = {"centroids": frozen.centroids, "model_of_cluster": frozen.model_of_cluster}
+        if np.isfinite(frozen.limit):
+            arrays["limit"] = np.array(frozen.limit)
         for index, state in enumerate(_states(frozen.models.record)):
             arrays.update({f"models/{index}/{name}": values for name, values in state.items()})
     sizes = {"input_shape": json.dumps(list(task.input_shape)), "num_outputs": str(task.num_outputs)}
@@ -111,7 +113,7 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
         shape, outputs = json.loads(metadata["input_shape"]), int(metadata["num_outputs"])
         square_root = json.loads(metadata["square_root"]) is True
         if not isinstance(shape, list) or not all(type(size) is int and size >= 1 for size in (*shape, outputs)):
-            raise ValueError(f"sizes {shape} and {outputs} are not whole numbers from 1")
+            raise ValueError(f"sizes {shape} and {outputs} are not integers from 1")
         states = _models(models)
         frozen = _frozen(clusters, len(states), square_root) if clusters else None
     except (KeyError, ValueError) as error:
@@ -170,7 +172,10 @@ def _frozen(arrays: Arrays, num_models: int, square_root: bool) -> FrozenCluster
         raise ValueError(f"the centroids are not {shape} finite numbers")
     if not all(index in range(num_models) for index in model_of_cluster.tolist()):
         raise ValueError(f"a cluster's model is none of the {num_models}")
-    return FrozenClusters(models, centroids, model_of_cluster, square_root)
+    limit = float(arrays.get("limit", np.inf))
+    if not limit > 0:
+        raise ValueError(f"the losses' limit is {limit}, not above 0")
+    return FrozenClusters(models, centroids, model_of_cluster, square_root, limit)
 
 
 def _states(record: ArrayRecord) -> list[Arrays]:

@@ -13,13 +13,14 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
 from numpy.typing import NDArray
 
-from florets.server_app.results.plots import INK, QUIET, STYLE, new_figure, save
+from florets.server_app.results.plots import COLOURS, INK, QUIET, STYLE, new_figure, save
 
 MOST_NAMES = 60
 """With more clients than this their names would be too small to read; the clusters' names stay."""
 LONGEST_NAME = 16
 _TALLEST, _LONGEST_BAR = 7.5, 3.4
 """Inches of the picture's rows without names, and of its colour bar."""
+_TICKS_PER_INCH = 5
 
 
 def _order(keys: Sequence[str], truth: Mapping[str, int], assignment: Mapping[str, int]) -> list[int]:
@@ -40,6 +41,12 @@ def _colour_scale(losses: NDArray[np.float64]) -> Normalize:
     if high <= low:
         return Normalize(low - 0.5, high + 0.5)
     return LogNorm(low, high) if low > 0 and high > 5 * low else Normalize(low, high)
+
+
+def _ticks(losses: NDArray[np.float64], length: float) -> tuple[int, ...]:
+    """Return the ticks of each decade for a logarithmic bar of `length` inches; more would run into each other."""
+    known = losses[np.isfinite(losses)]
+    return (1, 2, 5) if 3 * np.log10(known.max() / known.min()) < _TICKS_PER_INCH * length else (1,)
 
 
 def _short(name: str) -> str:
@@ -113,8 +120,9 @@ def draw_loss_matrix(
             size = min(26.0, (row_height * 72 * 0.55) ** 2)
             axes.scatter(models, rows, s=size, facecolor="white", edgecolor=INK, linewidth=0.7)
         else:
-            # Dots would run into each other; the dark line is the white one's outline, on a pale ground.
-            for colour, width in ((INK, 3.4), ("white", 2.0)):
+            # Dots would run into each other, and a white line looks like the edge of a column; the dark one is the
+            # outline on a pale ground.
+            for colour, width in ((INK, 3.4), (COLOURS[1], 2.0)):
                 axes.vlines(models, rows - 0.5, rows + 0.5, color=colour, linewidth=width)
         for spine in axes.spines.values():
             spine.set_visible(False)
@@ -131,7 +139,7 @@ def draw_loss_matrix(
         bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=length / 0.13, shrink=length / (height - 1.0))
         bar.outline.set_visible(False)
         if isinstance(image.norm, LogNorm):
-            bar.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            bar.ax.yaxis.set_major_locator(LogLocator(subs=_ticks(losses, length)))
             bar.ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
             bar.ax.yaxis.set_minor_locator(NullLocator())
         bar.ax.tick_params(length=0, which="both", labelcolor=QUIET)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -80,6 +80,11 @@ def draw_curve(axes: Axes, points: Points, colour: str, bounded: bool, **style: 
         drawn = np.ones(len(mean), dtype=bool) if bounded else std < mean
         axes.fill_between(rounds, low, high, where=drawn, color=colour, alpha=0.14, linewidth=0)
     axes.plot(rounds, mean, color=colour, marker=marker, markersize=3.6, **{"linewidth": 1.9, **style})
+
+
+def label_rounds(axes: Axes, drawn: Iterable[Points], over: str) -> None:
+    """Name the axis of the rounds and, where one of the curves has a band, what it is the spread over."""
+    axes.set_xlabel(f"round (band: ± std over {over})" if any(np.any(std > 0) for _, _, std in drawn) else "round")
 
 
 def _spread_labels(heights: Sequence[float], gap: float) -> list[float]:
@@ -188,8 +193,8 @@ def draw_curves(lines: Sequence[RoundLine], path: Path) -> bool:
     first = sum(line["phase"] == FIRST_PHASE for line in lines)
     with rc_context(STYLE):
         figure, rows = new_figure(8.4, 0.5 + 2.5 * len(panels), len(panels))
-        for axes, key in zip(rows, panels, strict=True):
-            points = _points(lines, key, f"{key}_std" if key in ("accuracy", "loss") else None)
+        drawn = [_points(lines, key, f"{key}_std" if key in ("accuracy", "loss") else None) for key in panels]
+        for axes, key, points in zip(rows, panels, drawn, strict=True):
             ends = [(float(points[1][-1]), value_text(key, float(points[1][-1])), COLOURS[0])]
             shown = [points[1]]
             if key == "accuracy":
@@ -213,7 +218,7 @@ def draw_curves(lines: Sequence[RoundLine], path: Path) -> bool:
             _mark(rows, stable, f"stable from round {stable}", lines[-1]["round"])
         if 0 < first < lines[-1]["round"]:
             _mark(rows, first + 0.5, _end_of_phase_1(lines[first - 1]), lines[-1]["round"])
-        rows[-1].set_xlabel("round")
+        label_rounds(rows[-1], drawn, "clients")
         save(figure, path)
     return True
 

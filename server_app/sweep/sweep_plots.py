@@ -16,6 +16,7 @@ from florets.server_app.results.plots import (
     draw_curve,
     finish_axes,
     label_ends,
+    label_rounds,
     new_figure,
     panels_of,
     save,
@@ -50,11 +51,13 @@ def draw_sweep(curves: Mapping[str, Sequence[Sequence[RoundLine]]], path: Path, 
         return False
     with rc_context(STYLE):
         figure, rows = new_figure(8.4, 0.7 + 2.8 * len(panels), len(panels))
+        shown: list[Points] = []
         for axes, key in zip(rows, panels, strict=True):
             drawn = [(name, _mean_over_runs(runs, key)) for name, runs in curves.items()]
             known = [(i, name, points) for i, (name, points) in enumerate(drawn) if len(points[0])]
             for i, _, points in known:
                 draw_curve(axes, points, COLOURS[i % len(COLOURS)], key in BOUNDED)
+                shown.append(points)
             finish_axes(axes, key, [points[1] for _, _, points in known])
             axes.set_xlim(0.5, max(1.5, *(float(points[0][-1]) + 0.25 for _, _, points in known)))
             axes.set_title(TITLES[key])
@@ -65,7 +68,7 @@ def draw_sweep(curves: Mapping[str, Sequence[Sequence[RoundLine]]], path: Path, 
                     for i, name, p in known
                 ],
             )
-        rows[-1].set_xlabel("round")
+        label_rounds(rows[-1], shown, "seeds")
         if title:
             figure.suptitle(title, x=0.01, ha="left", color=QUIET)
         save(figure, path)

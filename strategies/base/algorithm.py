@@ -1,6 +1,7 @@
 """`Algorithm`: what an algorithm says about itself. Only `plan` has to be written; everything else has a default."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from florets.strategies.base.context import Plan, RoundContext
@@ -87,6 +88,9 @@ class Algorithm(ABC, Generic[S, M]):
     def estimate_cost(self, models: Models) -> CostEstimate | None:
         """Return what those rounds will cost with the clients that are online; None where there are none."""
         return None
+
+    def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
+        """Learn from the round's valid updates, beside their average; by default nothing."""
 
     def details(self) -> dict[str, Detail]:
         """Return what this algorithm alone has to tell of the round that just ended."""

@@ -1,5 +1,6 @@
 """`RoundContext`: what one round works with, and the exchanges that an algorithm can choose from."""
 
+import secrets
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
@@ -16,7 +17,7 @@ from florets.strategies.base.meter import Meter
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray
-from florets.strategies.core.outliers import absurd_updates
+from florets.strategies.core.outliers import UPDATE_FACTOR, outlier_updates
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.replies import (
@@ -28,6 +29,10 @@ from florets.task.wire.replies import (
     read_losses,
     read_selected_update,
     read_update,
+)
+
+OUTLIER = (
+    f"rejected as an outlier: its values are over {UPDATE_FACTOR:g} times the others' and the models' (a fixed bound)"
 )
 
 R = TypeVar("R", covariant=True)
@@ -82,6 +87,8 @@ class RoundContext:
         Clients that are to test, at an evaluation.
     client_handlers
         The algorithm's own client handlers.
+    bank_token
+        Name under which clients keep the models that the round starts from.
     """
 
     server_round: int
@@ -98,6 +105,8 @@ class RoundContext:
     meter: Meter = field(default_factory=Meter)
     testers: Sequence[Client] = ()
     client_handlers: tuple[str, ...] = ()
+    # Drawn for every try of a round: no other models ever have this name, whatever a client's process has kept.
+    bank_token: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @property
     def patience(self) -> Patience:
@@ -108,21 +117,60 @@ class RoundContext:
         """Return the generator of one of the server's draws in this round."""
         return generator(self.seed, self.server_round, purpose)
 
-    def train_assigned(self, assignment: Mapping[str, int], **settings: str | float) -> Plan[Update]:
+    def train_assigned(
+        self, assignment: Mapping[str, int], settings: Mapping[str, str | float] | None = None
+    ) -> Plan[Update]:
         """Plan one exchange in which each client of `assignment` trains its model; the others sit this round out."""
+        return self._train(assignment, settings or {}, {}, ())
+
+    def train_and_declare(
+        self, assignment: Mapping[str, int], histories: Mapping[str, Sequence[int]], rounds: int, kept: Container[str]
+    ) -> Plan[Update]:
+        """Do as `train_assigned`, and let each client declare whether its last `rounds` assignments are equal.
+
+        Parameters
+        ----------
+        histories
+            Each client's own last assignments, this round's included: from them, and nothing that it stores, the
+            client says whether it is stable.
+        rounds
+            0: nothing is declared.
+        kept
+            Clients that have this round's models already (see `ask_losses`); they are told which of them to train.
+        """
+        own = {
+            key: {kinds.STABILITY_ROUNDS: rounds, kinds.HISTORY: list(histories[key])}
+            for key in assignment
+            if rounds > 0
+        }
+        return self._train(assignment, {}, own, kept)
+
+    def _train(
+        self,
+        assignment: Mapping[str, int],
+        settings: Mapping[str, object],
+        own: Mapping[str, Mapping[str, object]],
+        kept: Container[str],
+    ) -> Plan[Update]:
         layout = self.models.layout
         config = {**self.averaging.settings, **settings}
-        requests = [
-            self.request(kinds.TRAIN, client, self.models.one(assignment[client.key]), config)
-            for client in self.participants
-            if client.key in assignment
-        ]
+        requests = []
+        for client in self.participants:
+            if client.key not in assignment:
+                continue
+            index = assignment[client.key]
+            model: ArrayRecord | None = self.models.one(index)
+            mine = {**config, **own.get(client.key, {})}
+            if client.key in kept:
+                model = None
+                mine |= {kinds.BANK: self.bank_token, kinds.MODEL_INDEX: index}
+            requests.append(self.request(kinds.TRAIN, client, model, mine))
         return Plan(requests, lambda key, content: read_update(content, layout, assignment[key]))
 
-    def train_selected(self, **settings: float) -> Plan[Update]:
+    def train_selected(self, settings: Mapping[str, float] | None = None) -> Plan[Update]:
         """Plan one exchange in which each participant picks its lowest-loss model and trains it."""
         layout, count = self.models.layout, self.models.count
-        config = {**self.averaging.settings, **settings}
+        config = {**self.averaging.settings, **(settings or {})}
         requests = [
             self.request(kinds.TRAIN_SELECT, client, self.models.record, config) for client in self.participants
         ]
@@ -141,24 +189,13 @@ class RoundContext:
         ]
         return Plan(requests, lambda _, content: read_evaluation(content))
 
-    def ask_losses(
-        self,
-        clients: Sequence[Client],
-        models: Models,
-        histories: Mapping[str, Sequence[int]] | None = None,
-        stability_rounds: int = 0,
-    ) -> Replies[Losses]:
+    def ask_losses(self, clients: Sequence[Client], models: Models) -> Replies[Losses]:
         """Ask clients for the mean loss of each of K models on their training data (one exchange).
 
-        `histories` holds each client's own last assignments: from them, and nothing that it stores, the client says
-        whether it is stable.
+        Clients that can keep this round's models are asked to, and say whether they did.
         """
-        requests = []
-        for client in clients:
-            settings: dict[str, int | list[int]] = {kinds.STABILITY_ROUNDS: stability_rounds}
-            if history := (histories or {}).get(client.key):
-                settings[kinds.HISTORY] = list(history)
-            requests.append(self.request(kinds.LOSSES, client, models.record, settings))
+        settings = {kinds.BANK: self.bank_token} if models is self.models else {}
+        requests = [self.request(kinds.LOSSES, client, models.record, settings) for client in clients]
         return self.ask(requests, lambda _, content: read_losses(content, models.count))
 
     def ask(self, requests: Sequence[Request], read: Read[T]) -> Replies[T]:
@@ -211,7 +248,7 @@ class RoundContext:
 
     def triage(self, requests: Sequence[Request], replies: list[Message], read: Read[T]) -> Replies[T]:
         """Sort and check the replies of one of the algorithm's exchanges, and count them and their bytes."""
-        introduced = {client.key: client.num_examples for client in self.online}
+        introduced = {client.key: client.num_examples for client in (*self.online, *self.participants)}
 
         def checked(key: str, content: RecordDict) -> T:
             reading = read(key, content)
@@ -229,7 +266,7 @@ class RoundContext:
         Raises
         ------
         RoundFailed
-            If fewer clients than the quorum sent a usable reply; the round is then repeated.
+            If fewer clients than the quorum sent a valid reply; the round is then repeated.
         """
         needed = self.patience.needed(replies.asked)
         if len(replies.ok) < needed:
@@ -241,16 +278,16 @@ class RoundContext:
         if not updates.ok:
             return updates
         # Only the largest value counts: one a client is enough, and no copy of all vectors is made.
-        found = absurd_updates(_largest(update.vector for _, update in updates.ok), self.models.bank)
+        found = outlier_updates(_largest(update.vector for _, update in updates.ok), self.models.bank)
         if any(update.others is not update.vector for _, update in updates.ok):
-            found |= absurd_updates(_largest(update.others for _, update in updates.ok), self.models.bank)
+            found |= outlier_updates(_largest(update.others for _, update in updates.ok), self.models.bank)
         keys = {key for (key, _), is_outlier in zip(updates.ok, found, strict=True) if is_outlier}
-        return self.reject(updates, keys, "rejected as an outlier: its values are far larger than the others'")
+        return self.reject(updates, keys, OUTLIER)
 
     def reject(self, replies: Replies[T], keys: Container[str], reason: str) -> Replies[T]:
         """Return the replies without those of `keys`, which count as invalid from now on."""
         left = replies.rejected(keys, reason)
-        self.meter.reject(len(replies.ok) - len(left.ok))
+        self.meter.reject({key: reason for key, _ in replies.ok if key in keys})
         return left
 
 

@@ -1,5 +1,6 @@
 """`FrozenClusters`: clusters of loss vectors that no longer change, by which new clients are assigned."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import centroids, nearest_centroid
+from florets.strategies.core.outliers import clipped
 
 
 @dataclass(frozen=True)
@@ -23,12 +25,15 @@ class FrozenClusters:
         Model matched to each cluster, (C,).
     square_root
         The vectors are the square roots of the losses.
+    limit
+        What the vectors were clipped to; infinity where they were not.
     """
 
     models: Models
     centroids: FloatArray
     model_of_cluster: IntArray
     square_root: bool = False
+    limit: float = math.inf
 
     @classmethod
     def of(
@@ -38,11 +43,13 @@ class FrozenClusters:
         clusters: IntArray,
         model_of_cluster: IntArray,
         square_root: bool = False,
+        limit: float = math.inf,
     ) -> "FrozenClusters":
         """Save the clusters found from `vectors` (M, K)."""
-        return cls(models, centroids(vectors, clusters), model_of_cluster, square_root)
+        return cls(models, centroids(vectors, clusters), model_of_cluster, square_root, limit)
 
     def nearest_model(self, losses: FloatArray) -> int:
         """Return the model of the cluster whose centroid is nearest to one loss vector (K,)."""
         vector = np.sqrt(np.maximum(losses, 0.0)) if self.square_root else losses
-        return int(self.model_of_cluster[nearest_centroid(np.atleast_2d(vector), self.centroids)[0]])
+        nearest = nearest_centroid(clipped(np.atleast_2d(vector), self.limit), self.centroids)[0]
+        return int(self.model_of_cluster[nearest])

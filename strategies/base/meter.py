@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +20,7 @@ class Meter:
         self.bytes_down = 0
         self.bytes_up = 0
         self.replies = Counter(ok=0, error=0, missing=0, invalid=0)
+        self.rejected: dict[str, str] = {}
         self.tries = 0
         self._start = time.perf_counter()
         self._inner = 0.0
@@ -45,9 +46,10 @@ class Meter:
             invalid=len(replies.invalid) + len(replies.surplus),
         )
 
-    def reject(self, number: int) -> None:
-        """Count replies as invalid that were counted as valid."""
-        self.replies.update(ok=-number, invalid=number)
+    def reject(self, reasons: Mapping[str, str]) -> None:
+        """Count replies as invalid that were counted as valid, and note why, by client."""
+        self.replies.update(ok=-len(reasons), invalid=len(reasons))
+        self.rejected.update(reasons)
 
     def count_bytes(self, sent: Iterable[Message], received: Iterable[Message]) -> None:
         """Count the payload of an exchange in both directions, in bytes."""

@@ -81,6 +81,9 @@ class RoundReport:
         Wall time by part of the round; "total" is the whole round.
     replies
         Counts over all exchanges of the round: ok, error, missing, invalid.
+    rejected
+        Of the invalid ones, those whose values are far above the others': the reason, with the key that decides, by
+        client.
     evaluations
         By client key; empty in a round without evaluation.
     details
@@ -103,3 +106,4 @@ class RoundReport:
     evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
     details: Mapping[str, Detail] = field(default_factory=dict)
     tries: int = 1
+    rejected: Mapping[str, str] = field(default_factory=dict)

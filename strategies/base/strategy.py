@@ -135,13 +135,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
 
     @property
     def context(self) -> RoundContext:
-        """The current round, or the last one.
-
-        Raises
-        ------
-        RuntimeError
-            Before the first round.
-        """
+        """The current round, or the last one; before the first there is none (RuntimeError)."""
         if self._context is None:
             raise RuntimeError("there is no round before the first call of configure_train")
         return self._context
@@ -196,6 +190,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
             raise RoundFailed(f"round {server_round}: none of its participants could be given anything to train")
         updates = context.reject_outliers(context.triage(self._plan.requests, list(replies), self._plan.read))
         context.require(updates, "update")
+        self.after_training(updates.ok)
         with context.meter.part("aggregate"):
             self.assignment.update({key: update.model for key, update in updates.ok})
             combine = self._plan.combine or self.average
@@ -328,4 +323,5 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
             evaluations=dict(self.evaluations),
             details=self.details(),
             tries=meter.tries,
+            rejected=dict(meter.rejected),
         )

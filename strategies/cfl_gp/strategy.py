@@ -103,7 +103,7 @@ class CflGp(ClusteredStrategy[CflGpSettings, CflGpState]):
         ready = self._place_newcomers(context) if self.state.phase == "stable" else self._start_newcomers(context)
         if self.state.phase == "clustering" and t >= 1 and (t - 1) % self.settings.period == 0:
             return self._probe(ready, context)
-        return context.train_assigned(ready, **decimals(self.settings))
+        return context.train_assigned(ready, decimals(self.settings))
 
     def _is_over(self, done: int) -> bool:
         """Return whether clustering has stopped after so many rounds."""

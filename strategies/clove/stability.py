@@ -1,18 +1,27 @@
-"""CLoVE's memory of assignments, and the clusters that it keeps once they are stable."""
+"""CLoVE's memory of its clients' assignments."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 
 @dataclass(eq=False)
 class Histories(Mapping[str, list[int]]):
-    """The last assignments of each client, one for each round in which it took part.
+    """The last assignments of each client, one for each round in which it was given a model.
 
-    In the paper each client keeps its own. Deviation: the server keeps them and sends each client its own, so that a
-    client that restarts loses nothing; the declaration of stability stays the client's.
+    In the paper each client keeps its own. Deviation: the server keeps them and sends each client its own with the
+    model to train, so that a client that restarts loses nothing; the declaration of stability stays the client's, and
+    comes with its update.
+
+    Attributes
+    ----------
+    entries
+        By client.
+    silent
+        By client: rounds running in which it took part and returned no valid update.
     """
 
     entries: dict[str, list[int]] = field(default_factory=dict)
+    silent: dict[str, int] = field(default_factory=dict)
 
     def __getitem__(self, key: str) -> list[int]:
         return self.entries[key]
@@ -27,3 +36,15 @@ class Histories(Mapping[str, list[int]]):
         """Append this round's assignment of the clients that took part in it; the last `length` are kept."""
         for key, model in assignment.items():
             self.entries[key] = [*self.entries.get(key, []), model][-length:]
+
+    def heard(self, participants: Iterable[str], answered: Container[str]) -> None:
+        """Note who returned a valid update in a round."""
+        for key in participants:
+            if key in answered:
+                self.silent.pop(key, None)
+            else:
+                self.silent[key] = self.silent.get(key, 0) + 1
+
+    def is_gone(self, key: str, rounds: int) -> bool:
+        """Return whether a client has returned nothing valid for so many rounds running."""
+        return self.silent.get(key, 0) >= rounds

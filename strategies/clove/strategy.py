@@ -11,13 +11,14 @@ from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.report import STABLE_FROM, Client, Detail
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.clove.outliers import Outliers
 from florets.strategies.clove.settings import CloveSettings
 from florets.strategies.clove.stability import Histories
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.choose_k import choose_k
 from florets.strategies.core.cluster import cluster
 from florets.strategies.core.matching import match_in_order, match_min_cost, match_overlap
-from florets.strategies.core.outliers import absurd_losses, loss_scale
+from florets.strategies.core.outliers import clipped
 from florets.strategies.shared.first_round import draw_models
 from florets.task.randomness import Purpose
 from florets.task.wire import is_stable
@@ -40,8 +41,8 @@ class CloveState(State):
         The clusters at the moment of stability; None before.
     settled
         Clients that were stable then, or have been placed since.
-    loss_scale
-        Largest scale of the losses so far (`core.outliers`).
+    outliers
+        Clients whose losses are far above everybody else's.
     """
 
     phase: str = "clustering"
@@ -50,7 +51,7 @@ class CloveState(State):
     clustered: set[str] = field(default_factory=set)
     frozen: FrozenClusters | None = None
     settled: set[str] = field(default_factory=set)
-    loss_scale: float = 0.0
+    outliers: Outliers = field(default_factory=Outliers)
 
 
 class Clove(ClusteredStrategy[CloveSettings, CloveState]):
@@ -67,87 +68,102 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
     Settings = CloveSettings
     State = CloveState
 
+    _candidate: FrozenClusters | None = None
+    """This round's clusters, until the updates show whether they are stable."""
+
     def details(self) -> dict[str, Detail]:
         """Return `stable_from`, the next round, in the round that froze the clustering; it may be the run's last."""
         froze = self.state.frozen is not None and self.state.phase != "stable"
         return {STABLE_FROM: self.context.server_round + 1} if froze else {}
 
+    def frozen_clusters(self) -> FrozenClusters | None:
+        """Return the clusters at the moment of stability."""
+        return self.state.frozen
+
     def plan(self, context: RoundContext) -> Plan[Update]:
         """Assign every participant a model (l. 4 to 17), then train it (l. 18 to 22)."""
+        self._candidate = None
+        histories, length = self.state.histories, self.settings.stability_rounds
+        kept: set[str] = set()
         if self.state.frozen is not None:
             self.state.phase = "stable"
             ready = self._assign_newcomers(self.state.frozen, context)
         elif context.server_round == 1 and self.first_round == "random":
             ready = draw_models(context.participants, context.models.count, context.random(Purpose.FIRST_ROUND))
-            self.state.histories.add(ready, self.settings.stability_rounds)
+            histories.add(ready, length)
         else:
             # A client whose loss vector was lost sits this round out: nobody has matched it to a model.
-            ready = self._assign_by_losses(context)
+            ready, kept = self._assign_by_losses(context)
         self.assignment.update(ready)
-        return context.train_assigned(ready)
+        asked = length if self.settings.stop_when_stable and self.state.frozen is None else 0
+        return context.train_and_declare(ready, histories, asked, kept)
 
-    def _assign_by_losses(self, context: RoundContext) -> dict[str, int]:
-        """Alg. 1, l. 5 to 13, and the paper's check for stability."""
+    def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
+        """Freeze this round's clusters where enough clients declare that they are stable (section 3)."""
+        if self.state.frozen is not None:
+            return
+        participants, length = [client.key for client in self.context.participants], self.settings.stability_rounds
+        stable = {key for key, update in updates if update.stable}
+        histories = self.state.histories
+        histories.heard(participants, {key for key, _ in updates})
+        if self._candidate is not None and self._is_stable(len(stable), participants, self._candidate):
+            self.state.frozen = self._candidate
+            absent = self.state.clustered.difference(participants)
+            self.state.settled = stable | {key for key in absent if is_stable(histories.get(key, ()), length)}
+
+    def _assign_by_losses(self, context: RoundContext) -> tuple[dict[str, int], set[str]]:
+        """Alg. 1, l. 5 to 13; return the clients' models, and those whose process has kept the models."""
+        state = self.state
         with context.meter.part("losses"):
-            replies = context.ask_losses(
-                context.participants, context.models, self.state.histories, self.settings.stability_rounds
-            )
-        replies = context.reject(
-            replies, self._with_absurd_losses(replies), "its losses are out of all proportion to the others'"
-        )
+            replies = context.ask_losses(context.participants, context.models)
+        limit = state.outliers.measure([reply.losses for _, reply in replies.ok])
+        replies = self._without_outliers(replies, context)
         context.require(replies, "loss vector")
         with context.meter.part("cluster"):
             fresh = {key: self._embed(reply.losses) for key, reply in replies.ok}
-            self.state.known = {**self.state.known, **fresh} if self.settings.memory else fresh
-            keys = sorted(self.state.known)
-            vectors = np.stack([self.state.known[key] for key in keys])
+            state.known = {**state.known, **fresh} if self.settings.memory else fresh
+            keys = sorted(state.known)
+            limit = float(self._embed(np.array(state.outliers.limit(keys, limit))))
+            vectors = clipped(np.stack([state.known[key] for key in keys]), limit)
             clusters = self._cluster(vectors, context)
             model_of_cluster = self._match(vectors, clusters, keys, context.models.count)
             found = {key: int(model_of_cluster[c]) for key, c in zip(keys, clusters, strict=True)}
-        # Deviation: a declaration counts only if this round's clustering keeps the client where it was. The client
-        # declares before that clustering is known, and it is this clustering that would be frozen.
-        stable = {key for key, reply in replies.ok if reply.stable and found[key] == self.assignment.get(key)}
+            root = self.settings.square_root
+            self._candidate = FrozenClusters.of(context.models, vectors, clusters, model_of_cluster, root, limit)
         ready = {key: found[key] for key in fresh}
         self.assignment.update(found)
-        self.state.clustered |= found.keys()
-        self.state.histories.add(ready, self.settings.stability_rounds)
-        if self.settings.stop_when_stable and self._is_stable(len(stable), context, model_of_cluster):
-            self.state.frozen = FrozenClusters.of(
-                context.models, vectors, clusters, model_of_cluster, self.settings.square_root
-            )
-            absent = self.state.clustered - ready.keys()
-            length = self.settings.stability_rounds
-            self.state.settled = stable | {
-                key for key in absent if is_stable(self.state.histories.get(key, ()), length)
-            }
-        return ready
+        state.clustered |= found.keys()
+        state.histories.add(ready, self.settings.stability_rounds)
+        return ready, {key for key, reply in replies.ok if reply.kept}
 
-    def _with_absurd_losses(self, replies: Replies[Losses]) -> set[str]:
-        if self.settings.outlier_loss is None or not replies.ok:
-            return set()
-        losses = np.stack([reply.losses for _, reply in replies.ok])
-        self.state.loss_scale = max(self.state.loss_scale, loss_scale(losses))
-        mask = absurd_losses(losses, self.state.loss_scale, self.settings.outlier_loss)
-        return {key for (key, _), absurd in zip(replies.ok, mask, strict=True) if absurd}
+    def _without_outliers(self, replies: Replies[Losses], context: RoundContext) -> Replies[Losses]:
+        reports = [(key, reply.losses) for key, reply in replies.ok]
+        for reason, keys in self.state.outliers.reject(reports, self.settings.outlier_loss).items():
+            replies = context.reject(replies, keys, reason)
+        return replies
 
-    def _is_stable(self, declared: int, context: RoundContext, model_of_cluster: IntArray) -> bool:
+    def _is_stable(self, declared: int, participants: Sequence[str], candidate: FrozenClusters) -> bool:
         # A model without a centroid could never be given to a newcomer, nor any of its clients be placed again.
-        in_use = {self.assignment[key] for key in self.state.clustered}
-        covered = in_use <= set(model_of_cluster.tolist())
+        gone = {key for key in self.state.histories.silent if self._is_gone(key)}
+        in_use = {self.assignment[key] for key in self.state.clustered - gone}
+        covered = in_use <= set(candidate.model_of_cluster.tolist())
+        counted = len(set(participants) - gone)
         # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
-        return covered and declared >= self.settings.stability_fraction * len(context.participants) - 1e-9
+        return covered and declared >= self.settings.stability_fraction * counted - 1e-9
+
+    def _is_gone(self, key: str) -> bool:
+        return self.state.histories.is_gone(key, self.settings.stability_rounds)
 
     def _embed(self, losses: FloatArray) -> FloatArray:
         return np.sqrt(np.maximum(losses, 0.0)) if self.settings.square_root else losses
 
     def _cluster(self, vectors: FloatArray, context: RoundContext) -> IntArray:
-        k = context.models.count if self.k is None else self.k
+        most, own = context.models.count, self.settings
+        k = most if self.k is None else self.k
         if k == "auto":
             rng = context.random(Purpose.CHOOSE_K)
-            k = choose_k(
-                vectors, context.models.count, self.choose_k or "silhouette", self.settings.k_min_improvement, rng
-            )
-        return cluster(vectors, k, self.settings.clustering, context.random(Purpose.CLUSTERING))
+            k = choose_k(vectors, most, self.choose_k or "silhouette", own.k_min_improvement, rng)
+        return cluster(vectors, k, own.clustering, context.random(Purpose.CLUSTERING))
 
     def _match(self, vectors: FloatArray, clusters: IntArray, keys: Sequence[str], num_models: int) -> IntArray:
         if self.settings.matching == "min_cost":
@@ -163,7 +179,7 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
         if new:
             with context.meter.part("losses"):
                 replies = context.ask_losses(new, frozen.models)
-            for key, reply in replies.ok:
+            for key, reply in self._without_outliers(replies, context).ok:
                 self.assignment[key] = frozen.nearest_model(reply.losses)
                 self.state.clustered.add(key)
                 self.state.settled.add(key)
@@ -174,7 +190,3 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
     def _is_open(self, client: Client) -> bool:
         # A model drawn at random in round 1 says nothing of where the client belongs.
         return client.key not in (self.state.settled if self.settings.reassign_unstable else self.state.clustered)
-
-    def frozen_clusters(self) -> FrozenClusters | None:
-        """Return the clusters at the moment of stability."""
-        return self.state.frozen

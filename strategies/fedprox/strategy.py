@@ -19,4 +19,4 @@ class FedProx(ClusteredStrategy[FedProxSettings, State]):
     def plan(self, context: RoundContext) -> Plan[Update]:
         """Let every participant train model 0 with the proximal term."""
         everybody = {client.key: 0 for client in context.participants}
-        return context.train_assigned(everybody, **{kinds.PROXIMAL_MU: self.settings.proximal_mu})
+        return context.train_assigned(everybody, {kinds.PROXIMAL_MU: self.settings.proximal_mu})

@@ -29,7 +29,7 @@ def plan_refinement(settings: TwoPhaseSettings, context: RoundContext) -> Plan[U
         learning_rate = float(str(context.config[kinds.LEARNING_RATE]))
         message = {kinds.PROXIMAL_MU: 1 / learning_rate, kinds.EXACT_PROXIMAL: 1}
     if settings.labels == "hard":
-        return context.train_selected(**message)
+        return context.train_selected(message)
     message[kinds.TEMPERATURE] = settings.temperature
     layout, sent = context.models.layout, context.models.bank
     requests = [

@@ -3,7 +3,7 @@
 | kind              | server sends                          | client replies                                        |
 |-------------------|---------------------------------------|-------------------------------------------------------|
 | `query.hello`     | the task                              | key, examples, device, true cluster, code fingerprint |
-| `evaluate.losses` | K models, the client's history        | K losses, examples, whether it declares itself stable |
+| `evaluate.losses` | K models                              | K losses, examples, whether it kept the models        |
 | `train`           | one model, training settings          | its update, examples, training loss                   |
 | `train.select`    | K models, training settings           | the same, the chosen model's index, K losses          |
 | `evaluate`        | one model                             | test loss, test accuracy, examples                    |
@@ -18,6 +18,9 @@
 |                   | import path of a handler of its own   |                                                       |
 
 A client with a table also tells the names of its columns in hello; every later message holds their agreed order.
+
+CLoVE sends with `train` the client's history, and the client also replies whether it declares itself stable; a client
+that has kept the models of `evaluate.losses` is sent the index of its own instead of the model.
 
 Models travel in `arrays`, numbers in `metrics`, settings in `config`, under Flower's own names where it has them.
 A gradient (`reply=gradient`) has the entries of a model; those that the setting `untrained` names, such as running
@@ -53,6 +56,7 @@ EVAL_ACCURACY = "eval_acc"
 CHOSEN_MODEL = "model"
 MODEL_LOSSES = "losses"
 STABLE = "stable"
+KEPT = "kept"
 CENTRES = "centres"
 SIZES = "sizes"
 
@@ -64,6 +68,8 @@ CLIENT_NUMBER = "client-number"
 HISTORY = "assignments"
 STABILITY_ROUNDS = "stability-rounds"
 UNTRAINED = "untrained"
+BANK = "bank"
+MODEL_INDEX = "model-index"
 REPLY = "reply"
 REPLY_MODEL = "model"
 REPLY_GRADIENT = "gradient"
@@ -118,6 +124,9 @@ NUM_PARTITIONS = "num-partitions"
 FINGERPRINT = "fingerprint"
 COLUMNS = "columns"
 """Names of a table's input columns: told in hello, and their agreed order in every later message."""
+
+# In a node's config: its messages are all handled by one process, which can keep models from one to the next.
+ONE_PROCESS = "one-process"
 
 NO_CLUSTER = -1
 NO_KEY = "-"

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from florets.task.wire.layout import Layout, MalformedMessage, Vector
 _LARGEST = sys.float_info.max
 
 MAX_EXAMPLES = 10**9
-"""Guards sums of counts against absurd claims. A client that lies from the start can still outweigh the others."""
+"""Guards sums of counts against implausible claims; a client that lies from the start can still outweigh others."""
 
 MAX_COLUMNS = 100_000
 """The names travel with every message to a node with a table."""
@@ -27,25 +27,29 @@ MOST_GROWTH = 10
 
 @dataclass(frozen=True)
 class Losses:
-    """Reply to `evaluate.losses`: mean loss of each model (K,) and whether the client declares itself stable.
+    """Reply to `evaluate.losses`: mean loss of each model (K,), and whether the client's process kept the models.
 
     The loss of a model that diverged is infinite.
     """
 
     losses: npt.NDArray[np.float64]
     num_examples: int
-    stable: bool
+    kept: bool
 
 
 @dataclass(frozen=True)
 class Update:
-    """Reply to `train` and `train.select`: new parameters or a gradient (R,) of model `model`."""
+    """Reply to `train` and `train.select`: new parameters or a gradient (R,) of model `model`.
+
+    `stable` is the client's declaration that its last assignments are equal; False where it was not asked.
+    """
 
     model: int
     vector: Vector
     num_examples: int
     train_loss: float
     losses: npt.NDArray[np.float64] | None = None
+    stable: bool = field(default=False, kw_only=True)
 
     @property
     def others(self) -> npt.NDArray[np.floating]:
@@ -86,11 +90,8 @@ def read_losses(content: RecordDict, num_models: int) -> Losses:
     MalformedMessage
         If keys, types, the number of losses or a value is wrong.
     """
-    metrics = reply_metrics(content, {kinds.MODEL_LOSSES, kinds.NUM_EXAMPLES, kinds.STABLE}, arrays=False)
-    stable = metrics[kinds.STABLE]
-    if stable not in (0, 1):
-        raise MalformedMessage(f"{kinds.STABLE} is {stable!r}, not 0 or 1")
-    return Losses(reply_losses(metrics, num_models), example_count(metrics), bool(stable))
+    metrics = reply_metrics(content, {kinds.MODEL_LOSSES, kinds.NUM_EXAMPLES, kinds.KEPT}, arrays=False)
+    return Losses(reply_losses(metrics, num_models), example_count(metrics), _flag(metrics, kinds.KEPT))
 
 
 def read_update(content: RecordDict, layout: Layout, model: int) -> Update:
@@ -101,9 +102,14 @@ def read_update(content: RecordDict, layout: Layout, model: int) -> Update:
     MalformedMessage
         If keys, types, shapes or a value is wrong.
     """
-    metrics = reply_metrics(content, {kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES}, arrays=True)
+    keys = {kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES}
+    metrics = reply_metrics(content, keys, arrays=True, optional={kinds.STABLE})
     return Update(
-        model, update_vector(content, layout), example_count(metrics), finite_number(metrics, kinds.TRAIN_LOSS)
+        model,
+        update_vector(content, layout),
+        example_count(metrics),
+        finite_number(metrics, kinds.TRAIN_LOSS),
+        stable=kinds.STABLE in metrics and _flag(metrics, kinds.STABLE),
     )
 
 
@@ -165,7 +171,7 @@ def read_introduction(content: RecordDict) -> Introduction:
     metrics = reply_metrics(content, keys, arrays=False, config=True)
     numbers = {key: metrics[key] for key in (kinds.CLUSTER, kinds.NUM_PARTITIONS)}
     if not all(isinstance(number, int) and -1 <= number <= MAX_EXAMPLES for number in numbers.values()):
-        raise MalformedMessage(f"{numbers} must be whole numbers")
+        raise MalformedMessage(f"{numbers} must be integers")
     cluster = int(str(numbers[kinds.CLUSTER]))
     return Introduction(
         key=str(texts[kinds.CLIENT_KEY]),
@@ -262,14 +268,14 @@ def example_count(metrics: MetricRecord) -> int:
     """Return the number of examples; raise MalformedMessage where it is none from 1 to `MAX_EXAMPLES`."""
     number = metrics[kinds.NUM_EXAMPLES]
     if not isinstance(number, int) or not 1 <= number <= MAX_EXAMPLES:
-        raise MalformedMessage(f"{kinds.NUM_EXAMPLES} is {number!r}, not a whole number from 1 to {MAX_EXAMPLES}")
+        raise MalformedMessage(f"{kinds.NUM_EXAMPLES} is {number!r}, not an integer from 1 to {MAX_EXAMPLES}")
     return number
 
 
 def finite_number(metrics: MetricRecord, key: str) -> float:
     """Return one metric; raise MalformedMessage where it is a list or not finite."""
     number = metrics[key]
-    # A whole number beyond every float would raise OverflowError in `isfinite` itself.
+    # An integer beyond every float would raise OverflowError in `isfinite` itself.
     if isinstance(number, list) or not (-_LARGEST <= number <= _LARGEST):
         raise MalformedMessage(f"{key} is no finite number")
     return float(number)
@@ -284,9 +290,16 @@ def reply_losses(metrics: MetricRecord, num_models: int) -> npt.NDArray[np.float
     return _losses(losses)
 
 
+def _flag(metrics: MetricRecord, key: str) -> bool:
+    value = metrics[key]
+    if value not in (0, 1):
+        raise MalformedMessage(f"{key} is {value!r}, not 0 or 1")
+    return bool(value)
+
+
 def _losses(values: Sequence[float]) -> npt.NDArray[np.float64]:
     # Honest clients report a model that diverged as DIVERGED: a NaN or more than that is no loss but a fault.
-    # Compared before NumPy sees them: a whole number beyond every float makes it raise OverflowError.
+    # Compared before NumPy sees them: an integer beyond every float makes it raise OverflowError.
     if not all(0 <= value <= kinds.DIVERGED for value in values):
         raise MalformedMessage(f"a loss is NaN, negative or larger than {kinds.DIVERGED:g}")
     losses = np.array(values, dtype=np.float64)
