@@ -18,10 +18,8 @@ from tests.test_resume import killed, results, resumed, straight
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "own_strategy"
 PATH = "mean_groups:MeanGroups"
-SMALL = [
-    *("num_clients=8", "k=2", "task.num_clusters=2", "num_rounds=4", "task.model_options.hidden=[8]", "quiet=true"),
-    "strategy.fraction_train=0.7",
-]
+SHORT = ["num_clients=8", "task.model_options.hidden=[8]", "quiet=true", "num_rounds=4"]
+SMALL = [*SHORT, "k=2", "task.num_clusters=2", "strategy.fraction_train=0.7"]
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
@@ -61,9 +59,8 @@ def test_it_takes_two_files_of_a_hundred_lines_together() -> None:
 
 @pytest.mark.parametrize("compare", ["inputs", "labels"])
 def test_it_finds_the_groups_that_its_means_tell_apart(tmp_path: Path, compare: str) -> None:
-    partition = [] if compare == "inputs" else ["experiment=digits_label_skew", "k=5", "task.num_clusters=5"]
-    given = [*SMALL, f"strategy={PATH}", f"strategy.compare={compare}", *partition]
-    folder = straight(tmp_path, given if not partition else [*given[:1], *given[3:]])
+    groups = {"inputs": "experiment=quickstart", "labels": "experiment=digits_label_skew"}
+    folder = straight(tmp_path, [*SHORT, groups[compare], f"strategy={PATH}", f"strategy.compare={compare}"])
     assert ari_of(folder) == 1.0
     assert config_of(folder)["compare"] == compare
 
@@ -132,9 +129,13 @@ def test_a_package_cannot_take_the_name_of_a_built_in_strategy(
     assert find_strategy(PATH).trusted is False
 
 
-@pytest.mark.parametrize("launcher", [[], ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]])
-def test_a_sweep_over_names_and_paths(launcher: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-m", *SMALL, f"strategy=fedavg,{PATH}", "num_rounds=1", *launcher]) == 0
+@pytest.mark.parametrize(
+    "launcher", [[], ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]], ids=["here", "joblib"]
+)
+def test_a_sweep_over_names_and_paths(
+    launcher: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["-m", *SMALL, f"strategy=fedavg,{PATH}", *launcher]) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert [row.split("|")[1].strip() for row in rows[2:]] == ["fedavg", "MeanGroups"]
     assert len(list(tmp_path.rglob("report.html"))) == 2
