@@ -1,4 +1,4 @@
-"""Every code block of README.md and docs/*.md is run by a test, or is marked as output.
+"""Every code block of README.md, docs/*.md and examples/*/README.md is run by a test, or is marked as output.
 
 The convention: the words after a block's fence say what is done with it, and a new page needs nothing else. On the
 site only the first word shows, as the language.
@@ -156,8 +156,8 @@ def test_python_runs_as_it_stands(block: Block) -> None:
     exec(compile(block.code, str(block), "exec"), {"__name__": "page"})
 
 
-def test_the_example_of_ones_own_strategy_trains() -> None:
-    (block,) = [block for block in blocks() if "class EvenOdd" in block.code]
+@pytest.mark.parametrize("block", [block for block in blocks() if "class EvenOdd" in block.code], ids=str)
+def test_the_example_of_ones_own_strategy_trains(block: Block) -> None:
     scope: dict[str, object] = {}
     exec(block.code, scope)
     seen: list[RoundReport] = []
