@@ -19,9 +19,9 @@ from torch.utils.data import DataLoader, TensorDataset
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from florets.task.initial import initial_models
-from florets.task.losses import evaluate, loss_vector
 from florets.task.models import cnn, mlp
-from florets.task.training import TrainSettings, local_update
+from florets.task.training.local_update import TrainSettings, local_update
+from florets.task.training.losses import evaluate, loss_vector
 
 NUM_MODELS, NUM_SAMPLES = 5, 500
 SHAPE = (1, 28, 28)

@@ -8,9 +8,9 @@ from torch.nn import Module
 
 from florets.client_app.incoming import arrays_of, config_of, names, number
 from florets.client_app.session import State, client_key, is_simulated, num_partitions, session
-from florets.task.linear_steps import LinearModels, LinearNames
 from florets.task.randomness import Purpose, client_number, generator
 from florets.task.task import ClientData, Task
+from florets.task.training.linear_steps import LinearModels, LinearNames
 from florets.task.wire import kinds
 
 
@@ -67,7 +67,7 @@ class Client:
 
     @property
     def loss(self) -> str:
-        """Name of the task's loss, see `florets.task.losses.per_sample_losses`."""
+        """Name of the task's loss, see `florets.task.training.losses.per_sample_losses`."""
         return self.task.spec.loss
 
     @property

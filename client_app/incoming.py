@@ -2,8 +2,8 @@
 
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from florets.task.objective import Objective, Proximal
-from florets.task.training import TrainSettings
+from florets.task.training.local_update import TrainSettings
+from florets.task.training.objective import Objective, Proximal
 from florets.task.wire import kinds
 from florets.task.wire.schedule import Schedule
 

@@ -1,4 +1,4 @@
-"""What handlers do with models and a client's data: take losses, train, take gradients."""
+"""Losses, local training and gradients on one client's data, for the handlers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -13,12 +13,19 @@ from florets.client_app.client import Client
 from florets.client_app.incoming import objective_of, train_settings
 from florets.client_app.outgoing import Number, packed, reported
 from florets.client_app.session import State
-from florets.task.linear_steps import LinearModels, flat, linear_losses, linear_test, linear_update, takes_full_steps
-from florets.task.losses import evaluate, loss_vector
-from florets.task.objective import Objective, Proximal
-from florets.task.proximal import exact_proximal
 from florets.task.randomness import Purpose
-from florets.task.training import TrainSettings, gradient, local_update
+from florets.task.training.linear_steps import (
+    LinearModels,
+    flat,
+    linear_losses,
+    linear_test,
+    linear_update,
+    takes_full_steps,
+)
+from florets.task.training.local_update import TrainSettings, gradient, local_update
+from florets.task.training.losses import evaluate, loss_vector
+from florets.task.training.objective import Objective, Proximal
+from florets.task.training.proximal import exact_proximal
 from florets.task.wire import kinds
 from florets.task.wire.compression import quantise
 

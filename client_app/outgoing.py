@@ -1,4 +1,4 @@
-"""What a reply may hold, and how arrays and losses are sent."""
+"""Replies of the handlers: their records, and how arrays and losses are sent."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -30,7 +30,7 @@ def packed(arrays: Mapping[str, NDArray[Any] | Array]) -> ArrayRecord:
 
 
 def reported(losses: Loss) -> Loss:
-    """Return losses as they may be sent: a model that diverged is the worst there is, and nobody's choice."""
+    """Return losses as they may be sent: diverged losses are clipped to a sentinel."""
     # Written so that a NaN, of which no comparison holds, is the worst as well.
     clipped = np.where(np.less(losses, kinds.DIVERGED), np.maximum(losses, 0.0), kinds.DIVERGED)
     return clipped if isinstance(losses, np.ndarray) else float(clipped)

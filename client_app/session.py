@@ -1,4 +1,4 @@
-"""What a client process keeps between messages: only caches, nothing that influences a result."""
+"""Caches of a client process between messages; nothing here influences a result."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
-from florets.task.linear_steps import LinearModels, LinearNames, linear_names
 from florets.task.task import ClientData, Task, TaskSpec
+from florets.task.training.linear_steps import LinearModels, LinearNames, linear_names
 from florets.task.wire import bank, kinds
 from florets.task.wire.layout import view_array
 

@@ -23,7 +23,7 @@ from florets.conf.layers import flatten, is_option, nest, overlay, whole_options
 from florets.conf.overrides import GROUPS, Given, read_overrides
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import Config, TaskConfig, known_keys
-from florets.conf.typed import read_config, read_strategy
+from florets.conf.typed import read_config, read_strategy, show
 from florets.conf.validate import OWN, find_problems
 from florets.strategies import STRATEGIES
 from florets.strategies.registry import DEFAULT, find_strategy
@@ -74,7 +74,7 @@ def compose(overrides: Sequence[str]) -> Config:
 
     values = _compose_groups(groups)
     preset = f"preset {values['experiment']}"
-    chosen = next((str(entry.value) for entry in given if entry.key == "strategy"), None)
+    chosen = next((show(entry.value) for entry in given if entry.key == "strategy"), None)
     own_keys = values.get("strategy", DEFAULT)
     values["strategy"] = dict(own_keys) if isinstance(own_keys, Mapping) else {"name": own_keys}
     settings = read_strategy(chosen or str(values["strategy"].get("name", DEFAULT)), problems)
@@ -124,7 +124,7 @@ def _twice(given: Sequence[Given]) -> list[str]:
     problems = []
     for entry in given:
         earlier = found.setdefault(entry.key, entry)
-        if earlier.value != entry.value:
+        if earlier is not entry and earlier.value != entry.value:
             problems.append(f"{entry.key}: given twice with two values, {earlier.text} and {entry.text}; keep one.")
     return problems
 

@@ -28,17 +28,18 @@ def follow(
     for key in CHOICES:
         can, value = settings.follows.get(key, ()), values.get(key)
         if key in explicit and value is not None and value not in can:
-            rule = f"follows {' or '.join(can)}" if can else "has no such choice"
+            rule = f"takes only {' or '.join(can)}" if can else "has no such choice"
             problems.append(f"{explicit[key].text}: strategy {strategy} {rule}; leave it out.")
+            # Whatever else is wrong with the value has been said by that.
+            values[key] = None
         elif value not in can:
             values[key] = can[0] if can else None
     if values["averaging"] != "gradients":
+        able = "gradients" in settings.follows.get("averaging", ())
         for key, neutral in GRADIENTS_ONLY.items():
             if key in explicit and values.get(key) != neutral:
-                problems.append(
-                    f"{key}={show(values[key])}: has an effect only with averaging=gradients; add that, or leave it "
-                    "out."
-                )
+                remedy = "add that, or leave it out" if able else f"strategy {strategy} has none; leave it out"
+                problems.append(f"{key}={show(values[key])}: has an effect only with averaging=gradients; {remedy}.")
             else:
                 values[key] = neutral
     return problems

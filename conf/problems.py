@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, said in one error that names every problem and its remedy."""
+"""`ConfigError`: every problem of a configuration in one error, with its remedy."""
 
 import difflib
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Where a run's results go: a path that says what was run and that Hydra could take back."""
+"""Path of a run's results: it names what was run, and Hydra can take it back."""
 
 import hashlib
 import json

@@ -94,7 +94,7 @@ def _read_fields(kind: type[Any], values: Mapping[str, Any], prefix: str, proble
             except _Mismatch:
                 problems.append(
                     f"{path}={show(value)}: must be {describe(hints[name])}, "
-                    f"for example {path}={_example(fields[name])}."
+                    f"for example {path}={_example(fields[name], hints[name])}."
                 )
     return read
 
@@ -162,7 +162,10 @@ def show(value: Any) -> str:
     return str(value)
 
 
-def _example(field: "dataclasses.Field[Any]") -> str:
+def _example(field: "dataclasses.Field[Any]", kind: Any) -> str:
     if field.default_factory is not dataclasses.MISSING:
         return "[first,second]" if isinstance(field.default_factory(), list) else "{name: 1}"
-    return "0.5" if field.default is None else show(field.default)
+    if field.default is not None:
+        return show(field.default)
+    first = get_args(kind)[0]
+    return show(get_args(first)[0]) if get_origin(first) is Literal else {int: "1", float: "0.5"}.get(first, "null")

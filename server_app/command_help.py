@@ -1,4 +1,4 @@
-"""What `florets --help` shows: written from the schema and the presets, so that it cannot lag behind."""
+"""Text of `florets --help`, written from the schema and the presets."""
 
 from collections.abc import Iterable
 from dataclasses import Field
@@ -48,6 +48,8 @@ def help_text(width: int = 110) -> str:
     files = [(name, _comment(group, name)[0]) for group in ("task", "train") for name in choices(group)]
     parts.append(_section("Tasks (task=...) and optimisers (train=...)", files, width))
     top = [(name, text) for name, text in _keys(Config) if "." not in name]
+    # The keys of the run before those of its rounds, which it inherits.
+    top.sort(key=lambda row: row[0] not in Config.__annotations__)
     parts.append(_section("Keys of every experiment", top, width))
     parts.append(_section("Keys of task and train", _keys(TaskConfig, "task.") + _keys(TrainConfig, "train."), width))
     parts.append(_section("Keys of strategies", _strategy_keys(), width))

@@ -1,4 +1,4 @@
-"""What the project says on the console: lines of its own, and its log in a Flower process."""
+"""Console output: the project's own lines, and its log in a Flower process."""
 
 import contextlib
 import logging

@@ -15,7 +15,7 @@ from florets.conf.schema import Config, as_plain
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.server_app.console import counted
 from florets.server_app.new_client.run_models import save_clusters
-from florets.server_app.results.diagnostics import divergence, too_few_models
+from florets.server_app.results.diagnostics import chance_level, divergence, refusals, too_few_models
 from florets.server_app.results.folder import FolderLock, WriteFailed
 from florets.server_app.results.ground_truth import Truth
 from florets.server_app.results.loss_matrix import loss_matrix
@@ -23,12 +23,12 @@ from florets.server_app.results.recorder import Recorder
 from florets.server_app.results.report_figures import size
 from florets.server_app.results.summary import RoundLine, RunSummary, reaches
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
-from florets.server_app.resume.checkpointing import Keeper
+from florets.server_app.resume.checkpointing import Checkpointing
 from florets.server_app.resume.resume import find_checkpoint, finished_summary
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.loop import NOTHING, Earlier
 from florets.strategies.base.models import Models, untrained_of
-from florets.strategies.base.report import RoundReport
+from florets.strategies.base.report import STABLE_FROM, RoundReport
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.registry import find_strategy
 from florets.task.wire import bank
@@ -139,11 +139,12 @@ def _run(
         raise WriteFailed(f"{error}. Once the cause is gone, go on with: {command}") from error
     with recorder:
         truth = Truth(task, config.cluster_test)
+        outputs = task.num_outputs
         checkpoints = Checkpoints(recorder.folder, config.checkpoint_keep)
-        keeper = Keeper(checkpoints, config, strategy, checkpoint, by_flower)
+        checkpointing = Checkpointing(checkpoints, config, strategy, checkpoint, by_flower)
         recorder.clients(list(strategy.federation.clients.values()))
-        if doubt := too_few_models(config):
-            recorder.warn(doubt)
+        if warning := too_few_models(config):
+            recorder.warn(warning)
         if first_phase:
             recorder.note(first_phase)
 
@@ -153,8 +154,12 @@ def _run(
                 recorder.clients(clients)
             models = strategy.final_models(strategy.context.models).record
             line = recorder.round(report, truth.figures(models, bool(report.evaluations)))
+            # For regressions the end alone is judged: their loss may fall slowly, and the clusters be right.
+            froze = STABLE_FROM in line["details"] and config.task.loss == "cross_entropy"
+            if froze and (warning := chance_level(config.task.loss, outputs, recorder.lines)):
+                recorder.note(f"warning: {warning}")
             # The line first: a run that goes on takes back the lines of rounds without a checkpoint.
-            keeper.after(report.server_round, arrays)
+            checkpointing.after(report.server_round, arrays)
             return _is_reached(config, line)
 
         earlier = NOTHING
@@ -180,8 +185,13 @@ def _run(
             if config.loss_matrix:
                 serial = config.engine == "local" and not by_flower
                 losses = loss_matrix(strategy, final, config.loss_matrix_timeout, serial, recorder.note)
-            if doubt := divergence(config.task.loss, recorder.lines):
-                recorder.warn(doubt)
+            end = (
+                divergence(config.task.loss, recorder.lines)
+                or chance_level(config.task.loss, outputs, recorder.lines),
+                *refusals(recorder.lines),
+            )
+            for warning in filter(None, end):
+                recorder.warn(warning)
             federation = strategy.federation
             return recorder.finish(
                 arrays,
@@ -192,9 +202,9 @@ def _run(
                 federation.left_out,
             )
         except FederationError as error:
-            raise FederationError(f"{error}. {keeper.last()}") from error
+            raise FederationError(f"{error}. {checkpointing.last()}") from error
         except WriteFailed as error:
-            raise WriteFailed(f"{error}. {keeper.how_to_go_on()}") from error
+            raise WriteFailed(f"{error}. {checkpointing.how_to_go_on()}") from error
 
 
 def _phase_1(strategy: ClusteredStrategy[Any, Any], models: Models, num_rounds: int) -> str:

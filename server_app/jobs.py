@@ -10,7 +10,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.server_app.console import counted
 from florets.server_app.results.progress import truth_words, with_clients
-from florets.server_app.results.summary import RunSummary, ari_words, stability_words
+from florets.server_app.results.summary import RunSummary, ari_words, stability_words, unplaced_words
 
 Runner = Callable[[Config, Sequence[str]], RunSummary]
 """Runs a checked experiment; the overrides name its results folder."""
@@ -56,10 +56,11 @@ def score(config: Config, summary: RunSummary) -> float | None:
 def headline(summary: RunSummary) -> str:
     """Return the figures of a run in one line."""
     parts = []
+    unplaced = unplaced_words(summary.final_unplaced)
     if summary.final_accuracy is not None:
-        parts.append(f"accuracy {100 * summary.final_accuracy:.1f} %")
+        parts.append(with_clients(f"accuracy {100 * summary.final_accuracy:.1f} %", unplaced))
     elif summary.final_loss is not None:
-        parts.append(f"loss {summary.final_loss:.4g}")
+        parts.append(with_clients(f"loss {summary.final_loss:.4g}", unplaced))
     if summary.final_ari is not None:
         parts.append(with_clients(f"ARI {summary.final_ari:.2f}", ari_words(vars(summary), "final_")))
     parts += truth_words(vars(summary), "final_")

@@ -17,7 +17,7 @@ _PACKAGE = "florets.strategies"
 
 
 class UnknownStrategy(ValueError):
-    """There is no such strategy; the text says why, the names that there are stand in `known`."""
+    """There is no such strategy; the message says why, `known` lists the names that there are."""
 
     def __init__(self, reason: str, known: list[str]) -> None:
         super().__init__(reason)

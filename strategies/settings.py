@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 Averages = Literal["models", "gradients"]
 FirstRound = Literal["random", "evaluate"]
-ChooseK = Literal["silhouette", "elbow"]
+ChooseK = Literal["silhouette", "silhouette_lone", "elbow"]
 Weighting = Literal["examples", "uniform", "all_participants"]
 
 
@@ -75,7 +75,7 @@ class RunKeys:
         None, "round 1 assigns models at random, or by the losses; null: the strategy's own (random)"
     )
     choose_k: ChooseK | None = key(
-        None, "rule that finds K (k=auto); null: the strategy's own (silhouette for clove)"
+        None, "rule that finds K (k=auto); silhouette_lone: few participants a cluster; null: the strategy's own"
     )
     eval_every: int = key(1, "rounds between evaluations on test data; the last round is always evaluated", least=1)
     eval_clients: Literal["all", "participants"] = key("all", "who tests: all clients with a model, or the round's")

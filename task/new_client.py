@@ -1,4 +1,4 @@
-"""What a finished run's models say of new data: their losses, and their predictions."""
+"""Losses and predictions of a finished run's models on new data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.task.data.dataset import FloatArray, TargetArray
-from florets.task.losses import CHUNK, evaluate, loss_vector, per_sample_losses, targets_of
 from florets.task.task import Task
+from florets.task.training.losses import CHUNK, evaluate, loss_vector, per_sample_losses, targets_of
 
 State = Mapping[str, NDArray[Any]]
 

@@ -35,7 +35,7 @@ def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -
 
 
 def client_number(client_key: str) -> int:
-    """Return the whole number that stands for a client in `generator`.
+    """Return the integer that stands for a client in `generator`.
 
     A partition id (a key of digits) is its own number; any other key gives the first 8 bytes of its SHA-256,
     so that a client keeps its draws when it comes back under another node id.

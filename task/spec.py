@@ -15,7 +15,7 @@ class TaskSpec:
     data, partition, model
         Registered names or import paths ``package.module:function``.
     loss
-        See `florets.task.losses.per_sample_losses`.
+        See `florets.task.training.losses.per_sample_losses`.
     num_clients, num_clusters
         Clients, and true clusters among them.
     seed

@@ -13,13 +13,13 @@ from torch.nn import Module
 
 from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
 from florets.task.layers import body_and_head
-from florets.task.losses import check_loss, per_sample_losses, targets_of
 from florets.task.operators import with_torchvision
 from florets.task.partitions.own import OWN, Agreement
 from florets.task.partitions.shard import Shard, check_shards
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import check_options, resolve
 from florets.task.spec import TaskSpec
+from florets.task.training.losses import check_loss, per_sample_losses, targets_of
 
 __all__ = ["ClientData", "Task", "TaskSpec"]
 

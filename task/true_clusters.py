@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from florets.task.losses import evaluate
 from florets.task.task import Task
+from florets.task.training.losses import evaluate
 
 
 def best_of_each_cluster(task: Task, models: Iterable[Mapping[str, NDArray[Any]]]) -> tuple[float, float | None]:

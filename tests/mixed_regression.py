@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 
 from florets.client_app.app import app
 from florets.conf.compose import compose
-from florets.conf.schema import Config
+from florets.conf.schema import Config, as_plain
 from florets.conf.typed import read_config
 from florets.conf.validate import validate
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
@@ -108,7 +108,7 @@ def distance(bank: np.ndarray, truth: np.ndarray) -> float:
 
 @cache
 def _base() -> dict[str, Any]:
-    return asdict(compose(BASE.split(" ")))
+    return as_plain(compose(BASE.split(" ")))
 
 
 def _config(overrides: tuple[str, ...]) -> Config:

@@ -6,7 +6,7 @@ from flwr.app import RecordDict
 from florets.client_app.client import Client
 from florets.client_app.local_training import trained
 from florets.client_app.outgoing import packed, reply
-from florets.task.objective import Objective
+from florets.task.training.objective import Objective
 from florets.task.wire import kinds
 
 called: list[str] = []

@@ -25,7 +25,7 @@ def silent(*anchors: int, rounds: range) -> Watched:
 
 
 def anchors(strategy: TwoPhase) -> list[int]:
-    return [int(anchor.key) for anchor in strategy.descent.anchors]
+    return [int(anchor.key) for anchor in strategy.state.descent.anchors]
 
 
 def test_the_last_anchor_that_moves_cannot_end_the_run_by_failing(caplog: pytest.LogCaptureFixture) -> None:
@@ -41,7 +41,7 @@ def test_the_last_anchor_that_moves_cannot_end_the_run_by_failing(caplog: pytest
     assert report.assignment == found.reports[ends - 2].assignment
     assert [report.phase for report in found.reports[ends:]] == ["refine"] * (10 - ends)
     assert found.errors[-1] < found.errors[ends - 1]
-    assert f"round {ends} brought a usable update from none of 1 asked" in caplog.text
+    assert f"round {ends} returned a valid update from none of 1 asked" in caplog.text
     assert "Phase 1 ends here, with the estimates of the 5 of 5 anchors that were heard" in caplog.text
 
 
@@ -53,7 +53,7 @@ def test_anchors_below_the_quorum_end_phase_1_once_as_many_as_models_were_heard(
         **silent(*some[answering:], rounds=range(2, 4)).faults,
     }
     if heard == 2:
-        with pytest.raises(FederationError, match="round 2 brought a usable update from none of 5 asked"):
+        with pytest.raises(FederationError, match="round 2 returned a valid update from none of 5 asked"):
             run(*SMALL, "quorum=0.4", watched=Watched(faults))
         return
     found = run(*SMALL, watched=Watched(faults))
@@ -91,7 +91,7 @@ def test_anchors_offline_are_waited_for_although_other_clients_are_online(
 
     def leave(self, context):  # type: ignore[no-untyped-def]
         if context.server_round == 2 and not naps:
-            away.update(anchor.node_id for anchor in self.descent.anchors)
+            away.update(anchor.node_id for anchor in self.state.descent.anchors)
             self.federation.refresh(context.grid, context.config)
         return plan(self, context)
 
@@ -113,7 +113,7 @@ def test_an_anchor_that_never_answered_is_in_no_group() -> None:
     whole = run(*SMALL)
     mute = anchors(whole.strategy)[1]
     found = run(*SMALL, watched=silent(mute, rounds=range(1, 4)))
-    descent = found.strategy.descent
+    descent = found.strategy.state.descent
     assert descent.groups[1] == -1
     others = np.array([0, 2, 3, 4])
     assert set(descent.groups[others]) == {0, 1, 2}
@@ -123,7 +123,7 @@ def test_an_anchor_that_never_answered_is_in_no_group() -> None:
     assert f"{mute:02}" not in found.reports[2].assignment
     # Heard in the last round alone, it is grouped.
     late = run(*SMALL, watched=silent(mute, rounds=range(1, 3)))
-    assert (late.strategy.descent.groups >= 0).all()
+    assert (late.strategy.state.descent.groups >= 0).all()
 
 
 def test_fewer_anchors_heard_than_models_are_grouped_with_the_others_and_that_is_said(
@@ -134,4 +134,4 @@ def test_fewer_anchors_heard_than_models_are_grouped_with_the_others_and_that_is
     assert caplog.text == ""
     found = run(*SMALL, "quorum=0.4", watched=silent(*some[2:], rounds=range(1, 4)))
     assert "round 1: 2 of 5 anchors were heard so far, fewer than k=3" in caplog.text
-    assert sorted(set(found.strategy.descent.groups)) == [0, 1, 2]
+    assert sorted(set(found.strategy.state.descent.groups)) == [0, 1, 2]

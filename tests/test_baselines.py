@@ -155,10 +155,10 @@ def test_groups_are_formed_by_a_quorum_and_later_placements_need_none(
 
 @pytest.mark.parametrize("make", [one_shot, k_fed])
 def test_a_first_round_that_stays_without_any_answer_ends_the_run(make: Callable[..., ClusteredStrategy]) -> None:
-    strategy = make()
+    strategy = make(quorum=0.0, round_tries=1)
     kind = KINDS[type(strategy)]  # type: ignore[index]
     clients = FakeClients(TARGETS, faults={(kind, 1, client): lost for client in range(4)})
-    with pytest.raises(FederationError, match=r"a usable description from none of 4 asked, and needs 1: 4 failed"):
+    with pytest.raises(FederationError, match=r"a valid description from none of 4 asked, and needs 1: 4 failed"):
         play(strategy, clients, 1, 0.0, 1.0)
 
 
@@ -236,8 +236,8 @@ def test_a_newcomer_of_two_kinds_is_placed_by_the_means_alone() -> None:
     strategy = KFed(input_shape=(1,), local_clusters=2)
     play(strategy, FakeClients([*TARGETS, 0.0], faults=faults), 2, 4.0, 8.0)
     assert strategy.assignment["4"] == 1
-    assert strategy.groups.centroids is not None
-    np.testing.assert_allclose(strategy.groups.centroids, [[0.1], [10.2]], atol=1e-6)
+    assert strategy.state.centroids is not None
+    np.testing.assert_allclose(strategy.state.centroids, [[0.1], [10.2]], atol=1e-6)
 
 
 def test_clients_cannot_hold_more_groups_than_there_are() -> None:
@@ -266,7 +266,7 @@ def test_centres_are_read() -> None:
         (centres([1.0, 2.0], [3.0, 4.0], sizes=[5]), r"float32\[1, 2\]"),
         (centres([1.0, 2.0], [3.0, 4.0], [5.0, 6.0], sizes=[1, 1, 1]), "3 sizes came, not 1 to 2"),
         (centres([1.0, 2.0], sizes=[]), "0 sizes"),
-        (centres([1.0, 2.0], sizes=[0]), r"\[0\] are not whole numbers from 1"),
+        (centres([1.0, 2.0], sizes=[0]), r"\[0\] are not integers from 1"),
         (centres([1.0, 2.0], sizes=[-3]), r"\[-3\] are not"),
         (centres([1.0, 2.0], sizes=[2.5]), r"\[2.5\] are not"),  # type: ignore[list-item]
         (centres([1.0, 2.0], [3.0, 4.0], sizes=[10**9, 1]), "together at most"),
@@ -291,7 +291,7 @@ def test_a_size_that_is_no_list_is_refused() -> None:
         read_centres(content, 2, 2)
 
 
-def test_unusable_centres_cost_the_client_its_place_until_it_sends_better_ones() -> None:
+def test_invalid_centres_cost_the_client_its_place_until_it_sends_better_ones() -> None:
     faults = {(kinds.KMEANS, 1, 1): lambda _: centres([np.nan], sizes=[5])}
     strategy = k_fed()
     seen = play(strategy, FakeClients(TARGETS, faults=faults), 2, 4.0, 8.0)

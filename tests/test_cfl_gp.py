@@ -10,13 +10,12 @@ from florets.strategies.base.averaging import GradientAveraging, ModelAveraging
 from florets.strategies.base.loop import Earlier
 from florets.strategies.base.report import RoundReport
 from florets.strategies.cfl_gp.strategy import CflGp
-from florets.strategies.cfl_gp.upload import Upload
-from florets.strategies.fedavg import FedAvg
+from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, steps, thetas
 
 TWO_GROUPS = [0.0, 0.2, 10.0, 10.2]
-GRADIENTS = GradientAveraging(0.1, "group")
+GRADIENTS = GradientAveraging(0.1, "uniform")
 
 
 def play(
@@ -74,7 +73,7 @@ def test_the_step_is_that_of_the_old_groups_and_the_mean_over_the_group() -> Non
     _, _, arrays = play(clients, models(4.0, 6.0), 2, initial_groups="one")
     # Round 1 from 4: mean gradient 2 (4 - 5.1) = -2.2; round 2 again with all clients: 2 (4.22 - 5.1) = -1.76.
     assert thetas(arrays) == pytest.approx([4.396, 6.0])
-    weighted = GradientAveraging(0.1, "group_n")
+    weighted = GradientAveraging(0.1, "examples")
     _, _, arrays = play(clients, models(4.0, 6.0), 1, initial_groups="one", averaging=weighted)
     mean = (0.0 + 0.2 * 100 + 10.0 + 10.2 * 100) / 202
     assert thetas(arrays)[0] == pytest.approx(4 - 0.2 * (4 - mean))
@@ -84,25 +83,25 @@ def test_blocks_are_means_over_time_whichever_way_the_vectors_came() -> None:
     # Model 1 has no clients and stays at 6 while all are in group 0; a period of one probes 0, 1, 0, 1.
     clients = FakeClients([1.0, 1.0])
     strategy, _, _ = play(clients, models(4.0, 6.0), 5, period=1, initial_groups="one")
-    assert strategy.profiles is not None
+    assert strategy.state.profiles is not None
     # Own gradients in rounds 2 and 4, from models 1 + 3 * 0.8 and 1 + 3 * 0.8^3; on the probe always 10.
     own = 2 * 3 * (0.8 + 0.8**3) / 2
-    np.testing.assert_allclose(strategy.profiles.profile.blocks[0], [[own], [own]], rtol=1e-6)
-    np.testing.assert_allclose(strategy.profiles.profile.blocks[1], [[10.0], [10.0]])
+    np.testing.assert_allclose(strategy.state.profiles.profile.blocks[0], [[own], [own]], rtol=1e-6)
+    np.testing.assert_allclose(strategy.state.profiles.profile.blocks[1], [[10.0], [10.0]])
     strategy, _, _ = play(clients, models(4.0, 6.0), 5, period=1, initial_groups="one", running_mean=False)
-    assert strategy.profiles is not None
-    np.testing.assert_allclose(strategy.profiles.profile.blocks[0], [[6 * 0.8**3]] * 2, rtol=1e-6)
+    assert strategy.state.profiles is not None
+    np.testing.assert_allclose(strategy.state.profiles.profile.blocks[0], [[6 * 0.8**3]] * 2, rtol=1e-6)
 
 
 def test_with_model_averaging_the_models_change_is_the_feature() -> None:
     clients = FakeClients([1.0, 3.0])
-    averaging = ModelAveraging("group")
+    averaging = ModelAveraging("uniform")
     strategy, _, arrays = play(clients, models(4.0, 6.0), 3, period=1, initial_groups="one", averaging=averaging)
-    assert strategy.profiles is not None
+    assert strategy.state.profiles is not None
     # Round 1: halfway from 4 to 1 and 3, so 3. Round 2 (probe 0, their own): 3 to 2 and 3. Round 3 (probe 1):
     # client 0 changes 6 by -2.5, client 1 by -1.5, unless it was given model 1 and trained it itself.
-    np.testing.assert_allclose(strategy.profiles.profile.blocks[0], [[-1.0], [0.0]])
-    np.testing.assert_allclose(strategy.profiles.profile.blocks[1], [[-2.5], [-1.5]])
+    np.testing.assert_allclose(strategy.state.profiles.profile.blocks[0], [[-1.0], [0.0]])
+    np.testing.assert_allclose(strategy.state.profiles.profile.blocks[1], [[-2.5], [-1.5]])
     assert max(steps(arrays)) == 3
 
 
@@ -155,7 +154,7 @@ def test_a_clustering_that_stopped_stays_so_when_the_run_goes_on_for_more_rounds
     assert reports[-1].stable
     settings: dict[str, Any] = {"k": 2, "averaging": GRADIENTS, "stop_unchanged": 0.3}
     again, more = CflGp(**settings), FakeClients(TWO_GROUPS)
-    again.load_state(stopped.snapshot())
+    again.state = stopped.state
     going_on: list[RoundReport] = []
     again.start(
         more.grid(),
@@ -172,14 +171,14 @@ def test_a_clustering_that_stopped_stays_so_when_the_run_goes_on_for_more_rounds
 def test_absent_clients_keep_their_blocks_and_who_was_never_asked_keeps_its_group() -> None:
     clients = FakeClients(TWO_GROUPS)
     strategy, reports, _ = play(clients, models(4.0, 6.0), 16, fraction_train=0.5, seed=1)
-    assert strategy.profiles is not None
+    assert strategy.state.profiles is not None
     for report in reports:
         assert len(report.assignment) == 4
         before = reports[report.server_round - 2].assignment if report.server_round > 1 else report.assignment
         known = {key for r in reports[: report.server_round] if r.details for key in r.participants}
         assert all(report.assignment[key] == before[key] for key in before.keys() - known)
     refreshes = sum(1 for report in reports if report.details)
-    assert strategy.profiles.profile.counts.sum() == 2 * refreshes
+    assert strategy.state.profiles.profile.counts.sum() == 2 * refreshes
     final = reports[-1].assignment
     assert final["0"] == final["1"] != final["2"] == final["3"]
 
@@ -213,7 +212,7 @@ def test_a_malformed_profile_vector_costs_that_clients_reply_alone() -> None:
     assert sum(report.replies["invalid"] for report in reports) == len(
         [c for r in (2, 4) for c in clients.asked(kinds.TRAIN_PROBE, r) if c in (0, 2)]
     )
-    assert strategy.profiles is not None
+    assert strategy.state.profiles is not None
     assert reports[-1].assignment["1"] != reports[-1].assignment["3"]
 
 
@@ -228,8 +227,8 @@ def test_a_profile_vector_out_of_all_proportion_costs_that_clients_reply_alone()
     clients = FakeClients(TWO_GROUPS, faults={(kinds.TRAIN_PROBE, 4, liar): huge})
     strategy, reports, _ = play(clients, models(4.0, 6.0), 4)
     assert reports[3].replies["invalid"] == 1
-    assert strategy.profiles is not None
-    assert np.abs(strategy.profiles.profile.blocks[1]).max() < 100
+    assert strategy.state.profiles is not None
+    assert np.abs(strategy.state.profiles.profile.blocks[1]).max() < 100
     assert strategy.assignment == honest.assignment
 
 
@@ -248,7 +247,7 @@ def test_the_number_of_clusters_is_found_after_the_warm_up() -> None:
 
 def test_with_one_model_nothing_is_probed_and_the_run_is_fedavg_to_the_bit() -> None:
     clients = FakeClients([0.3, 1.7, 2.9], examples=[3, 5, 11])
-    settings = {"k": 1, "averaging": ModelAveraging("group_n"), "fraction_train": 0.7}
+    settings = {"k": 1, "averaging": ModelAveraging("examples"), "fraction_train": 0.7}
     _, reports, arrays = play(clients, models(0.1), 4, **settings)
     fedavg = FedAvg(fraction_train=0.7).start(clients.grid(), models(0.1), num_rounds=4)
     assert arrays["0/theta"].data == fedavg.arrays["0/theta"].data
@@ -261,14 +260,14 @@ def test_fewer_models_than_clusters_and_a_profile_of_nothing_are_refused_at_once
     with pytest.raises(ValueError, match="k=3 clusters need as many models, but the initial arrays hold 2"):
         play(clients, models(0.0, 1.0), 1, k=3)
     with pytest.raises(ValueError, match="compression=2: one in so many of 1 parameters is none"):
-        play(clients, models(0.0, 1.0), 1, upload=Upload(compression=2))
+        play(clients, models(0.0, 1.0), 1, compression=2)
     assert clients.asked(kinds.TRAIN) == []
 
 
 def test_clients_are_told_what_to_leave_out() -> None:
     clients = FakeClients(TWO_GROUPS)
-    upload = Upload(compression=1, layers=("theta",), quantise="round", digits=3, seed=7)
-    play(clients, models(4.0, 6.0), 2, upload=upload)
+    told = {"compression": 1, "profile_layers": ["theta"], "quantise": "round", "quantise_digits": 3}
+    play(clients, models(4.0, 6.0), 2, seed=7, **told)
     sent = {config[kinds.SERVER_ROUND]: config for config in clients.configs if kinds.QUANTISE in config}
     assert sent.keys() == {1, 2}
     assert (sent[1][kinds.QUANTISE], sent[1][kinds.QUANTISE_DIGITS]) == ("round", 3)

@@ -11,7 +11,8 @@ from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.models import Models
-from florets.strategies.cfl_gp.upload import Upload
+from florets.strategies.cfl_gp.settings import CflGpSettings
+from florets.strategies.cfl_gp.upload import decimals, probe_message, profile_entries
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.probe import read_probe_update
 from florets.task.wire.replies import read_update
@@ -24,6 +25,8 @@ OWN, PROBE = bank.model(BANK, 0), bank.model(BANK, 1)
 LAYOUT = Layout.of(OWN)
 GRADIENT: dict[str, object] = {kinds.REPLY: kinds.REPLY_GRADIENT, kinds.GRADIENT_BATCH: 20}
 MODEL: dict[str, object] = {kinds.REPLY: kinds.REPLY_MODEL}
+
+SEED = 1
 
 Ask = Callable[..., RecordDict]
 
@@ -42,9 +45,9 @@ def ask() -> Ask:
     return ask
 
 
-def on_probe(ask: Ask, settings: dict[str, object], upload: Upload) -> tuple[np.ndarray, np.ndarray]:
-    places = upload.places(LAYOUT)
-    content = ask(kinds.TRAIN_PROBE, {**settings, **upload.settings}, arrays=OWN, probe=PROBE)
+def on_probe(ask: Ask, settings: dict[str, object], upload: CflGpSettings) -> tuple[np.ndarray, np.ndarray]:
+    places = profile_entries(upload, SEED, LAYOUT)
+    content = ask(kinds.TRAIN_PROBE, {**settings, **probe_message(upload, SEED)}, arrays=OWN, probe=PROBE)
     update = read_probe_update(content, LAYOUT, 0, len(places))
     return update.vector, update.profile
 
@@ -57,7 +60,7 @@ def trained(ask: Ask, settings: dict[str, object], model: object) -> np.ndarray:
 def test_both_models_see_the_same_minibatches_and_the_own_one_is_trained_as_ever(
     ask: Ask, settings: dict[str, object]
 ) -> None:
-    own, profile = on_probe(ask, settings, Upload())
+    own, profile = on_probe(ask, settings, CflGpSettings())
     assert own.tobytes() == trained(ask, settings, OWN).tobytes()
     expected = trained(ask, settings, PROBE)
     if settings is MODEL:
@@ -66,9 +69,10 @@ def test_both_models_see_the_same_minibatches_and_the_own_one_is_trained_as_ever
 
 
 def test_only_the_coordinates_that_the_server_knows_of_are_sent(ask: Ask) -> None:
-    _, whole = on_probe(ask, GRADIENT, Upload())
-    for upload in (Upload(compression=7, seed=3), Upload(layers=("3",)), Upload(compression=3, layers=("1",))):
-        places = upload.places(LAYOUT)
+    _, whole = on_probe(ask, GRADIENT, CflGpSettings())
+    for settings in ({"compression": 7}, {"profile_layers": ["3"]}, {"compression": 3, "profile_layers": ["1"]}):
+        upload = CflGpSettings(**settings)  # type: ignore[arg-type]
+        places = profile_entries(upload, SEED, LAYOUT)
         assert 0 < len(places) < LAYOUT.size
         _, part = on_probe(ask, GRADIENT, upload)
         np.testing.assert_array_equal(part, whole[places])
@@ -78,13 +82,15 @@ def test_only_the_coordinates_that_the_server_knows_of_are_sent(ask: Ask) -> Non
 def test_a_shared_layer_behind_others_leaves_the_coordinates_where_they_are(
     ask: Ask, settings: dict[str, object]
 ) -> None:
-    upload = Upload(compression=3, seed=1)
-    places = upload.places(LAYOUT)
+    upload = CflGpSettings(compression=3)
+    places = profile_entries(upload, SEED, LAYOUT)
     shared = Models(BANK, ["3"])
     # A client whose own model is the probe is sent `train`, the others get it beside their own.
     for index in range(3):
         probe = shared.one(index)
-        content = ask(kinds.TRAIN_PROBE, {**settings, **upload.settings}, arrays=shared.one(0), probe=probe)
+        content = ask(
+            kinds.TRAIN_PROBE, {**settings, **probe_message(upload, SEED)}, arrays=shared.one(0), probe=probe
+        )
         start = LAYOUT.flatten(probe) if settings is MODEL else 0.0
         expected = (trained(ask, settings, probe) - start)[places]
         np.testing.assert_allclose(read_probe_update(content, LAYOUT, 0, len(places)).profile, expected, atol=1e-7)
@@ -94,14 +100,14 @@ def test_a_shared_layer_behind_others_leaves_the_coordinates_where_they_are(
 def test_everything_that_is_sent_has_the_decimals_that_the_server_asks_for(
     ask: Ask, settings: dict[str, object]
 ) -> None:
-    upload = Upload(quantise="round", digits=2)
+    upload = CflGpSettings(quantise="round", quantise_digits=2)
     own, profile = on_probe(ask, settings, upload)
     plain = trained(ask, settings, OWN)
     start = LAYOUT.flatten(OWN) if settings is MODEL else np.zeros(LAYOUT.size)
-    for sent, exact in ((own - start, plain - start), (profile, on_probe(ask, settings, Upload())[1])):
+    for sent, exact in ((own - start, plain - start), (profile, on_probe(ask, settings, CflGpSettings())[1])):
         np.testing.assert_allclose(sent, np.round(exact, 2), atol=1e-6)
         assert np.abs(sent - exact).max() > 1e-4
-    assert own.tobytes() == trained(ask, {**settings, **upload.decimals}, OWN).tobytes()
+    assert own.tobytes() == trained(ask, {**settings, **decimals(upload)}, OWN).tobytes()
 
 
 @pytest.mark.parametrize("settings", [GRADIENT, MODEL], ids=["gradients", "models"])
@@ -112,9 +118,9 @@ def test_counters_and_flags_are_sent_as_they_are_and_make_no_profile(settings: d
     own, probe = bank.model(models, 0), bank.model(models, 1)
     settings = {**message_settings(config, task), **settings}
     layout = Layout.of(own, settings[kinds.UNTRAINED])  # type: ignore[arg-type]
-    upload = Upload(quantise="round", digits=2)
-    places = upload.places(layout)
-    record = ConfigRecord({kinds.SERVER_ROUND: 2, **settings, **upload.settings})  # type: ignore[dict-item]
+    upload = CflGpSettings(quantise="round", quantise_digits=2)
+    places = profile_entries(upload, SEED, layout)
+    record = ConfigRecord({kinds.SERVER_ROUND: 2, **settings, **probe_message(upload, SEED)})  # type: ignore[dict-item]
     content = RecordDict({kinds.CONFIG: record, kinds.ARRAYS: own, kinds.PROBE: probe})
     (reply,) = LocalGrid(app, 4).send_and_receive([Message(content, 2, kinds.TRAIN_PROBE)])
     assert not reply.has_error(), reply.error.reason

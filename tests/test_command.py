@@ -14,11 +14,12 @@ import yaml
 
 from florets.conf.compose import choices
 from florets.conf.problems import ConfigError
-from florets.conf.schema import STRATEGIES, Config, known_keys
+from florets.conf.schema import Config, known_keys
 from florets.server_app import jobs
 from florets.server_app.command_help import help_text
 from florets.server_app.main import main, read_arguments
 from florets.server_app.results.summary import RunSummary
+from florets.strategies import STRATEGIES
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -185,7 +186,8 @@ def test_help_names_every_preset_strategy_task_and_key():
     keys = {key for strategy in STRATEGIES for key in known_keys(strategy)} - {"strategy.name"}
     for name in [*names, *keys]:
         assert f"\n  {name} " in text, name
-    assert "[silhouette | elbow] (clove)" in text
+    assert "[null | silhouette | silhouette_lone | elbow]" in " ".join(text.split())
+    assert "[kmeans | agglomerative] (clove)" in text
     assert "[4 | auto]" in text
     assert max(map(len, text.splitlines())) <= 110
     # A file's comment may go on; what is shown of it must not promise more.

@@ -10,7 +10,8 @@ from florets.conf import compose as compose_module
 from florets.conf.compose import CONFIG_DIR, compose
 from florets.conf.overrides import parse_overrides_string
 from florets.conf.problems import ConfigError, nearest
-from florets.conf.schema import CloveStrategy, Config, TrainConfig
+from florets.conf.schema import Chosen, Config, TrainConfig
+from florets.strategies.clove.settings import CloveSettings
 
 
 def problems(*overrides: str) -> tuple[str, ...]:
@@ -25,7 +26,7 @@ def test_alone_it_is_the_quickstart():
     assert (config.k, config.num_clients, config.task.num_clusters) == (4, 20, 4)
     assert (config.task.data, config.task.partition, config.task.model) == ("digits", "rotation", "mlp")
     assert config.task.partition_options == {"split": "shared"}
-    assert config.strategy == CloveStrategy()
+    assert config.strategy == Chosen("clove", CloveSettings())
 
 
 def test_an_explicit_key_beats_the_preset_and_the_preset_beats_the_schema():
@@ -36,7 +37,8 @@ def test_an_explicit_key_beats_the_preset_and_the_preset_beats_the_schema():
 
 def test_an_explicit_strategy_key_beats_the_presets_settings_for_the_strategy():
     config = compose(["experiment=clove/partial_participation", "strategy.stop_when_stable=true"])
-    assert config.strategy == CloveStrategy(fraction_train=0.1, stop_when_stable=True, k_min_improvement=-0.05)
+    assert config.strategy == Chosen("clove", CloveSettings(fraction_train=0.1, stop_when_stable=True))
+    assert config.choose_k == "silhouette_lone"
 
 
 def test_an_optimiser_chosen_by_hand_beats_the_presets_figures():
@@ -119,7 +121,8 @@ WRONG = {
     ("~k",): "~k: keys are neither added, removed nor moved",
     ("task@other=mnist",): "task@other=mnist: keys are neither added, removed nor moved",
     ("experiment=quikstart",): "there is no such experiment. Did you mean quickstart? There are: ",
-    ("strategy=cloves",): "there is no such strategy. Did you mean clove?",
+    ("strategy=cloves",): "strategy=cloves: no such strategy; there are clove, ifca, cfl_gp, two_phase, ",
+    ("strategy=clov",): "or package.module:Class. Did you mean clove?",
     ("task=mnits",): "there is no such task. Did you mean mnist?",
     ("train={a: 1}",): "there is no such train",
     ("experiment=[a]",): "there is no such experiment",
@@ -130,20 +133,24 @@ WRONG = {
     (
         "strategy=local",
         "strategy.init=same",
-    ): "use strategy=clove, ifca, cfl_gp, oracle, one_shot, k_fed or two_phase.",
-    ("k=fast",): "k=fast: must be a whole number or auto, for example k=4.",
-    ("k=true",): "k=true: must be a whole number or auto",
-    ("seed=1.5",): "seed=1.5: must be a whole number, for example seed=0.",
-    ("seed='1'",): "seed=1: must be a whole number",
-    ("num_rounds=null",): "num_rounds=null: must be a whole number",
-    ("k=",): "k=: must be a whole number or auto",
+    ): "use strategy=clove, ifca, cfl_gp, two_phase, oracle, one_shot or k_fed.",
+    ("k=fast",): "k=fast: must be an integer or auto, for example k=4.",
+    ("k=true",): "k=true: must be an integer or auto",
+    ("seed=1.5",): "seed=1.5: must be an integer, for example seed=0.",
+    ("seed='1'",): "seed=1: must be an integer",
+    ("num_rounds=null",): "num_rounds=null: must be an integer",
+    ("k=",): "k=: must be an integer or auto",
     ("quiet=1",): "quiet=1: must be true or false, for example quiet=false.",
-    ("data_dir=2024",): "data_dir=2024: must be text, for example data_dir=data.",
+    ("data_dir=2024",): "data_dir=2024: must be a string, for example data_dir=data.",
     ("stop_at_ari=high",): "stop_at_ari=high: must be a number or null, for example stop_at_ari=0.5.",
     ("train.learning_rate=nan",): "train.learning_rate=nan: must be a number",
     ("train.learning_rate=inf",): "train.learning_rate=inf: must be a number",
-    ("first_round=x",): "first_round=x: must be one of random, evaluate",
-    ("strategy.shared_layers=conv",): "must be a list of texts, for example strategy.shared_layers=[first,second].",
+    ("first_round=x",): "first_round=x: strategy clove takes only random or evaluate; leave it out.",
+    ("eval_clients=x",): "eval_clients=x: must be one of all, participants, for example eval_clients=all.",
+    ("min_clients=x",): "min_clients=x: must be an integer or null, for example min_clients=1.",
+    ("server_optimizer=x", "averaging=gradients"): "server_optimizer=x: must be one of sgd, adam",
+    ("strategy=null",): "strategy=null: no such strategy; there are clove,",
+    ("strategy.shared_layers=conv",): "must be a list of strings, for example strategy.shared_layers=[first,second].",
     ("task.data_options=1",): "must be a mapping of option names to values, for example task.data_options={name: 1}.",
     ("train.optimizer.x=3",): "train.optimizer.x=3: there is no such key. Did you mean train.optimizer?",
     ("seed=1,2",): "seed=1,2: several values make a sweep: add -m. For one list, write seed=[1,2].",

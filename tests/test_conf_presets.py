@@ -8,18 +8,13 @@ import pytest
 
 from florets.conf.compose import CONFIG_DIR, choices, compose
 from florets.conf.run_config import config_from_json, config_to_json
-from florets.conf.schema import (
-    STRATEGIES,
-    CflGpStrategy,
-    CloveStrategy,
-    Config,
-    IfcaStrategy,
-    LocalStrategy,
-    TaskConfig,
-    TrainConfig,
-    TwoPhaseStrategy,
-    walk,
-)
+from florets.conf.schema import Chosen, Config, TaskConfig, TrainConfig, walk
+from florets.strategies import STRATEGIES
+from florets.strategies.cfl_gp.settings import CflGpSettings
+from florets.strategies.clove.settings import CloveSettings
+from florets.strategies.local.settings import LocalSettings
+from florets.strategies.registry import settings_type, strategy_class
+from florets.strategies.two_phase.settings import TwoPhaseSettings
 from florets.task.registry import names
 
 REQUIRED = {
@@ -62,8 +57,10 @@ def test_every_task_and_optimiser_composes_on_the_quickstart(group):
         compose([f"{group}={name}"])
 
 
-def test_the_strategy_files_are_the_strategies_of_the_schema():
-    assert choices("strategy") == sorted(STRATEGIES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_strategy_of_the_registry_has_its_class_and_its_settings(strategy):
+    assert strategy_class(strategy).__name__ == STRATEGIES[strategy]
+    assert strategy_class(strategy).Settings is settings_type(strategy)
 
 
 @pytest.mark.parametrize("experiment", choices("experiment"))
@@ -82,16 +79,17 @@ def test_the_clove_presets_hold_the_papers_figures():
     assert (skew.k, skew.num_clients, skew.num_rounds, skew.task.num_clusters) == (5, 25, 100, 5)
     assert skew.task.partition_options == {"samples_per_client": 500}
     assert (skew.train.learning_rate, skew.train.batch_size, skew.train.local_epochs) == (0.01, 100, 1)
-    assert skew.strategy == CloveStrategy()
+    assert skew.strategy == Chosen("clove", CloveSettings())
 
     partial = compose(["experiment=clove/partial_participation"])
     assert (partial.k, partial.k_max, partial.num_clients) == ("auto", 5, 125)
-    assert partial.strategy == CloveStrategy(fraction_train=0.1, stop_when_stable=False, k_min_improvement=-0.05)
+    assert partial.strategy.settings == CloveSettings(fraction_train=0.1, stop_when_stable=False)
+    assert partial.choose_k == "silhouette_lone"
 
     few = compose(["experiment=clove/few_participants"])
-    assert few.strategy.fraction_train * few.num_clients < few.k == few.task.num_clusters == 10
-    assert isinstance(few.strategy, CloveStrategy)
-    assert few.strategy.memory
+    assert few.strategy.settings.fraction_train * few.num_clients < few.k == few.task.num_clusters == 10
+    assert isinstance(few.strategy.settings, CloveSettings)
+    assert few.strategy.settings.memory
 
     linear = compose(["experiment=clove/linear"])
     assert (linear.task.data_options, linear.task.loss) == ({"delta": 1.0}, "squared_error")
@@ -112,33 +110,33 @@ def test_the_mixed_regression_presets_hold_the_papers_figures(name, num_clients,
 
 def test_the_mixed_regression_presets_hold_the_papers_benchmarks():
     def strategy(name, preset="b"):
-        return compose([f"experiment=mixed_regression/{preset}", f"strategy={name}"]).strategy
+        return compose([f"experiment=mixed_regression/{preset}", f"strategy={name}"]).strategy.settings
 
     assert strategy("one_shot").estimate == "least_squares"
     assert strategy("k_fed").features == "inputs_and_targets"
-    assert (strategy("oracle").mode, strategy("oracle").weighting) == ("true_start", "all")
-    assert (strategy("oracle", "mnist").mode, strategy("oracle", "mnist").weighting) == ("labels", "all")
+    assert (strategy("oracle").mode, strategy("oracle").weighting) == ("true_start", "all_participants")
+    assert (strategy("oracle", "mnist").mode, strategy("oracle", "mnist").weighting) == ("labels", "all_participants")
 
 
 @pytest.mark.parametrize("k", [2, 4])
 def test_k_alone_switches_the_mnist_of_mixed_regression(k):
     config = compose(["experiment=mixed_regression/mnist", f"k={k}"])
     assert (config.num_clients, config.task.num_clusters) == (25_000 + k, k)
-    assert int(config.strategy.fraction_train * config.num_clients) == 100
-    assert isinstance(config.strategy, TwoPhaseStrategy)
-    assert config.strategy.moment_rounds == {2: 5, 4: 10}[k]
+    assert int(config.strategy.settings.fraction_train * config.num_clients) == 100
+    assert isinstance(config.strategy.settings, TwoPhaseSettings)
+    assert config.strategy.settings.moment_rounds == {2: 5, 4: 10}[k]
 
 
 def test_the_cfl_gp_presets_hold_the_papers_figures():
     linear = compose(["experiment=cfl_gp/linear"])
     assert (linear.k, linear.num_clients, linear.num_rounds, linear.task.num_clusters) == (3, 12, 200, 3)
-    assert linear.strategy == CflGpStrategy()
+    assert linear.strategy == Chosen("cfl_gp", CflGpSettings())
     assert (linear.train.learning_rate, linear.train.batch_size, linear.train.optimizer) == (0.1, 10, "sgd")
     assert linear.task.model_options == {"bias": True, "start": "uniform", "scale": 0.8}
 
     mnist = compose(["experiment=cfl_gp/rotated_mnist"])
     assert (mnist.k, mnist.num_clients, mnist.num_rounds, mnist.task.num_clusters) == (4, 32, 200, 4)
-    assert mnist.strategy == CflGpStrategy()
+    assert mnist.strategy == Chosen("cfl_gp", CflGpSettings())
     assert (mnist.train.learning_rate, mnist.train.batch_size) == (0.1, 64)
     assert mnist.task.partition_options == {"angles": [0, 15, 90, 105, 180, 195, 270, 275]}
     assert (mnist.task.data_options, mnist.task.model_options) == ({"pooled": True}, {"hidden": [200]})
@@ -146,30 +144,28 @@ def test_the_cfl_gp_presets_hold_the_papers_figures():
 
 def test_cfl_gp_trains_locally_where_the_others_do():
     for experiment in ("clove/mnist_label_skew_1", "mixed_regression/b", "own_data", "quickstart"):
-        own = compose([f"experiment={experiment}", "strategy=cfl_gp", "k=4", "num_rounds=30"]).strategy
-        other = compose([f"experiment={experiment}", "strategy=ifca", "k=4"]).strategy
-        assert isinstance(own, CflGpStrategy)
-        assert isinstance(other, IfcaStrategy)
+        own = compose([f"experiment={experiment}", "strategy=cfl_gp", "k=4", "num_rounds=30"])
+        other = compose([f"experiment={experiment}", "strategy=ifca", "k=4"])
         assert own.averaging == other.averaging
 
 
 def test_a_presets_settings_for_a_strategy_reach_only_that_strategy():
-    ifca = compose(["experiment=clove/few_participants", "strategy=ifca"]).strategy
-    assert ifca.fraction_train == 0.4
-    assert getattr(ifca, "first_round", None) == "evaluate"
+    ifca = compose(["experiment=clove/few_participants", "strategy=ifca"])
+    assert ifca.strategy.settings.fraction_train == 0.4
+    assert ifca.first_round == "evaluate"
     local = compose(["experiment=clove/few_participants", "strategy=local"]).strategy
-    assert local == LocalStrategy(fraction_train=0.4)
+    assert local == Chosen("local", LocalSettings(fraction_train=0.4))
 
 
 def test_every_key_has_a_help_text():
-    kinds = [Config, TaskConfig, TrainConfig, *STRATEGIES.values()]
+    kinds = [Config, TaskConfig, TrainConfig, *map(settings_type, STRATEGIES)]
     for kind in kinds:
         for name, field in walk(kind):
             assert len(field.metadata["help"]) > 5, name
 
 
 def test_of_several_choices_the_first_is_the_default_as_the_help_says():
-    for kind in [Config, TaskConfig, TrainConfig, *STRATEGIES.values()]:
+    for kind in [Config, TaskConfig, TrainConfig, *map(settings_type, STRATEGIES)]:
         hints = get_type_hints(kind)
         for field in dataclasses.fields(kind):
             if get_origin(hints[field.name]) is Literal:

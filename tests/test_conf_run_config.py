@@ -103,7 +103,7 @@ def test_seed_0_is_a_seed_and_k_may_be_auto():
 
 
 def test_a_text_where_a_number_belongs_is_refused_although_flower_lets_it_through():
-    with pytest.raises(ConfigError, match="k=2: must be a whole number or auto"):
+    with pytest.raises(ConfigError, match="k=2: must be an integer or auto"):
         compose(run_config_overrides({"k": "2"}))
 
 
@@ -141,7 +141,7 @@ def test_a_configuration_survives_json_and_is_checked_anew():
         "{": "is not JSON",
         "[1]": "must be a JSON object",
         json.dumps(values | {"sed": 1}): "config-json: sed: there is no such key. Did you mean seed?",
-        json.dumps(values | {"seed": "1"}): "config-json: seed=1: must be a whole number",
+        json.dumps(values | {"seed": "1"}): "config-json: seed=1: must be an integer",
         json.dumps(values | {"seed": -1}): "seed=-1: must be at least 0",
         json.dumps(values | {"task": 3}): "config-json: task=3: holds several keys",
         json.dumps(

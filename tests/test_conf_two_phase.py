@@ -5,10 +5,8 @@ import pytest
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_strategy, build_task
-from florets.strategies.two_phase.descent_settings import DescentSettings
-from florets.strategies.two_phase.refine import Refinement
+from florets.strategies.two_phase.settings import TwoPhaseSettings
 from florets.strategies.two_phase.strategy import TwoPhase
-from florets.strategies.two_phase.subspace import SubspaceSettings
 
 WRONG = {
     "strategy.inner_steps=3": "must be even and at least 2, because it multiplies by Y^T and by Y in turn; use 4",
@@ -17,7 +15,7 @@ WRONG = {
     "strategy.min_anchor_examples=1": "at least 2",
     "strategy.noise=-0.1": "at least 0",
     "strategy.beta=0": "greater than 0",
-    "strategy.delta=0": "is a distance",
+    "strategy.delta=0": "must be greater than 0; null: not known",
     "strategy.grouping=threshold": "add strategy.delta=<distance>",
     "strategy.anchors=3": "at least k=4",
     "strategy.anchors=21": "at most num_clients=20",
@@ -61,15 +59,14 @@ def test_the_settings_reach_the_strategy():
         "labels": "soft",
         "temperature": 0.3,
         "local_solver": "fedprox",
-        "weighting": "group_n",
+        "weighting": "examples",
     }
     keys = [f"strategy.{name}={str(value).lower()}" for name, value in given.items()]
     config = compose(["strategy=two_phase", "train=sgd", "train.learning_rate=0.5", *keys])
     strategy = build_strategy(config, build_task(config))
     assert isinstance(strategy, TwoPhase)
-    subspace = SubspaceSettings("direct", 6, "single", 0.2)
-    assert strategy.descent.settings == DescentSettings(10, 4, 20, subspace, 1, True, 0.5, 2.0, 0.1, 3.0, "threshold")
-    assert strategy.refinement == Refinement("soft", 0.3, "group_n", 2.0)
+    assert strategy.settings == strategy.descent.settings == TwoPhaseSettings(**given)
+    assert [getattr(strategy.settings, name) for name in given] == list(given.values())
     assert strategy.first_rounds == 10
 
 
@@ -77,4 +74,6 @@ def test_the_defaults_are_the_papers_in_both_places():
     config = compose(["strategy=two_phase"])
     strategy = build_strategy(config, build_task(config))
     assert isinstance(strategy, TwoPhase)
-    assert (strategy.descent.settings, strategy.refinement) == (DescentSettings(), Refinement())
+    assert strategy.settings == TwoPhase().settings == TwoPhaseSettings()
+    papers = {"inner_steps": 4, "pairing": "all", "epsilon": 0.05, "labels": "hard", "weighting": "all_participants"}
+    assert {name: getattr(strategy.settings, name) for name in papers} == papers

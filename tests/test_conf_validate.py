@@ -6,7 +6,8 @@ import pytest
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.conf.ranges import above_zero, at_least, share
+from florets.conf.schema import Config, TrainConfig
+from florets.strategies.settings import range_problems
 
 WRONG = {
     "seed=-1": "seed=-1: must be at least 0.",
@@ -34,9 +35,9 @@ WRONG = {
     "k=0": "k=0: must be at least 1.",
     "k=auto k_max=21": "k_max=21: more models than clients",
     "k=auto k_max=0": "k_max=0: must be at least 1.",
-    "k=auto strategy=ifca": "k=auto: strategy ifca cannot find K; give a whole number, or use strategy=clove or",
-    "strategy.fraction_train=0": "strategy.fraction_train=0.0: is a share, greater than 0 and at most 1",
-    "strategy.fraction_train=1.1": "strategy.fraction_train=1.1: is a share",
+    "k=auto strategy=ifca": "k=auto: strategy ifca cannot find K; give an integer, or use strategy=clove or",
+    "strategy.fraction_train=0": "strategy.fraction_train=0.0: must be greater than 0 and at most 1; 1.0 means all.",
+    "strategy.fraction_train=1.1": "strategy.fraction_train=1.1: must be greater than 0 and at most 1; 1.0 means all.",
     "strategy.fraction_train=0.04": "no client would take part in a round; use at least 0.05, or more clients.",
     "strategy=fedprox strategy.proximal_mu=-1": "strategy.proximal_mu=-1.0: must be at least 0.",
     "averaging=gradients gradient_batch=0": "gradient_batch=0: must be at least 1.",
@@ -46,7 +47,7 @@ WRONG = {
     "strategy=ifca server_optimizer=adam": "has an effect only with averaging=gradients",
     "strategy.k_min_improvement=-1": "strategy.k_min_improvement=-1.0: must be greater than -1; 0 takes any gain.",
     "strategy.stability_rounds=0": "strategy.stability_rounds=0: must be at least 1.",
-    "strategy.stability_fraction=0": "strategy.stability_fraction=0.0: is a share",
+    "strategy.stability_fraction=0": "strategy.stability_fraction=0.0: must be greater than 0 and at most 1; 1.0 means all.",
     "strategy=cfl_gp strategy.period=0": "strategy.period=0: must be at least 1.",
     "strategy=cfl_gp strategy.compression=0.5": "strategy.compression=0.5: must be at least 1.",
     "strategy=cfl_gp strategy.quantise_digits=-1": "strategy.quantise_digits=-1: must be at least 0",
@@ -57,7 +58,7 @@ WRONG = {
         "gradient_batch=5: has an effect only with averaging=gradients"
     ),
     "strategy=cfl_gp strategy.cluster_rounds=1": "strategy.cluster_rounds=1: must be at least 2.",
-    "strategy=cfl_gp strategy.stop_unchanged=2": "strategy.stop_unchanged=2.0: is a share, at least 0 and at most 1",
+    "strategy=cfl_gp strategy.stop_unchanged=2": "strategy.stop_unchanged=2.0: must be at least 0 and at most 1; 0 means never.",
     "strategy=cfl_gp k=auto": (
         "K is found at the clusterings after round strategy.k_warmup=20, but the last one is in round 10 (the "
         "first is in round 2, with one every strategy.period=2 rounds); add strategy.k_warmup=5 or num_rounds=22."
@@ -74,7 +75,7 @@ WRONG = {
         "strategy.k_warmup=3 or num_rounds=10."
     ),
     "experiment=mixed_regression/mnist strategy=cfl_gp k=auto num_clients=100": (
-        "k=auto: preset mixed_regression/mnist makes task.num_clusters from k; give k a whole number"
+        "k=auto: preset mixed_regression/mnist makes task.num_clusters from k; give k an integer"
     ),
     "train.learning_rate=0": "train.learning_rate=0.0: must be greater than 0.",
     "train.local_epochs=0": "train.local_epochs=0.0: must be greater than 0.",
@@ -141,7 +142,9 @@ def test_all_ranges_are_reported_together():
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_range_holds_finite_numbers_only(value: float) -> None:
-    assert len(at_least(0, grace=value)) == len(above_zero([("round_timeout", value)])) == 1
-    assert len(share("quorum", value)) == 1
-    assert at_least(0, grace=math.nan) == ["grace=nan: must be at least 0, and a finite number."]
-    assert at_least(0, seed=10**400) == []
+    assert len(range_problems(Config(grace=value, round_timeout=value, quorum=value))) == 3
+    assert range_problems(Config(grace=math.nan)) == ["grace=nan: must be at least 0, and a finite number."]
+    assert range_problems(TrainConfig(momentum=math.nan), "train.") == [
+        "train.momentum=nan: must be at least 0 and less than 1, and a finite number."
+    ]
+    assert range_problems(Config(seed=10**400)) == []

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from florets.strategies.core.aggregate import (
-    NORMALISERS,
+    WEIGHTINGS,
     apply_step,
     average_gradients,
     average_models,
@@ -21,25 +21,25 @@ NO_INTEGERS = np.array([False, False])
 @pytest.mark.parametrize(
     ("weighting", "expected"),
     [
-        ("group_n", [[2.5, 7.0], [5.0, 2.0], [30.0, 7.0]]),
-        ("group", [[2.0, 6.0], [5.0, 2.0], [30.0, 7.0]]),
+        ("examples", [[2.5, 7.0], [5.0, 2.0], [30.0, 7.0]]),
+        ("uniform", [[2.0, 6.0], [5.0, 2.0], [30.0, 7.0]]),
         # N = 8: model 0 keeps 4/8 of itself, model 1 too.
-        ("all", [[6.25, 3.5], [12.5, 1.0], [30.0, 7.0]]),
+        ("all_participants", [[6.25, 3.5], [12.5, 1.0], [30.0, 7.0]]),
     ],
 )
-def test_models_are_averaged_under_each_normaliser(weighting: str, expected: list[list[float]]) -> None:
+def test_models_are_averaged_under_each_weighting(weighting: str, expected: list[list[float]]) -> None:
     result = average_models(BANK, UPDATES, ASSIGNMENT, WEIGHTS, weighting, NO_INTEGERS)
     assert result.tolist() == expected
     assert BANK[0].tolist() == [10.0, 0.0], "the argument must not be changed"
 
 
-@pytest.mark.parametrize("weighting", NORMALISERS)
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
 def test_integer_entries_take_the_largest_among_the_members(weighting: str) -> None:
     result = average_models(BANK, UPDATES, ASSIGNMENT, WEIGHTS, weighting, np.array([False, True]))
     assert result[:, 1].tolist() == [8.0, 2.0, 7.0]
 
 
-@pytest.mark.parametrize("weighting", NORMALISERS)
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
 def test_models_without_members_keep_their_bits(weighting: str) -> None:
     odd = np.array([[0.1, -0.0, np.nan], [1 / 3, np.inf, 5e-324]])
     nobody = average_models(odd, np.zeros((0, 3)), np.zeros(0, dtype=int), np.zeros(0), weighting, np.zeros(3, bool))
@@ -49,7 +49,7 @@ def test_models_without_members_keep_their_bits(weighting: str) -> None:
 
 
 def test_members_without_examples_change_nothing() -> None:
-    result = average_models(BANK, UPDATES, ASSIGNMENT, np.array([0.0, 0.0, 4.0]), "group_n", NO_INTEGERS)
+    result = average_models(BANK, UPDATES, ASSIGNMENT, np.array([0.0, 0.0, 4.0]), "examples", NO_INTEGERS)
     assert result[0].tolist() == BANK[0].tolist()
 
 
@@ -58,9 +58,9 @@ def test_all_participants_in_one_group_give_equal_bits_by_every_path() -> None:
     bank, updates = rng.standard_normal((1, 40)), rng.standard_normal((9, 40))
     weights = rng.integers(1, 500, size=9).astype(np.float64)
     nobody_else, integers = np.zeros(9, dtype=int), np.zeros(40, dtype=bool)
-    alone = average_models(bank, updates, nobody_else, weights, "group_n", integers)
-    kept = average_models(bank, updates, nobody_else, weights, "all", integers)
-    among_three = average_models(np.tile(bank, (3, 1)), updates, nobody_else + 1, weights, "group_n", integers)
+    alone = average_models(bank, updates, nobody_else, weights, "examples", integers)
+    kept = average_models(bank, updates, nobody_else, weights, "all_participants", integers)
+    among_three = average_models(np.tile(bank, (3, 1)), updates, nobody_else + 1, weights, "examples", integers)
     assert alone.tobytes() == kept.tobytes() == among_three[1].tobytes()
     assert alone[0] == pytest.approx(np.average(updates, axis=0, weights=weights))
 
@@ -72,13 +72,13 @@ def test_a_model_of_one_client_comes_back_as_that_clients_float32_model() -> Non
         update.astype(np.float64),
         np.array([0]),
         np.array([359.0]),
-        "group_n",
+        "examples",
         np.zeros(100, bool),
     )
     assert result.astype(np.float32).tobytes() == update.tobytes()
 
 
-@given(st.integers(0, 2**31), st.sampled_from(NORMALISERS))
+@given(st.integers(0, 2**31), st.sampled_from(WEIGHTINGS))
 def test_averages_do_not_depend_on_the_order_of_clients_or_the_numbers_of_models(seed: int, weighting: str) -> None:
     rng = np.random.default_rng(seed)
     bank, updates = rng.standard_normal((3, 4)), rng.standard_normal((6, 4))
@@ -95,19 +95,19 @@ def test_averages_do_not_depend_on_the_order_of_clients_or_the_numbers_of_models
 @pytest.mark.parametrize(
     ("weighting", "expected"),
     [
-        ("group_n", [[2.5, 7.0], [5.0, 2.0], [0.0, 0.0]]),
-        ("group", [[2.0, 6.0], [5.0, 2.0], [0.0, 0.0]]),
-        ("all", [[4 / 3, 4.0], [5 / 3, 2 / 3], [0.0, 0.0]]),
+        ("examples", [[2.5, 7.0], [5.0, 2.0], [0.0, 0.0]]),
+        ("uniform", [[2.0, 6.0], [5.0, 2.0], [0.0, 0.0]]),
+        ("all_participants", [[4 / 3, 4.0], [5 / 3, 2 / 3], [0.0, 0.0]]),
     ],
 )
-def test_gradients_are_averaged_under_each_normaliser(weighting: str, expected: list[list[float]]) -> None:
+def test_gradients_are_averaged_under_each_weighting(weighting: str, expected: list[list[float]]) -> None:
     gradient, members = average_gradients(UPDATES, ASSIGNMENT, WEIGHTS, weighting, 3)
     assert gradient == pytest.approx(np.array(expected))
     assert members.tolist() == [True, True, False]
 
 
 def test_one_gradient_step_is_theta_minus_gamma_times_the_gradient() -> None:
-    gradient, members = average_gradients(UPDATES, ASSIGNMENT, WEIGHTS, "group_n", 3)
+    gradient, members = average_gradients(UPDATES, ASSIGNMENT, WEIGHTS, "examples", 3)
     stepped = apply_step(BANK, gradient, members, 2.0, "sgd")
     assert stepped.tolist() == [[5.0, -14.0], [10.0, -4.0], [30.0, 7.0]]
 
@@ -129,7 +129,7 @@ def test_a_step_leaves_models_without_members_as_they_are_to_the_bit(optimizer: 
 
 
 def test_unknown_settings_are_named() -> None:
-    with pytest.raises(ValueError, match="'mean' is unknown: choose one of group_n, group, all"):
+    with pytest.raises(ValueError, match="'mean' is unknown: choose one of examples, uniform, all_participants"):
         average_models(BANK, UPDATES, ASSIGNMENT, WEIGHTS, "mean", NO_INTEGERS)
     with pytest.raises(ValueError, match="weighting 'sum' is unknown"):
         average_gradients(UPDATES, ASSIGNMENT, WEIGHTS, "sum", 3)

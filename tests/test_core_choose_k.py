@@ -115,6 +115,26 @@ def test_a_tolerance_keeps_two_lone_clients_apart_that_the_plain_rule_joins() ->
     )
     assert choose_k(vectors, 5, "silhouette", 0.0, rng()) == 4
     assert choose_k(vectors, 5, "silhouette", -0.05, rng()) == 5
+    assert choose_k(vectors, 5, "silhouette_lone", 0.0, rng()) == 5
+
+
+def test_a_rule_for_lone_clients_does_not_depend_on_the_number_of_clusters() -> None:
+    # All 20 clusters, 5 clients each, then only 50 of the clients: some clusters have one, some none.
+    vectors = blobs(20, 5, width=25, spread=0.02)
+    assert (
+        choose_k(vectors, 25, "silhouette_lone", 0.0, rng()) == choose_k(vectors, 25, "silhouette", 0.0, rng()) == 20
+    )
+    assert choose_k(vectors, 25, "silhouette", -0.05, rng()) > 20
+    few = rng().choice(100, 50, replace=False)
+    present = len(set((few // 5).tolist()))
+    assert choose_k(vectors[few], 25, "silhouette_lone", 0.0, rng()) == present
+
+
+def test_the_silhouette_of_a_lone_client_is_worked_out_by_hand() -> None:
+    # Pairs at 0, 1 and a lone row at 11: within 1, nearest mean distance 10.5, so 9.5 / 10.5 in place of 0.
+    distances = np.abs(np.subtract.outer([0.0, 1.0, 11.0], [0.0, 1.0, 11.0]))
+    expected = (10 / 11 + 9 / 10 + 9.5 / 10.5) / 3
+    assert module._score_with_lone(distances, np.array([0, 0, 1])) == pytest.approx(expected)
 
 
 def test_the_elbow_is_the_knee_of_a_curve_worked_out_by_hand() -> None:
@@ -145,7 +165,7 @@ def test_the_choice_is_within_its_bounds_for_any_vectors(rule: str, vectors: Flo
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="k_max is 0"):
         choose_k(np.zeros((3, 2)), 0, "silhouette", 0.0, rng())
-    with pytest.raises(ValueError, match="'gap' is unknown: choose one of silhouette, elbow"):
+    with pytest.raises(ValueError, match="'gap' is unknown: choose one of silhouette, silhouette_lone, elbow"):
         choose_k(np.zeros((3, 2)), 2, "gap", 0.0, rng())
 
 

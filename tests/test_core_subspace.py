@@ -106,7 +106,7 @@ def test_the_number_of_anchors_is_the_papers():
     assert [num_anchors(k) for k in (1, 2, 3, 4)] == [1, 5, 10, 17]
 
 
-@pytest.mark.parametrize("weighting", ["all", "group_n"])
+@pytest.mark.parametrize("weighting", ["all_participants", "examples"])
 def test_soft_averages_of_hard_labels_are_the_hard_averages(weighting: str):
     draw = rng()
     bank, hard = draw.standard_normal((3, 4)), np.array([0, 1, 1, 0])
@@ -125,7 +125,7 @@ def test_soft_averages_weigh_by_examples_and_divide_by_what_belongs_to_the_model
     memberships, weights = np.array([[0.5], [0.25]]), np.array([2.0, 4.0])
     bank = np.array([[1.0, 0.0]])
     # Changes 0 and 4: 4 * 4 / 6, and 4 * 4 / (2 * 0.5 + 4 * 0.25). The counter keeps its largest value.
-    assert average_soft(bank, updates, memberships, weights, "all", counters) == pytest.approx(
+    assert average_soft(bank, updates, memberships, weights, "all_participants", counters) == pytest.approx(
         np.array([[1 + 16 / 6, 4.0]])
     )
-    assert average_soft(bank, updates, memberships, weights, "group_n", counters)[0, 0] == 9.0
+    assert average_soft(bank, updates, memberships, weights, "examples", counters)[0, 0] == 9.0

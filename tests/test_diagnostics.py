@@ -1,83 +1,73 @@
-"""What ends well and is doubtful all the same, or could not have ended well: warned of, or refused beforehand."""
+"""What is said of a run that went wrong without failing."""
 
-from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
+from results_examples import FOUND, report
 
-from florets.conf.compose import compose
-from florets.server_app.main import main
-from florets.server_app.results.diagnostics import divergence, too_few_models
-
-
-@pytest.mark.parametrize(
-    ("settings", "warned"),
-    [
-        (["k=4", "task.num_clusters=7"], True),
-        (["k=4", "task.num_clusters=7", "strategy=ifca"], True),
-        (["k=4", "task.num_clusters=4"], False),
-        (["k=7", "task.num_clusters=4"], False),
-        (["k=auto", "task.num_clusters=7"], False),
-        (["k=1", "task.num_clusters=7"], False),
-        (["k=4", "task.num_clusters=7", "strategy=fedavg"], False),
-        (["k=4", "task.num_clusters=7", "strategy=local"], False),
-        (["experiment=own_data", "k=2"], False),
-    ],
-)
-def test_fewer_models_than_true_clusters_are_told(settings: list[str], warned: bool) -> None:
-    text = too_few_models(compose(settings))
-    assert text.startswith("k=4 models for task.num_clusters=7 true clusters") is warned
-    assert bool(text) is warned
+from florets.server_app.results.diagnostics import chance_level, refusals
+from florets.server_app.results.progress import describe
+from florets.server_app.results.summary import round_line
+from florets.server_app.sweep.sweep_report import JobResult, summary_markdown
+from florets.strategies.base.report import STABLE_FROM
+from tests.test_results_sweep import BASE
 
 
-def line(loss: float | None, diverged: int = 0, evaluated: int = 4) -> dict[str, object]:
-    return {"loss": loss, "diverged": diverged, "evaluated": evaluated}
+def line(number: int, **changes: Any) -> dict[str, Any]:
+    made = round_line(report(number), {}, clients=FOUND)
+    return {**made, "stable": number > 4, "accuracy": 0.098, "train_loss": 2.3, **changes}
 
 
-@pytest.mark.parametrize(
-    ("loss", "lines", "words"),
-    [
-        ("cross_entropy", [line(2.3), line(1.1)], ""),
-        ("cross_entropy", [line(2.3), line(1e14)], "loss at the end is 1e+14, far worse than guessing"),
-        ("cross_entropy", [line(1e9), line(1e9), line(None, evaluated=0)], "loss at the end is 1e+09"),
-        # Targets may be large numbers: only growth says anything.
-        ("squared_error", [line(1e10), line(1e9)], ""),
-        ("squared_error", [line(2.0), line(3000.0)], "3e+03, is over 1000 times the first one"),
-        ("squared_error", [line(1e-12), line(None, 4)], "no client's test loss is finite"),
-        ("squared_error", [line(None, 4), line(5.0)], ""),
-        ("squared_error", [line(1.0), line(None, 1)], ""),
-        ("squared_error", [line(None, evaluated=0)], ""),
-        ("squared_error", [], ""),
-    ],
-)
-def test_models_that_diverged_are_told_at_the_end(loss: str, lines: list[dict[str, object]], words: str) -> None:
-    text = divergence(loss, lines)
-    assert words in text
-    assert bool(words) is bool(text)
+def test_a_clustering_frozen_at_chance_level_is_told() -> None:
+    lines = [line(number) for number in range(1, 11)]
+    text = chance_level("cross_entropy", 10, lines)
+    assert "test accuracy is 9.8%, and guessing among 10 classes 10.0%" in text
+    assert "train.learning_rate" in text
+    # Of two classes, 60 % is better than guessing; and so is 20 % of ten.
+    assert chance_level("cross_entropy", 10, [line(n, accuracy=0.2) for n in range(1, 11)]) == ""
+    assert chance_level("cross_entropy", 2, [line(n, accuracy=0.6) for n in range(1, 11)]) == ""
+    assert chance_level("cross_entropy", 2, [line(n, accuracy=0.51) for n in range(1, 11)]) != ""
+    # Not frozen, or not evaluated.
+    assert chance_level("cross_entropy", 10, [line(n, stable=False) for n in range(1, 11)]) == ""
+    assert chance_level("cross_entropy", 10, [line(n, accuracy=None) for n in range(1, 11)]) == ""
+    # Frozen by the round that is the last one so far.
+    assert chance_level("cross_entropy", 10, [line(1, stable=False, details={STABLE_FROM: 2})]) != ""
 
 
-def test_warnings_are_shown_and_logged_and_the_run_ends_well(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = ["k=2", "num_rounds=2", "train.learning_rate=1e9", "quiet=true", f"results_dir={tmp_path}"]
-    assert main(given) == 0
-    shown = capsys.readouterr().err
-    logged = next(tmp_path.rglob("run.log")).read_text()
-    for text in ("k=2 models for task.num_clusters=4", "the models have diverged: the test loss at the end"):
-        assert f"warning: {text}" in shown
-        assert f"WARNING {text}" in logged
+@pytest.mark.parametrize(("last", "told"), [(2.29, True), (1.9, False)])
+def test_without_classes_it_is_the_training_loss_that_has_not_fallen(last: float, told: bool) -> None:
+    lines = [line(number, accuracy=None, train_loss=2.3 if number < 10 else last) for number in range(1, 11)]
+    assert bool(chance_level("squared_error", 1, lines)) is told
+    # The first round trained others.
+    lines[0] |= {"train_loss": 0.1, "cluster_sizes": [1]}
+    assert bool(chance_level("squared_error", 1, lines)) is told
+    assert chance_level("squared_error", 1, lines[:3]) == ""
 
 
-def test_what_this_machine_or_its_data_cannot_do_is_refused_before_work(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert main(["device=cuda", f"results_dir={tmp_path}"]) == 2
-    assert "device=cuda, but this machine's PyTorch sees no CUDA device" in capsys.readouterr().err
-    too_many = ["experiment=mixed_regression/a", "strategy.min_anchor_examples=100000", f"results_dir={tmp_path}"]
-    assert main(too_many) == 2
-    shown = capsys.readouterr().err
-    assert "have the 100000 examples that an anchor needs" in shown
-    assert "phase 1:" not in shown
-    # What an earlier run has left there would still be there.
-    assert not any(tmp_path.rglob("config.yaml"))
+def test_clients_that_were_refused_in_several_rounds_are_told_with_the_reason() -> None:
+    lines = [
+        line(number, rejected={"7": "too far", **({"2": "too far"} if number < 3 else {})}) for number in (1, 2, 3)
+    ]
+    assert refusals(lines) == ["client 7, in 3 of 3 rounds: too far"]
+    many = [line(number, rejected={f"{key:02d}": "too far" for key in range(12)}) for number in (1, 2, 3)]
+    assert "08, 09 and 2 more, in" in refusals(many)[0]
+
+
+def test_a_mean_says_over_how_many_clients_it_is_not() -> None:
+    assert "not placed" not in describe(line(1))
+    two = round_line(report(1), {}, clients=[*FOUND, "08", "09"])
+    assert two["unplaced"] == 2
+    assert "% (2 clients not placed)" in describe(two)
+
+
+def test_a_sweeps_table_has_clients_without_a_model_and_warnings() -> None:
+    from dataclasses import replace
+
+    jobs = [
+        JobResult({"seed": str(seed)}, None, replace(BASE, final_unplaced=4, warnings=["too far"]), None)
+        for seed in (0, 1)
+    ]
+    text = summary_markdown(jobs)
+    assert "90.00 ± 0.00, 4.0 ± 0.0 clients not placed" in text
+    assert "- seed=1: too far" in text
+    assert "not placed" not in summary_markdown([JobResult({"seed": "0"}, None, BASE, None)])

@@ -257,7 +257,7 @@ def test_an_archive_that_cannot_be_used_is_refused(tmp_path: Path, content: str)
         (["assign", "run={run}", "data={data}/0.npz", "image_size=big"], "image_size='big'"),
         (["predict", "run={run}", "data={data}/0.npz"], "either model=<number>"),
         (["predict", "run={run}", "data={data}/0.npz", "model=0", "client=0"], "either model=<number>"),
-        (["predict", "run={run}", "data={data}/0.npz", "model=2"], "model=2: must be a whole number from 0 to 1"),
+        (["predict", "run={run}", "data={data}/0.npz", "model=2"], "model=2: must be an integer from 0 to 1"),
         (["predict", "run={run}", "data={data}/0.npz", "client=9"], r"client=9: .* Its clients are 0 to 5 \(clients"),
         (
             ["predict", "run={run}", "data={data}/0.csv", "model=0", "output={data}/new.csv"],

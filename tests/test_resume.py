@@ -24,18 +24,18 @@ from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_to_json
 from florets.conf.run_folder import flower_resume_command, resume_command
-from florets.conf.schema import STRATEGIES
 from florets.server_app import main as command
 from florets.server_app.app import read_run_config
 from florets.server_app.experiment import run_experiment
 from florets.server_app.main import main
 from florets.server_app.results.folder import FolderLock
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
-from florets.server_app.resume.checkpointing import Keeper
+from florets.server_app.resume.checkpointing import Checkpointing
 from florets.server_app.resume.resume import finished_summary, read_resume
+from florets.strategies import STRATEGIES
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.federation import FederationError
-from florets.strategies.fedavg import FedAvg
+from florets.strategies.fedavg.strategy import FedAvg
 
 ROOT = Path(__file__).resolve().parents[1]
 # Two groups of three clients.
@@ -64,15 +64,15 @@ def settings(strategy: str, *more: str) -> list[str]:
 
 def killed(monkeypatch: pytest.MonkeyPatch, folder: Path, overrides: Sequence[str], server_round: int) -> Path:
     """Run until the given round's checkpoint is written, then stop dead; return the run's folder."""
-    after = Keeper.after
+    after = Checkpointing.after
 
-    def last_words(self: Keeper, done: int, models: Any) -> None:
+    def last_words(self: Checkpointing, done: int, models: Any) -> None:
         after(self, done, models)
         if done == server_round:
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(Keeper, "after", last_words)
+        patch.setattr(Checkpointing, "after", last_words)
         given = [*overrides, f"results_dir={folder}"]
         with pytest.raises(Killed):
             command.run(compose(given), given)
@@ -338,7 +338,7 @@ def test_what_resume_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_saved_file_is_blamed_for_its_own_mistakes_alone(tmp_path: Path) -> None:
     values = json.loads(config_to_json(compose(settings("fedavg"))))
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
-    with pytest.raises(ConfigError, match=r"^quorum=2\.0: is a share"):
+    with pytest.raises(ConfigError, match=r"^quorum=2\.0: must be greater than 0 and at most 1"):
         read_resume([f"resume={tmp_path}", "quorum=2"], ROOT)
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({**values, "num_rounds": 0, "quorum": 3}))
     with pytest.raises(ConfigError) as caught:

@@ -9,7 +9,7 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_strategy, build_task, message_settings
 from florets.strategies.base.averaging import GradientAveraging
-from florets.strategies.ifca import Ifca
+from florets.strategies.ifca.strategy import Ifca
 from florets.task.wire import kinds
 from florets.task.wire.schedule import CONSTANT, Schedule
 from tests.fakes import FakeClients, models, thetas
@@ -63,16 +63,19 @@ def test_clients_train_at_the_rate_of_the_round() -> None:
 
 def test_the_servers_step_follows_the_schedule() -> None:
     # Both clients pull towards 1 with gradient 2 (theta - 1): steps of 0.5, then of 0.25.
-    averaging = GradientAveraging(0.25, schedule=Schedule("exponential", factor=0.5))
-    found = Ifca(averaging=averaging).start(FakeClients([1.0, 1.0]).grid(), models(0.0), num_rounds=2)
+    settings = ConfigRecord(Schedule("exponential", factor=0.5).settings)
+    strategy = Ifca(averaging=GradientAveraging(0.25))
+    found = strategy.start(FakeClients([1.0, 1.0]).grid(), models(0.0), num_rounds=2, train_config=settings)
     assert thetas(found.arrays) == pytest.approx([0.5 + 0.125 * 2 * 0.5])
 
 
 def test_the_runs_schedule_reaches_the_servers_step() -> None:
-    config = compose(["strategy=ifca", "strategy.averaging=gradients", "train.schedule=cosine", "num_rounds=8"])
-    averaging = build_strategy(config, build_task(config)).averaging
+    config = compose(["strategy=ifca", "averaging=gradients", "train.schedule=cosine", "num_rounds=8"])
+    task = build_task(config)
+    averaging, settings = build_strategy(config, task).averaging, message_settings(config, task)
     assert isinstance(averaging, GradientAveraging)
-    assert averaging.schedule == Schedule("cosine", 8, 0.0)
+    rates = [averaging.in_round(settings, server_round).learning_rate for server_round in (1, 5, 9)]
+    assert rates == pytest.approx([0.01, 0.005, 0.0])
 
 
 def test_nothing_is_sent_of_what_is_not_there() -> None:

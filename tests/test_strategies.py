@@ -8,12 +8,13 @@ from florets.strategies.base.averaging import GradientAveraging, ModelAveraging
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.exchange import Replies, Request, sort_replies
 from florets.strategies.base.federation import FederationError, WrongNodeCount
+from florets.strategies.base.models import Models
 from florets.strategies.base.report import STABLE_FROM, RoundReport
 from florets.strategies.clove.strategy import Clove
-from florets.strategies.fedavg import FedAvg
+from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.fedprox.strategy import FedProx
-from florets.strategies.ifca import Ifca
-from florets.strategies.local import Local
+from florets.strategies.ifca.strategy import Ifca
+from florets.strategies.local.strategy import Local
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, steps, thetas
 
@@ -66,7 +67,9 @@ def test_local_keeps_one_model_for_each_client_on_the_server() -> None:
     clients = FakeClients([2.0, 6.0, -4.0])
     strategy = Local()
     result = strategy.start(clients.grid(), models(0.0), num_rounds=2)
-    assert thetas(result.arrays) == [1.5, 4.5, -3.0]
+    # The bank has nothing to average and stays as it was.
+    assert thetas(result.arrays) == [0.0]
+    assert thetas(strategy.final_models(Models(result.arrays)).record) == [1.5, 4.5, -3.0]
     assert strategy.assignment == {"0": 0, "1": 1, "2": 2}
 
 
@@ -105,13 +108,23 @@ def test_a_random_first_round_gives_every_model_a_client_and_asks_for_no_losses(
 def test_clove_stops_asking_once_every_client_has_said_three_times_the_same() -> None:
     clients = FakeClients(TWO_GROUPS)
     seen = reports(Clove(k=2, first_round="evaluate"), clients, models(4.0, 6.0), 6)
-    # Assigned in rounds 1, 2, 3; clients say so when asked in round 4; in force from round 5.
-    assert [report.phase for report in seen] == ["clustering"] * 4 + ["stable"] * 2
-    assert [report.details for report in seen] == [{}, {}, {}, {STABLE_FROM: 5}, {}, {}]
+    # Assigned in rounds 1, 2, 3; clients say so with their update of round 3; in force from round 4.
+    assert [report.phase for report in seen] == ["clustering"] * 3 + ["stable"] * 3
+    assert [report.details for report in seen] == [{}, {}, {STABLE_FROM: 4}, {}, {}, {}]
+    assert [report.stable for report in seen] == [False] * 3 + [True] * 3
+    assert clients.asked(kinds.LOSSES, 3) == [0, 1, 2, 3]
+    assert clients.asked(kinds.LOSSES, 4) == []
+    assert clients.asked(kinds.TRAIN, 4) == [0, 1, 2, 3]
+
+
+def test_assignments_that_are_equal_from_round_2_on_mean_one_exchange_from_round_5() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    strategy = Clove(k=2, seed=1)
+    seen = reports(strategy, clients, models(4.0, 6.0), 6)
+    assert strategy.state.histories["0"] == [seen[1].assignment["0"]] * 3
+    assert seen[0].assignment != seen[1].assignment == seen[3].assignment
     assert [report.stable for report in seen] == [False] * 4 + [True] * 2
-    assert clients.asked(kinds.LOSSES, 4) == [0, 1, 2, 3]
-    assert clients.asked(kinds.LOSSES, 5) == []
-    assert clients.asked(kinds.TRAIN, 5) == [0, 1, 2, 3]
+    assert [bool(clients.asked(kinds.LOSSES, r)) for r in range(1, 7)] == [False, True, True, True, False, False]
 
 
 def test_clove_goes_on_clustering_where_it_is_told_to() -> None:
@@ -122,16 +135,40 @@ def test_clove_goes_on_clustering_where_it_is_told_to() -> None:
 
 
 def test_a_share_of_stable_clients_suffices_where_it_is_set() -> None:
-    # Client 3's losses never arrive in round 2: it is behind, and only 3 of 4 declare stability in round 4.
+    # Client 3's losses never arrive in round 2: it is behind, and only 3 of 4 declare stability in round 3.
     def lost(_: RecordDict) -> RecordDict:
         raise RuntimeError("lost")
 
     faults = {(kinds.LOSSES, 2, 3): lost}
     strict = Clove(k=2, first_round="evaluate")
     seen = reports(strict, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
-    assert [report.stable for report in seen] == [False] * 5 + [True]
+    assert [report.stable for report in seen] == [False] * 4 + [True] * 2
     lenient = Clove(k=2, first_round="evaluate", stability_fraction=0.75)
     seen = reports(lenient, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
+    assert [report.stable for report in seen] == [False] * 3 + [True] * 3
+
+
+@pytest.mark.parametrize("kind", [kinds.LOSSES, kinds.TRAIN])
+def test_a_client_that_fails_for_good_does_not_keep_the_clustering_open(kind: str) -> None:
+    def crashes(_: RecordDict) -> RecordDict:
+        raise RuntimeError("no memory")
+
+    faults = {(kind, r, 3): crashes for r in range(1, 9)}
+    seen = reports(Clove(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 8)
+    # Silent for three rounds running in round 3, in which the others declare.
+    assert [report.stable for report in seen] == [False] * 3 + [True] * 5
+
+
+def test_a_client_that_fails_now_and_then_still_counts() -> None:
+    def crashes(_: RecordDict) -> RecordDict:
+        raise RuntimeError("no memory")
+
+    # Two rounds of three are lost: its history is equal, but it is not there to say so.
+    faults = {(kinds.TRAIN, r, 3): crashes for r in (1, 2, 4, 5)}
+    seen = reports(Clove(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 5)
+    assert [report.stable for report in seen] == [False] * 3 + [True] * 2
+    faults = {(kinds.TRAIN, r, 3): crashes for r in (2, 3, 5, 6)}
+    seen = reports(Clove(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
     assert [report.stable for report in seen] == [False] * 4 + [True] * 2
 
 
@@ -149,43 +186,45 @@ def test_a_client_that_comes_after_stability_gets_the_nearest_saved_centroid() -
     # Only the newcomer is asked, on the models saved at stability and not on those of the round.
     assert clients.asked(kinds.LOSSES, 6) == [4]
     assert clients.asked(kinds.TRAIN, 6) == [0, 1, 2, 3, 4]
-    assert strategy.frozen is not None
-    assert thetas(strategy.frozen.models.record) != thetas(strategy.context.models.record)
+    assert strategy.state.frozen is not None
+    assert thetas(strategy.state.frozen.models.record) != thetas(strategy.context.models.record)
 
 
 def test_lost_loss_vectors_count_against_stability() -> None:
     def lost(_: RecordDict) -> RecordDict:
         raise RuntimeError("lost")
 
-    # In round 4 only client 0 answers, and says that it is stable: one of four participants.
-    faults = {(kinds.LOSSES, 4, client): lost for client in (1, 2, 3)}
-    seen = reports(Clove(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 7)
-    # The others answered one time less; everybody declares stability in round 5, for round 6.
-    assert [report.stable for report in seen] == [False] * 5 + [True] * 2
+    # In round 3 only client 0 answers, and says that it is stable: one of four participants.
+    faults = {(kinds.LOSSES, 3, client): lost for client in (1, 2, 3)}
+    seen = reports(
+        Clove(k=2, first_round="evaluate", quorum=0.0), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 7
+    )
+    # The others answered one time less; everybody declares stability in round 4, for round 5.
+    assert [report.stable for report in seen] == [False] * 4 + [True] * 3
 
 
 def test_a_round_that_lacks_a_cluster_is_not_frozen() -> None:
     def lost(_: RecordDict) -> RecordDict:
         raise RuntimeError("lost")
 
-    faults = {(kinds.LOSSES, 4, client): lost for client in (2, 3)}
+    faults = {(kinds.LOSSES, 3, client): lost for client in (2, 3)}
     strategy = Clove(k=2, first_round="evaluate", stability_fraction=0.5)
     seen = reports(strategy, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
-    assert [report.stable for report in seen] == [False] * 5 + [True]
-    assert strategy.frozen is not None
-    assert sorted(strategy.frozen.model_of_cluster) == [0, 1]
+    assert [report.stable for report in seen] == [False] * 4 + [True] * 2
+    assert strategy.state.frozen is not None
+    assert sorted(strategy.state.frozen.model_of_cluster) == [0, 1]
 
 
 def test_a_client_that_is_moved_in_the_last_moment_keeps_the_clustering_open() -> None:
-    # Client 1's losses in round 4 look like those of the other group: it declares stability and is moved.
+    # Client 1's losses in round 3 look like those of the other group: it is moved, and does not declare stability.
     def moved(content: RecordDict) -> RecordDict:
         metrics = content.metric_records[kinds.METRICS]
         metrics[kinds.MODEL_LOSSES] = [100.0, 0.0]
         return content
 
-    clients = FakeClients(TWO_GROUPS, faults={(kinds.LOSSES, 4, 1): moved})
+    clients = FakeClients(TWO_GROUPS, faults={(kinds.LOSSES, 3, 1): moved})
     seen = reports(Clove(k=2, first_round="evaluate"), clients, models(4.0, 6.0), 6)
-    assert seen[3].assignment["1"] == seen[3].assignment["2"]
+    assert seen[2].assignment["1"] == seen[2].assignment["2"]
     assert not any(report.stable for report in seen)
 
 
@@ -218,7 +257,7 @@ def test_a_model_that_diverged_does_not_end_the_run(strategy: Clove | Ifca) -> N
 @pytest.mark.parametrize(
     "settings", [{"k": 2}, {"k": 2, "clustering": "agglomerative"}, {"k": "auto"}, {"k": "auto", "choose_k": "elbow"}]
 )
-def test_absurd_losses_of_one_client_are_refused_and_the_others_go_on(settings: dict[str, object]) -> None:
+def test_outlier_losses_of_one_client_are_refused_and_the_others_go_on(settings: dict[str, object]) -> None:
     def absurd(content: RecordDict) -> RecordDict:
         content.metric_records[kinds.METRICS][kinds.MODEL_LOSSES] = [1e200, 1e300]
         return content
@@ -337,17 +376,17 @@ def test_ifca_draws_models_in_a_random_first_round() -> None:
     ("averaging", "expected"),
     [
         # Gradients at 4 for targets 0 and 2: 8 and 4; at 8 for target 10: -4. Examples 10, 30, 20.
-        (GradientAveraging(0.1, "group_n"), [4 - 0.1 * 5, 8 + 0.1 * 4]),
-        (GradientAveraging(0.1, "group"), [4 - 0.1 * 6, 8 + 0.1 * 4]),
-        (GradientAveraging(0.1, "all"), [4 - 0.1 * 12 / 3, 8 + 0.1 * 4 / 3]),
-        (GradientAveraging(0.1, "group", "adam"), [4 - 0.1, 8 + 0.1]),
-        # Models: 2 and 3; 9. "all" moves by the group's share of the examples.
-        (ModelAveraging("group_n"), [2.75, 9.0]),
-        (ModelAveraging("group"), [2.5, 9.0]),
-        (ModelAveraging("all"), [4 + (10 * -2 + 30 * -1) / 60, 8 + 20 * 1 / 60]),
+        (GradientAveraging(0.1, "examples"), [4 - 0.1 * 5, 8 + 0.1 * 4]),
+        (GradientAveraging(0.1, "uniform"), [4 - 0.1 * 6, 8 + 0.1 * 4]),
+        (GradientAveraging(0.1, "all_participants"), [4 - 0.1 * 12 / 3, 8 + 0.1 * 4 / 3]),
+        (GradientAveraging(0.1, "uniform", "adam"), [4 - 0.1, 8 + 0.1]),
+        # Models: 2 and 3; 9. "all_participants" moves by the group's share of the examples.
+        (ModelAveraging("examples"), [2.75, 9.0]),
+        (ModelAveraging("uniform"), [2.5, 9.0]),
+        (ModelAveraging("all_participants"), [4 + (10 * -2 + 30 * -1) / 60, 8 + 20 * 1 / 60]),
     ],
 )
-def test_every_normaliser_and_averaging_option_gives_its_hand_computed_step(
+def test_every_weighting_and_averaging_option_gives_its_hand_computed_step(
     averaging: ModelAveraging | GradientAveraging, expected: list[float]
 ) -> None:
     clients = FakeClients([0.0, 2.0, 10.0], examples=[10, 30, 20])

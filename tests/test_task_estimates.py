@@ -16,8 +16,8 @@ from florets.server_app.local_grid import LocalGrid
 from florets.strategies.k_fed.strategy import KFed
 from florets.strategies.one_shot.strategy import OneShot
 from florets.strategies.oracle.strategy import Oracle
-from florets.task.kmeans import feature_rows, local_centres, num_features
-from florets.task.least_squares import fit_linear_model, least_squares
+from florets.task.statistics.kmeans import feature_rows, local_centres, num_features
+from florets.task.statistics.least_squares import fit_linear_model, least_squares
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.kmeans import read_centres
 from florets.task.wire.replies import read_update

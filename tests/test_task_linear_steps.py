@@ -5,13 +5,20 @@ import pytest
 import torch
 from torch import nn
 
-from florets.task.linear_steps import LinearModels, flat, linear_losses, linear_names, linear_test, linear_update
-from florets.task.linear_steps import takes_full_steps as full
-from florets.task.losses import evaluate, loss_vector
 from florets.task.models.linear import linear
-from florets.task.objective import PLAIN, Objective, Proximal
-from florets.task.seeding import torch_random
-from florets.task.training import TrainSettings, local_update
+from florets.task.training.linear_steps import (
+    LinearModels,
+    flat,
+    linear_losses,
+    linear_names,
+    linear_test,
+    linear_update,
+)
+from florets.task.training.linear_steps import takes_full_steps as full
+from florets.task.training.local_update import TrainSettings, local_update
+from florets.task.training.losses import evaluate, loss_vector
+from florets.task.training.objective import PLAIN, Objective, Proximal
+from florets.task.training.seeding import torch_random
 
 LOSSES = ["squared_error", "half_squared_error", "cross_entropy"]
 

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from florets.task.losses import evaluate, loss_vector, mean_loss, per_sample_losses
 from florets.task.models import autoencoder, cnn, linear
-from florets.task.seeding import torch_random
+from florets.task.training.losses import evaluate, loss_vector, mean_loss, per_sample_losses
+from florets.task.training.seeding import torch_random
 
 LOSSES = ["cross_entropy", "squared_error", "reconstruction"]
 

@@ -2,27 +2,26 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from florets.client_app import local_training
-from florets.server_app import build
+from florets.server_app.build import build_strategy
 from florets.strategies.base.averaging import ModelAveraging
 from florets.strategies.base.context import RoundContext
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client, RoundReport
-from florets.strategies.two_phase.descent_settings import DescentSettings
-from florets.strategies.two_phase.moment_descent import MomentDescent
-from florets.strategies.two_phase.refine import Refinement
+from florets.strategies.two_phase.moment_descent import DescentState, MomentDescent
+from florets.strategies.two_phase.settings import TwoPhaseSettings
 from florets.strategies.two_phase.strategy import TwoPhase
-from florets.strategies.two_phase.subspace import SubspaceSettings
 from florets.task.wire import bank, kinds
+from tests import mixed_regression, own_functions
 from tests.fakes import FakeClients, models, thetas
 from tests.mixed_regression import Watched, run
-from tests.own_functions import mixed_regression
 
 ANCHORS_5 = ("strategy.anchors=5", "num_clients=12")
 """A smaller federation, for what does not depend on finding the models."""
@@ -64,10 +63,10 @@ def test_coarse_models_after_phase_1_and_the_true_ones_after_phase_2():
         ("strategy.fresh=true", "strategy.subspace_clients=4"),
     ],
 )
-def test_the_forecast_of_phase_1_is_what_its_round_then_costs(overrides):
+def test_the_estimated_cost_of_phase_1_is_what_its_round_then_costs(overrides):
     watched = Watched()
     found = run(*ANCHORS_5, "strategy.moment_rounds=1", "eval_every=9", "num_rounds=1", *overrides, watched=watched)
-    told, spent = found.strategy.forecast(Models(found.arrays)), found.reports[0]
+    told, spent = found.strategy.estimate_cost(Models(found.arrays)), found.reports[0]
     assert told is not None
     assert (told.rounds, told.messages) == (1, sum(spent.replies.values()))
     assert told.num_bytes == watched.array_bytes(1)
@@ -133,11 +132,17 @@ def test_reused_clients_are_drawn_anew_in_every_round():
 
 
 def test_too_few_fresh_clients_are_reported_and_none_end_the_run(caplog, monkeypatch):
-    settings = DescentSettings(rounds=3, anchors=5, fresh=True, subspace_clients=6)
+    few = {"moment_rounds": 3, "fresh": True, "subspace_clients": 6}
     caplog.set_level(logging.WARNING, logger="florets")
     watched = Watched()
     # The configuration refuses this; the strategy, used on its own, has to notice by itself.
-    monkeypatch.setattr(build, "_descent", lambda _: settings)
+
+    def unchecked(*given):
+        strategy = build_strategy(*given)
+        strategy.settings = replace(strategy.settings, **few)
+        return strategy
+
+    monkeypatch.setattr(mixed_regression, "build_strategy", unchecked)
     with pytest.raises(FederationError, match="round 3: no client is left"):
         run(*ANCHORS_5, watched=watched)
     assert len(watched.asked(kinds.SUBSPACE, 2)) == 4 * 1
@@ -212,7 +217,7 @@ def test_a_draw_that_misses_a_cluster_is_reported_and_kept(caplog):
         found = run(
             "num_clients=12", "strategy.anchors=3", "strategy.moment_rounds=1", "num_rounds=1", f"seed={seed}"
         )
-        clusters = {int(anchor.key) % 3 for anchor in found.strategy.descent.anchors}
+        clusters = {int(anchor.key) % 3 for anchor in found.strategy.state.descent.anchors}
         assert found.reports[0].details["anchor_clusters"] == len(clusters)
         said = f"the 3 anchors drawn come from {len(clusters)} of 3 true clusters" in caplog.text
         assert said == (len(clusters) < 3)
@@ -231,34 +236,37 @@ def test_anchors_need_enough_examples_and_there_must_be_k_of_them():
         TwoPhase().start(clients.grid(), models(0.0, 1.0, 2.0), num_rounds=1)
     clients = FakeClients([0.0, 1.0])
     with pytest.raises(ValueError, match="1 anchors cannot be grouped into k=2"):
-        TwoPhase(descent=DescentSettings(anchors=1)).start(clients.grid(), models(0.0, 1.0), num_rounds=1)
+        TwoPhase(anchors=1).start(clients.grid(), models(0.0, 1.0), num_rounds=1)
     assert clients.seen == []
-    TwoPhase(descent=DescentSettings(rounds=0, anchors=1)).start(clients.grid(), models(0.0, 1.0), num_rounds=1)
+    TwoPhase(moment_rounds=0, anchors=1).start(clients.grid(), models(0.0, 1.0), num_rounds=1)
 
 
 def test_a_round_without_an_anchor_uses_up_no_fresh_client():
-    settings = DescentSettings(rounds=2, anchors=2, fresh=True, subspace_clients=1)
-    descent = MomentDescent(settings, anchors=[Client("away", 9, 9, 10)], estimates=np.zeros((1, 2)))
+    settings = TwoPhaseSettings(moment_rounds=2, anchors=2, fresh=True, subspace_clients=1)
+    descent = MomentDescent(settings, DescentState([Client("away", 9, 9, 10)], np.zeros((1, 2))))
     online = [Client(key, 1, 1, examples) for key, examples in (("a", 10), ("b", 1))]
     context = _context(online)
-    assert descent.plan(context, online).requests == []
-    assert (context.participants, descent.used, context.meter.bytes_down) == ([], set(), 0)
+    plan = descent.plan(context)
+    assert (plan.requests, plan.participants) == ([], [])
+    assert (descent.state.used, context.meter.bytes_down) == (set(), 0)
 
 
 def test_nobody_to_ask_is_said_as_it_is():
     few = [Client("a", 1, 1, 1)]
     for settings, said in (
-        (DescentSettings(), "no client has the 2 examples that a pair takes"),
-        (DescentSettings(fresh=True, subspace_clients=1), "lower strategy.subspace_clients"),
+        (TwoPhaseSettings(), "no client has the 2 examples that a pair takes"),
+        (TwoPhaseSettings(fresh=True, subspace_clients=1), "lower strategy.subspace_clients"),
     ):
-        descent = MomentDescent(settings, anchors=few, estimates=np.zeros((1, 2)))
+        descent = MomentDescent(settings, DescentState(few, np.zeros((1, 2))))
         with pytest.raises(FederationError, match=f"round 1: .*{said}"):
-            descent.plan(_context(few), few)
+            descent.plan(_context(few))
 
 
 def _context(online):
     grid = FakeClients([0.0]).grid()
-    return RoundContext(1, 0, ConfigRecord(), grid, online, Models(models(0.0)), ModelAveraging(), timeout=1.0)
+    return RoundContext(
+        1, 0, ConfigRecord(), grid, online, online, Models(models(0.0)), ModelAveraging(), timeout=1.0, quorum=0.0
+    )
 
 
 def test_a_lost_anchor_keeps_its_estimate_and_the_others_go_on():
@@ -267,12 +275,14 @@ def test_a_lost_anchor_keeps_its_estimate_and_the_others_go_on():
     anchor = watched.asked(kinds.MOMENT_DESCENT, 1)[0]
     spoiled = Watched({(kinds.MOMENT_DESCENT, 1, anchor): lost})
     found = run(*ANCHORS_5, "strategy.moment_rounds=1", watched=spoiled)
-    assert found.strategy.descent.estimates[0] == pytest.approx(_sent_to_an_anchor(watched)[0])
-    assert found.strategy.descent.estimates[1:].tobytes() == whole.strategy.descent.estimates[1:].tobytes()
+    assert found.strategy.state.descent.estimates[0] == pytest.approx(_sent_to_an_anchor(watched)[0])
+    assert (
+        found.strategy.state.descent.estimates[1:].tobytes() == whole.strategy.state.descent.estimates[1:].tobytes()
+    )
     assert found.reports[0].replies["error"] == 1
 
 
-def test_an_unusable_term_is_left_out_and_none_at_all_ends_the_run():
+def test_an_invalid_term_is_left_out_and_none_at_all_ends_the_run():
     def not_a_number(content: RecordDict) -> RecordDict:
         terms = content.array_records[kinds.ARRAYS][kinds.TERMS].numpy().copy()
         terms[0, 0, 0] = np.nan
@@ -281,7 +291,7 @@ def test_an_unusable_term_is_left_out_and_none_at_all_ends_the_run():
 
     found = run(*ANCHORS_5, watched=Watched({(kinds.SUBSPACE, 1, 7): not_a_number}))
     assert found.reports[0].replies["invalid"] == 4
-    with pytest.raises(FederationError, match="round 1 brought a usable term of the moments from none of 12 asked"):
+    with pytest.raises(FederationError, match="round 1 returned a valid term of the moments from none of 12 asked"):
         run(*ANCHORS_5, watched=Watched({(kinds.SUBSPACE, 1, c): lost for c in range(12)}))
 
 
@@ -300,17 +310,17 @@ def test_a_subspace_below_the_quorum_is_found_once_more(mode, kind):
     found = run(*shared, "round_tries=2", watched=Watched({(kind, 1, c): at_first(c) for c in calls}))
     assert [report.tries for report in found.reports] == [2, 1]
     assert found.banks[0].tobytes() == run(*shared).banks[0].tobytes()
-    with pytest.raises(FederationError, match=r"round 1 brought a usable .* from 5 of 12 asked, and needs 6"):
+    with pytest.raises(FederationError, match=r"round 1 returned a valid .* from 5 of 12 asked, and needs 6"):
         run(*shared, "round_tries=1", watched=Watched({(kind, 1, c): lost for c in calls}))
 
 
 def test_in_the_papers_average_those_that_chose_another_model_hold_it_in_place():
     clients = FakeClients([0.0, 10.0], examples=[10, 30])
-    strategy = TwoPhase(descent=DescentSettings(rounds=0))
+    strategy = TwoPhase(moment_rounds=0)
     found = strategy.start(clients.grid(), models(2.0, 8.0), num_rounds=1)
     # Client 0 moves model 0 from 2 to 1, client 1 model 1 from 8 to 9: by a quarter and three quarters of that.
     assert thetas(found.arrays) == [1.75, 8.75]
-    other = TwoPhase(descent=DescentSettings(rounds=0), refinement=Refinement(weighting="examples"))
+    other = TwoPhase(moment_rounds=0, weighting="examples")
     assert thetas(other.start(clients.grid(), models(2.0, 8.0), num_rounds=1).arrays) == [1.0, 9.0]
 
 
@@ -328,7 +338,7 @@ def test_soft_labels_train_every_model_by_its_weight():
         [m["1.weight"].numpy()[0] for m in bank.models(watched.sent(kinds.TRAIN_SOFT, 1, 0)[0]["arrays"])]
     )
     expected = start.astype(np.float64)
-    data = mixed_regression(None, 0, 3, clients=12)
+    data = own_functions.mixed_regression(None, 0, 3, clients=12)
     for client in range(12):
         x, y = data.x_train[client * 40 : client * 40 + 40], data.y_train[client * 40 : client * 40 + 40]
         error = y[None] - start @ x.T
@@ -384,19 +394,19 @@ def test_weight_decay_leaves_the_exact_path():
 
 def test_settings_that_cannot_work_are_refused():
     for steps in (0, 3):
-        with pytest.raises(ValueError, match=f"inner_steps={steps} must be even"):
-            SubspaceSettings(inner_steps=steps)
-    with pytest.raises(ValueError, match="noise=-1"):
-        SubspaceSettings(noise=-1)
-    with pytest.raises(ValueError, match="give delta"):
-        DescentSettings(grouping="threshold")
-    with pytest.raises(ValueError, match="nobody for the second round"):
-        DescentSettings(fresh=True)
+        with pytest.raises(ValueError, match=f"inner_steps={steps}: must be even"):
+            TwoPhase(inner_steps=steps)
+    with pytest.raises(ValueError, match="noise=-1: must be at least 0"):
+        TwoPhase(noise=-1)
+    with pytest.raises(ValueError, match=r"add strategy\.delta"):
+        TwoPhase(grouping="threshold")
+    with pytest.raises(ValueError, match="needs a number"):
+        TwoPhase(fresh=True)
     with pytest.raises(ValueError, match="beta=0"):
-        DescentSettings(beta=0)
+        TwoPhase(beta=0)
     with pytest.raises(ValueError, match="temperature=0"):
-        Refinement(temperature=0)
-    with pytest.raises(ValueError, match="shared_layers"):
+        TwoPhase(temperature=0, labels="soft")
+    with pytest.raises(TypeError, match="shared_layers"):
         TwoPhase(shared_layers=["1"])
 
 

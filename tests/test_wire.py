@@ -41,7 +41,7 @@ def losses(**metrics: object) -> RecordDict:
     numbers: dict[str, object] = {
         kinds.MODEL_LOSSES: [1.0, 2.0],
         kinds.NUM_EXAMPLES: 10,
-        kinds.STABLE: 0,
+        kinds.KEPT: 0,
         **metrics,
     }
     return RecordDict({kinds.METRICS: MetricRecord(numbers)})  # type: ignore[arg-type]
@@ -195,10 +195,18 @@ def test_wrong_records_and_metrics_are_refused() -> None:
         read_update(update(**{kinds.TRAIN_LOSS: float("nan")}), LAYOUT, 0)
 
 
+def test_a_declaration_of_stability_is_optional_and_checked() -> None:
+    assert not read_update(update(), LAYOUT, 0).stable
+    assert read_update(update(**{kinds.STABLE: 1}), LAYOUT, 0).stable
+    for wrong in (2, 0.5, [1]):
+        with pytest.raises(MalformedMessage, match="not 0 or 1"):
+            read_update(update(**{kinds.STABLE: wrong}), LAYOUT, 0)
+
+
 def test_loss_vectors_are_checked() -> None:
-    read = read_losses(losses(**{kinds.STABLE: 1}), 2)
+    read = read_losses(losses(**{kinds.KEPT: 1}), 2)
     np.testing.assert_array_equal(read.losses, [1.0, 2.0])
-    assert read.stable
+    assert read.kept
     for wrong, rule in (
         ({kinds.MODEL_LOSSES: [1.0]}, "1 losses came, not 2"),
         ({kinds.MODEL_LOSSES: 1.0}, "no losses came"),
@@ -206,7 +214,7 @@ def test_loss_vectors_are_checked() -> None:
         ({kinds.MODEL_LOSSES: [1.0, float("nan")]}, "NaN, negative or larger"),
         ({kinds.MODEL_LOSSES: [1.0, -0.1]}, "NaN, negative or larger"),
         ({kinds.MODEL_LOSSES: [1e200, 1e300]}, "NaN, negative or larger"),
-        ({kinds.STABLE: 2}, "not 0 or 1"),
+        ({kinds.KEPT: 2}, "not 0 or 1"),
     ):
         with pytest.raises(MalformedMessage, match=rule):
             read_losses(losses(**wrong), 2)
@@ -255,7 +263,7 @@ def test_an_introduction_is_checked() -> None:
         names[kinds.CONFIG][kinds.COLUMNS] = wrong  # type: ignore[index]
         with pytest.raises(MalformedMessage, match="columns"):
             read_introduction(names)
-    with pytest.raises(MalformedMessage, match="whole numbers"):
+    with pytest.raises(MalformedMessage, match="integers"):
         read_introduction(hello("07", -5))
     with pytest.raises(MalformedMessage, match="settings"):
         read_introduction(RecordDict({kinds.METRICS: MetricRecord()}))

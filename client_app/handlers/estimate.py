@@ -5,9 +5,9 @@ from flwr.app import ArrayRecord, RecordDict
 from florets.client_app.client import Client
 from florets.client_app.local_training import update
 from florets.client_app.outgoing import reply, reported
-from florets.task.least_squares import fit_linear_model
-from florets.task.losses import mean_loss
 from florets.task.randomness import Purpose
+from florets.task.statistics.least_squares import fit_linear_model
+from florets.task.training.losses import mean_loss
 from florets.task.wire import kinds
 
 

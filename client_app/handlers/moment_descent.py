@@ -7,9 +7,9 @@ from florets.client_app.client import Client
 from florets.client_app.handlers.moments import local_moments
 from florets.client_app.outgoing import Number, reply, reported
 from florets.client_app.session import session
-from florets.task.anchor_step import StepSettings, anchor_step
 from florets.task.layers import untrained_entries
-from florets.task.losses import mean_loss
+from florets.task.statistics.anchor_step import StepSettings, anchor_step
+from florets.task.training.losses import mean_loss
 from florets.task.wire import Layout, kinds
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from florets.client_app.client import Client
 from florets.client_app.outgoing import packed, reply
 from florets.client_app.session import session
-from florets.task.moments import LocalMoments
+from florets.task.statistics.moments import LocalMoments
 from florets.task.wire import kinds
 
 

@@ -160,7 +160,7 @@ def _chosen_model(run: RunModels, given: Mapping[str, str]) -> int:
     if "model" in given:
         text = given["model"]
         if not text.isdecimal() or int(text) >= count:
-            raise ConfigError([f"model={text}: must be a whole number from 0 to {count - 1}."])
+            raise ConfigError([f"model={text}: must be an integer from 0 to {count - 1}."])
         return int(text)
     return _model_of(_path(given["run"]) / "clients.csv", given["client"], count)
 

@@ -1,4 +1,4 @@
-"""What a finished run leaves for later clients: its models, and the clusters that its strategy froze."""
+"""Models of a finished run, and its frozen clusters, for clients that come later."""
 
 import json
 import math
@@ -113,7 +113,7 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
         shape, outputs = json.loads(metadata["input_shape"]), int(metadata["num_outputs"])
         square_root = json.loads(metadata["square_root"]) is True
         if not isinstance(shape, list) or not all(type(size) is int and size >= 1 for size in (*shape, outputs)):
-            raise ValueError(f"sizes {shape} and {outputs} are not whole numbers from 1")
+            raise ValueError(f"sizes {shape} and {outputs} are not integers from 1")
         states = _models(models)
         frozen = _frozen(clusters, len(states), square_root) if clusters else None
     except (KeyError, ValueError) as error:

@@ -1,1 +1,1 @@
-"""What a run leaves behind: records, summary, report, plots."""
+"""Results of a run: records, summary, report, plots."""

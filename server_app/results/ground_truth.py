@@ -1,4 +1,4 @@
-"""What only a simulation can tell: how near the models are to the truth behind the data."""
+"""Comparison with the ground truth, which only a simulation knows."""
 
 import numpy as np
 from flwr.app import ArrayRecord

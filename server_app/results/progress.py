@@ -1,4 +1,4 @@
-"""What a run shows while it works: a bar on a terminal, plain lines elsewhere."""
+"""Progress of a run: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 from florets.server_app.console import say
-from florets.server_app.results.summary import RoundLine, ari_words
+from florets.server_app.results.summary import RoundLine, ari_words, unplaced_words
 
 
 def describe(line: RoundLine) -> str:
@@ -20,10 +20,11 @@ def describe(line: RoundLine) -> str:
     words = []
     if line["ari"] is not None:
         words.append(with_clients(f"ARI {line['ari']:.3f}", ari_words(line)))
+    unplaced = unplaced_words(line["unplaced"])
     if line["accuracy"] is not None:
-        words.append(f"accuracy {line['accuracy']:.2%}")
+        words.append(with_clients(f"accuracy {line['accuracy']:.2%}", unplaced))
     elif line["loss"] is not None:
-        words.append(f"loss {line['loss']:.4g}")
+        words.append(with_clients(f"loss {line['loss']:.4g}", unplaced))
     words += truth_words(line)
     if line["diverged"]:
         words.append(f"diverged on {line['diverged']} of {line['evaluated']} clients")
@@ -35,7 +36,7 @@ def describe(line: RoundLine) -> str:
 
 
 def with_clients(text: str, clients: str) -> str:
-    """Return an ARI's text, with its clients in brackets where it is not over all of them."""
+    """Return a figure's text, with its clients in brackets where it is not over all of them."""
     return f"{text} ({clients})" if clients else text
 
 

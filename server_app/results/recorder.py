@@ -86,6 +86,7 @@ class Recorder:
         self._clients: dict[str, Client] = {}
         self._truth: dict[str, int] = {}
         self._lines: list[RoundLine] = []
+        self._warnings: list[str] = []
         self._lock = lock or FolderLock(self.folder)
         try:
             if done_rounds is None:
@@ -134,13 +135,14 @@ class Recorder:
         self._progress.note(text)
 
     def warn(self, text: str) -> None:
-        """Log a warning and show it."""
+        """Log a warning and show it; summary and report have it as well."""
+        self._warnings.append(text)
         log.warning("%s", text)
         self._progress.note(f"warning: {text}")
 
     def round(self, report: RoundReport, figures: Mapping[str, float | None] | None = None) -> RoundLine:
         """Append a round to ``rounds.jsonl``, show it, and return its line; `figures` as in `round_line`."""
-        line = round_line(report, self._truth, figures)
+        line = round_line(report, self._truth, figures, self._clients)
         append_line(self.folder / MARKER, json.dumps(line, allow_nan=False))
         if line["diverged"]:
             log.warning(
@@ -198,6 +200,7 @@ class Recorder:
             folder=str(self.folder),
             evaluations=evaluations,
             left_out=left_out,
+            warnings=self._warnings,
         )
         write_whole(self.folder / "summary.json", summary.to_json())
 

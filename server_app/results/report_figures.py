@@ -1,4 +1,4 @@
-"""What a run's report says in words and tables, worked out from the files of its folder."""
+"""Texts and tables of the report, computed from the files of a run's folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from florets.server_app.console import counted
-from florets.server_app.results.summary import RoundLine, RunSummary, ari_words, last, round_seconds, stability_words
+from florets.server_app.results.summary import (
+    RoundLine,
+    RunSummary,
+    ari_words,
+    last,
+    round_seconds,
+    stability_words,
+    unplaced_words,
+)
 
 MOST_CLIENTS = 300
 """With more clients than this a page is slow to open, and nobody reads on: the rest is in clients.csv."""
@@ -61,12 +69,15 @@ def verdict(summary: RunSummary, clients: Sequence[Row], num_models: int) -> tup
 def tiles(summary: RunSummary, lines: Sequence[RoundLine]) -> list[dict[str, str]]:
     """Return the headline figures: name, value and a note; what is not known has no tile."""
     tiles = []
+    mean = "mean over clients"
+    if words := unplaced_words(summary.final_unplaced):
+        mean = f"mean over those with a model; {words}"
     if summary.final_accuracy is not None:
         std = last(lines, "accuracy_std")
-        note = f"mean over clients, std {100 * std:.1f}" if std is not None else "mean over clients"
+        note = f"{mean}, std {100 * std:.1f}" if std is not None else mean
         tiles.append({"name": "test accuracy", "value": f"{summary.final_accuracy:.2%}", "note": note})
     elif summary.final_loss is not None:
-        tiles.append({"name": "test loss", "value": f"{summary.final_loss:.4g}", "note": "mean over clients"})
+        tiles.append({"name": "test loss", "value": f"{summary.final_loss:.4g}", "note": mean})
     if summary.final_ari is not None:
         first = summary.first_round_ari_90
         note = f"at least 0.9 from round {first}" if first is not None else "never reached 0.9"
@@ -111,7 +122,7 @@ def confusion(clients: Sequence[Row], num_models: int) -> dict[str, Any] | None:
         "Clients by true cluster (rows) and by the model that they were given." if known else "Clients of each model."
     )
     if without:
-        note += f" {counted(without, 'client')} without a model never took part."
+        note += f" {counted(without, 'client')} without a model never took part, or sent nothing that could be used."
     return {"note": note, "corner": "true cluster" if known else "", "models": list(models), "rows": rows}
 
 

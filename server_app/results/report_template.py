@@ -16,6 +16,8 @@ h1 { margin: .1rem 0 .2rem; font-size: 1.75rem; line-height: 1.25; letter-spacin
 h2 { margin: 0 0 .7rem; font-size: 1.1rem; }
 .verdict { margin: 1rem 0 0; padding: .7rem 1rem; background: var(--paper); border-left: 4px solid var(--accent);
   border-radius: 4px; color: var(--ink); }
+.warning { margin: .5rem 0 0; padding: .7rem 1rem; background: var(--paper); border-left: 4px solid #b45309;
+  border-radius: 4px; }
 .verdict.good { border-color: var(--good); }
 dl.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .8rem;
   margin: 1.2rem 0; }
@@ -68,6 +70,9 @@ PAGE = """<!doctype html>
 <p>{{ summary.strategy }}, seed {{ summary.seed }}{% if title %}, preset {{ summary.experiment }}{% endif %}</p>
 <h1>{{ title or summary.experiment }}</h1>
 {% if verdict %}<p class="verdict{{ ' good' if recovered else '' }}">{{ verdict }}</p>{% endif %}
+{% for warning in summary.warnings %}
+<p class="warning">Warning: {{ warning }}.</p>
+{% endfor %}
 </header>
 
 <dl class="tiles">

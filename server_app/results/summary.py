@@ -1,22 +1,21 @@
-"""What a round and a run amount to: one line of ``rounds.jsonl``, and the summary of all lines."""
+"""Summary of a round (one line of ``rounds.jsonl``) and of a run."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from statistics import fmean, pstdev
 from typing import Any
 
+from florets.server_app.console import counted
 from florets.strategies.base.report import FIRST_PHASE, STABLE_FROM, Evaluation, RoundReport
 from florets.strategies.core.metrics import adjusted_rand_index
 
-ARI_RECOVERED = 0.9
-"""The ARI from which on the papers call the clusters recovered."""
-ARI_ROUND = 10
-"""The round whose ARI the CLoVE paper's tables give."""
+ARI_RECOVERED = 0.9  # from there on the papers call the clusters recovered
+ARI_ROUND = 10  # the CLoVE paper's tables give it
 
 FIGURES = ("model_error", "cluster_error", "cluster_loss")
 """What a line has of nearness to the truth."""
@@ -56,6 +55,8 @@ class RunSummary:
         How many clients ``final_ari`` is over, and of how many; None where it is None.
     left_out : int
         Nodes that were online and could not take part: their data or their code did not fit, or they failed.
+    final_unplaced : int
+        Clients without a model at the end: no mean is over them. ``warnings``: those shown on the screen.
     """
 
     experiment: str
@@ -78,6 +79,8 @@ class RunSummary:
     final_ari_clients: int | None = None
     final_ari_of: int | None = None
     left_out: int = 0
+    final_unplaced: int = 0
+    warnings: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:
         """Return the summary as an indented JSON object."""
@@ -132,7 +135,10 @@ def _ari(keys: Iterable[str], assignment: Mapping[str, int], truth: Mapping[str,
 
 
 def round_line(
-    report: RoundReport, truth: Mapping[str, int], figures: Mapping[str, float | None] | None = None
+    report: RoundReport,
+    truth: Mapping[str, int],
+    figures: Mapping[str, float | None] | None = None,
+    clients: Collection[str] = (),
 ) -> RoundLine:
     """Turn the report of a round into its line of ``rounds.jsonl``.
 
@@ -144,6 +150,8 @@ def round_line(
         True cluster of each client that reported one.
     figures : mapping of str to float or None, optional
         What `florets.server_app.results.ground_truth` knows of the round.
+    clients : collection of str
+        All clients' keys.
 
     Returns
     -------
@@ -154,10 +162,10 @@ def round_line(
         the evaluated clients) with ``accuracy_std`` and ``loss_std`` (population, over clients),
         ``evaluated`` (clients) and ``diverged`` (those with a loss that is not finite), ``train_loss``,
         ``model_error``, ``cluster_error`` and ``cluster_loss`` (nearness to the truth, see `results.ground_truth`),
-        ``cluster_sizes`` (clients of model 0, 1, ...), ``num_clusters``, ``stable``, ``participants``
-        (a count), ``bytes_down``, ``bytes_up``, ``seconds``, ``replies``, ``tries`` (1 unless too few clients
-        replied) and ``details`` (what only this algorithm tells). A value that is not known or not finite is
-        None, never absent.
+        ``cluster_sizes`` (clients of model 0, 1, ...), ``unplaced`` (clients without a model), ``num_clusters``,
+        ``stable``, ``participants`` (a count), ``bytes_down``, ``bytes_up``, ``seconds``, ``replies``, ``rejected``
+        (outliers: reason by client), ``tries`` (1 unless too few clients replied) and ``details`` (what only this
+        algorithm tells). A value that is not known or not finite is None, never absent.
     """
     evaluations = list(report.evaluations.values())
     accuracies = [e.accuracy for e in evaluations if e.accuracy is not None]
@@ -179,6 +187,7 @@ def round_line(
         "train_loss": finite(report.train_loss),
         **{name: finite((figures or {}).get(name)) for name in FIGURES},
         "cluster_sizes": [sizes[model] for model in range(max(sizes, default=-1) + 1)],
+        "unplaced": sum(key not in report.assignment for key in clients),
         "num_clusters": report.num_clusters,
         "stable": report.stable,
         "participants": len(report.participants),
@@ -186,6 +195,7 @@ def round_line(
         "bytes_up": report.bytes_up,
         "seconds": {part: round(seconds, 6) for part, seconds in report.seconds.items()},
         "replies": dict(report.replies),
+        "rejected": dict(report.rejected),
         "tries": report.tries,
         "details": dict(report.details),
     }
@@ -200,6 +210,11 @@ def ari_words(line: Mapping[str, Any], prefix: str = "") -> str:
     """Return over how many clients an ARI is, of a round's line or (``final_``) of a summary; nothing if over all."""
     some, all_of = line[f"{prefix}ari_clients"], line[f"{prefix}ari_of"]
     return "" if some == all_of else f"{some} of {all_of} clients"
+
+
+def unplaced_words(unplaced: int) -> str:
+    """Return how many clients a mean is not over because they have no model; nothing where all have one."""
+    return f"{counted(unplaced, 'client')} not placed" if unplaced else ""
 
 
 def found_ari(line: RoundLine) -> float | None:
@@ -224,8 +239,7 @@ def round_seconds(line: RoundLine) -> float:
 
 def reaches(line: RoundLine, level: float) -> bool:
     """Return whether the clusters are found to at least this ARI in a round."""
-    ari = found_ari(line)
-    return ari is not None and ari >= level
+    return (ari := found_ari(line)) is not None and ari >= level
 
 
 def _round_of_stability(lines: Sequence[RoundLine]) -> int | None:
@@ -235,8 +249,7 @@ def _round_of_stability(lines: Sequence[RoundLine]) -> int | None:
 
 def stability_words(summary: RunSummary) -> str:
     """Return from when on the clustering was frozen, nothing where it was not."""
-    stable = summary.round_of_stability
-    if stable is None:
+    if (stable := summary.round_of_stability) is None:
         return ""
     return f"stable after round {summary.rounds}" if stable > summary.rounds else f"stable from round {stable}"
 
@@ -250,6 +263,7 @@ def summarise(
     folder: str,
     evaluations: Mapping[str, Evaluation] | None = None,
     left_out: int = 0,
+    warnings: Sequence[str] = (),
 ) -> RunSummary:
     """Summarise a run from its lines, and from the evaluation at its end where there was one.
 
@@ -287,5 +301,7 @@ def summarise(
         seconds=sum(round_seconds(line) for line in lines),
         folder=folder,
         left_out=left_out,
+        final_unplaced=lines[-1].get("unplaced", 0) if lines else 0,
+        warnings=list(warnings),
         **{f"final_{name}": last(lines, name) for name in FIGURES},
     )

@@ -1,4 +1,4 @@
-"""`Keeper`: when a run's checkpoints are written."""
+"""`Checkpointing`: the moments at which a run's checkpoints are written."""
 
 import logging
 from typing import Any
@@ -14,7 +14,7 @@ from florets.strategies.base.strategy import ClusteredStrategy
 log = logging.getLogger("florets")
 
 
-class Keeper:
+class Checkpointing:
     """Writes a checkpoint every `checkpoint_every` rounds, and of the last good round where a run ends in failure.
 
     Parameters

@@ -1,4 +1,4 @@
-"""What a sweep leaves behind: a row per job, a table of means over seeds, and curves over rounds."""
+"""Report of a sweep: a row per job, a table of means over seeds, and curves over rounds."""
 
 from __future__ import annotations
 
@@ -107,13 +107,16 @@ def mean_std(values: Sequence[float | None], form: str = "{:.2f}", of: int | Non
 
 def _cells(group: Group, with_accuracy: bool, with_loss: bool, truth: Sequence[str]) -> list[str]:
     runs, n = group.runs, len(group.runs)
+    unplaced = [run.final_unplaced for run in runs]
+    # A mean over the clients that have a model says how many have none.
+    without = f", {mean_std(unplaced, '{:.1f}')} clients not placed" if any(unplaced) else ""
     megabytes = [(run.bytes_down + run.bytes_up) / 1e6 for run in runs]
     cells = [group.label, f"{n}" if n == len(group.jobs) else f"{n} of {len(group.jobs)}"]
     if with_accuracy:
         percent = [None if run.final_accuracy is None else 100 * run.final_accuracy for run in runs]
-        cells.append(mean_std(percent, of=n))
+        cells.append(mean_std(percent, of=n) + without)
     if with_loss:
-        cells.append(mean_std([run.final_loss for run in runs], "{:.4g}", n))
+        cells.append(mean_std([run.final_loss for run in runs], "{:.4g}", n) + without)
     cells += [mean_std([getattr(run, name) for run in runs], "{:.4g}", n) for name in truth]
     return [
         *cells,
@@ -162,6 +165,10 @@ def summary_markdown(jobs: Sequence[JobResult]) -> str:
             "Mean ± standard deviation (population) over runs that differ only in their seed; "
             "'(2 of 3)': only these have a value."
         )
+    warned = [(job_name(job), text) for job in jobs if job.summary is not None for text in job.summary.warnings]
+    if warned:
+        parts.append("Warnings:")
+        parts.append("\n".join(f"- {name}: {text}" for name, text in warned))
     if failed:
         parts.append(f"{len(failed)} of {counted(len(jobs), 'job')} failed:")
         parts.append(
@@ -185,7 +192,8 @@ def _write_csv(path: Path, jobs: Sequence[JobResult]) -> None:
             # A failed job has no summary: its overrides fill the columns of the same name (strategy, seed).
             row: dict[str, object] = dict(job.overrides)
             row["folder"] = "" if job.folder is None else str(job.folder)
-            row.update(asdict(job.summary) if job.summary is not None else {})
+            if job.summary is not None:
+                row.update({**asdict(job.summary), "warnings": "; ".join(job.summary.warnings)})
             writer.writerow({**row, "error": job.error or ""})
 
 

@@ -1,4 +1,4 @@
-"""What clients return and how the server makes the next models of it: models (option I) or gradients (option II)."""
+"""Averaging of the clients' replies into the next models: models (option I) or gradients (option II)."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace

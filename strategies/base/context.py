@@ -17,7 +17,7 @@ from florets.strategies.base.meter import Meter
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray
-from florets.strategies.core.outliers import outlier_updates
+from florets.strategies.core.outliers import UPDATE_FACTOR, outlier_updates
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.replies import (
@@ -29,6 +29,10 @@ from florets.task.wire.replies import (
     read_losses,
     read_selected_update,
     read_update,
+)
+
+OUTLIER = (
+    f"rejected as an outlier: its values are over {UPDATE_FACTOR:g} times the others' and the models' (a fixed bound)"
 )
 
 R = TypeVar("R", covariant=True)
@@ -114,34 +118,53 @@ class RoundContext:
         return generator(self.seed, self.server_round, purpose)
 
     def train_assigned(
+        self, assignment: Mapping[str, int], settings: Mapping[str, str | float] | None = None
+    ) -> Plan[Update]:
+        """Plan one exchange in which each client of `assignment` trains its model; the others sit this round out."""
+        return self._train(assignment, settings or {}, {}, ())
+
+    def train_and_declare(
+        self, assignment: Mapping[str, int], histories: Mapping[str, Sequence[int]], rounds: int, kept: Container[str]
+    ) -> Plan[Update]:
+        """Do as `train_assigned`, and let each client declare whether its last `rounds` assignments are equal.
+
+        Parameters
+        ----------
+        histories
+            Each client's own last assignments, this round's included: from them, and nothing that it stores, the
+            client says whether it is stable.
+        rounds
+            0: nothing is declared.
+        kept
+            Clients that have this round's models already (see `ask_losses`); they are told which of them to train.
+        """
+        own = {
+            key: {kinds.STABILITY_ROUNDS: rounds, kinds.HISTORY: list(histories[key])}
+            for key in assignment
+            if rounds > 0
+        }
+        return self._train(assignment, {}, own, kept)
+
+    def _train(
         self,
         assignment: Mapping[str, int],
-        settings: Mapping[str, str | float] | None = None,
-        *,
-        histories: Mapping[str, Sequence[int]] | None = None,
-        stability_rounds: int = 0,
-        kept: Container[str] = (),
+        settings: Mapping[str, object],
+        own: Mapping[str, Mapping[str, object]],
+        kept: Container[str],
     ) -> Plan[Update]:
-        """Plan one exchange in which each client of `assignment` trains its model; the others sit this round out.
-
-        `settings` are added to those of the message. `histories` holds each client's own last assignments, this
-        round's included: from them, and nothing that it
-        stores, the client says whether it is stable. Clients of `kept` have the models of this round already (see
-        `ask_losses`), and are told which of them to train.
-        """
         layout = self.models.layout
-        config = {**self.averaging.settings, **(settings or {})}
+        config = {**self.averaging.settings, **settings}
         requests = []
         for client in self.participants:
             if client.key not in assignment:
                 continue
-            index, own = assignment[client.key], dict[str, object](config)
-            if stability_rounds and (history := (histories or {}).get(client.key)):
-                own |= {kinds.STABILITY_ROUNDS: stability_rounds, kinds.HISTORY: list(history)}
-            model = self.models.one(index)
+            index = assignment[client.key]
+            model: ArrayRecord | None = self.models.one(index)
+            mine = {**config, **own.get(client.key, {})}
             if client.key in kept:
-                own |= {kinds.BANK: self.bank_token, kinds.MODEL_INDEX: index}
-            requests.append(self.request(kinds.TRAIN, client, None if client.key in kept else model, own))
+                model = None
+                mine |= {kinds.BANK: self.bank_token, kinds.MODEL_INDEX: index}
+            requests.append(self.request(kinds.TRAIN, client, model, mine))
         return Plan(requests, lambda key, content: read_update(content, layout, assignment[key]))
 
     def train_selected(self, settings: Mapping[str, float] | None = None) -> Plan[Update]:
@@ -225,7 +248,7 @@ class RoundContext:
 
     def triage(self, requests: Sequence[Request], replies: list[Message], read: Read[T]) -> Replies[T]:
         """Sort and check the replies of one of the algorithm's exchanges, and count them and their bytes."""
-        introduced = {client.key: client.num_examples for client in self.online}
+        introduced = {client.key: client.num_examples for client in (*self.online, *self.participants)}
 
         def checked(key: str, content: RecordDict) -> T:
             reading = read(key, content)
@@ -243,7 +266,7 @@ class RoundContext:
         Raises
         ------
         RoundFailed
-            If fewer clients than the quorum sent a usable reply; the round is then repeated.
+            If fewer clients than the quorum sent a valid reply; the round is then repeated.
         """
         needed = self.patience.needed(replies.asked)
         if len(replies.ok) < needed:
@@ -259,7 +282,7 @@ class RoundContext:
         if any(update.others is not update.vector for _, update in updates.ok):
             found |= outlier_updates(_largest(update.others for _, update in updates.ok), self.models.bank)
         keys = {key for (key, _), is_outlier in zip(updates.ok, found, strict=True) if is_outlier}
-        return self.reject(updates, keys, "rejected as an outlier: its values are far larger than the others'")
+        return self.reject(updates, keys, OUTLIER)
 
     def reject(self, replies: Replies[T], keys: Container[str], reason: str) -> Replies[T]:
         """Return the replies without those of `keys`, which count as invalid from now on."""

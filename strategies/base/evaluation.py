@@ -1,4 +1,4 @@
-"""What the clients' test results amount to, for Flower's own result."""
+"""Means of the clients' test results, for Flower's own result."""
 
 from collections.abc import Collection
 

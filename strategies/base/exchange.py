@@ -35,7 +35,7 @@ class Patience:
     timeout
         Seconds until the exchange ends, whoever has answered; also the messages' time to live.
     quorum
-        Share of the asked clients whose usable replies a round needs.
+        Share of the asked clients whose valid replies a round needs.
     grace
         Seconds to wait for the rest once as many of the asked clients as the quorum have answered without an error;
         None waits until the timeout. What the answers hold is not looked at before the exchange is over.
@@ -46,7 +46,7 @@ class Patience:
     grace: float | None = None
 
     def needed(self, asked: int) -> int:
-        """Return how many of the asked clients must send a usable reply: at least one."""
+        """Return how many of the asked clients must send a valid reply: at least one."""
         # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
         return max(1, math.ceil(self.quorum * asked - 1e-9))
 
@@ -66,7 +66,7 @@ class Replies(Generic[T]):
     Attributes
     ----------
     ok
-        Key and checked content of each usable reply.
+        Key and checked content of each valid reply.
     error
         Reason by key, for clients whose app failed.
     missing
@@ -101,7 +101,7 @@ class Replies(Generic[T]):
         """Log why replies are lacking; of reasons that differ in a path or a number alone, the first."""
         for title, reasons in (
             ("failed", self.error),
-            ("sent an unusable reply", self.invalid),
+            ("sent an invalid reply", self.invalid),
             ("sent a reply too many", self.surplus),
         ):
             for keys in _alike(reasons):
@@ -114,7 +114,7 @@ class Replies(Generic[T]):
     def failures(self) -> str:
         """Return why replies are lacking, for an error: an example of each kind and of its commonest reasons."""
         parts = [f"{len(self.missing)} did not answer in time" if self.missing else ""]
-        for title, reasons in (("failed", self.error), ("sent an unusable reply", self.invalid)):
+        for title, reasons in (("failed", self.error), ("sent an invalid reply", self.invalid)):
             groups = sorted(_alike(reasons), key=len, reverse=True)
             for keys in groups[:_MOST_REASONS]:
                 parts.append(f"{len(keys)} {title}, for example client {keys[0]}: {reasons[keys[0]]}")
@@ -169,7 +169,7 @@ def send(grid: Grid, messages: list[Message], patience: Patience) -> list[Messag
 def sort_replies(
     requests: Sequence[Request], replies: Iterable[Message], read: Read[T], warn: bool = True
 ) -> Replies[T]:
-    """Classify replies against the requests, read the usable ones, and log the others unless `warn` is False.
+    """Classify replies against the requests, read the valid ones, and log the others unless `warn` is False.
 
     A reply is matched by the id of the message that it answers: the network itself answers for a lost node, under
     its own node id. A second reply to one message, or one to another round's message, is surplus.

@@ -12,9 +12,9 @@ import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
+from florets.strategies.base.columns import TableColumns
 from florets.strategies.base.exchange import Patience, Request, exchange
 from florets.strategies.base.report import Client
-from florets.strategies.columns import TableColumns
 from florets.task.randomness import client_number
 from florets.task.wire import kinds
 from florets.task.wire.replies import Introduction, read_introduction
@@ -32,7 +32,7 @@ class FederationError(RuntimeError):
 
 
 class RoundFailed(FederationError):
-    """A round brought too few usable replies: it can be repeated."""
+    """A round brought too few valid replies: it can be repeated."""
 
 
 class WrongNodeCount(FederationError):

@@ -1,4 +1,4 @@
-"""What CFL-GP's clients leave out of what they send: message settings, and the entries of the profile."""
+"""Compression of what CFL-GP's clients send: message settings, and the entries of the profile."""
 
 from florets.strategies.cfl_gp.settings import CflGpSettings
 from florets.strategies.core import IntArray

@@ -28,10 +28,11 @@ class Outliers:
 
     In one round a broken client and one whose data are in another unit (targets 20 times as large make squared errors
     400 times as large) look alike; over several they differ. A passing fault is over after `PATIENCE` rounds, and of
-    the lasting ones most report the same loss for every model, which no training gives and no clustering can use. So
-    an outlier is rejected `PATIENCE` rounds running and then clustered, with all vectors of that round clipped, its
-    own and those of clients that are just below the bound alike. A vector that is equal for all models stays
-    rejected. A client that invents another vector in every round does what false losses of an ordinary size do.
+    the lasting ones most report the same loss for every model, which no data give and no clustering can use.
+
+    So an outlier is rejected `PATIENCE` rounds running and then clustered, with all vectors of that round clipped:
+    its own and those of clients just below the bound alike. A vector that is equal for all models stays rejected.
+    Several clients that invent another vector in every round can do what false losses of an ordinary size do.
 
     Attributes
     ----------

@@ -28,7 +28,8 @@ class CloveSettings(Weighted):
     reassign_unstable: bool = key(False, "then also place anew the clients that were not stable themselves")
     outlier_loss: float | None = key(
         100.0,
-        "reject clients whose best loss is more than this many times the median client's worst; null: reject nobody",
+        "reject clients whose best loss is over this many times the median client's worst, two rounds running; "
+        "null: nobody",
         least=1,
         note="null rejects nobody",
     )
@@ -38,5 +39,5 @@ class CloveSettings(Weighted):
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),
         "first_round": ("random", "evaluate"),
-        "choose_k": ("silhouette", "elbow"),
+        "choose_k": ("silhouette", "silhouette_lone", "elbow"),
     }

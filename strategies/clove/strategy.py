@@ -96,7 +96,7 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
             ready, kept = self._assign_by_losses(context)
         self.assignment.update(ready)
         asked = length if self.settings.stop_when_stable and self.state.frozen is None else 0
-        return context.train_assigned(ready, histories=histories, stability_rounds=asked, kept=kept)
+        return context.train_and_declare(ready, histories, asked, kept)
 
     def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
         """Freeze this round's clusters where enough clients declare that they are stable (section 3)."""

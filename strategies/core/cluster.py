@@ -70,7 +70,7 @@ def canonical(labels: IntArray) -> IntArray:
     Parameters
     ----------
     labels : (M,) int
-        Any whole numbers, equal within a group.
+        Any integers, equal within a group.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What a loss that is not a number counts for: a model that diverged must not end the run."""
+"""Replacement of losses that are not finite: a model that diverged must not end the run."""
 
 import numpy as np
 

@@ -108,7 +108,7 @@ class GradientProfile:
         """Return the inner products of some clients' vectors over all blocks.
 
         A block that a client lacks counts as the mean of the clients that have it and are most like this one in the
-        blocks that both have; see `stand_ins.mixing`.
+        blocks that both have; see `imputation.mixing`.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What stands in for a block of the profile that a client lacks: the mean of that block over the clients like it."""
+"""Imputation of missing profile blocks: the mean of a block over the clients like this one."""
 
 from collections.abc import Sequence
 

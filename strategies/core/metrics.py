@@ -1,4 +1,4 @@
-"""How well the clusters found agree with the true ones."""
+"""Agreement of the clusters found with the true ones."""
 
 from collections.abc import Sequence
 
@@ -39,7 +39,7 @@ def adjusted_rand_index(true: Sequence[int], found: Sequence[int]) -> float | No
     _, columns = np.unique(np.asarray(found), return_inverse=True)
     table = np.zeros((int(rows.max()) + 1, int(columns.max()) + 1), dtype=np.int64)
     np.add.at(table, (rows, columns), 1)
-    # Python's whole numbers: products of pair counts leave 64 bits from about 80,000 clients on.
+    # Python's integers: products of pair counts leave 64 bits from about 80,000 clients on.
     both = _pairs(table)
     only_true = _pairs(table.sum(axis=1)) - both
     only_found = _pairs(table.sum(axis=0)) - both

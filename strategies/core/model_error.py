@@ -1,4 +1,4 @@
-"""How far found models are from the true ones, under the best way of pairing them."""
+"""Distance of found models from the true ones, under the best matching."""
 
 import numpy as np
 from scipy.sparse import csr_array

@@ -1,4 +1,4 @@
-"""Which clients report what no honest client could: values out of all proportion to the others'."""
+"""Outliers among clients: losses and updates far larger than the others'."""
 
 import numpy as np
 
@@ -7,11 +7,11 @@ from florets.strategies.core import BoolArray, FloatArray
 LOSS_FACTOR = 100.0
 UPDATE_FACTOR = 1000.0
 LEAST_CLIENTS = 3
-"""Of fewer none is absurd: of two that differ it cannot be said which."""
+"""Of fewer none is an outlier: of two that differ it cannot be said which."""
 
 
 def loss_scale(losses: FloatArray) -> float:
-    """Return the worst loss of the median client, the yardstick of `outlier_losses`; 0 of fewer than three clients.
+    """Return the worst loss of the median client, the reference of `outlier_losses`; 0 of fewer than three clients.
 
     Parameters
     ----------
@@ -48,14 +48,14 @@ def clipped(vectors: FloatArray, limit: float) -> FloatArray:
 
 
 def outlier_losses(losses: FloatArray, scale: float, factor: float = LOSS_FACTOR) -> BoolArray:
-    """Return the mask (M,) of the loss vectors that are out of all proportion to `scale`.
+    """Return the mask (M,) of the loss vectors that are outliers with respect to `scale`.
 
-    A vector is absurd if its *best* loss is more than `factor` times the scale: whatever data a client has, some
+    A vector is an outlier if its *best* loss is more than `factor` times the scale: whatever data a client has, some
     model should be as good for it as the worst one is for the others. Its worst loss may be larger, because a model
     can be very wrong on another cluster's data, but not by `factor` squared.
 
-    What a liar claims below that cannot be told from an honest loss. And a client whose honest losses are that much
-    larger on every model is taken for absurd: with squared errors, one whose targets are 10 times as large as the
+    What a liar claims below that cannot be told from a benign loss. And a client whose losses are that much
+    larger on every model is taken for an outlier: with squared errors, one whose targets are 10 times as large as the
     others' (factor 100).
 
     Parameters
@@ -64,7 +64,7 @@ def outlier_losses(losses: FloatArray, scale: float, factor: float = LOSS_FACTOR
         Loss vectors, not negative; infinite where a model diverged.
     scale : float
         Largest `loss_scale` of the run so far: losses that have become small in training must not make an honest
-        client with a harder sample absurd. At 0 no vector is.
+        client with a harder sample an outlier. At 0 no vector is.
     """
     if not scale or not losses.size:
         return np.zeros(len(losses), dtype=bool)
@@ -73,10 +73,10 @@ def outlier_losses(losses: FloatArray, scale: float, factor: float = LOSS_FACTOR
 
 
 def outlier_updates(vectors: FloatArray, bank: FloatArray, factor: float = UPDATE_FACTOR) -> BoolArray:
-    """Return the mask (P,) of the updates whose largest value is out of all proportion.
+    """Return the mask (P,) of the updates that are outliers by their largest value.
 
-    The yardstick is the largest value in the median client's update, or in the models themselves where that is more:
-    of gradients near zero none is absurd. Of fewer than three updates none is, either.
+    The reference is the largest value in the median client's update, or in the models themselves where that is more:
+    of gradients near zero none is an outlier. Of fewer than three updates none is, either.
 
     Parameters
     ----------
@@ -88,11 +88,11 @@ def outlier_updates(vectors: FloatArray, bank: FloatArray, factor: float = UPDAT
     if len(vectors) < LEAST_CLIENTS:
         return np.zeros(len(vectors), dtype=bool)
     largest = np.abs(vectors).max(axis=1, initial=0.0)
-    yardstick = max(lower_median(largest), float(np.abs(bank).max(initial=0.0)))
-    mask: BoolArray = largest > factor * yardstick
+    reference = max(lower_median(largest), float(np.abs(bank).max(initial=0.0)))
+    mask: BoolArray = largest > factor * reference
     return mask
 
 
 def lower_median(values: FloatArray) -> float:
-    """Return the median; of an even number the lower one, so that two liars of four do not set the yardstick."""
+    """Return the median; of an even number the lower one, so that two liars of four do not set the reference."""
     return float(np.sort(values)[(len(values) - 1) // 2])

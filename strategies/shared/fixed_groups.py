@@ -46,7 +46,7 @@ class FixedGroups(State):
 
         First everybody online is asked, not only this round's participants: the clustering cannot be mended later.
         After that, participants without a model are asked when they take part, those whose description was lost or
-        unusable before among them.
+        invalid before among them.
 
         Raises
         ------

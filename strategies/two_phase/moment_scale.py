@@ -1,4 +1,4 @@
-"""Which clients report moments that no honest client could: products of gradients, so with a bound of their own."""
+"""Outliers among moments: they are products of gradients, and have a bound of their own."""
 
 from dataclasses import dataclass
 
@@ -20,21 +20,21 @@ each gradient was common to all, none of up to 500 times.
 
 @dataclass
 class MomentScale:
-    """The size of the median client's moments, the yardstick of absurd ones.
+    """The size of the median client's moments, the reference for outliers.
 
     It is the largest of the run so far: moments shrink as anchors come near the models of most clients, and the
-    honest moments of the others, which do not shrink, must not become absurd by that.
+    moments of the others, which do not shrink, must not become outliers by that.
     """
 
     value: float = 0.0
 
     def judge(self, sizes: FloatArray, factor: float = MOMENT_FACTOR) -> BoolArray:
-        """Raise the yardstick to one exchange's median; return the mask (M,) of sizes above `factor` times it.
+        """Raise the reference to one exchange's median; return the mask (M,) of sizes above `factor` times it.
 
         Parameters
         ----------
         sizes : (M,) float
-            Each client's `term_size` or `factors_size`, finite; of fewer than three clients none is absurd.
+            Each client's `term_size` or `factors_size`, finite; of fewer than three clients none is an outlier.
         factor : float
             How many times is too much, at least 1.
         """

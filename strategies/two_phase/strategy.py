@@ -1,7 +1,7 @@
 """Two-phase mixed regression: moment descent on anchors, then refinement by all clients."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flwr.app import ArrayRecord, Message, MetricRecord
 
@@ -82,7 +82,8 @@ class TwoPhase(ClusteredStrategy[TwoPhaseSettings, TwoPhaseState]):
         """Take the step of the phase that this round belongs to."""
         if context.server_round <= self.first_rounds and not self.state.descent.done:
             self._wait_for_anchors(context)
-            return self.descent.plan(context)
+            # An anchor that came back meanwhile takes part at once, and not only in another try.
+            return self.descent.plan(replace(context, online=self.federation.online()))
         self.state.phase = "refine"
         return plan_refinement(self.settings, context)
 
@@ -116,7 +117,7 @@ class TwoPhase(ClusteredStrategy[TwoPhaseSettings, TwoPhaseState]):
     def _wait_for_anchors(self, context: RoundContext) -> None:
         """Where other clients alone are online, give an anchor that moves time to come back."""
         moving, federation = self.state.descent.moving, self.federation
-        if not moving or any(client.key in moving for client in context.online):
+        if not moving or any(client.key in moving for client in federation.online()):
             return
         log.warning(
             "round %d: of the anchors none that still moves (%s) is online: waiting up to start_timeout=%g s for one",

@@ -39,7 +39,7 @@ def find_bases(
     estimates : (A, R) float64
         The anchors' estimates.
     scale
-        Yardstick of moments out of all proportion, whose senders are refused; it is brought up to date.
+        Reference size of moments, by which outliers are rejected; it is brought up to date.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def _iterate(
         ]
         replies = context.ask(requests, lambda _, content: read_term(content, size))
         unit = longest_columns(bases)
-        replies = _refuse_absurd(context, replies, [term_size(term.values, unit) for _, term in replies.ok], scale)
+        replies = _reject_outliers(context, replies, [term_size(term.values, unit) for _, term in replies.ok], scale)
         context.require(replies, "term of the moments")
         weights = _weights([term.num_examples for _, term in replies.ok], settings)
         mean = weighted_mean((term.values for _, term in replies.ok), weights)
@@ -108,7 +108,7 @@ def _direct(
         requests, lambda key, content: read_factors(content, (shape[0], rows[key], shape[1]), symmetric)
     )
     sizes = [factors_size(local.left, local.right, all_pairs) for _, local in replies.ok]
-    replies = _refuse_absurd(context, replies, sizes, scale)
+    replies = _reject_outliers(context, replies, sizes, scale)
     context.require(replies, "set of moments")
     weights = _weights([local.num_examples for _, local in replies.ok], settings)
     local = [
@@ -118,11 +118,13 @@ def _direct(
     return leading_bases(local, weights, rank, context.random(Purpose.SUBSPACE))
 
 
-def _refuse_absurd(context: RoundContext, replies: Replies[T], sizes: list[float], scale: MomentScale) -> Replies[T]:
+def _reject_outliers(
+    context: RoundContext, replies: Replies[T], sizes: list[float], scale: MomentScale
+) -> Replies[T]:
     """Return the replies without those whose moments no honest data give: one would turn all the subspaces."""
     mask = scale.judge(np.array(sizes))
-    keys = {key for (key, _), absurd in zip(replies.ok, mask, strict=True) if absurd}
-    return context.reject(replies, keys, "its moments are out of all proportion to the others'")
+    keys = {key for (key, _), is_outlier in zip(replies.ok, mask, strict=True) if is_outlier}
+    return context.reject(replies, keys, "rejected as an outlier: its moments are far larger than the others'")
 
 
 def _weights(examples: list[int], settings: TwoPhaseSettings) -> FloatArray:

@@ -50,7 +50,7 @@ def own(
         target, in the file's order (of ``train.csv``, where there are two files).
     classes
         Names of the classes: label 0 is the first; numbers stand for names as well. Needed where files hold names;
-        without it targets are whole numbers from 0.
+        without it targets are integers from 0.
     regression
         Targets are values and no classes.
     image_size

@@ -111,7 +111,7 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
     whole = (numbers == np.floor(numbers)) & (numbers >= 0)
     if not whole.all():
         raise ValueError(
-            f"{path}: the target of sample {int(np.argmin(whole)) + 1} is no class label, a whole number from 0: set "
+            f"{path}: the target of sample {int(np.argmin(whole)) + 1} is no class label, an integer from 0: set "
             "task.data_options.regression=true for values, or task.data_options.classes for names."
         )
     return numbers.astype(np.int64)

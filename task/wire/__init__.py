@@ -1,4 +1,4 @@
-"""What travels between server and clients: the only part of `task` that knows Flower.
+"""Messages between server and clients: the only part of `task` that knows Flower.
 
 `kinds` names messages and keys, `layout` turns a model into a flat vector, `bank` packs K models into one record,
 `replies` reads what clients send, `size` counts bytes, `stability` is the rule that clients and server share.

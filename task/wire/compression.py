@@ -1,4 +1,4 @@
-"""What a client leaves out of what it sends: coordinates of the profile, and decimals of everything."""
+"""Compression of a client's reply: coordinates of the profile, and decimals of everything."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, get_args

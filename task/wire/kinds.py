@@ -4,8 +4,7 @@
 |-------------------|---------------------------------------|-------------------------------------------------------|
 | `query.hello`     | the task                              | key, examples, device, true cluster, code fingerprint |
 | `evaluate.losses` | K models                              | K losses, examples, whether it kept the models        |
-| `train`           | one model, or which of those kept     | its update, examples, training loss, and asked with   |
-|                   |                                       | its last assignments whether it is stable             |
+| `train`           | one model, training settings          | its update, examples, training loss                   |
 | `train.select`    | K models, training settings           | the same, the chosen model's index, K losses          |
 | `evaluate`        | one model                             | test loss, test accuracy, examples                    |
 | `train.probe`     | own model, probe model                | as `train`, and its compressed change on the probe    |
@@ -19,6 +18,9 @@
 |                   | import path of a handler of its own   |                                                       |
 
 A client with a table also tells the names of its columns in hello; every later message holds their agreed order.
+
+CLoVE sends with `train` the client's history, and the client also replies whether it declares itself stable; a client
+that has kept the models of `evaluate.losses` is sent the index of its own instead of the model.
 
 Models travel in `arrays`, numbers in `metrics`, settings in `config`, under Flower's own names where it has them.
 A gradient (`reply=gradient`) has the entries of a model; those that the setting `untrained` names, such as running

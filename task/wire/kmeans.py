@@ -11,7 +11,7 @@ from florets.task.wire.layout import Entry, MalformedMessage, Vector, read_array
 from florets.task.wire.replies import MAX_EXAMPLES
 
 MAX_COORDINATE = 1e15
-"""Guards squared distances against absurd claims: beyond it they lose all figures, later they overflow."""
+"""Guards squared distances against implausible claims: beyond it they lose all figures, later they overflow."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ def read_centres(content: RecordDict, num_features: int, most: int) -> LocalCent
     Raises
     ------
     MalformedMessage
-        If records, keys, shapes or dtypes are wrong, a coordinate is not finite or absurd, or a size is not a
-        positive whole number.
+        If records, keys, shapes or dtypes are wrong, a coordinate is not finite or implausible, or a size is not a
+        positive integer.
     """
     arrays, metrics = content.get(kinds.ARRAYS), content.get(kinds.METRICS)
     if len(content) != 2 or not isinstance(arrays, ArrayRecord) or not isinstance(metrics, MetricRecord):
@@ -41,7 +41,7 @@ def read_centres(content: RecordDict, num_features: int, most: int) -> LocalCent
         found = len(sizes) if isinstance(sizes, list) else "no list of"
         raise MalformedMessage(f"{found} sizes came, not 1 to {most}")
     if not all(isinstance(size, int) and size >= 1 for size in sizes) or sum(sizes) > MAX_EXAMPLES:
-        raise MalformedMessage(f"sizes {sizes!r} are not whole numbers from 1, together at most {MAX_EXAMPLES}")
+        raise MalformedMessage(f"sizes {sizes!r} are not integers from 1, together at most {MAX_EXAMPLES}")
     entry = Entry(kinds.CENTRES, (len(sizes), num_features), "float32", 0)
     centres = read_array(arrays[kinds.CENTRES], entry).astype(np.float64)
     # NaN fails the comparison as well.

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from florets.task.wire.layout import Layout, MalformedMessage, Vector
 _LARGEST = sys.float_info.max
 
 MAX_EXAMPLES = 10**9
-"""Guards sums of counts against absurd claims. A client that lies from the start can still outweigh the others."""
+"""Guards sums of counts against implausible claims; a client that lies from the start can still outweigh others."""
 
 MAX_COLUMNS = 100_000
 """The names travel with every message to a node with a table."""
@@ -49,7 +49,7 @@ class Update:
     num_examples: int
     train_loss: float
     losses: npt.NDArray[np.float64] | None = None
-    stable: bool = False
+    stable: bool = field(default=False, kw_only=True)
 
     @property
     def others(self) -> npt.NDArray[np.floating]:
@@ -171,7 +171,7 @@ def read_introduction(content: RecordDict) -> Introduction:
     metrics = reply_metrics(content, keys, arrays=False, config=True)
     numbers = {key: metrics[key] for key in (kinds.CLUSTER, kinds.NUM_PARTITIONS)}
     if not all(isinstance(number, int) and -1 <= number <= MAX_EXAMPLES for number in numbers.values()):
-        raise MalformedMessage(f"{numbers} must be whole numbers")
+        raise MalformedMessage(f"{numbers} must be integers")
     cluster = int(str(numbers[kinds.CLUSTER]))
     return Introduction(
         key=str(texts[kinds.CLIENT_KEY]),
@@ -268,14 +268,14 @@ def example_count(metrics: MetricRecord) -> int:
     """Return the number of examples; raise MalformedMessage where it is none from 1 to `MAX_EXAMPLES`."""
     number = metrics[kinds.NUM_EXAMPLES]
     if not isinstance(number, int) or not 1 <= number <= MAX_EXAMPLES:
-        raise MalformedMessage(f"{kinds.NUM_EXAMPLES} is {number!r}, not a whole number from 1 to {MAX_EXAMPLES}")
+        raise MalformedMessage(f"{kinds.NUM_EXAMPLES} is {number!r}, not an integer from 1 to {MAX_EXAMPLES}")
     return number
 
 
 def finite_number(metrics: MetricRecord, key: str) -> float:
     """Return one metric; raise MalformedMessage where it is a list or not finite."""
     number = metrics[key]
-    # A whole number beyond every float would raise OverflowError in `isfinite` itself.
+    # An integer beyond every float would raise OverflowError in `isfinite` itself.
     if isinstance(number, list) or not (-_LARGEST <= number <= _LARGEST):
         raise MalformedMessage(f"{key} is no finite number")
     return float(number)
@@ -299,7 +299,7 @@ def _flag(metrics: MetricRecord, key: str) -> bool:
 
 def _losses(values: Sequence[float]) -> npt.NDArray[np.float64]:
     # Honest clients report a model that diverged as DIVERGED: a NaN or more than that is no loss but a fault.
-    # Compared before NumPy sees them: a whole number beyond every float makes it raise OverflowError.
+    # Compared before NumPy sees them: an integer beyond every float makes it raise OverflowError.
     if not all(0 <= value <= kinds.DIVERGED for value in values):
         raise MalformedMessage(f"a loss is NaN, negative or larger than {kinds.DIVERGED:g}")
     losses = np.array(values, dtype=np.float64)

@@ -53,7 +53,7 @@ def read_soft_update(content: RecordDict, layout: Layout, sent: Bank) -> SoftUpd
     if not isinstance(shares, list) or len(shares) != num_models:
         found = len(shares) if isinstance(shares, list) else "no"
         raise MalformedMessage(f"{found} {kinds.MEMBERSHIPS} came, not {num_models} shares")
-    # Compared before NumPy sees them: a whole number beyond every float makes it raise OverflowError.
+    # Compared before NumPy sees them: an integer beyond every float makes it raise OverflowError.
     if not (all(0 <= share <= 1 + _TOLERANCE for share in shares) and abs(sum(shares) - 1) <= _TOLERANCE):
         raise MalformedMessage(f"{kinds.MEMBERSHIPS} is {shares!r}: shares are not negative and sum to 1")
     memberships = np.array(shares, dtype=np.float64)

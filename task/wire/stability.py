@@ -1,4 +1,4 @@
-"""When a client is stable: the one rule that client and server share."""
+"""The rule for a stable client, which client and server share."""
 
 from collections.abc import Sequence
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from florets.task.sample_gradients import LARGEST_BLOCK, Float32, sample_moments
+from florets.task.statistics.sample_gradients import LARGEST_BLOCK, Float32, sample_moments
 
 Float64 = NDArray[np.float64]
 Pairing = Literal["all", "halves", "single"]

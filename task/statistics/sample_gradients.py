@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from florets.task.linear_steps import CURVATURES, linear_names
-from florets.task.losses import per_sample_losses, targets_of
+from florets.task.training.linear_steps import CURVATURES, linear_names
+from florets.task.training.losses import per_sample_losses, targets_of
 
 Float32 = NDArray[np.float32]
 
@@ -29,7 +29,7 @@ def sample_moments(module: nn.Module, estimates: Float32, x: Tensor, y: Tensor, 
     x, y
         Inputs (n, *input_shape) and targets (n,).
     loss
-        See `florets.task.losses.per_sample_losses`.
+        See `florets.task.training.losses.per_sample_losses`.
 
     Returns
     -------

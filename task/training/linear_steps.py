@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from florets.task.training import TrainSettings
+from florets.task.training.local_update import TrainSettings
 
 Float32 = NDArray[np.float32]
 
@@ -93,7 +93,7 @@ def flat(x: Tensor, y: Tensor) -> tuple[Float32, NDArray[Any]]:
 
 @_may_diverge
 def linear_losses(models: LinearModels, x: Float32, y: NDArray[Any], loss: str) -> NDArray[np.float64]:
-    """Return the mean loss (K,) of each of K models on all samples; see `florets.task.losses.loss_vector`.
+    """Return the mean loss (K,) of each of K models on all samples; see `florets.task.training.losses.loss_vector`.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def linear_losses(models: LinearModels, x: Float32, y: NDArray[Any], loss: str) 
 
 @_may_diverge
 def linear_test(models: LinearModels, x: Float32, y: NDArray[Any], loss: str) -> tuple[float, float | None]:
-    """Return mean loss and accuracy of the first model; see `florets.task.losses.evaluate`.
+    """Return mean loss and accuracy of the first model; see `florets.task.training.losses.evaluate`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What k-FED's clients do: k-means on their own data."""
+"""k-means on a client's own data, for k-FED."""
 
 import warnings
 from math import prod

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from florets.task.moments import Float64, Pairing
+from florets.task.statistics.moments import Float64, Pairing
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def anchor_step(projected: Float64, pairing: Pairing, settings: StepSettings) ->
     projected : (n, k) float64
         The anchor's own moments, projected on its basis.
     pairing
-        See `florets.task.moments.LocalMoments`; ``single`` takes n/2 disjoint pairs here, as the paper does.
+        See `moments.LocalMoments`; ``single`` takes n/2 disjoint pairs here, as the paper does.
 
     Returns
     -------

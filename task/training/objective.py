@@ -1,4 +1,4 @@
-"""What local training minimises: the mean loss, terms beside it, weights of samples; and which layers are frozen."""
+"""Objective of local training: the mean loss, terms beside it, weights of samples, and frozen layers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

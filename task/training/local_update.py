@@ -1,4 +1,4 @@
-"""What a client does with a model and its data: train it, or take its gradient."""
+"""Local training of a model on a client's data, and its gradient."""
 
 from collections.abc import Collection
 from contextlib import nullcontext
@@ -14,10 +14,10 @@ from torch.nn import Module
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from florets.task.layers import frozen_layers
-from florets.task.losses import CHUNK, per_sample_losses, targets_of
-from florets.task.objective import PLAIN, Batch, Objective
-from florets.task.optimizers import Adam, Sgd
-from florets.task.seeding import torch_random
+from florets.task.training.losses import CHUNK, per_sample_losses, targets_of
+from florets.task.training.objective import PLAIN, Batch, Objective
+from florets.task.training.optimizers import Adam, Sgd
+from florets.task.training.seeding import torch_random
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def local_update(
     x, y
         Inputs (n, *input_shape) and targets (n,), on the module's device.
     loss
-        See `florets.task.losses.per_sample_losses`.
+        See `florets.task.training.losses.per_sample_losses`.
     settings
         Optimiser, epochs or steps, batch size.
     rng

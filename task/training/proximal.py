@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from florets.task.linear_steps import CURVATURES, linear_names
+from florets.task.training.linear_steps import CURVATURES, linear_names
 
 
 def exact_proximal(

@@ -21,7 +21,7 @@ class Sgd:
     parameters
         What is trained; their gradients are read at each step, and one without gradient stays as it is.
     learning_rate, momentum, weight_decay
-        See `florets.task.training.TrainSettings`.
+        See `florets.task.training.local_update.TrainSettings`.
     """
 
     def __init__(

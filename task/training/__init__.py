@@ -1,0 +1,1 @@
+"""Local training: losses, gradients, optimisers, objectives."""
