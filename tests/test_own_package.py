@@ -1,4 +1,4 @@
-"""The wheel alone, in a fresh environment and in a folder with a stranger's modules; beside it the example package."""
+"""The wheel alone, in a fresh environment and among a stranger's modules; beside it the example package."""
 
 import os
 import signal
@@ -7,7 +7,6 @@ import sys
 import time
 import tomllib
 import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +60,7 @@ class Environment:
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     root = tmp_path_factory.mktemp("fresh")
     pip = ["-m", "pip", "--disable-pip-version-check"]
     subprocess.run([sys.executable, *pip, "wheel", "-q", "--no-deps", "-w", str(root), str(ROOT)], check=True)
@@ -74,7 +73,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environmen
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         (work / name).write_text("raise SystemExit('a module of a stranger was imported')\n")
     (work / "conf" / "config.yaml").write_text("no: {such: file\n")
-    yield Environment(wheel, root / "env", work)
+    return Environment(wheel, root / "env", work)
 
 
 def test_the_wheel_holds_one_package_with_all_of_its_files(environment: Environment) -> None:
