@@ -21,12 +21,14 @@ from florets.client_app.handlers.select import train_select
 from florets.client_app.handlers.soft import train_soft
 from florets.client_app.handlers.subspace import subspace
 from florets.client_app.handlers.train import train
+from florets.task.callers_folder import import_as_caller_did
 from florets.task.threads import one_thread_for_good
 from florets.task.wire import kinds
 
 # One thread per process: clients run side by side, and gradients differ in bits between one thread and two.
 torch.set_num_threads(1)
 one_thread_for_good()
+import_as_caller_did()
 
 app = ClientApp(mods=[within_deadline])
 

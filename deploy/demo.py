@@ -17,7 +17,7 @@ from typing import Any
 from florets.deploy.credentials import make_node_key
 from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import CONNECTION, DeploymentError, Federation
-from florets.server_app.flower.flower_run import PROJECT
+from florets.server_app.flower.app_folder import PROJECT
 from florets.server_app.results.folder import MARKER
 from florets.server_app.results.summary import RunSummary
 

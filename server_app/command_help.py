@@ -1,14 +1,16 @@
 """Text of `florets --help`, written from the schema and the presets."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import Field
 from textwrap import wrap
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from florets.conf.compose import CONFIG_DIR, choices
+from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, TaskConfig, TrainConfig, walk
-from florets.conf.typed import show
-from florets.strategies.registry import settings_type, strategy_names
+from florets.conf.typed import read_strategy, show
+from florets.strategies.registry import UnknownStrategy, find_strategy, settings_type, strategy_names
+from florets.strategies.settings import Settings
 
 _USAGE = """florets: clustered federated learning. Clients fall into unknown groups,
 which are found while training.
@@ -29,7 +31,9 @@ Options
   -q, --quiet     plain lines in place of the progress bar
   --cfg           print the configuration that would run, and end
   --debug         show Python's traceback of an error
-  -h, --help      this text; of assign and predict, theirs
+  --version       the version, and end
+  -h, --help      this text, with strategy=<module>:<Class> also its keys;
+                  of assign and predict, theirs
 
 A key given by hand wins over the preset, which wins over the defaults.
 task.data_options.noise=1 changes one option of a preset,
@@ -41,12 +45,24 @@ Exit code: 0 all went well; 1 a run or a job of a sweep failed; 2 the
 configuration was refused before any training."""
 
 
-def help_text(width: int = 110) -> str:
-    """Return the whole text, wrapped to `width` columns."""
+def help_text(width: int = 110, own: str | None = None) -> str:
+    """Return the whole text, wrapped to `width` columns.
+
+    Parameters
+    ----------
+    own
+        A strategy that is listed beside the installed ones: `package.module:Class`.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such strategy.
+    """
     parts = [_USAGE, _section("Presets (experiment=...)", _presets(), width)]
-    strategies = [(name, str(settings_type(name).__doc__).splitlines()[0]) for name in strategy_names()]
+    settings, broken = _strategies(own)
+    strategies = [(name, str(kind.__doc__).splitlines()[0]) for name, kind in settings.items()]
     strategies.append(("<module>:<Class>", "A strategy of your own, by its import path; see docs/extending.md."))
-    parts.append(_section("Strategies (strategy=...)", strategies, width))
+    parts.append(_section("Strategies (strategy=...)", strategies + broken, width))
     files = [(name, _comment(group, name)[0]) for group in ("task", "train") for name in choices(group)]
     parts.append(_section("Tasks (task=...) and optimisers (train=...)", files, width))
     top = [(name, text) for name, text in _keys(Config) if "." not in name]
@@ -54,7 +70,7 @@ def help_text(width: int = 110) -> str:
     top.sort(key=lambda row: row[0] not in Config.__annotations__)
     parts.append(_section("Keys of every experiment", top, width))
     parts.append(_section("Keys of task and train", _keys(TaskConfig, "task.") + _keys(TrainConfig, "train."), width))
-    parts.append(_section("Keys of strategies", _strategy_keys(), width))
+    parts.append(_section("Keys of strategies", _strategy_keys(settings), width))
     return "\n\n".join(parts)
 
 
@@ -84,18 +100,33 @@ def _values(kind: type, field: "Field[Any]") -> str:
     return " | ".join([default, *(word for word in words if word != default)])
 
 
-def _strategy_keys() -> list[tuple[str, str]]:
-    """Return the keys of all strategies, each once, with the strategies that have it."""
-    owners: dict[str, list[str]] = {}
-    texts: dict[str, str] = {}
-    everyone = strategy_names()
-    for strategy in everyone:
-        for name, text in _keys(settings_type(strategy), "strategy."):
-            owners.setdefault(name, []).append(strategy)
-            texts[name] = text
+def _strategies(own: str | None) -> tuple[dict[str, type[Settings]], list[tuple[str, str]]]:
+    """Return the settings of all strategies by name, and why one that a package offers cannot be used."""
+    found: dict[str, type[Settings]] = {}
+    broken: list[tuple[str, str]] = []
+    if own is not None and (settings := read_strategy(own, problems := [])) is None:
+        raise ConfigError(problems)
+    for name in strategy_names():
+        try:
+            found[name] = settings_type(name)
+        except UnknownStrategy as error:
+            # Another package's fault must not take the help away.
+            broken.append((name, f"cannot be used: {error}"))
+    if own is not None:
+        found.setdefault(find_strategy(own).id, settings)
+    return found, broken
+
+
+def _strategy_keys(strategies: Mapping[str, type[Settings]]) -> list[tuple[str, str]]:
+    """Return the keys of all strategies, each once per help text, with the strategies that have it."""
+    owners: dict[tuple[str, str], list[str]] = {}
+    for strategy, settings in strategies.items():
+        for row in _keys(settings, "strategy."):
+            owners.setdefault(row, []).append(strategy)
+    names = list(dict.fromkeys(name for name, _ in owners))
     return [
-        (name, texts[name] if having == everyone else f"{texts[name]} ({', '.join(having)})")
-        for name, having in owners.items()
+        (name, text if len(having) == len(strategies) else f"{text} ({', '.join(having)})")
+        for (name, text), having in sorted(owners.items(), key=lambda row: names.index(row[0][0]))
     ]
 
 

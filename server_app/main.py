@@ -20,7 +20,10 @@ from florets.conf.schema import Config, as_plain
 from florets.conf.validate import check_own_clients
 from florets.server_app import jobs
 from florets.server_app.console import say
+from florets.server_app.extras import require
+from florets.server_app.flower.app_folder import version
 from florets.server_app.results.summary import RunSummary
+from florets.task.callers_folder import import_from
 from florets.task.threads import one_thread_for_good
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ _FLAGS = {
     "--debug": "debug",
     "-h": "help",
     "--help": "help",
+    "--version": "version",
 }
 
 _COMMANDS = ("assign", "predict")
@@ -51,6 +55,7 @@ class Arguments:
     show: bool = False
     debug: bool = False
     help: bool = False
+    version: bool = False
 
 
 def read_arguments(arguments: Sequence[str]) -> Arguments:
@@ -119,6 +124,7 @@ def run(config: Config, overrides: Sequence[str]) -> RunSummary:
     """
     # Imported here: torch and Flower cost seconds, which `--help` and a mistyped key should not.
     if config.engine == "flwr":
+        require("sim", "engine=flwr")
         from florets.server_app.flower import flower_run
 
         return flower_run.run(config, overrides)
@@ -130,6 +136,7 @@ def run(config: Config, overrides: Sequence[str]) -> RunSummary:
 def resume(config: Config, folder: Path) -> RunSummary:
     """Go on with the interrupted run in `folder` and return its summary; `config` comes from `read_resume`."""
     if config.engine == "flwr":
+        require("sim", "engine=flwr")
         from florets.server_app.flower import flower_run
 
         return flower_run.run_in(folder, config, resume=True)
@@ -158,12 +165,17 @@ def _local_grid(config: Config) -> "LocalGrid":
 def _act(arguments: Arguments) -> int:
     """Do what the command line asks for."""
     caller = Path.cwd()
-    # Functions of the user's own are found where florets is called; last, so that they hide none of the project's.
-    sys.path.append(str(caller))
+    import_from(caller)
+    if arguments.version:
+        print(f"florets {version()}")
+        return 0
     if arguments.help:
         from florets.server_app.command_help import help_text
 
-        print(help_text(min(max(shutil.get_terminal_size().columns, 80), 120)))
+        own = next(
+            (text.removeprefix("strategy=") for text in arguments.overrides if text.startswith("strategy=")), None
+        )
+        print(help_text(min(max(shutil.get_terminal_size().columns, 80), 120), own))
         return 0
     if arguments.sweep and any(text.startswith("resume=") for text in arguments.overrides):
         raise ConfigError(["resume: goes on with one run; leave out -m and name the folder of that run."])
@@ -183,7 +195,7 @@ def _act(arguments: Arguments) -> int:
 def _for_a_client(command: str, arguments: Sequence[str]) -> int:
     from florets.server_app.new_client import commands
 
-    sys.path.append(str(Path.cwd()))
+    import_from(Path.cwd())
     return commands.main(command, arguments)
 
 

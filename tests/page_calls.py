@@ -131,6 +131,8 @@ def _pip(arguments: Sequence[str]) -> None:
     for word in rest:
         if word.endswith(".txt"):
             assert (ROOT / word).is_file()
+        elif word.startswith("./"):
+            assert (ROOT / word / "pyproject.toml").is_file()
         elif not word.startswith("-"):
             wanted = re.fullmatch(r"(?:\.|florets)(?:\[([\w,]+)\])?", word)
             assert wanted is not None, f"pip install {word}: a dry block cannot check it"

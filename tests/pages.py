@@ -1,4 +1,4 @@
-"""The code blocks of README.md and docs/*.md, and what the words after a fence ask to be done with them.
+"""The code blocks of README.md, docs/*.md and examples/*/README.md, and what is to be done with each.
 
 `tests/test_pages.py` has the convention.
 """
@@ -76,7 +76,8 @@ class _Reader:
 
 def pages() -> list[Path]:
     """Return the pages."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    examples = (ROOT / "examples").glob("*/README.md")
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted(examples)]
 
 
 def blocks(page: Path | None = None) -> list[Block]:

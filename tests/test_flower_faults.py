@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKED = (
+    "florets",
     "server_app",
     "client_app",
     "strategies",

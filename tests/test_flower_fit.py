@@ -3,6 +3,8 @@
 import importlib
 import io
 import pickle
+import shutil
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from flwr.common.config import get_project_config
 from florets.client_app.app import app as client_app
 from florets.conf.problems import ConfigError
 from florets.server_app.app import app as server_app
+from florets.server_app.flower.app_folder import write_app
 from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.federation import WrongNodeCount
 from florets.strategies.core.metrics import adjusted_rand_index
@@ -35,26 +38,39 @@ def test_clove_runs_in_a_server_app_of_ten_lines() -> None:
 def test_the_fab_holds_the_apps_and_their_settings_and_no_results_or_tests() -> None:
     fab = build_fab_from_disk(ROOT)
     names = set(zipfile.ZipFile(io.BytesIO(fab)).namelist())
-    expected = {path.relative_to(ROOT).as_posix() for path in (ROOT / "conf").rglob("*.yaml")}
-    for folder in ("florets", "server_app", "client_app", "strategies", "task", "conf"):
-        expected |= {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*.py")}
+    folders = ("florets", "server_app", "client_app", "strategies", "task", "conf", "deploy")
+    expected = {"pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", ".info/CONTENT"}
+    for folder in folders:
+        found = [path for end in ("py", "yaml") for path in (ROOT / folder).rglob(f"*.{end}")]
+        expected |= {path.relative_to(ROOT).as_posix() for path in found}
+    # What a pattern for results folders would swallow.
+    assert {"server_app/results/recorder.py", "server_app/resume/checkpoint.py", "server_app/build.py"} <= expected
     assert expected <= names
-    folders = {name.split("/")[0] for name in names if "/" in name}
-    ours = {
-        "florets",
-        "server_app",
-        "client_app",
-        "strategies",
-        "task",
-        "conf",
-        "deploy",
-        "docs",
-        "tests",
-        "benchmarks",
-    }
-    assert folders <= {*ours, ".info"}
+    # An exclusion of ours would have to fit every app folder: Flower refuses one that matches no file.
+    others = {name for name in names - expected if "/" in name}
+    assert {name.split("/")[0] for name in others} <= {"docs", "tests", "benchmarks", "examples"}
     assert not [name for name in names if name.startswith("tests/test_")]
     assert len(fab) < 2 * 2**20
+
+
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
+def test_flower_takes_the_apps_description_alone(tmp_path: Path) -> None:
+    fab = build_fab_from_disk(write_app(tmp_path / "app"))
+    assert zipfile.ZipFile(io.BytesIO(fab)).namelist() == ["pyproject.toml", ".info/CONTENT"]
+
+
+def test_results_and_builds_are_ignored_in_the_projects_folder_alone(tmp_path: Path) -> None:
+    shutil.copy(ROOT / ".gitignore", tmp_path)
+    for place in ("results", "server_app/results", "outputs", "task/outputs", "build", "server_app/build", "dist"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "file.py").touch()
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-o", "--exclude-standard"], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    assert set(listed.stdout.split()) == {
+        *(".gitignore", "server_app/build/file.py", "server_app/results/file.py", "task/outputs/file.py")
+    }
 
 
 def test_the_components_are_plain_assignments_that_flower_finds() -> None:

@@ -10,12 +10,11 @@ from florets.conf.run_config import config_to_json
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
 from florets.server_app.console import say
+from florets.server_app.flower.app_folder import write_app
 from florets.server_app.flower.superlink import NAME, SuperLink
 from florets.server_app.results.summary import RunSummary
 
 _POLL_SECONDS = 2.0
-
-PROJECT = Path(__file__).resolve().parents[2]
 
 
 class FlowerRunError(RuntimeError):
@@ -41,10 +40,9 @@ def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
     FlowerRunError
         As `run`.
     """
-    if not (PROJECT / "pyproject.toml").is_file():
-        raise FlowerRunError(f"engine=flwr sends the project's folder to Flower, but {PROJECT} has no pyproject.toml")
     with SuperLink() as superlink:
-        settings = Path(superlink.environment["FLWR_HOME"]) / "run.toml"
+        home = Path(superlink.environment["FLWR_HOME"])
+        app, settings = write_app(home / "app"), home / "run.toml"
         # JSON texts are TOML texts.
         settings.write_text(
             f"config-json = {json.dumps(config_to_json(config))}\n"
@@ -52,7 +50,7 @@ def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
             encoding="utf-8",
         )
         nodes = f"num-supernodes={config.num_clients} client-resources-num-cpus=1"
-        command = ["run", str(PROJECT), NAME, "--federation-config", nodes, "--run-config", str(settings)]
+        command = ["run", str(app), NAME, "--federation-config", nodes, "--run-config", str(settings)]
         say(f"flwr {command[0]} {command[1]} --federation-config '{nodes}'", sys.stderr)
         started = superlink.flwr(*command, "--format", "json", capture=True)
         run_id = _run_id(started.stdout)

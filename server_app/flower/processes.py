@@ -16,6 +16,8 @@ from typing import IO
 
 import psutil
 
+import florets
+
 STOP_SECONDS = 15.0
 
 _MARK = "FLORETS_FAMILY"
@@ -53,7 +55,12 @@ def environment(flower_home: Path) -> dict[str, str]:
     """Return the environment of a Flower process with a home of its own."""
     # Flower finds its own commands through PATH.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    return {**os.environ, **_SETTINGS, "FLWR_HOME": str(flower_home), "PATH": path}
+    found = {**os.environ, **_SETTINGS, "FLWR_HOME": str(flower_home), "PATH": path}
+    # An installed package is found without; a repository may be another one than the one that is installed.
+    root = Path(florets.__file__).resolve().parents[1]
+    if (root / "server_app").is_dir():
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    return found
 
 
 def free_port() -> int:

@@ -16,7 +16,7 @@ from florets.server_app.results.folder import FINISHED
 from florets.server_app.results.recorder import read_summary
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
-from florets.strategies.registry import strategy_class
+from florets.strategies.registry import UnknownStrategy, find_strategy, strategy_class
 
 log = logging.getLogger("florets")
 
@@ -127,13 +127,26 @@ def find_checkpoint(folder: Path, config: Config) -> Checkpoint | None:
                 f"the run in {folder} was made with checkpoint_every=0: there is nothing to go on from; run it again"
             )
         return None
-    different = list(_differences(checkpoint.config, as_plain(config)))
+    different = list(_differences(_renamed(checkpoint.config), as_plain(config)))
     if different:
         raise CheckpointError(
             f"the checkpoint in {folder} is of another configuration than its config.yaml: "
             f"{'; '.join(different)}. Put config.yaml back as it was, or run the experiment again"
         )
     return checkpoint
+
+
+def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a checkpoint's configuration with its strategy's present name: its package may be installed by now."""
+    strategy = values.get("strategy")
+    if not isinstance(strategy, Mapping):
+        return dict(values)
+    try:
+        name = find_strategy(str(strategy.get("name"))).id
+    except UnknownStrategy:
+        # Of another configuration for certain, which is said with its name.
+        return dict(values)
+    return {**values, "strategy": {**strategy, "name": name}}
 
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

@@ -21,6 +21,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.server_app import jobs
 from florets.server_app.console import counted, say
+from florets.server_app.extras import install
 from florets.server_app.sweep.sweep_direction import direction
 from florets.server_app.sweep.sweep_job import Sweep, read_records, run_job
 from florets.server_app.sweep.sweep_keys import count_jobs, decode, encode, read_sweep, require_one_valid
@@ -140,5 +141,5 @@ def _hydra_surroundings(arguments: list[str]) -> Iterator[None]:
 
 def _launch_problem(error: Exception) -> str:
     text = " ".join(str(error).split())
-    hint = ' pip install "florets[sweep]" brings it.' if "launcher/joblib" in text else ""
+    hint = f" {install('sweep')} brings it." if "launcher/joblib" in text else ""
     return f"Hydra cannot start the sweep: {text}{hint}"

@@ -1,0 +1,197 @@
+"""The example package in `examples/`: a strategy of one's own by its import path, and by its entry point's name."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from florets.conf.problems import ConfigError
+from florets.server_app.app import read_run_config
+from florets.server_app.main import main
+from florets.server_app.results.summary import RunSummary
+from florets.server_app.resume.resume import read_resume
+from florets.strategies import registry
+from florets.strategies.registry import find_strategy, strategy_class
+from tests.test_resume import killed, results, resumed, straight
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "own_strategy"
+PATH = "mean_groups:MeanGroups"
+SHORT = ["num_clients=8", "task.model_options.hidden=[8]", "quiet=true", "num_rounds=4"]
+SMALL = [*SHORT, "k=2", "task.num_clusters=2", "strategy.fraction_train=0.7"]
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.syspath_prepend(EXAMPLE)
+    monkeypatch.chdir(tmp_path)
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mean_groups"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let Python find what an installation of the example leaves beside its modules."""
+    info = tmp_path / "site" / "mean_groups-0.1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mean-groups\nVersion: 0.1.0\n")
+    (info / "entry_points.txt").write_text(f"[florets.strategies]\nmean_groups = {PATH}\n")
+    monkeypatch.syspath_prepend(info.parent)
+
+
+def config_of(folder: Path) -> dict[str, object]:
+    return dict(yaml.safe_load((folder / "config.yaml").read_text())["strategy"])
+
+
+def ari_of(folder: Path) -> float | None:
+    return RunSummary.from_json((folder / "summary.json").read_text()).final_ari
+
+
+def test_it_takes_two_files_of_a_hundred_lines_together() -> None:
+    files = list(EXAMPLE.rglob("*.py"))
+    assert len(files) == 2
+    assert sum(len(file.read_text().splitlines()) for file in files) <= 100
+
+
+@pytest.mark.parametrize("compare", ["inputs", "labels"])
+def test_it_finds_the_groups_that_its_means_tell_apart(tmp_path: Path, compare: str) -> None:
+    groups = {"inputs": "experiment=quickstart", "labels": "experiment=digits_label_skew"}
+    folder = straight(tmp_path, [*SHORT, groups[compare], f"strategy={PATH}", f"strategy.compare={compare}"])
+    assert ari_of(folder) == 1.0
+    assert config_of(folder)["compare"] == compare
+
+
+def test_a_killed_run_goes_on_equal_to_the_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: None
+) -> None:
+    given = [*SMALL, "strategy=mean_groups"]
+    whole = results(straight(tmp_path / "whole", given))
+    folder = killed(monkeypatch, tmp_path / "killed", given, 2)
+    assert results(resumed(folder)) == whole
+
+
+def test_a_run_by_import_path_goes_on_only_where_its_code_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [*SMALL, f"strategy={PATH}"]
+    folder = killed(monkeypatch, tmp_path / "killed", given, 2)
+    monkeypatch.delitem(sys.modules, "mean_groups")
+    with pytest.raises(ConfigError, match=r"strategy=mean_groups:MeanGroups; add trust=true"):
+        read_resume([f"resume={folder}"], tmp_path)
+    with pytest.raises(ConfigError, match=r"strategy=mean_groups:MeanGroups; add trust=true"):
+        read_run_config({"resume": str(folder)})
+    assert "mean_groups" not in sys.modules
+    # The same two ways in, trusted.
+    config, place, resume = read_run_config({"resume": str(folder), "overrides": "trust=true"})
+    assert (config.strategy.name, place, resume) == (PATH, folder, True)
+    assert results(resumed(folder, "trust=true")) == results(straight(tmp_path / "whole", given))
+
+
+def test_a_run_by_import_path_goes_on_where_its_package_is_installed_by_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    folder = killed(monkeypatch, tmp_path / "killed", [*SMALL, f"strategy={PATH}"], 2)
+    request.getfixturevalue("installed")
+    assert ari_of(resumed(folder)) == 1.0
+
+
+@pytest.mark.parametrize("name", ["mean_groups", PATH])
+def test_name_and_path_of_an_installed_strategy_are_one(installed: None, tmp_path: Path, name: str) -> None:
+    found = find_strategy(name)
+    assert (found.id, found.path, found.trusted, found.label, found.folder) == (
+        *("mean_groups", PATH, True, "mean_groups", "mean_groups"),
+    )
+    config, folder, _ = read_run_config({"strategy": name, "results-dir": str(tmp_path)})
+    assert config.strategy.name == "mean_groups"
+    assert folder.relative_to(tmp_path).parts[:2] == ("quickstart", "mean_groups")
+    assert main([*SMALL, f"strategy={name}"]) == 0
+    assert [path.name for path in (tmp_path / "results" / "quickstart").iterdir()] == ["mean_groups"]
+
+
+@pytest.mark.parametrize("name", ["clove", "florets.strategies.clove.strategy:Clove"])
+def test_name_and_path_of_a_built_in_strategy_are_one(name: str) -> None:
+    found = find_strategy(name)
+    assert (found.id, found.trusted, found.folder) == ("clove", True, "clove")
+    config, folder, _ = read_run_config({"strategy": name})
+    assert (config.strategy.name, folder.parts[-2]) == ("clove", "clove")
+
+
+def test_a_package_cannot_take_the_name_of_a_built_in_strategy(
+    installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file,) = tmp_path.rglob("entry_points.txt")
+    file.write_text(f"[florets.strategies]\nclove = {PATH}\n")
+    assert find_strategy("clove").path == "florets.strategies.clove.strategy:Clove"
+    assert find_strategy(PATH).trusted is False
+
+
+@pytest.mark.parametrize(
+    "launcher", [[], ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]], ids=["here", "joblib"]
+)
+def test_a_sweep_over_names_and_paths(
+    launcher: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["-m", *SMALL, f"strategy=fedavg,{PATH}", *launcher]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert [row.split("|")[1].strip() for row in rows[2:]] == ["fedavg", "MeanGroups"]
+    assert len(list(tmp_path.rglob("report.html"))) == 2
+
+
+def test_help_lists_what_is_installed_and_shows_the_keys_of_a_path(
+    capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
+) -> None:
+    def help_of(*arguments: str) -> str:
+        assert main([*arguments, "--help"]) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    line = "Clients send the mean of their inputs or labels"
+    assert line not in help_of()
+    shown = help_of(f"strategy={PATH}")
+    assert f"{PATH} {line}" in shown
+    assert f"frequencies [inputs | labels] ({PATH})" in shown
+    request.getfixturevalue("installed")
+    for shown in (help_of(), help_of(f"strategy={PATH}"), help_of("strategy=mean_groups")):
+        assert f"mean_groups {line}" in shown
+        assert "frequencies [inputs | labels] (mean_groups)" in shown
+        assert PATH not in shown
+    assert main(["strategy=mean_group", "--help"]) == 2
+    assert "Did you mean mean_groups?" in capsys.readouterr().err
+
+
+def test_a_broken_package_does_not_take_the_help_away(
+    installed: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file,) = tmp_path.rglob("entry_points.txt")
+    file.write_text("[florets.strategies]\nbroken = no_such_module:Strategy\n")
+    assert main(["--help"]) == 0
+    assert "broken cannot be used: module no_such_module cannot be imported" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+def test_an_own_text_of_a_key_stays_the_own_strategys(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    # `init` has another text in two_phase; the others keep theirs.
+    assert "how the K initial models relate [different" in shown
+    assert "how the K initial models relate; phase 1 starts from the first alone" in shown
+
+
+def test_simulated_clients_find_a_handler_beside_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Flower's processes do, which `florets engine=flwr` starts in another folder."""
+    from florets.task.callers_folder import import_as_caller_did, import_from
+
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place != str(EXAMPLE)])
+    with pytest.raises(registry.UnknownStrategy, match="cannot be imported"):
+        strategy_class(PATH)
+    before = list(sys.path)
+    import_from(EXAMPLE)
+    assert sys.path == [*before, str(EXAMPLE)]
+    sys.path[:] = before
+    import_as_caller_did()
+    assert sys.path == [*before, str(EXAMPLE)]
+    assert strategy_class(PATH).__name__ == "MeanGroups"
