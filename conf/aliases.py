@@ -22,12 +22,15 @@ _MOVED = {
 _WEIGHTINGS = {"group_n": "examples", "group": "uniform", "all": "all_participants"}
 
 
-def renamed(given: Given) -> Given:
-    """Return a key under its present name; of an old one the hint is logged."""
+def renamed(given: Given, hint: bool = True) -> Given:
+    """Return a key under its present name; of an old one a hint is logged."""
     if given.key not in _MOVED:
         return given
     key, value = _MOVED[given.key], _value(given.key, given.value)
-    log.warning("%s: the key is now %s=%s; the old name will go with the next release", given.text, key, show(value))
+    if hint:
+        log.warning(
+            "%s: the key is now %s=%s; the old name will go with the next release", given.text, key, show(value)
+        )
     return Given(key, value, given.text)
 
 

@@ -5,6 +5,7 @@ explicit keys are laid on top here and not by Hydra, for three reasons: all prob
 words, `+key` opens no back door, and option mappings take new entries without a `+`.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,15 @@ def compose(overrides: Sequence[str]) -> Config:
     problems += [*_idle_count(config, explicit), *find_problems(config)]
     if problems:
         raise ConfigError(problems)
-    return config
+    return _with_length(config)
+
+
+def _with_length(config: Config) -> Config:
+    """Return the configuration with the length of a cosine schedule: a run that is extended must not change it."""
+    if config.train.schedule != "cosine" or config.train.schedule_rounds is not None:
+        return config
+    rounds = config.strategy.settings.first_rounds + config.num_rounds
+    return dataclasses.replace(config, train=dataclasses.replace(config.train, schedule_rounds=rounds))
 
 
 def _twice(given: Sequence[Given]) -> list[str]:

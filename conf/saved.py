@@ -48,8 +48,9 @@ def saved_config(folder: Path, given: Sequence[Given] = (), trust: bool = False)
         raise ConfigError([f"{path} cannot be read ({reason}); run the experiment again."]) from error
     if not isinstance(values, dict):
         raise ConfigError([f"{path}: holds no configuration; run the experiment again."])
-    strategy = values.get("strategy")
-    if isinstance(strategy, dict):
+    if not isinstance(values.get("strategy", {}), dict):
+        values["strategy"] = {"name": values["strategy"]}
+    if strategy := values.get("strategy"):
         modernise(values, strategy)
         _require_trust(folder, str(strategy.get("name")), trust)
     saved = copy.deepcopy(values)

@@ -60,7 +60,7 @@ class TrainConfig:
     )
     schedule_rounds: int | None = key(
         None,
-        "step: rounds from one drop to the next; cosine: rounds to its end (null: num_rounds); "
+        "step: rounds from one drop to the next; cosine: rounds to its end (null: all of the run); "
         "inverse_sqrt: rounds to 1/sqrt(2) (null: 1)",
         least=1,
     )

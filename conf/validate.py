@@ -5,7 +5,7 @@ import re
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, TaskConfig, TrainConfig
 from florets.conf.typed import show
-from florets.strategies.registry import settings_type, strategy_names
+from florets.strategies.registry import usable_settings
 from florets.strategies.settings import range_problems
 
 _REGRESSIONS = ("linear", "lines")
@@ -123,7 +123,7 @@ def _models(config: Config) -> list[str]:
     own = config.task.partition == OWN
     if config.k == "auto":
         if not settings.finds_k:
-            able = " or ".join(f"strategy={name}" for name in strategy_names() if settings_type(name).finds_k)
+            able = " or ".join(f"strategy={name}" for name, other in usable_settings().items() if other.finds_k)
             return [f"k=auto: strategy {config.strategy.name} cannot find K; give an integer, or use {able}."]
         name, number = "k_max", config.k_max
     else:

@@ -28,7 +28,6 @@ def build_task(config: Config) -> Task:
 def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
     """Return the strategy of a configuration, ready to start on its task."""
     settings = config.strategy.settings
-    batch = config.gradient_batch or (config.train.batch_size if settings.gradient_batch == "train" else "full")
     learning_rate = config.server_learning_rate
     cls = strategy_class(config.strategy.name)
     strategy: ClusteredStrategy[Any, Any] = cls(
@@ -39,7 +38,7 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
             config.averaging,
             config.train.learning_rate if learning_rate is None else learning_rate,
             config.server_optimizer,
-            0 if batch == "full" else batch,
+            0 if config.gradient_batch == "full" else config.gradient_batch,
         ),
         first_round=config.first_round,
         choose_k=config.choose_k,
@@ -115,10 +114,8 @@ def message_settings(config: Config, task: Task) -> ConfigRecord:
 
 def _schedule(config: Config) -> Schedule:
     train = config.train
-    rounds, factor = train.schedule_rounds, train.schedule_factor
-    if rounds is None:
-        rounds = config.num_rounds if train.schedule == "cosine" else 1
-    return Schedule(train.schedule, rounds, 0.0 if factor is None else factor)
+    factor = 0.0 if train.schedule_factor is None else train.schedule_factor
+    return Schedule(train.schedule, train.schedule_rounds or 1, factor)
 
 
 def _true_models(task: Task, shape: tuple[int, ...]) -> FloatArray:

@@ -1,5 +1,6 @@
 """Finding a strategy by its name: a registry name, an installed entry point, or an import path."""
 
+import contextlib
 import hashlib
 import importlib
 from dataclasses import dataclass
@@ -80,6 +81,15 @@ def find_strategy(name: str) -> StrategyName:
 def strategy_names() -> list[str]:
     """Return the names of all strategies that are installed."""
     return [*STRATEGIES, *sorted(_offered())]
+
+
+def usable_settings() -> dict[str, type[Settings]]:
+    """Return the settings of all installed strategies by name; those of a broken package are left out."""
+    found = {}
+    for name in strategy_names():
+        with contextlib.suppress(UnknownStrategy):
+            found[name] = settings_type(name)
+    return found
 
 
 def settings_type(name: str) -> type[Settings]:

@@ -132,6 +132,8 @@ class TrainFacts(Protocol):
     def momentum(self) -> float: ...  # noqa: D102
     @property
     def weight_decay(self) -> float: ...  # noqa: D102
+    @property
+    def schedule(self) -> str: ...  # noqa: D102
 
 
 class Run(Protocol):
@@ -177,6 +179,11 @@ class Settings:
     one is its default. A key that is not named means nothing to it."""
     gradient_batch: ClassVar[Literal["full", "train"]] = "full"
     """Examples of a gradient where `gradient_batch` is null: all, or `train.batch_size`."""
+
+    @property
+    def first_rounds(self) -> int:
+        """Rounds that the algorithm needs before those that `num_rounds` counts."""
+        return 0
 
     def conflicts(self) -> list[str]:
         """Return one line for each combination of these settings that cannot work: key and value, rule, remedy."""

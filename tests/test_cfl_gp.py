@@ -221,7 +221,7 @@ def test_a_profile_vector_out_of_all_proportion_costs_that_clients_reply_alone()
         content[kinds.PROFILE] = ArrayRecord({kinds.PROFILE: Array(np.array([1e30], dtype=np.float32))})
         return content
 
-    # Round 4 probes model 1: two clients send a profile vector, and the yardstick is that of all four.
+    # Round 4 probes model 1: two clients send a profile vector, and the reference is that of all four.
     honest, _, _ = play(FakeClients(TWO_GROUPS), models(4.0, 6.0), 4)
     liar = next(c for c in range(4) if honest.assignment[str(c)] != 1)
     clients = FakeClients(TWO_GROUPS, faults={(kinds.TRAIN_PROBE, 4, liar): huge})

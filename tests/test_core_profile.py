@@ -115,7 +115,7 @@ def test_a_block_that_a_client_lacks_is_the_mean_of_the_three_clients_most_like_
     np.testing.assert_allclose(mixing(np.full((3, 3), 0.5), has), [[1, 0, 0], [0.5, 0, 0.5], [0, 0, 1]])
 
 
-def test_inner_products_with_stand_ins_are_those_of_the_dense_matrices():
+def test_inner_products_with_imputation_are_those_of_the_dense_matrices():
     rng = np.random.default_rng(0)
     profile = GradientProfile.empty(3, 5)
     profile.add_clients(30)

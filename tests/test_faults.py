@@ -222,21 +222,21 @@ def test_a_second_reply_and_a_strangers_are_counted_and_the_first_one_stays() ->
     assert replies.asked == 2
 
 
-# Values out of all proportion
+# Values far above the others'
 
 
 def test_losses_out_of_all_proportion_are_found_by_hand_computed_bounds() -> None:
     losses = np.array([[1.0, 3.0], [2.0, 0.5], [0.1, 4.0], [301.0, 400.0], [299.0, 400.0], [0.1, 30_001.0]])
     # Worst losses 3, 2, 4, 400, 400, 30001: the lower median is 4.
     assert loss_scale(losses) == 4.0
-    np.testing.assert_array_equal(outlier_losses(losses, 3.0), [False, False, False, True, False, True])
-    assert not outlier_losses(losses, 0.0).any()
+    np.testing.assert_array_equal(outlier_losses(losses, 3.0, 100.0), [False, False, False, True, False, True])
+    assert not outlier_losses(losses, 0.0, 100.0).any()
     assert loss_scale(losses[:2]) == 0.0
     # A model that diverged is infinite for everybody and nobody's fault.
     diverged = np.column_stack([losses[:3], np.full(3, np.inf)])
     assert loss_scale(diverged) == loss_scale(losses[:3])
-    assert not outlier_losses(diverged, loss_scale(diverged)).any()
-    assert outlier_losses(np.array([[np.inf, np.inf]]), 1.0).all()
+    assert not outlier_losses(diverged, loss_scale(diverged), 100.0).any()
+    assert outlier_losses(np.array([[np.inf, np.inf]]), 1.0, 100.0).all()
 
 
 def test_updates_out_of_all_proportion_are_found_unless_they_are_all_small() -> None:

@@ -214,7 +214,7 @@ def mutate(content: RecordDict, rng: np.random.Generator) -> RecordDict:
 
 @contextmanager
 def little_memory() -> Iterator[None]:
-    """Let an allocation that is out of all proportion fail, as it would on a small machine."""
+    """Let an allocation that is far above the others' fail, as it would on a small machine."""
     statm = Path("/proc/self/statm")
     if not statm.is_file():
         yield

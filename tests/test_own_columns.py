@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from florets.client_app.app import app
+from florets.client_app.session import session
 from florets.conf.compose import compose
 from florets.server_app import main
 from florets.server_app.build import build_models, build_task, message_settings
@@ -71,6 +72,25 @@ def test_a_site_whose_columns_are_in_another_order_trains_on_the_same_features(t
     for folder in (whole, other):
         with safe_open(folder / "models.safetensors", framework="np") as file:
             assert json.loads(file.metadata()["columns"]) == list(NAMES)
+
+
+def test_test_results_are_of_the_agreed_order_in_a_process_for_each_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deliver = LocalGrid._deliver
+
+    def alone(grid: LocalGrid, message: Message) -> Message:
+        # A SuperNode starts a process for each message: it remembers nothing of the last one.
+        session.__init__()  # type: ignore[misc]
+        return deliver(grid, message)
+
+    monkeypatch.setattr(LocalGrid, "_deliver", alone)
+    same = ("age", "dose", "weight", "price")
+    turned = folders(tmp_path / "turned", north=same, south=("weight", "price", "dose", "age"))
+    rows = (train(turned, tmp_path / "results") / "clients.csv").read_text().splitlines()
+    losses = [float(row["loss"]) for row in csv.DictReader(rows)]
+    assert len(losses) == 2
+    assert max(losses) < 0.1
 
 
 def test_the_lowest_keys_order_holds_unless_an_order_is_given(tmp_path: Path) -> None:

@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord
 
+from florets.client_app.app import app
 from florets.client_app.incoming import train_settings
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.server_app.build import build_strategy, build_task, message_settings
+from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.averaging import GradientAveraging
 from florets.strategies.ifca.strategy import Ifca
-from florets.task.wire import kinds
+from florets.task.wire import bank, kinds
 from florets.task.wire.schedule import CONSTANT, Schedule
 from tests.fakes import FakeClients, models, thetas
 
@@ -107,3 +109,27 @@ def test_steps_reach_the_client_and_epochs_by_hand_win_over_a_presets() -> None:
 def test_what_does_not_fit_together_is_refused(overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         compose(overrides)
+
+
+def test_a_schedule_may_end_at_zero_and_keeps_its_length_when_a_run_is_extended() -> None:
+    given = ["num_clients=4", "k=2", "task.num_clusters=2", "task.model_options.hidden=[]", "eval_every=9"]
+    config = compose([*given, "num_rounds=3", "train.schedule=cosine", "train.schedule_rounds=1"])
+    task = build_task(config)
+    strategy = build_strategy(config, task)
+    seen = []
+    strategy.start(
+        LocalGrid(app, 4),
+        build_models(config, task),
+        num_rounds=3,
+        train_config=message_settings(config, task),
+        on_round=lambda report, arrays: seen.append((report.replies["error"], arrays)),
+    )
+    assert [errors for errors, _ in seen] == [0, 0, 0]
+    # Without a rate nothing moves; with equal models their averages are equal too.
+    second, third = (bank.unpack(arrays)[0] for _, arrays in seen[1:])
+    np.testing.assert_allclose(second, third, atol=1e-6)
+    assert compose([*given, "num_rounds=8", "train.schedule=cosine"]).train.schedule_rounds == 8
+    linear = ["experiment=mixed_regression/a", "num_rounds=8", "train.schedule=cosine"]
+    assert compose(linear).train.schedule_rounds == 5 + 8
+    with pytest.raises(ConfigError, match=r"takes mu = 1/train\.learning_rate"):
+        compose([*linear, "strategy.local_solver=fedprox"])

@@ -258,11 +258,11 @@ def test_a_model_that_diverged_does_not_end_the_run(strategy: Clove | Ifca) -> N
     "settings", [{"k": 2}, {"k": 2, "clustering": "agglomerative"}, {"k": "auto"}, {"k": "auto", "choose_k": "elbow"}]
 )
 def test_outlier_losses_of_one_client_are_refused_and_the_others_go_on(settings: dict[str, object]) -> None:
-    def absurd(content: RecordDict) -> RecordDict:
+    def implausible(content: RecordDict) -> RecordDict:
         content.metric_records[kinds.METRICS][kinds.MODEL_LOSSES] = [1e200, 1e300]
         return content
 
-    clients = FakeClients(TWO_GROUPS, faults={(kinds.LOSSES, 1, 0): absurd})
+    clients = FakeClients(TWO_GROUPS, faults={(kinds.LOSSES, 1, 0): implausible})
     strategy = Clove(first_round="evaluate", **settings)  # type: ignore[arg-type]
     (report,) = reports(strategy, clients, models(4.0, 6.0), 1)
     assert report.replies["invalid"] == 1

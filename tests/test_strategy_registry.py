@@ -154,8 +154,9 @@ def test_a_run_of_an_own_class_leaves_its_folder_and_goes_on(
         Checkpoints(folder).load("florets.strategies.clove.strategy")
 
 
+@pytest.mark.parametrize("form", ["mapping", "name"])
 def test_a_saved_run_imports_no_strategy_of_its_authors_without_trust(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "not_asked_for.py").write_text(
         "from tests.own_strategy import EvenOdd as Mine\nimport pathlib\n"
@@ -164,6 +165,8 @@ def test_a_saved_run_imports_no_strategy_of_its_authors_without_trust(
     monkeypatch.syspath_prepend(tmp_path)
     values = json.loads(config_to_json(compose([*SMALL, f"strategy='{OWN}'"])))
     values["strategy"]["name"] = "not_asked_for:Mine"
+    if form == "name":
+        values["strategy"] = "not_asked_for:Mine"
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
     refusal = "imports a strategy of its author's, strategy=not_asked_for:Mine; add trust=true"
     for read in (

@@ -45,7 +45,7 @@ def test_whole_replies_are_read():
         (reply({"other": values()}), r"holds \['other'\], not \['terms'\]"),
         (reply({"terms": values(), "more": values()}), "not \\['terms'\\]"),
         (reply({"terms": values()}, surprise=1), "surprise"),
-        (reply({"terms": values()}, num__examples=0), "whole number from 1"),
+        (reply({"terms": values()}, num__examples=0), "integer from 1"),
         (reply({"terms": Array("float32", SHAPE, "numpy.ndarray", b"no header, but long enough for it")}), "header"),
     ],
 )

@@ -9,7 +9,7 @@ from florets.server_app.results.summary import RoundLine
 from florets.strategies.base.report import STABLE_FROM
 
 _WORST_CROSS_ENTROPY = 1000.0
-"""No honest training ends near it: guessing has the logarithm of the number of classes."""
+"""No benign training ends near it: guessing has the logarithm of the number of classes."""
 _WORST_GROWTH = 1000.0
 _SEVERAL = 3
 """Rounds in which a client is rejected before it is told of: fewer are an accident."""

@@ -83,7 +83,7 @@ class Algorithm(ABC, Generic[S, M]):
     @property
     def first_rounds(self) -> int:
         """Rounds that the algorithm needs before those that `num_rounds` counts."""
-        return 0
+        return self.settings.first_rounds
 
     def estimate_cost(self, models: Models) -> CostEstimate | None:
         """Return what those rounds will cost with the clients that are online; None where there are none."""

@@ -95,9 +95,9 @@ class GradientAveraging(Averaging):
     """Option II: clients return one gradient, the server takes one step of `learning_rate` (gamma).
 
     `learning_rate` None is the clients'; the schedule of the run changes it over the rounds. `batch` is the number of
-    examples that each gradient is taken on; 0 means all. `optimizer="adam"` is one step of a freshly built Adam,
-    about `learning_rate` times the sign of the gradient, as in CLoVE's published code. Entries without gradient, such
-    as batch normalisation's running statistics, are averaged as models are.
+    examples that each gradient is taken on; 0 means all, None the clients' batch size. `optimizer="adam"` is one step
+    of a freshly built Adam, about `learning_rate` times the sign of the gradient, as in CLoVE's published code.
+    Entries without gradient, such as batch normalisation's running statistics, are averaged as models are.
 
     Source: CLoVE Alg. 1, l. 21 and 26; IFCA option I (weighting "all_participants").
     """
@@ -105,17 +105,18 @@ class GradientAveraging(Averaging):
     learning_rate: float | None = None
     weighting: Weighting = "examples"
     optimizer: Literal["sgd", "adam"] = "sgd"
-    batch: int = 0
+    batch: int | None = 0
 
     @property
     def settings(self) -> dict[str, str | int]:
         """Ask for the gradient."""
-        return {kinds.REPLY: kinds.REPLY_GRADIENT, kinds.GRADIENT_BATCH: self.batch}
+        return {kinds.REPLY: kinds.REPLY_GRADIENT, kinds.GRADIENT_BATCH: self.batch or 0}
 
     def in_round(self, config: ConfigRecord, server_round: int) -> Self:
         """Return the averaging with its learning rate in a round: the clients', where it has none of its own."""
         rate = float(str(config[kinds.LEARNING_RATE])) if self.learning_rate is None else self.learning_rate
-        return replace(self, learning_rate=rate * Schedule.of(config).at(server_round))
+        batch = int(str(config[kinds.BATCH_SIZE])) if self.batch is None else self.batch
+        return replace(self, learning_rate=rate * Schedule.of(config).at(server_round), batch=batch)
 
     def _next(
         self,
@@ -142,7 +143,7 @@ def averaging_of(
     name: str | None = None,
     learning_rate: float | None = None,
     optimizer: Literal["sgd", "adam"] = "sgd",
-    batch: int = 0,
+    batch: int | None = None,
 ) -> Averaging:
     """Return the averaging of a name, with the weighting that an algorithm's settings choose.
 
@@ -150,6 +151,8 @@ def averaging_of(
     ----------
     name
         "models" or "gradients"; None: the algorithm's default.
+    batch
+        Examples of a gradient; 0: all, None: the algorithm's default.
 
     Raises
     ------
@@ -162,4 +165,6 @@ def averaging_of(
     weighting: Weighting = getattr(settings, "weighting", "examples")
     if (name or known[0]) == "models":
         return ModelAveraging(weighting)
+    if batch is None and settings.gradient_batch == "full":
+        batch = 0
     return GradientAveraging(learning_rate, weighting, optimizer, batch)

@@ -1,6 +1,5 @@
 """`RoundContext`: what one round works with, and the exchanges that an algorithm can choose from."""
 
-import secrets
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
@@ -87,8 +86,6 @@ class RoundContext:
         Clients that are to test, at an evaluation.
     client_handlers
         The algorithm's own client handlers.
-    bank_token
-        Name under which clients keep the models that the round starts from.
     """
 
     server_round: int
@@ -105,8 +102,6 @@ class RoundContext:
     meter: Meter = field(default_factory=Meter)
     testers: Sequence[Client] = ()
     client_handlers: tuple[str, ...] = ()
-    # Drawn for every try of a round: no other models ever have this name, whatever a client's process has kept.
-    bank_token: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @property
     def patience(self) -> Patience:
@@ -163,7 +158,7 @@ class RoundContext:
             mine = {**config, **own.get(client.key, {})}
             if client.key in kept:
                 model = None
-                mine |= {kinds.BANK: self.bank_token, kinds.MODEL_INDEX: index}
+                mine |= {kinds.BANK: self.models.token, kinds.MODEL_INDEX: index}
             requests.append(self.request(kinds.TRAIN, client, model, mine))
         return Plan(requests, lambda key, content: read_update(content, layout, assignment[key]))
 
@@ -192,9 +187,9 @@ class RoundContext:
     def ask_losses(self, clients: Sequence[Client], models: Models) -> Replies[Losses]:
         """Ask clients for the mean loss of each of K models on their training data (one exchange).
 
-        Clients that can keep this round's models are asked to, and say whether they did.
+        Clients that can keep the models are asked to, and say whether they did.
         """
-        settings = {kinds.BANK: self.bank_token} if models is self.models else {}
+        settings = {kinds.BANK: models.token}
         requests = [self.request(kinds.LOSSES, client, models.record, settings) for client in clients]
         return self.ask(requests, lambda _, content: read_losses(content, models.count))
 

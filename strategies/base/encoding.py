@@ -138,7 +138,7 @@ def _find(name: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]
 
 def _class(name: str, home: str) -> Any:
     module, _, qualname = str(name).partition(":")
-    own = home.partition(".")[0]
+    own = "" if home.startswith("florets.") else home.partition(".")[0]
 
     def may(place: str) -> bool:
         return place.startswith(_OURS) or bool(own and (place == own or place.startswith(f"{own}.")))

@@ -1,5 +1,6 @@
 """The K models that a round starts from."""
 
+import secrets
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -49,6 +50,11 @@ class Models:
     def __deepcopy__(self, _: object) -> "Models":
         # Models are replaced, never changed: a copy of a strategy's state can share them.
         return self
+
+    @cached_property
+    def token(self) -> str:
+        """Name under which a client's process may keep these models: no others ever have it."""
+        return secrets.token_hex(8)
 
     @cached_property
     def bank(self) -> FloatArray:

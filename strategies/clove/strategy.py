@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
 import numpy as np
 
@@ -171,7 +172,9 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
         if self.settings.matching == "overlap":
             previous = np.array([self.assignment.get(key, -1) for key in keys])
             return match_overlap(clusters, previous, num_models)
-        return match_in_order(int(clusters.max()) + 1, num_models)
+        if self.settings.matching == "none":
+            return match_in_order(int(clusters.max()) + 1, num_models)
+        assert_never(self.settings.matching)
 
     def _assign_newcomers(self, frozen: FrozenClusters, context: RoundContext) -> dict[str, int]:
         """Alg. 1, l. 16: nearest saved centroid, with loss vectors taken on the models saved at stability."""

@@ -4,7 +4,6 @@ import numpy as np
 
 from florets.strategies.core import BoolArray, FloatArray
 
-LOSS_FACTOR = 100.0
 UPDATE_FACTOR = 1000.0
 LEAST_CLIENTS = 3
 """Of fewer none is an outlier: of two that differ it cannot be said which."""
@@ -47,7 +46,7 @@ def clipped(vectors: FloatArray, limit: float) -> FloatArray:
     return scaled
 
 
-def outlier_losses(losses: FloatArray, scale: float, factor: float = LOSS_FACTOR) -> BoolArray:
+def outlier_losses(losses: FloatArray, scale: float, factor: float) -> BoolArray:
     """Return the mask (M,) of the loss vectors that are outliers with respect to `scale`.
 
     A vector is an outlier if its *best* loss is more than `factor` times the scale: whatever data a client has, some
@@ -63,7 +62,7 @@ def outlier_losses(losses: FloatArray, scale: float, factor: float = LOSS_FACTOR
     losses : (M, K) float
         Loss vectors, not negative; infinite where a model diverged.
     scale : float
-        Largest `loss_scale` of the run so far: losses that have become small in training must not make an honest
+        Largest `loss_scale` of the run so far: losses that have become small in training must not make a benign
         client with a harder sample an outlier. At 0 no vector is.
     """
     if not scale or not losses.size:

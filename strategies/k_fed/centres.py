@@ -68,7 +68,7 @@ def main_group(groups: IntArray, sizes: IntArray) -> int:
     sizes : (N,) int64
         Samples behind each centre.
     """
-    # Whole numbers all the way: bincount's weights would be floats, and ties would hang on rounding.
+    # Integers all the way: bincount's weights would be floats, and ties would hang on rounding.
     samples = np.zeros(int(groups.max()) + 1, dtype=np.int64)
     np.add.at(samples, groups, sizes)
     return int(samples.argmax())

@@ -1,14 +1,11 @@
 """The random first round that CLoVE, IFCA and CFL-GP share."""
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
 from florets.strategies.base.report import Client
 from florets.strategies.core.assignment import random_assignment
-
-FirstRound = Literal["random", "evaluate"]
 
 
 def draw_models(clients: Sequence[Client], num_models: int, rng: np.random.Generator) -> dict[str, int]:

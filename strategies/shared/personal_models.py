@@ -21,6 +21,10 @@ class PersonalModels:
 
     vectors: dict[str, NDArray[np.floating]] = field(default_factory=dict)
 
+    def __deepcopy__(self, _: object) -> "PersonalModels":
+        # Vectors are replaced, never changed: a copy of a strategy's state can share them.
+        return PersonalModels(dict(self.vectors))
+
     def of(self, key: str, start: Models) -> Models:
         """Return a client's model; one that has none yet starts from the first of `start`."""
         if key not in self.vectors:

@@ -66,6 +66,11 @@ class TwoPhaseSettings(Settings):
         return self.init
 
     @property
+    def first_rounds(self) -> int:
+        """Rounds of phase 1."""
+        return self.moment_rounds
+
+    @property
     def stop_below(self) -> float:
         """Residual up to which an anchor has arrived; negative where it never stops."""
         return -1.0 if self.delta is None else self.epsilon * self.alpha * self.delta / 2**0.5
@@ -124,6 +129,11 @@ class TwoPhaseSettings(Settings):
 
     def _train(self, run: Run) -> list[str]:
         problems = []
+        if self.local_solver == "fedprox" and run.train.schedule != "constant":
+            problems.append(
+                f"train.schedule={run.train.schedule}: strategy.local_solver=fedprox takes "
+                "mu = 1/train.learning_rate in all rounds; use train.schedule=constant, or strategy.local_solver=fedavg."
+            )
         # The penalty of train.weight_decay is heeded: with it the local problem is solved by steps.
         linear = run.task.model == "linear" and "squared_error" in run.task.loss
         exact = self.local_solver == "fedprox" and linear and run.train.weight_decay == 0

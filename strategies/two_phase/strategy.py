@@ -56,11 +56,6 @@ class TwoPhase(ClusteredStrategy[TwoPhaseSettings, TwoPhaseState]):
         """Phase 1."""
         return MomentDescent(self.settings, self.state.descent)
 
-    @property
-    def first_rounds(self) -> int:
-        """Rounds of phase 1."""
-        return self.settings.moment_rounds
-
     def check(self, models: Models) -> None:
         """Refuse fewer anchors than models."""
         super().check(models)

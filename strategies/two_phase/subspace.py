@@ -121,7 +121,7 @@ def _direct(
 def _reject_outliers(
     context: RoundContext, replies: Replies[T], sizes: list[float], scale: MomentScale
 ) -> Replies[T]:
-    """Return the replies without those whose moments no honest data give: one would turn all the subspaces."""
+    """Return the replies without those whose moments no benign data give: one would turn all the subspaces."""
     mask = scale.judge(np.array(sizes))
     keys = {key for (key, _), is_outlier in zip(replies.ok, mask, strict=True) if is_outlier}
     return context.reject(replies, keys, "rejected as an outlier: its moments are far larger than the others'")

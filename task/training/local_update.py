@@ -53,7 +53,8 @@ class TrainSettings:
     def __post_init__(self) -> None:
         """Raise ValueError for a setting out of its range."""
         rules = (
-            ("learning_rate", self.learning_rate, self.learning_rate > 0, "above 0"),
+            # A schedule may end at 0.
+            ("learning_rate", self.learning_rate, self.learning_rate >= 0, "at least 0"),
             ("local_epochs", self.local_epochs, self.local_epochs > 0 and isfinite(self.local_epochs), "above 0"),
             ("batch_size", self.batch_size, self.batch_size >= 1, "at least 1"),
             ("optimizer", self.optimizer, self.optimizer in ("adam", "sgd"), "'adam' or 'sgd'"),

@@ -188,7 +188,7 @@ def read_array(array: Array, entry: Entry) -> npt.NDArray[np.generic]:
     if header_bytes < 0:
         raise MalformedMessage(f"array {entry.name!r} holds {len(array.data)} bytes, too few for its shape")
     if header_bytes == len(usual := _header(entry.dtype, entry.shape)) and array.data.startswith(usual):
-        # What honest clients send, byte for byte: there is nothing left to parse.
+        # What benign clients send, byte for byte: there is nothing left to parse.
         return np.frombuffer(array.data, dtype=dtype, offset=header_bytes).reshape(entry.shape)
     header = _HEADER.fullmatch(array.data[:header_bytes]) if header_bytes <= _LONGEST_HEADER else None
     if header is None:

@@ -200,7 +200,7 @@ def _read_columns(config: ConfigRecord) -> tuple[str, ...]:
 def check_examples(claimed: int | None, introduced: int | None) -> None:
     """Hold a reply's count of examples to the one that the client gave when it introduced itself.
 
-    The count is a client's weight in averages: one that grows by more than `MOST_GROWTH` is no honest one. None: not
+    The count is a client's weight in averages: one that grows by more than `MOST_GROWTH` is not benign. None: not
     known.
 
     Raises
