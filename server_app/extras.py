@@ -4,7 +4,11 @@ from importlib.util import find_spec
 
 from florets.conf.problems import ConfigError
 
-_MODULES = {"sim": ("ray", "psutil")}
+_BRINGS = {
+    "sim": {"ray": "ray", "psutil": "psutil"},
+    "sweep": {"hydra-joblib-launcher": "hydra_plugins.hydra_joblib_launcher"},
+}
+"""Package and module, by extra."""
 
 
 def require(extra: str, what: str) -> None:
@@ -20,10 +24,13 @@ def require(extra: str, what: str) -> None:
     ConfigError
         If one of its packages is not installed.
     """
-    if missing := [name for name in _MODULES[extra] if find_spec(name) is None]:
-        raise ConfigError([f"{what}: needs {' and '.join(missing)}; {install(extra)} brings it."])
+    if missing := [package for package, module in _BRINGS[extra].items() if not _is_installed(module)]:
+        raise ConfigError([f'{what}: needs {" and ".join(missing)}; pip install "florets[{extra}]" brings it.'])
 
 
-def install(extra: str) -> str:
-    """Return the command that installs an extra."""
-    return f'pip install "florets[{extra}]"'
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        # Not even the package that it would be in is there.
+        return False

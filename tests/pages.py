@@ -1,4 +1,4 @@
-"""The code blocks of README.md, docs/*.md and examples/*/README.md, and what is to be done with each.
+"""The code blocks of the pages, and what the words after a fence ask to be done with them.
 
 `tests/test_pages.py` has the convention.
 """

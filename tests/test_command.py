@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 import types
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,6 +86,30 @@ def test_engine_flwr_goes_through_flower(monkeypatch):
     monkeypatch.setattr("florets.server_app.flower.flower_run", stand_in, raising=False)
     assert main(["engine=flwr", "k=3"]) == 0
     assert used == [("engine=flwr", "k=3")]
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "said"),
+    [
+        ("ray", ["engine=flwr"], 'engine=flwr: needs ray; pip install "florets[sim]" brings it.'),
+        ("psutil", ["engine=flwr"], 'engine=flwr: needs psutil; pip install "florets[sim]" brings it.'),
+        (
+            "hydra_plugins.hydra_joblib_launcher",
+            ["-m", "seed=0,1", "hydra/launcher=joblib"],
+            'hydra/launcher=joblib: needs hydra-joblib-launcher; pip install "florets[sweep]" brings it.',
+        ),
+    ],
+)
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(monkeypatch, capsys, module, arguments, said):
+    monkeypatch.setitem(sys.modules, module, None)
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == f"florets: {said}\n"
+
+
+def test_the_version_is_that_of_the_project(capsys):
+    assert main(["--version"]) == 0
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert capsys.readouterr().out == f"florets {version}\n"
 
 
 def test_engine_local_trains_in_this_process(tmp_path, monkeypatch, capsys):

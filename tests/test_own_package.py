@@ -1,4 +1,4 @@
-"""The wheel alone, in a fresh environment and beside a stranger's modules; with it the example package."""
+"""The wheel alone, in a fresh environment and among a stranger's modules; beside it the example package."""
 
 import os
 import signal

@@ -21,7 +21,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.server_app import jobs
 from florets.server_app.console import counted, say
-from florets.server_app.extras import install
+from florets.server_app.extras import require
 from florets.server_app.sweep.sweep_direction import direction
 from florets.server_app.sweep.sweep_job import Sweep, read_records, run_job
 from florets.server_app.sweep.sweep_keys import count_jobs, decode, encode, read_sweep, require_one_valid
@@ -48,6 +48,8 @@ def run_sweep(overrides: Sequence[str], caller: Path, run: jobs.Runner) -> int:
         If the overrides cannot be read, or no job could run.
     """
     for_hydra = [text for text in overrides if text.lstrip("+~").startswith(("hydra/", "hydra."))]
+    if "hydra/launcher=joblib" in for_hydra:
+        require("sweep", "hydra/launcher=joblib")
     parsed = read_sweep([text for text in overrides if text not in for_hydra])
     total = None
     if any("hydra/sweeper" in text for text in for_hydra):
@@ -140,6 +142,4 @@ def _hydra_surroundings(arguments: list[str]) -> Iterator[None]:
 
 
 def _launch_problem(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    hint = f" {install('sweep')} brings it." if "launcher/joblib" in text else ""
-    return f"Hydra cannot start the sweep: {text}{hint}"
+    return f"Hydra cannot start the sweep: {' '.join(str(error).split())}"
