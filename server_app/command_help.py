@@ -101,8 +101,6 @@ def _strategies(own: str | None) -> tuple[dict[str, type[Settings]], list[tuple[
     """Return the settings of all strategies by name, and why one that a package offers cannot be used."""
     found: dict[str, type[Settings]] = {}
     broken: list[tuple[str, str]] = []
-    if own is not None and (settings := read_strategy(own, problems := [])) is None:
-        raise ConfigError(problems)
     for name in strategy_names():
         try:
             found[name] = settings_type(name)
@@ -110,6 +108,10 @@ def _strategies(own: str | None) -> tuple[dict[str, type[Settings]], list[tuple[
             # Another package's fault must not take the help away.
             broken.append((name, f"cannot be used: {error}"))
     if own is not None:
+        problems: list[str] = []
+        settings = read_strategy(own, problems)
+        if settings is None:
+            raise ConfigError(problems)
         found.setdefault(find_strategy(own).id, settings)
     return found, broken
 
