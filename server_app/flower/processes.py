@@ -16,7 +16,7 @@ from typing import IO
 
 import psutil
 
-import florets
+from florets.server_app.flower.app_folder import PROJECT
 
 STOP_SECONDS = 15.0
 
@@ -57,9 +57,8 @@ def environment(flower_home: Path) -> dict[str, str]:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     found = {**os.environ, **_SETTINGS, "FLWR_HOME": str(flower_home), "PATH": path}
     # An installed package is found without; a repository may be another one than the one that is installed.
-    root = Path(florets.__file__).resolve().parents[1]
-    if (root / "server_app").is_dir():
-        found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    if (PROJECT / "florets").is_dir():
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))
     return found
 
 
