@@ -112,12 +112,7 @@ def _strategies(own: str | None) -> tuple[dict[str, type[Settings]], list[tuple[
             broken.append((name, f"cannot be used: {error}"))
     if own is not None:
         problems: list[str] = []
-<<<<<<< HEAD
         if (settings := read_strategy(own, problems)) is None:
-=======
-        settings = read_strategy(own, problems)
-        if settings is None:
->>>>>>> packaging
             raise ConfigError(problems)
         found.setdefault(find_strategy(own).id, settings)
     return found, broken

@@ -131,8 +131,8 @@ class TwoPhaseSettings(Settings):
         problems = []
         if self.local_solver == "fedprox" and run.train.schedule != "constant":
             problems.append(
-                f"train.schedule={run.train.schedule}: strategy.local_solver=fedprox takes "
-                "mu = 1/train.learning_rate in all rounds; use train.schedule=constant, or strategy.local_solver=fedavg."
+                f"train.schedule={run.train.schedule}: strategy.local_solver=fedprox takes mu = "
+                "1/train.learning_rate in all rounds; use train.schedule=constant, or strategy.local_solver=fedavg."
             )
         # The penalty of train.weight_decay is heeded: with it the local problem is solved by steps.
         linear = run.task.model == "linear" and "squared_error" in run.task.loss
