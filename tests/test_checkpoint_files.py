@@ -8,11 +8,12 @@ import safetensors.numpy
 
 from florets.server_app.resume import checkpoint as module
 from florets.server_app.resume.checkpoint import VERSION, Checkpoint, CheckpointError, Checkpoints
+from florets.strategies.base.state import State
 from tests.fakes import models
 
 
 def good(server_round: int) -> Checkpoint:
-    return Checkpoint(server_round, models(1.0, 2.0), {"seen": {1}}, [], {"seed": 0})
+    return Checkpoint(server_round, models(1.0, 2.0), State({"a": 1}), [], {"seed": 0})
 
 
 def content(**changes: object) -> str:
