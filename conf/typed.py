@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -59,13 +59,31 @@ def read_config(values: Mapping[str, Any], problems: list[str]) -> Config | None
 def read_strategy(name: str, problems: list[str]) -> type[Settings] | None:
     """Return the settings of a strategy; where there is none, None, and why is appended to `problems`."""
     try:
-        return settings_type(name)
+        settings = settings_type(name)
     except UnknownStrategy as error:
         hint = "" if ":" in name else did_you_mean(name, error.known)
         problems.append(
             f"strategy={name}: {error}; there are {', '.join(error.known)}, or package.module:Class.{hint}"
         )
         return None
+    if ":" in name and (wrong := list(_wrong_defaults(settings))):
+        problems += [f"strategy={name}: {settings.__name__}.{line}; mend the strategy." for line in wrong]
+        return None
+    return settings
+
+
+def _wrong_defaults(settings: type[Settings]) -> Iterator[str]:
+    """Yield a line for each default of another type than its field's, or of a type that no key can have."""
+    hints = get_type_hints(settings)
+    for field in dataclasses.fields(settings):
+        default = field.default_factory() if callable(field.default_factory) else field.default
+        try:
+            words = describe(hints[field.name])
+            convert(default, hints[field.name])
+        except _Mismatch:
+            yield f"{field.name}={show(default)}: the default must be {words}"
+        except (KeyError, TypeError):
+            yield f"{field.name}: a key cannot be of type {hints[field.name]}"
 
 
 def _read(kind: type[Any], values: Mapping[str, Any], path: str, problems: list[str]) -> Any:

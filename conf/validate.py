@@ -6,7 +6,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, TaskConfig, TrainConfig
 from florets.conf.typed import show
 from florets.strategies.registry import usable_settings
-from florets.strategies.settings import range_problems
+from florets.strategies.settings import Settings, range_problems
 
 _REGRESSIONS = ("linear", "lines")
 OWN = "own"
@@ -38,11 +38,28 @@ def find_problems(config: Config) -> list[str]:
         *_run(config),
         *_participation(config),
         *_models(config),
-        *own.conflicts(),
-        *own.problems(config),
+        *_own(own, "conflicts"),
+        *_own(own, "problems", config),
         *_train(config),
         *_task(config.task),
     ]
+
+
+def _own(settings: Settings, method: str, *given: Config) -> list[str]:
+    """Return what a strategy's own check says; one that fails, or says something else than lines, is named."""
+    name = f"{type(settings).__name__}.{method}()"
+    try:
+        lines = getattr(settings, method)(*given)
+    # It may be anybody's code.
+    except Exception as error:
+        raise ConfigError(
+            [f"strategy: {name} failed with {type(error).__name__}: {error}; mend the strategy."]
+        ) from error
+    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+        raise ConfigError(
+            [f"strategy: {name} returned {lines!r}, and must return a list of strings; mend the strategy."]
+        )
+    return lines
 
 
 def _run(config: Config) -> list[str]:

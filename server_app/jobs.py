@@ -72,12 +72,16 @@ def headline(summary: RunSummary) -> str:
     return ", ".join(parts)
 
 
+def is_foreseen(error: Exception) -> bool:
+    """Return whether an error is one of the project's own, whose text says what to do."""
+    own = type(error).__module__.startswith(("florets.server_app.", "florets.strategies."))
+    return isinstance(error, ConfigError) or (own and bool(str(error).strip()))
+
+
 def explain(error: Exception) -> str:
     """Return why a job failed, for a reader who has not seen the code."""
     text = str(error).strip()
-    if isinstance(error, ConfigError) or (
-        text and type(error).__module__.startswith(("florets.server_app.", "florets.strategies."))
-    ):
+    if is_foreseen(error):
         return text
     # Anything else was not foreseen: its type says more than its text, which may be a bare name.
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

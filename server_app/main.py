@@ -108,7 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - it stays open until the process ends
         return 1
     except Exception as error:  # the command ends with a message and an exit code, whatever happens
-        _complain(f"the run failed: {jobs.explain(error)}", "--debug" in given)
+        debug = "--debug" in given
+        hint = "" if debug or jobs.is_foreseen(error) else " (--debug shows where)"
+        _complain(f"the run failed: {jobs.explain(error)}{hint}", debug)
         return 1
 
 

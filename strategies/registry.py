@@ -106,13 +106,16 @@ def settings_type(name: str) -> type[Settings]:
         own: type[Settings] = getattr(module, f"{STRATEGIES[found.id]}Settings")
         return own
     settings: Any = getattr(strategy_class(name), "Settings", None)
-    if not (isinstance(settings, type) and issubclass(settings, Settings)):
+    # A class that only inherits would keep its parent's fields and lose its own.
+    decorated = isinstance(settings, type) and "__dataclass_params__" in vars(settings)
+    if not decorated or not issubclass(settings, Settings):
         raise UnknownStrategy(
             f"class {found.path.rpartition(':')[2]} has no Settings (a frozen dataclass that builds on "
-            "florets.strategies.settings.Settings)",
+            "florets.strategies.settings.Settings, with @dataclass(frozen=True) above it)",
             strategy_names(),
         )
-    return settings
+    checked: type[Settings] = settings
+    return checked
 
 
 def strategy_class(name: str) -> type[Any]:

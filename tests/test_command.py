@@ -166,8 +166,8 @@ def test_a_wrong_configuration_ends_with_code_2_and_no_traceback(calls, capsys, 
     ("error", "code", "message"),
     [
         (ConfigError(["task.data=x: no such data set"]), 2, "florets: task.data=x: no such data set\n"),
-        (KeyError("layer"), 1, "florets: the run failed: KeyError: 'layer'\n"),
-        (ValueError(), 1, "florets: the run failed: ValueError\n"),
+        (KeyError("layer"), 1, "florets: the run failed: KeyError: 'layer' (--debug shows where)\n"),
+        (ValueError(), 1, "florets: the run failed: ValueError (--debug shows where)\n"),
         (KeyboardInterrupt(), 130, "florets: interrupted; "),
     ],
 )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from flwr.app import ConfigRecord
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
@@ -15,6 +16,7 @@ from florets.server_app.build import build_strategy, build_task
 from florets.strategies import STRATEGIES
 from florets.strategies.base.averaging import Averaging, GradientAveraging, ModelAveraging
 from florets.strategies.registry import settings_type
+from florets.task.wire import kinds
 
 CHOICES = {
     "averaging": ("models", "gradients"),
@@ -118,7 +120,8 @@ def test_the_batch_of_a_gradient_reaches_the_clients(batch: str, expected: int) 
     for strategy, default in (("clove", 0), ("cfl_gp", 100)):
         found = averaging(f"strategy={strategy}", "averaging=gradients")
         assert isinstance(found, GradientAveraging)
-        assert found.batch == default
+        message = ConfigRecord({kinds.LEARNING_RATE: 0.1, kinds.BATCH_SIZE: 100})
+        assert found.in_round(message, 1).batch == default
 
 
 OLD = {

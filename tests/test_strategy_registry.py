@@ -180,4 +180,40 @@ def test_a_saved_run_imports_no_strategy_of_its_authors_without_trust(
     assert not (tmp_path / "imported").exists()
     assert saved_config(tmp_path, trust=True).strategy.name == "not_asked_for:Mine"
     assert (tmp_path / "imported").exists()
-    monkeypatch.delitem(sys.modules, "not_asked_for")
+    # Not by the monkeypatch, which would put it back.
+    del sys.modules["not_asked_for"]
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("class Settings(ManyModels):\n    period: int = 5", "with @dataclass(frozen=True) above it"),
+        (
+            "@dataclass(frozen=True)\nclass Settings(ManyModels):\n    period: int = key('five', 'p')",
+            "the default must be",
+        ),
+        ("@dataclass(frozen=True)\nclass Settings(ManyModels):\n    z: complex = key(1j, 'p')", "cannot be of type"),
+        (
+            "@dataclass(frozen=True)\nclass Settings(ManyModels):\n    def problems(self, run):\n        return 'no'",
+            "Settings.problems() returned 'no', and must return a list of strings",
+        ),
+        (
+            "@dataclass(frozen=True)\nclass Settings(ManyModels):\n    def conflicts(self):\n        return 1 / 0",
+            "Settings.conflicts() failed with ZeroDivisionError",
+        ),
+    ],
+)
+def test_faulty_settings_of_an_own_strategy_are_named(
+    body: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (
+        "from dataclasses import dataclass\nfrom florets.strategies.settings import ManyModels, key\n"
+        "from tests.own_strategy import EvenOdd\n"
+        f"{body}\nclass Mine(EvenOdd):\n    pass\nMine.Settings = Settings\n"
+    )
+    (tmp_path / "faulty_settings.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        compose(["strategy=faulty_settings:Mine", "k=2"])
+    del sys.modules["faulty_settings"]
+    assert problem in str(caught.value)

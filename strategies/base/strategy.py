@@ -147,6 +147,8 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self.open_round(server_round, arrays, config, grid)
         self.state.evaluations = {}
         plan = self._plan = self.plan(self.context)
+        if not isinstance(plan, Plan):
+            raise TypeError(f"{type(self).__name__}.plan() returned {plan!r}, and must return a Plan")
         self._context = replace(
             self.context,
             models=plan.models or self.context.models,
