@@ -12,18 +12,19 @@ from florets.conf.typed import read_strategy, show
 from florets.strategies.registry import UnknownStrategy, find_strategy, settings_type, strategy_names
 from florets.strategies.settings import Settings
 
-_USAGE = """florets: clustered federated learning. Clients fall into unknown groups, found while training.
+_USAGE = """florets: clustered federated learning. Clients fall into unknown groups,
+which are found while training.
 
 Usage
-  florets                                          the quickstart: CLoVE on rotated digits
-  florets experiment=quickstart strategy=ifca k=5  one run of a preset, with other values
-  florets -m strategy=clove,ifca seed=0,1,2        a sweep: every combination, and a table
+  florets                                       the quickstart
+  florets experiment=<preset> strategy=ifca     a run of a preset, other values
+  florets -m strategy=clove,ifca seed=0,1,2     a sweep: every combination
   florets -m 'seed=range(0,10)' hydra/launcher=joblib hydra.launcher.n_jobs=4
-                                                   the same in 4 processes (the extra "sweep")
-  florets engine=flwr                              through `flwr run`, Flower's own simulation
-  florets resume=results/quickstart/clove/seed-0   go on with an interrupted run, in its folder
-  florets assign run=<folder> data=<file>          which model of a run fits these data (--help)
-  florets predict run=<folder> data=<file> ...     that model's predictions, as a CSV file
+                                                in 4 processes (extra "sweep")
+  florets engine=flwr                           on Flower's own simulation
+  florets resume=<folder>                       go on with an interrupted run
+  florets assign run=<folder> data=<file>       which model fits these data
+  florets predict run=<folder> data=<file> ...  that model's predictions
 
 Options
   -m, --multirun  sweep over keys that have several values, separated by commas
@@ -31,16 +32,17 @@ Options
   --cfg           print the configuration that would run, and end
   --debug         show Python's traceback of an error
   --version       the version, and end
-  -h, --help      this text; with strategy=package.module:Class also that strategy's keys
+  -h, --help      this text, with strategy=<module>:<Class> also its keys;
+                  of assign and predict, theirs
 
-Order: a key given by hand wins over the preset, which wins over the defaults.
-Options of a task: task.data_options.noise=1 adds or changes one of the preset's,
+A key given by hand wins over the preset, which wins over the defaults.
+task.data_options.noise=1 changes one option of a preset,
 'task.data_options={noise: 1}' replaces all of them.
-Below, [a | b | c] gives a key's choices, [a] its default; of choices the default is the first.
-Results: <results_dir>/<experiment>/<strategy>/<other keys>/seed-<seed>/, of sweeps
-<results_dir>/sweeps/.
-Exit code: 0 all went well, 1 a run or a sweep's job failed, 2 the configuration was refused
-before any training; what only shows while clients work fails the run (1)."""
+Below, [a | b | c] gives a key's choices, the default first.
+Results: <results_dir>/<experiment>/<strategy>/<other keys>/seed-<seed>/;
+of sweeps <results_dir>/sweeps/.
+Exit code: 0 all went well; 1 a run or a job of a sweep failed; 2 the
+configuration was refused before any training."""
 
 
 def help_text(width: int = 110, own: str | None = None) -> str:
@@ -59,6 +61,7 @@ def help_text(width: int = 110, own: str | None = None) -> str:
     parts = [_USAGE, _section("Presets (experiment=...)", _presets(), width)]
     settings, broken = _strategies(own)
     strategies = [(name, str(kind.__doc__).splitlines()[0]) for name, kind in settings.items()]
+    strategies.append(("<module>:<Class>", "A strategy of your own, by its import path; see docs/extending.md."))
     parts.append(_section("Strategies (strategy=...)", strategies + broken, width))
     files = [(name, _comment(group, name)[0]) for group in ("task", "train") for name in choices(group)]
     parts.append(_section("Tasks (task=...) and optimisers (train=...)", files, width))

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from florets.strategies import STRATEGIES
+
 ROOT = Path(__file__).parents[1]
 OURS = ("server_app", "client_app", "strategies", "task", "conf", "deploy")
 LONGEST_FILE = 350
@@ -129,6 +131,89 @@ def test_an_algorithm_knows_no_other_one(algorithm: str) -> None:
     }
     found = [module for path in own for module in imports(ast.parse(path.read_text(encoding="utf-8")))]
     assert not [module for module in found if is_under(module, others)]
+
+
+def outside() -> list[Path]:
+    return [path for path in files() if not name_of(path).startswith("strategies/")]
+
+
+def asked_by_name(tree: ast.AST) -> Iterator[str]:
+    """Comparisons with a registry name, by whichever syntax; `local` is also the name of an engine."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            literals: list[ast.AST] = [node.left, *node.comparators]
+        elif isinstance(node, ast.MatchValue):
+            literals = [node.value]
+        elif isinstance(node, ast.Dict):
+            literals = [key for key in node.keys if key is not None]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and "with" in node.func.attr:
+            literals = list(node.args)
+        else:
+            continue
+        text = ast.unparse(node)
+        found = {leaf.value for one in literals for leaf in ast.walk(one) if isinstance(leaf, ast.Constant)}
+        names = found & set(STRATEGIES) - ({"local"} if "engine" in text else set())
+        if names:
+            yield text
+
+
+def asked_by_type(tree: ast.AST) -> Iterator[str]:
+    """Type checks on a strategy or its settings: the classes that are imported from where both are declared."""
+    declared = ("strategies.settings", "strategies.base.strategy", "strategies.base.algorithm")
+    classes = {name.rpartition(".")[2] for name in imports(tree) if name.rpartition(".")[0].endswith(declared)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+            kinds = {leaf.id for leaf in ast.walk(node.args[1]) if isinstance(leaf, ast.Name)}
+        elif isinstance(node, ast.MatchClass):
+            kinds = {ast.unparse(node.cls)}
+        elif isinstance(node, ast.Compare) and "type(" in ast.unparse(node):
+            kinds = {leaf.id for leaf in ast.walk(node) if isinstance(leaf, ast.Name)}
+        else:
+            continue
+        if kinds & classes:
+            yield ast.unparse(node)
+
+
+@pytest.mark.parametrize("path", outside(), ids=name_of)
+def test_nobody_outside_of_the_strategies_knows_one_of_them(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    algorithms = {f"florets.strategies.{name}" for name in ALGORITHMS}
+    assert not [module for module in imports(tree) if is_under(module, algorithms)]
+    assert not list(asked_by_name(tree)), "ask the settings or the strategy; the default's name is registry.DEFAULT"
+    assert not list(asked_by_type(tree)), "ask the settings or the strategy for the fact"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "config.strategy.name == 'clove'",
+        "'ifca' != name",
+        "name in ('fedavg', 'fedprox')",
+        "if not (a < b and name in ['k_fed']): pass",
+        "match name:\n  case 'clove' | 'ifca': pass",
+        "{'local': 1, 'oracle': 2}[name]",
+        "name.startswith('two_phase')",
+        "name == 'local'",
+    ],
+)
+def test_a_question_by_name_is_seen(code: str) -> None:
+    assert list(asked_by_name(ast.parse(code)))
+    assert not list(asked_by_name(ast.parse("config.engine == 'local'; print('clove'); name == DEFAULT")))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from florets.strategies.settings import Settings\nisinstance(x, Settings)",
+        "from florets.strategies.base.strategy import ClusteredStrategy\nisinstance(x, (int, ClusteredStrategy))",
+        "from florets.strategies.settings import OneModel\nissubclass(x, OneModel)",
+        "from florets.strategies.settings import OneModel\ntype(x) is OneModel",
+        "from florets.strategies.settings import OneModel\nmatch x:\n  case OneModel(): pass",
+    ],
+)
+def test_a_question_by_type_is_seen(code: str) -> None:
+    assert list(asked_by_type(ast.parse(code)))
+    assert not list(asked_by_type(ast.parse("from florets.strategies.settings import Settings\nisinstance(x, int)")))
 
 
 def modules() -> dict[str, Path]:

@@ -218,7 +218,7 @@ def test_help_names_every_preset_strategy_task_and_key():
     # A file's comment may go on; what is shown of it must not promise more.
     assert not [line for line in help_text(10_000).splitlines() if line.endswith(":")]
     narrow = help_text(80).splitlines()
-    assert max(map(len, narrow)) <= 100
+    assert max(map(len, narrow)) <= 80
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])

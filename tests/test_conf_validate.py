@@ -36,8 +36,8 @@ WRONG = {
     "k=auto k_max=21": "k_max=21: more models than clients",
     "k=auto k_max=0": "k_max=0: must be at least 1.",
     "k=auto strategy=ifca": "k=auto: strategy ifca cannot find K; give an integer, or use strategy=clove or",
-    "strategy.fraction_train=0": "strategy.fraction_train=0.0: must be greater than 0 and at most 1; 1.0 means all.",
-    "strategy.fraction_train=1.1": "strategy.fraction_train=1.1: must be greater than 0 and at most 1; 1.0 means all.",
+    "strategy.fraction_train=0": "strategy.fraction_train=0.0: must be greater than 0 and at most 1; 1.0 means all",
+    "strategy.fraction_train=1.1": "strategy.fraction_train=1.1: must be greater than 0 and at most 1; 1.0 means",
     "strategy.fraction_train=0.04": "no client would take part in a round; use at least 0.05, or more clients.",
     "strategy=fedprox strategy.proximal_mu=-1": "strategy.proximal_mu=-1.0: must be at least 0.",
     "averaging=gradients gradient_batch=0": "gradient_batch=0: must be at least 1.",
@@ -47,7 +47,9 @@ WRONG = {
     "strategy=ifca server_optimizer=adam": "has an effect only with averaging=gradients",
     "strategy.k_min_improvement=-1": "strategy.k_min_improvement=-1.0: must be greater than -1; 0 takes any gain.",
     "strategy.stability_rounds=0": "strategy.stability_rounds=0: must be at least 1.",
-    "strategy.stability_fraction=0": "strategy.stability_fraction=0.0: must be greater than 0 and at most 1; 1.0 means all.",
+    "strategy.stability_fraction=0": (
+        "strategy.stability_fraction=0.0: must be greater than 0 and at most 1; 1.0 means all."
+    ),
     "strategy=cfl_gp strategy.period=0": "strategy.period=0: must be at least 1.",
     "strategy=cfl_gp strategy.compression=0.5": "strategy.compression=0.5: must be at least 1.",
     "strategy=cfl_gp strategy.quantise_digits=-1": "strategy.quantise_digits=-1: must be at least 0",
@@ -58,7 +60,9 @@ WRONG = {
         "gradient_batch=5: has an effect only with averaging=gradients"
     ),
     "strategy=cfl_gp strategy.cluster_rounds=1": "strategy.cluster_rounds=1: must be at least 2.",
-    "strategy=cfl_gp strategy.stop_unchanged=2": "strategy.stop_unchanged=2.0: must be at least 0 and at most 1; 0 means never.",
+    "strategy=cfl_gp strategy.stop_unchanged=2": (
+        "strategy.stop_unchanged=2.0: must be at least 0 and at most 1; 0 means never."
+    ),
     "strategy=cfl_gp k=auto": (
         "K is found at the clusterings after round strategy.k_warmup=20, but the last one is in round 10 (the "
         "first is in round 2, with one every strategy.period=2 rounds); add strategy.k_warmup=5 or num_rounds=22."

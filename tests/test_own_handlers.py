@@ -1,8 +1,6 @@
 """Client handlers that a strategy brings: what they are given, where they may run, and how their code is compared."""
 
 import importlib
-import re
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -170,21 +168,3 @@ def test_the_settings_that_were_handed_over_stay_as_they_are() -> None:
     before = ConfigRecord(dict(SETTINGS))
     Weighted().start(LocalGrid(app, 4), build_models(CONFIG, TASK), num_rounds=1, train_config=SETTINGS)
     assert before == SETTINGS
-
-
-def test_the_pages_example_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
-    files = re.findall(r"```python\n# (my_pkg/\w+\.py)\n(.*?)```", page, re.DOTALL)
-    assert [name for name, _ in files] == ["my_pkg/handlers.py", "my_pkg/strategy.py"]
-    (tmp_path / "my_pkg").mkdir()
-    for name, text in files:
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    (tmp_path / "my_pkg" / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    importlib.invalidate_caches()
-    strategy = importlib.import_module("my_pkg.strategy").Weighted()
-    start = build_models(CONFIG, TASK)
-    found = strategy.start(LocalGrid(app, 4), start, num_rounds=1, train_config=SETTINGS)
-    assert (bank.unpack(found.arrays)[0] != bank.unpack(start)[0]).any()
-    for name in ("my_pkg", "my_pkg.handlers", "my_pkg.strategy"):
-        del sys.modules[name]

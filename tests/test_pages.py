@@ -31,8 +31,10 @@ from pathlib import Path
 
 import pytest
 
+from florets.conf.compose import compose
 from florets.server_app.flower import processes
 from florets.strategies.base.report import RoundReport
+from florets.strategies.registry import strategy_class
 from tests.fakes import FakeClients, models
 from tests.page_calls import check_all
 from tests.pages import HOW, OUTPUT, ROOT, Block, blocks, pages
@@ -156,19 +158,22 @@ def test_python_runs_as_it_stands(block: Block) -> None:
     exec(compile(block.code, str(block), "exec"), {"__name__": "page"})
 
 
-@pytest.mark.parametrize("block", [block for block in blocks() if "class EvenOdd" in block.code], ids=str)
-def test_the_example_of_ones_own_strategy_trains(block: Block) -> None:
-    scope: dict[str, object] = {}
-    exec(block.code, scope)
+def test_the_example_of_ones_own_strategy_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = [block for block in blocks() if "class EvenOdd" in block.code]
+    (tmp_path / block.how).write_text(block.code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = compose([f"strategy={block.how.removesuffix('.py')}:EvenOdd", "k=2", "strategy.period=2"])
     seen: list[RoundReport] = []
-    strategy = scope["EvenOdd"]()  # type: ignore[operator]
-    strategy.start(
+    strategy_class(config.strategy.name)(config.strategy.settings, k=2).start(
         FakeClients([0.0, 1.0, 2.0, 3.0]).grid(),
         models(0.0, 0.0),
-        num_rounds=1,
+        num_rounds=2,
         on_round=lambda report, _: seen.append(report),
     )
-    assert seen[0].assignment == {"0": 0, "1": 1, "2": 0, "3": 1}
+    assert [report.assignment for report in seen] == [
+        {"0": 0, "1": 1, "2": 0, "3": 1},
+        {"0": 1, "1": 0, "2": 1, "3": 0},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -183,4 +188,6 @@ def test_every_link_leads_somewhere(page: Path, link: str) -> None:
     path, _, title = link.partition("#")
     assert (page.parent / path).exists()
     if title:
-        assert f"# {title}" in (page.parent / path).read_text(encoding="utf-8").lower()
+        headings = re.findall(r"^#+ (.+)$", (page.parent / path).read_text(encoding="utf-8"), re.MULTILINE)
+        # As GitHub names a heading.
+        assert title in [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings]

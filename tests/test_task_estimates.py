@@ -189,13 +189,14 @@ def build(*overrides: str) -> object:
 def test_the_configuration_reaches_the_strategies() -> None:
     oracle = build("strategy=oracle", "strategy.weighting=all_participants")
     assert isinstance(oracle, Oracle)
-    assert oracle.averaging.weighting == "all"  # type: ignore[attr-defined]
+    assert oracle.averaging.weighting == "all_participants"  # type: ignore[attr-defined]
     shot = build("strategy=one_shot", "strategy.estimate_epochs=3")
     assert isinstance(shot, OneShot)
-    assert shot.settings == {kinds.ESTIMATE: "train", kinds.LOCAL_EPOCHS: 3}
+    assert (shot.settings.estimate, shot.settings.estimate_epochs) == ("train", 3)
     fed = build("strategy=k_fed", "strategy.local_clusters=2", "strategy.features=inputs_and_targets")
     assert isinstance(fed, KFed)
-    assert (fed.num_features, fed.local_clusters) == (64 + 10, 2)
+    assert (fed.settings.features, fed.settings.local_clusters) == ("inputs_and_targets", 2)
+    assert (fed.input_shape, fed.num_outputs) == ((1, 8, 8), 10)
 
 
 def test_true_start_takes_the_tasks_true_models() -> None:

@@ -113,8 +113,9 @@ def _score_with_lone(distances: FloatArray, labels: IntArray) -> float:
         means = sums / sizes
         means[rows, labels] = np.inf
         nearest = means.min(axis=1)[lone]
-        # With fewer clusters than rows somebody has company. Rows that differ are never all at distance 0.
-        values[lone] = (nearest - within.max()) / np.maximum(nearest, within.max())
+        # With fewer clusters than rows somebody has company. Tiny differences may square to a distance of 0.
+        largest = np.maximum(nearest, within.max())
+        values[lone] = np.divide(nearest - within.max(), largest, out=np.zeros(len(nearest)), where=largest > 0)
     return float(values.mean())
 
 

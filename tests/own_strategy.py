@@ -1,0 +1,53 @@
+"""A strategy as another package would bring it, with a setting, a check and a state of its own."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.state import State
+from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.settings import ManyModels, Run, key
+from florets.task.wire.replies import Update
+
+
+@dataclass(frozen=True)
+class EvenOddSettings(ManyModels):
+    """Clients take the models in turn, and change sides every few rounds."""
+
+    swap_every: int = key(2, "rounds until the models change hands; 0: never", least=0, note="0 means never")
+
+    finds_k: ClassVar[bool] = False
+
+    def problems(self, run: Run) -> list[str]:
+        if self.swap_every <= run.num_rounds:
+            return []
+        return [f"strategy.swap_every={self.swap_every}: there are num_rounds={run.num_rounds}; use at most that."]
+
+
+@dataclass
+class EvenOddState(State):
+    """How often the models have changed hands."""
+
+    swaps: int = 0
+
+
+class EvenOdd(ClusteredStrategy[EvenOddSettings, EvenOddState]):
+    """Client i trains model i modulo K, moved on by one with every swap."""
+
+    Settings = EvenOddSettings
+    State = EvenOddState
+
+    def plan(self, context: RoundContext) -> Plan[Update]:
+        every = self.settings.swap_every
+        if every and context.server_round % every == 0:
+            self.state.swaps += 1
+        return context.train_assigned(
+            {client.key: (client.number + self.state.swaps) % context.models.count for client in context.participants}
+        )
+
+
+class Plain:
+    """A class that is no strategy."""
+
+
+NUMBER = 1

@@ -1,0 +1,232 @@
+"""An algorithm's settings: one place for keys and defaults, cheap to check, apart from what a strategy remembers."""
+
+import dataclasses
+import inspect
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord
+
+from florets.conf.compose import compose
+from florets.conf.schema import Config
+from florets.server_app.build import build_strategy, build_task
+from florets.strategies import STRATEGIES
+from florets.strategies.base.averaging import GradientAveraging, ModelAveraging
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.encoding import decode, encode
+from florets.strategies.base.models import Models
+from florets.strategies.clove.settings import CloveSettings
+from florets.strategies.clove.strategy import Clove
+from florets.strategies.fedavg.strategy import FedAvg
+from florets.strategies.local.strategy import Local, LocalState
+from florets.strategies.registry import settings_type, strategy_class
+from florets.strategies.settings import RunKeys, Settings
+from florets.strategies.shared.personal_models import PersonalModels
+from tests.fakes import FakeClients, models, thetas
+
+ROOT = Path(__file__).parents[1]
+
+
+# Cheap to check
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "from florets.conf.compose import compose\ntry: compose(['no_such_key=1'])\nexcept ValueError as e: print(e)",
+        "from florets.server_app.command_help import help_text\nprint(help_text())",
+        "from florets.conf.compose import compose\nprint(compose(['strategy=two_phase', 'k=3']))",
+    ],
+    ids=["mistyped key", "help", "composing"],
+)
+def test_checking_keys_loads_none_of_the_heavy_packages(work: str) -> None:
+    heavy = "('flwr', 'numpy', 'scipy', 'sklearn', 'torch', 'matplotlib')"
+    code = f"{work}\nimport sys\nprint([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    told, loaded = done.stdout.splitlines()[:-1], done.stdout.splitlines()[-1]
+    assert told
+    assert loaded == "[]"
+
+
+# One place for defaults
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_constructors_defaults_are_those_of_the_configuration(name: str) -> None:
+    # The quickstart has a word on averaging.
+    overrides = [f"strategy={name}", "k=4", "averaging=null"]
+    config = compose(overrides)
+    alone, built = strategy_class(name)(), build_strategy(config, build_task(config))
+    assert alone.settings == built.settings == settings_type(name)()
+    for own in ("first_round", "choose_k", "eval_every", "eval_clients", "quorum", "grace", "round_tries"):
+        assert getattr(alone, own) == getattr(built, own), own
+    assert (alone.round_timeout, alone.federation.start_timeout) == (
+        built.round_timeout,
+        built.federation.start_timeout,
+    )
+    # Step and batch of a gradient come from the run's training settings.
+    neutral = {"learning_rate": None, "batch": 0}
+    kinds = [
+        dataclasses.replace(one.averaging, **neutral)
+        if isinstance(one.averaging, GradientAveraging)
+        else one.averaging
+        for one in (alone, built)
+    ]
+    assert kinds[0] == kinds[1]
+
+
+def test_run_level_defaults_stand_in_one_place() -> None:
+    fields = {field.name: field for field in dataclasses.fields(RunKeys)}
+    parameters = inspect.signature(FedAvg).parameters
+    for name in ("eval_every", "eval_clients", "quorum", "start_timeout", "round_timeout", "grace", "round_tries"):
+        assert parameters[name].default == fields[name].default == getattr(Config(), name), name
+    assert (FedAvg().quorum, FedAvg().round_tries) == (0.5, 3)
+
+
+# Whole or by keyword
+
+
+def test_settings_are_taken_whole_or_by_keyword_and_never_changed() -> None:
+    whole = CloveSettings(memory=True, stability_rounds=2)
+    assert Clove(whole, k=2).settings == Clove(k=2, memory=True, stability_rounds=2).settings == whole
+    # A keyword counts on top of what was given whole.
+    assert Clove(whole, stability_rounds=5).settings == CloveSettings(memory=True, stability_rounds=5)
+    assert whole.stability_rounds == 2
+    with pytest.raises(FrozenInstanceError):
+        whole.memory = False  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Clove(stability_rounds=0), "^stability_rounds=0: must be at least 1.$"),
+        (
+            lambda: Clove(fraction_train=1.5),
+            "fraction_train=1.5: must be greater than 0 and at most 1; 1.0 means all",
+        ),
+        (lambda: FedAvg(first_round="random"), "first_round=random: FedAvg cannot follow it; it has no such choice"),
+        (lambda: Clove(first_round="x"), "first_round=x: Clove cannot follow it; it takes random or evaluate"),  # type: ignore[arg-type]
+        (
+            lambda: strategy_class("fedprox")(averaging="gradients"),
+            "averaging=gradients: the algorithm cannot follow it; it takes models",
+        ),
+    ],
+)
+def test_a_constructor_checks_as_the_configuration_does(build: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_averaging_by_name_or_whole() -> None:
+    assert Clove().averaging == Clove(averaging="models").averaging == ModelAveraging("examples")
+    assert Clove(averaging="gradients", weighting="uniform").averaging == GradientAveraging(None, "uniform")
+    given = GradientAveraging(0.1, "uniform")
+    assert Clove(averaging=given).averaging is given
+    assert isinstance(strategy_class("cfl_gp")(k=2).averaging, GradientAveraging)
+
+
+# State
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_fresh_state_is_equal_in_every_strategy_and_survives_a_checkpoint(name: str) -> None:
+    one, other = strategy_class(name)(), strategy_class(name)()
+    assert one.state is not other.state
+    _equal(_stored(one.state), one.state)
+
+
+def test_nothing_of_a_state_is_shared_between_strategies() -> None:
+    one, other = Clove(k=2), Clove(k=2)
+    one.state.assignment["a"] = 1
+    one.state.clustered.add("a")
+    assert (other.state.assignment, other.state.clustered) == ({}, set())
+
+
+def test_a_plan_never_changes_the_round_that_it_was_given() -> None:
+    tried: list[str] = []
+
+    class Meddling(FedAvg):
+        def plan(self, context: RoundContext) -> Plan:
+            for field in dataclasses.fields(context):
+                with pytest.raises(FrozenInstanceError):
+                    setattr(context, field.name, None)
+                tried.append(field.name)
+            return super().plan(context)
+
+    result = Meddling().start(FakeClients([2.0]).grid(), models(0.0), num_rounds=1)
+    assert thetas(result.arrays) == [1.0]
+    assert {"models", "participants", "online", "meter"} <= set(tried)
+
+
+# Models of single clients
+
+
+def test_models_of_single_clients_are_kept_exactly_in_float32_where_they_are() -> None:
+    start, kept = Models(models(4.0, 6.0)), PersonalModels()
+    assert thetas(kept.of("a", start).record) == [4.0], "who has none starts from the first model"
+    odd = np.array([np.float32(0.1), 7.0], dtype=np.float64)
+    kept.put("a", odd)
+    assert kept.vectors["a"].dtype == np.float32
+    assert kept.of("a", start).bank.tobytes() == odd[np.newaxis].tobytes()
+    assert thetas(kept.of("b", start).record) == [4.0]
+    assert thetas(start.record) == [4.0, 6.0]
+
+
+def test_a_counter_beyond_float32_keeps_every_digit() -> None:
+    def large(count: int) -> ArrayRecord:
+        theta = Array(np.array([1.5], dtype=np.float32))
+        return ArrayRecord({"0/theta": theta, "0/steps": Array(np.array(count, dtype=np.int64))})
+
+    start, kept = Models(large(0)), PersonalModels()
+    kept.put("a", Models(large(2**24 + 1)).bank[0])
+    assert kept.vectors["a"].dtype == np.float64
+    assert int(kept.of("a", start).record["0/steps"].numpy()) == 2**24 + 1
+
+
+def test_the_state_of_local_only_survives_a_checkpoint_to_the_bit() -> None:
+    strategy = Local()
+    result = strategy.start(FakeClients([2.1, 6.3, -4.7]).grid(), models(0.1), num_rounds=3)
+    stored = _stored(strategy.state)
+    assert isinstance(stored, LocalState)
+    assert stored.personal.vectors.keys() == {"0", "1", "2"}
+    _equal(stored, strategy.state)
+    again = Local()
+    again.state = stored
+    first, second = (one.final_models(Models(result.arrays)).record for one in (strategy, again))
+    assert {name: array.data for name, array in first.items()} == {name: array.data for name, array in second.items()}
+    assert thetas(first) == pytest.approx([2.1 - 2.0 / 8, 6.3 - 6.2 / 8, -4.7 + 4.8 / 8])
+
+
+def _stored(state: object) -> object:
+    """What comes back of a state through JSON and named arrays."""
+    arrays: dict[str, Any] = {}
+    return decode(json.loads(json.dumps(encode(state, arrays))), arrays)
+
+
+def _equal(found: object, expected: object) -> None:
+    """Hold two states equal, arrays by dtype and bytes."""
+    assert type(found) is type(expected)
+    first: dict[str, Any] = {}
+    second: dict[str, Any] = {}
+    assert encode(found, first) == encode(expected, second)
+    assert first.keys() == second.keys()
+    for name, values in first.items():
+        assert (values.dtype, values.shape, values.tobytes()) == (
+            second[name].dtype,
+            second[name].shape,
+            second[name].tobytes(),
+        )
+
+
+def test_every_strategy_of_the_registry_declares_settings_of_its_own() -> None:
+    kinds = [settings_type(name) for name in STRATEGIES]
+    assert len(set(kinds)) == len(kinds)
+    assert all(issubclass(kind, Settings) and kind.__doc__ for kind in kinds)
