@@ -95,7 +95,10 @@ def test_a_client_of_huge_moments_is_refused_and_named_and_leaves_no_trace(
     settings = (*FEW, f"strategy.subspace={mode}")
     found = run(*settings, watched=Watched({(kind, 1, 7): scaled(1e12)}))  # type: ignore[dict-item]
     assert found.reports[0].replies["invalid"] == times
-    assert "client 07 sent an invalid reply: its moments are far above the others' to the others'" in caplog.text
+    assert (
+        "client 07 sent an invalid reply: rejected as an outlier: its moments are far larger than the others'"
+        in caplog.text
+    )
 
     def lost(_: RecordDict) -> RecordDict:
         raise RuntimeError("lost")
