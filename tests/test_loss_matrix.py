@@ -1,6 +1,7 @@
 """The loss matrix at the end of a run: announced, limited in time, and left out where it is not wanted."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +92,8 @@ def test_a_slow_first_client_decides_nothing_alone(monkeypatch) -> None:
 def test_elsewhere_all_are_asked_at_once_and_who_is_late_is_left_out() -> None:
     clients = FakeClients([0.0, 1.0, 2.0])
     strategy, said = finished(clients), []
-    strategy.context.grid = Slow(strategy.context.grid, [0.0, 99.0, 0.0])
+    slow = Slow(strategy.context.grid, [0.0, 99.0, 0.0])
+    strategy._context = replace(strategy.context, grid=slow)
     found = loss_matrix(strategy, Models(models(0.0)), 0.3, False, said.append)
     assert found is not None
     assert found[0] == ["0", "2"]

@@ -88,7 +88,7 @@ def test_test_results_are_of_the_agreed_order_in_a_process_for_each_message(
     same = ("age", "dose", "weight", "price")
     turned = folders(tmp_path / "turned", north=same, south=("weight", "price", "dose", "age"))
     rows = (train(turned, tmp_path / "results") / "clients.csv").read_text().splitlines()
-    losses = [float(row["loss"]) for row in csv.DictReader(rows)]
+    losses = [float(row["test_loss"]) for row in csv.DictReader(rows)]
     assert len(losses) == 2
     assert max(losses) < 0.1
 

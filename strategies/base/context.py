@@ -187,9 +187,9 @@ class RoundContext:
     def ask_losses(self, clients: Sequence[Client], models: Models) -> Replies[Losses]:
         """Ask clients for the mean loss of each of K models on their training data (one exchange).
 
-        Clients that can keep the models are asked to, and say whether they did.
+        Clients that can keep this round's models are asked to, and say whether they did.
         """
-        settings = {kinds.BANK: models.token}
+        settings = {kinds.BANK: models.token} if models is self.models else {}
         requests = [self.request(kinds.LOSSES, client, models.record, settings) for client in clients]
         return self.ask(requests, lambda _, content: read_losses(content, models.count))
 
