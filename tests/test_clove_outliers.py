@@ -191,7 +191,7 @@ def test_linear_regressions_with_targets_20_times_as_large_are_placed_and_told_a
 
 
 def test_a_client_that_stays_refused_is_told_on_the_screen_in_the_log_and_in_the_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(LocalGrid):
         def pull_messages(self, message_ids):  # type: ignore[no-untyped-def]
@@ -202,7 +202,7 @@ def test_a_client_that_stays_refused_is_told_on_the_screen_in_the_log_and_in_the
                     metrics[kinds.MODEL_LOSSES] = [1e9, 1e9]
             return replies
 
-    logging.getLogger("florets").setLevel(logging.INFO)
+    caplog.set_level(logging.INFO, logger="florets")
     config = compose([*LINEAR, "num_rounds=4", "strategy.first_round=random"])
     summary = run_experiment(Broken(app, 8), config, tmp_path / "run")
     text = "client 0, in 3 of 4 rounds: rejected as an outlier: its losses are far above the others'"

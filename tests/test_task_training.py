@@ -172,7 +172,7 @@ def test_training_lowers_the_loss(samples):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("learning_rate", 0.0),
+        ("learning_rate", -0.1),
         ("learning_rate", float("nan")),
         ("local_epochs", 0),
         ("batch_size", 0),

@@ -61,18 +61,18 @@ def test_a_layout_refuses_untrained_entries_that_the_model_lacks() -> None:
 
 
 def test_running_statistics_make_no_profile() -> None:
-    strategy, models = ran("strategy=cfl_gp", "strategy.averaging=models", "num_rounds=2", "strategy.period=2")
+    strategy, models = ran("strategy=cfl_gp", "averaging=models", "num_rounds=2", "strategy.period=2")
     assert isinstance(strategy, CflGp)
-    assert strategy.profiles is not None
+    assert strategy.state.profiles is not None
     parameters = sum(p.numel() for p in net((1, 8, 8), 10).parameters())
-    assert strategy.profiles.profile.blocks[0].shape[1] == parameters < Layout.of(bank.model(models, 0)).size
+    assert strategy.state.profiles.profile.blocks[0].shape[1] == parameters < Layout.of(bank.model(models, 0)).size
 
 
 def test_running_statistics_are_no_part_of_an_estimate() -> None:
     strategy, _ = ran("strategy=one_shot", "strategy.estimate_epochs=1", "num_rounds=1")
     assert isinstance(strategy, OneShot)
-    assert strategy.groups.centroids is not None
-    assert strategy.groups.centroids.shape[1] == sum(p.numel() for p in net((1, 8, 8), 10).parameters())
+    assert strategy.state.centroids is not None
+    assert strategy.state.centroids.shape[1] == sum(p.numel() for p in net((1, 8, 8), 10).parameters())
 
 
 def asked_for_gradient(settings: ConfigRecord, arrays: ArrayRecord, **more: str | int) -> RecordDict:
@@ -153,7 +153,7 @@ def test_gradients_step_and_running_statistics_are_averaged() -> None:
 
 
 def test_a_run_that_averages_gradients_moves_the_running_statistics() -> None:
-    _, models = ran("strategy=ifca", "strategy.averaging=gradients", "num_rounds=3")
+    _, models = ran("strategy=ifca", "averaging=gradients", "num_rounds=3")
     trained = [model for model in bank.models(models) if model["2.num_batches_tracked"].numpy() > 0]
     assert trained
     for model in trained:
