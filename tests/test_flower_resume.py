@@ -45,12 +45,15 @@ def killed_run(results: Path, all_of_it: bool) -> Path:
 
 
 def assert_equal_ends(folder: Path, whole: Path) -> None:
-    """Check rounds, tables and models against those of a run that was never killed, times excepted."""
+    """Check rounds, tables and models against those of a run in process that was never killed.
+
+    Times differ, and so do the bytes sent: in process a client keeps the models of the loss exchange.
+    """
     lines = [
         [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()] for run in (folder, whole)
     ]
     for line in (*lines[0], *lines[1]):
-        del line["seconds"]
+        del line["seconds"], line["bytes_down"]
     assert lines[0] == lines[1]
     for name in ("models.safetensors", "clusters.safetensors", "clients.csv", "loss_matrix.csv"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
