@@ -1,7 +1,5 @@
 """Settings of discovery."""
 
-# ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -26,10 +24,10 @@ class DiscoverySettings(SharedLayers):
     tolerance: float = key(
         0.01, "a smaller number of groups is taken if it costs less than this share of the score", least=0, below=1
     )
-    min_clients: int | None = key(
+    clients_needed: int | None = key(
         None,
-        "clients that must have taken part before groups are looked for, where rounds are samples of them; null: five "
-        "for each of k groups, or 40 (k=auto), but no more than three of four clients",
+        "clients that take part before groups are looked for, where rounds are samples of them; null: five for each "
+        "of k groups, or 40 (k=auto), but no more than three of four clients",
         least=2,
     )
     rediscover_every: int = key(

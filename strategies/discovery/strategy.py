@@ -87,7 +87,7 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         else:
             state.phase = "training" if state.centres is None else "stable"
         self._place_newcomers(context)
-        plan = context.train_assigned({key: model for key, model in self.assignment.items()})
+        plan = context.train_assigned(dict(self.assignment))
         return replace(plan, models=models)
 
     def _look(self, context: RoundContext) -> Plan[Update]:
@@ -115,8 +115,8 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         if len(context.participants) == len(context.online):
             # Nobody else is there to wait for.
             return 0
-        if self.settings.min_clients is not None:
-            return self.settings.min_clients
+        if self.settings.clients_needed is not None:
+            return self.settings.clients_needed
         wanted = _PER_GROUP * self.k if isinstance(self.k, int) else _UNKNOWN
         return min(wanted, max(2, math.ceil(_MOST_NEEDED * len(context.online))))
 
@@ -188,8 +188,8 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
 
 
 def _mean_model(bank: FloatArray, members: Sequence[int]) -> FloatArray:
-    """Return the mean of the members' models; of nobody that of all models, of equal ones that one to the last bit."""
-    if len(set(members)) == 1:
-        return bank[members[0]]
-    mean: FloatArray = (bank[list(members)] if members else bank).mean(axis=0)
+    """Return the mean of the members' models, of nobody that of all models."""
+    # To the last bit, where they have one and the same.
+    rows = members[:1] if len(set(members)) == 1 else members
+    mean: FloatArray = (bank[list(rows)] if rows else bank).mean(axis=0)
     return mean

@@ -116,8 +116,8 @@ class Evidence:
         """What the user should be warned of; empty where there is nothing."""
         if self.verdict == "all_differ":
             return (
-                "every client differs from every other, and groups do not help; one model for all is trained. Compare "
-                "it with strategy=local and with methods that give each client a model of its own (docs/algorithms.md)"
+                "every client differs from every other and groups do not help: one model for all is trained. Compare "
+                "with strategy=local and with methods that give each client a model of its own (docs/algorithms.md)"
             )
         if self.verdict == "too_few":
             return (

@@ -1,4 +1,4 @@
-"""The exchange of a discovery: clients train one common model on folds of their data, and groups are found in that."""
+"""The exchange of a discovery: clients train one common model on folds of their data, which tells them apart."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -66,8 +66,8 @@ class FoldRound:
     plan: FoldPlan
     form: RowForm
     seed: int
-    rows: dict[str, NDArray[np.float32]] = field(default_factory=dict)
-    small: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    rows: dict[str, NDArray[np.floating]] = field(default_factory=dict)
+    small: dict[str, NDArray[np.floating]] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, context: RoundContext, upload: Upload = "projection", width: int | None = None) -> "FoldRound":
@@ -124,8 +124,8 @@ class FoldRound:
         for key, reply in replies:
             if isinstance(reply, FoldUpdate | FoldRows):
                 # As exact as they were sent, in half of the memory and of the checkpoint.
-                rows = reply.rows.astype(np.float16) if self.form.upload != "full" else reply.rows
-                (self.small if len(rows) == 1 else self.rows)[key] = rows
+                kept = np.float32 if self.form.upload == "full" else np.float16
+                (self.small if len(reply.rows) == 1 else self.rows)[key] = reply.rows.astype(kept)
 
     def decide(self, k: int | None, context: RoundContext, level: float = 0.005, tolerance: float = 0.01) -> Found:
         """Say whether the clients fall into groups, how many and which; then place those with too few samples.
@@ -152,7 +152,7 @@ class FoldRound:
         directions = centres(folds, groups.labels)
         unfit = []
         for key, row in sorted(self.small.items()):
-            group, _ = place(row, directions, FIT_SMALL)
+            group, _ = place(row.astype(np.float64), directions, FIT_SMALL)
             if group < 0:
                 unfit.append(key)
             else:
@@ -167,7 +167,7 @@ class FoldRound:
         placed: dict[str, int] = {}
         unfit: set[str] = set()
         for key, reply in self.ask(clients, context).ok:
-            group, _ = place(reply.rows, groups, FIT_SMALL if len(reply.rows) == 1 else FIT)
+            group, _ = place(reply.rows.astype(np.float64), groups, FIT_SMALL if len(reply.rows) == 1 else FIT)
             if group < 0:
                 unfit.add(key)
             else:
