@@ -61,7 +61,7 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
 
 
 def build_models(config: Config, task: Task) -> ArrayRecord:
-    """Return the first K models: K = `k`, or `k_max` for k=auto, or 1 for strategies without clusters.
+    """Return the first K models: K = `k`, or `k_max` for k=auto, or 1 for strategies that need no more at first.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def build_models(config: Config, task: Task) -> ArrayRecord:
     """
     settings = config.strategy.settings
     count, how = 1, settings.start
-    if not settings.one_model:
+    if not (settings.one_model or settings.grows):
         count = config.k_max if config.k == "auto" else config.k
     states = initial_models(task.build_model, count, "same" if how == "same" else "different", config.seed)
     records = [ArrayRecord({name: Array(array) for name, array in state.items()}) for state in states]
