@@ -27,6 +27,7 @@ class Purpose(IntEnum):
     ESTIMATE = 23
     LOCAL_KMEANS = 24
     CUSTOM_HANDLER = 25
+    HELD_OUT = 30
 
 
 def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -> np.random.Generator:
