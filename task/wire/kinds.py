@@ -24,6 +24,8 @@ A client with a table also tells the names of its columns in hello; every later 
 CLoVE sends with `train` the client's history, and the client also replies whether it declares itself stable; a client
 that has kept the models of `evaluate.losses` is sent the index of its own instead of the model.
 
+With `loss-data=held-out` clients take losses on a part of their training data, and train on the rest.
+
 Models travel in `arrays`, numbers in `metrics`, settings in `config`, under Flower's own names where it has them.
 A gradient (`reply=gradient`) has the entries of a model; those that the setting `untrained` names, such as running
 statistics, hold their values after the pass in place of a gradient.
@@ -84,6 +86,8 @@ PROXIMAL_MU = "proximal-mu"
 FROZEN = "frozen"
 HANDLER = "handler"
 HANDLERS = "handlers"
+LOSS_DATA = "loss-data"
+HELD_OUT = "held-out"
 LEARNING_RATE = "learning-rate"
 LOCAL_EPOCHS = "local-epochs"
 LOCAL_STEPS = "local-steps"
