@@ -13,6 +13,7 @@ from florets.client_app.handlers.estimate import estimate
 from florets.client_app.handlers.evaluate import evaluate
 from florets.client_app.handlers.hello import hello
 from florets.client_app.handlers.kmeans import kmeans
+from florets.client_app.handlers.labels import labels
 from florets.client_app.handlers.losses import losses
 from florets.client_app.handlers.moment_descent import moment_descent
 from florets.client_app.handlers.moments import factors
@@ -44,6 +45,7 @@ def answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Cont
 
 app.query("hello")(answering(hello))
 app.query("kmeans")(answering(kmeans))
+app.query("labels")(answering(labels))
 app.query("subspace")(answering(subspace))
 app.query("moments")(answering(factors))
 app.query(kinds.CUSTOM)(answering(custom))

@@ -14,6 +14,7 @@
 | `train.soft`      | K models, training settings           | all K trained, its weight and loss of each, examples  |
 | `train.estimate`  | one model                             | this client's own estimate, examples, loss            |
 | `query.kmeans`    | settings                              | local centres and their sizes                         |
+| `query.labels`    | settings                              | samples of each class                                 |
 | `<any>.custom`    | what the strategy likes, and the      | what its handler returns (docs/extending.md)          |
 |                   | import path of a handler of its own   |                                                       |
 
@@ -38,6 +39,7 @@ MOMENT_DESCENT = "train.moment_descent"
 SUBSPACE = "query.subspace"
 MOMENTS = "query.moments"
 KMEANS = "query.kmeans"
+LABELS = "query.labels"
 EVALUATE = "evaluate"
 CUSTOM = "custom"
 """Action of the messages that a handler of the strategy's own answers: `train.custom`, `evaluate.custom`, ..."""
@@ -59,6 +61,7 @@ STABLE = "stable"
 KEPT = "kept"
 CENTRES = "centres"
 SIZES = "sizes"
+LABEL_COUNTS = "label-counts"
 
 # Settings that a message's `config` may hold.
 TASK = "task"
