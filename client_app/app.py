@@ -14,6 +14,7 @@ from florets.client_app.handlers.evaluate import evaluate
 from florets.client_app.handlers.folds import query_folds, train_folds
 from florets.client_app.handlers.hello import hello
 from florets.client_app.handlers.kmeans import kmeans
+from florets.client_app.handlers.labels import labels
 from florets.client_app.handlers.losses import losses
 from florets.client_app.handlers.moment_descent import moment_descent
 from florets.client_app.handlers.moments import factors
@@ -45,6 +46,7 @@ def answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Cont
 
 app.query("hello")(answering(hello))
 app.query("kmeans")(answering(kmeans))
+app.query("labels")(answering(labels))
 app.query("subspace")(answering(subspace))
 app.query("moments")(answering(factors))
 app.query("folds")(answering(query_folds))

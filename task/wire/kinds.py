@@ -16,6 +16,7 @@
 | `query.kmeans`    | settings                              | local centres and their sizes                         |
 | `train.folds`     | one model, training settings          | as `train`, and its compressed changes on folds       |
 | `query.folds`     | one model                             | its compressed changes on folds, examples             |
+| `query.labels`    | settings                              | samples of each class                                 |
 | `<any>.custom`    | what the strategy likes, and the      | what its handler returns (docs/extending.md)          |
 |                   | import path of a handler of its own   |                                                       |
 
@@ -44,6 +45,7 @@ MOMENT_DESCENT = "train.moment_descent"
 SUBSPACE = "query.subspace"
 MOMENTS = "query.moments"
 KMEANS = "query.kmeans"
+LABELS = "query.labels"
 EVALUATE = "evaluate"
 CUSTOM = "custom"
 """Action of the messages that a handler of the strategy's own answers: `train.custom`, `evaluate.custom`, ..."""
@@ -67,6 +69,7 @@ STABLE = "stable"
 KEPT = "kept"
 CENTRES = "centres"
 SIZES = "sizes"
+LABEL_COUNTS = "label-counts"
 
 # Settings that a message's `config` may hold.
 TASK = "task"
