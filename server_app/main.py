@@ -238,6 +238,8 @@ def _interrupted(config: Config, folder: Path) -> KeyboardInterrupt:
 
 def _tell(summary: RunSummary) -> None:
     say(f"{summary.experiment}, {summary.strategy}, seed {summary.seed}: {jobs.headline(summary)}")
+    if summary.discovery:
+        say(f"Discovery: {summary.discovery}")
     say(f"Results: {summary.folder}")
 
 
