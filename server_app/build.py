@@ -62,7 +62,7 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
 
 
 def build_models(config: Config, task: Task) -> ArrayRecord:
-    """Return the first K models: K = `k`, or `k_max` for k=auto, or 1 for strategies without clusters.
+    """Return the first K models: K = `k`, or `k_max` for k=auto, or 1 for strategies that need no more at first.
 
     Behind them are those that the strategy needs beside (`Settings.extra_models`).
 
@@ -74,7 +74,7 @@ def build_models(config: Config, task: Task) -> ArrayRecord:
     """
     settings = config.strategy.settings
     count, how = 1, settings.start
-    if not settings.one_model:
+    if not (settings.one_model or settings.grows):
         count = config.k_max if config.k == "auto" else config.k
     total = count + settings.extra_models
     states = initial_models(task.build_model, total, "different", config.seed)

@@ -177,6 +177,8 @@ class Settings:
 
     one_model: ClassVar[bool] = False
     """All clients share one model, or each has its own: `k` is not used."""
+    grows: ClassVar[bool] = False
+    """Starts from one model, of which groups make theirs: `k` counts groups, and a preset's does not apply."""
     finds_k: ClassVar[bool] = False
     """Takes `k=auto`."""
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models", "gradients")}

@@ -144,8 +144,12 @@ class Task:
         if partition_id not in self._clients:
             shard = self._shard(partition_id)
             data = self.data
-            x_train, y_train = _part(shard, data.x_train, data.y_train, shard.train)
-            x_test, y_test = _part(shard, data.x_test, data.y_test, shard.test)
+            x_train, y_train = _joined(
+                [_part(piece, data.x_train, data.y_train, piece.train) for piece in shard.pieces if len(piece.train)]
+            )
+            x_test, y_test = _joined(
+                [_part(piece, data.x_test, data.y_test, piece.test) for piece in shard.pieces if len(piece.test)]
+            )
             if self.is_own:
                 # Elsewhere the server has seen the data already.
                 self._check_targets(y_train)
@@ -156,19 +160,19 @@ class Task:
     def cluster_tests(self) -> dict[int, tuple[Tensor, Tensor]]:
         """Inputs and targets of each true cluster's test data: those of all its clients, each sample once."""
         by_cluster: dict[int, list[Shard]] = {}
-        for shard in self.shards:
-            by_cluster.setdefault(shard.cluster, []).append(shard)
+        for piece in (piece for shard in self.shards for piece in shard.pieces):
+            by_cluster.setdefault(piece.cluster, []).append(piece)
         return {cluster: self._union(by_cluster[cluster]) for cluster in sorted(by_cluster)}
 
     def _union(self, shards: list[Shard]) -> tuple[Tensor, Tensor]:
         # A sample counts once for each different thing that is done to it.
-        transforms = {id(shard.transform): shard.transform for shard in shards}
+        transforms = {id(shard.transform): shard.transform for shard in shards if len(shard.test)}
         parts = []
         for name, transform in transforms.items():
             rows = np.unique(np.concatenate([shard.test for shard in shards if id(shard.transform) == name]))
             whole = Shard(shards[0].cluster, rows, rows, transform)
             parts.append(_part(whole, self.data.x_test, self.data.y_test, rows))
-        return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+        return _joined(parts)
 
     def build_model(self) -> Module:
         """Build a fresh module for this task's inputs and outputs.
@@ -271,6 +275,13 @@ def _part(shard: Shard, x: FloatArray, y: TargetArray, rows: IntArray) -> tuple[
     if inputs.ndim == 4:
         inputs = inputs.contiguous(memory_format=torch.channels_last)
     return inputs, torch.from_numpy(y_part)
+
+
+def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Return inputs and targets of several parts as one."""
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
 
 
 def _call(kind: str, name: str, function: Callable[..., Any], *given: Any, **options: Any) -> Any:

@@ -65,7 +65,8 @@ class Algorithm(ABC, Generic[S, M]):
 
     def check(self, models: Models) -> None:
         """Raise ValueError where the algorithm does not fit the first models; called before any client is asked."""
-        if isinstance(self.k, int) and self.k > models.count and not self.settings.one_model:
+        starts_with_k = not (self.settings.one_model or self.settings.grows)
+        if isinstance(self.k, int) and self.k > models.count and starts_with_k:
             raise ValueError(
                 f"k={self.k} clusters need as many models, but the initial arrays hold {models.count}; "
                 "pack K models with florets.task.wire.bank.pack"
