@@ -110,6 +110,7 @@ class Config(RunKeys):
         "seconds that the loss matrix may take; in process it is left out where it would take longer",
         above=0,
     )
+    pictures: bool = key(True, "draw the curves and the loss matrix; without them the tables and the page are there")
     quiet: bool = key(False, "plain lines in place of the progress bar")
     checkpoint_every: int = key(
         1,

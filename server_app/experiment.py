@@ -202,6 +202,7 @@ def _run(
                 losses,
                 federation.columns.names,
                 federation.left_out,
+                config.pictures,
             )
         except FederationError as error:
             raise FederationError(f"{error}. {checkpointing.last()}") from error

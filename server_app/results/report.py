@@ -54,7 +54,7 @@ def draw_plots(folder: Path, lines: Sequence[RoundLine], clients: Sequence[Row])
     return images
 
 
-def write_report(folder: Path, title: str = "") -> Path:
+def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
     """Draw a finished run's plots and write its ``report.html``, from the files in its folder alone.
 
     Parameters
@@ -63,6 +63,8 @@ def write_report(folder: Path, title: str = "") -> Path:
         A run's folder, with at least ``summary.json``, ``rounds.jsonl``, ``clients.csv``, ``config.yaml``.
     title : str
         The page's heading; the name of the experiment where it is empty.
+    pictures : bool
+        Whether the plots are drawn: they take most of a small run's end.
 
     Returns
     -------
@@ -83,7 +85,7 @@ def write_report(folder: Path, title: str = "") -> Path:
     # Client names come from other machines: autoescape keeps them text.
     page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(PAGE)
     with naming(folder):
-        plots = draw_plots(folder, lines, clients)
+        plots = draw_plots(folder, lines, clients) if pictures else {"curves": None, "heatmap": None}
     html = page.render(
         style=STYLE,
         summary=summary,
