@@ -33,11 +33,11 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def model_losses(client: Client) -> NDArray[np.float64]:
-    """Return the mean loss of each of the message's models on the whole training set."""
-    data = client.data
+    """Return the mean loss of each of the message's models on the training set, or on what is held out of it."""
+    x, y = client.loss_data
     if linear := client.linear:
-        return reported(linear_losses(client.linear_models(linear), *flat(data.x_train, data.y_train), client.loss))
-    return reported(loss_vector(client.module, client.states(), data.x_train, data.y_train, client.loss))
+        return reported(linear_losses(client.linear_models(linear), *flat(x, y), client.loss))
+    return reported(loss_vector(client.module, client.states(), x, y, client.loss))
 
 
 def test_result(client: Client) -> tuple[float, float | None, int]:
