@@ -16,6 +16,7 @@ from florets.client_app.handlers.kmeans import kmeans
 from florets.client_app.handlers.losses import losses
 from florets.client_app.handlers.moment_descent import moment_descent
 from florets.client_app.handlers.moments import factors
+from florets.client_app.handlers.principal_vectors import principal_vectors
 from florets.client_app.handlers.probe import train_probe
 from florets.client_app.handlers.select import train_select
 from florets.client_app.handlers.soft import train_soft
@@ -44,6 +45,7 @@ def answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Cont
 
 app.query("hello")(answering(hello))
 app.query("kmeans")(answering(kmeans))
+app.query("principal_vectors")(answering(principal_vectors))
 app.query("subspace")(answering(subspace))
 app.query("moments")(answering(factors))
 app.query(kinds.CUSTOM)(answering(custom))

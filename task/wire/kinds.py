@@ -14,6 +14,7 @@
 | `train.soft`      | K models, training settings           | all K trained, its weight and loss of each, examples  |
 | `train.estimate`  | one model                             | this client's own estimate, examples, loss            |
 | `query.kmeans`    | settings                              | local centres and their sizes                         |
+| `query.principal_vectors` | settings                      | principal vectors of its inputs, and their places     |
 | `<any>.custom`    | what the strategy likes, and the      | what its handler returns (docs/extending.md)          |
 |                   | import path of a handler of its own   |                                                       |
 
@@ -38,6 +39,7 @@ MOMENT_DESCENT = "train.moment_descent"
 SUBSPACE = "query.subspace"
 MOMENTS = "query.moments"
 KMEANS = "query.kmeans"
+PRINCIPAL_VECTORS = "query.principal_vectors"
 EVALUATE = "evaluate"
 CUSTOM = "custom"
 """Action of the messages that a handler of the strategy's own answers: `train.custom`, `evaluate.custom`, ..."""
@@ -59,6 +61,8 @@ STABLE = "stable"
 KEPT = "kept"
 CENTRES = "centres"
 SIZES = "sizes"
+PRINCIPAL = "principal"
+PLACES = "places"
 
 # Settings that a message's `config` may hold.
 TASK = "task"
@@ -98,6 +102,8 @@ ESTIMATE_TRAIN = "train"
 ESTIMATE_LEAST_SQUARES = "least_squares"
 LOCAL_CLUSTERS = "local-clusters"
 FEATURES = "features"
+VECTORS = "vectors"
+VECTORS_OF = "vectors-of"
 EXACT_PROXIMAL = "exact-proximal"
 TEMPERATURE = "temperature"
 PAIRING = "pairing"
