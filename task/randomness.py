@@ -27,6 +27,8 @@ class Purpose(IntEnum):
     ESTIMATE = 23
     LOCAL_KMEANS = 24
     CUSTOM_HANDLER = 25
+    FINE_TUNING = 40
+    VALIDATION = 41
 
 
 def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -> np.random.Generator:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -21,7 +21,10 @@ from florets.task.registry import check_options, resolve
 from florets.task.spec import TaskSpec
 from florets.task.training.losses import check_loss, per_sample_losses, targets_of
 
-__all__ = ["ClientData", "Task", "TaskSpec"]
+__all__ = ["ClientData", "Part", "Task", "TaskSpec"]
+
+Part = Literal["test", "validation"]
+"""What a model can be tested on."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class ClientData:
         int64 or float32 (n,)
     cluster
         True cluster.
+    x_validation, y_validation
+        As the others, None where the task holds nothing out.
     """
 
     x_train: Tensor
@@ -43,6 +48,22 @@ class ClientData:
     x_test: Tensor
     y_test: Tensor
     cluster: int
+    x_validation: Tensor | None = None
+    y_validation: Tensor | None = None
+
+    def part(self, name: Part) -> tuple[Tensor, Tensor]:
+        """Return inputs and targets of a part that is not trained on.
+
+        Raises
+        ------
+        ValueError
+            If there are no validation data.
+        """
+        if name == "test":
+            return self.x_test, self.y_test
+        if self.x_validation is None or self.y_validation is None:
+            raise ValueError("this client has no validation data: give task.validation_fraction.")
+        return self.x_validation, self.y_validation
 
 
 class Task:
@@ -144,13 +165,30 @@ class Task:
         if partition_id not in self._clients:
             shard = self._shard(partition_id)
             data = self.data
-            x_train, y_train = _part(shard, data.x_train, data.y_train, shard.train)
+            train, held_out = self._held_out(partition_id, shard.train)
+            x_train, y_train = _part(shard, data.x_train, data.y_train, train)
             x_test, y_test = _part(shard, data.x_test, data.y_test, shard.test)
             if self.is_own:
                 # Elsewhere the server has seen the data already.
                 self._check_targets(y_train)
-            self._clients[partition_id] = ClientData(x_train, y_train, x_test, y_test, shard.cluster)
+            validation = _part(shard, data.x_train, data.y_train, held_out) if len(held_out) else (None, None)
+            self._clients[partition_id] = ClientData(x_train, y_train, x_test, y_test, shard.cluster, *validation)
         return self._clients[partition_id]
+
+    def _held_out(self, partition_id: int, rows: IntArray) -> tuple[IntArray, IntArray]:
+        """Return a client's rows that it trains on and those held out, drawn once for the run; at least one each."""
+        fraction = self.spec.validation_fraction
+        if not fraction:
+            return rows, rows[:0]
+        if len(rows) < 2:
+            raise ValueError(
+                f"task.validation_fraction={fraction}: this client has {len(rows)} training sample, and needs two to "
+                "hold one out."
+            )
+        order = generator(self.spec.seed, 0, Purpose.VALIDATION, partition_id).permutation(len(rows))
+        count = min(max(round(fraction * len(rows)), 1), len(rows) - 1)
+        # In their old order, as the rows of a client without validation data.
+        return rows[np.sort(order[count:])], rows[np.sort(order[:count])]
 
     @cached_property
     def cluster_tests(self) -> dict[int, tuple[Tensor, Tensor]]:
