@@ -13,8 +13,8 @@ from florets.client_app.client import Client
 from florets.client_app.incoming import objective_of, train_settings
 from florets.client_app.outgoing import Number, packed, reported
 from florets.client_app.session import State
+from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
-from florets.task.task import Part
 from florets.task.training.linear_steps import (
     LinearModels,
     flat,
@@ -34,11 +34,11 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def model_losses(client: Client) -> NDArray[np.float64]:
-    """Return the mean loss of each of the message's models on the whole training set."""
-    data = client.data
+    """Return the mean loss of each of the message's models on the training set, or on what is held out of it."""
+    x, y = client.loss_data
     if linear := client.linear:
-        return reported(linear_losses(client.linear_models(linear), *flat(data.x_train, data.y_train), client.loss))
-    return reported(loss_vector(client.module, client.states(), data.x_train, data.y_train, client.loss))
+        return reported(linear_losses(client.linear_models(linear), *flat(x, y), client.loss))
+    return reported(loss_vector(client.module, client.states(), x, y, client.loss))
 
 
 def test_result(client: Client) -> tuple[float, float | None, int]:
@@ -47,7 +47,7 @@ def test_result(client: Client) -> tuple[float, float | None, int]:
 
 
 def result_on(
-    client: Client, part: Part, arrays: Mapping[str, NDArray[Any]] | None = None
+    client: Client, part: TestedOn, arrays: Mapping[str, NDArray[Any]] | None = None
 ) -> tuple[float, float | None, int]:
     """Return mean loss, accuracy (None without classes) and number of samples of one part of this client's data.
 

@@ -143,6 +143,8 @@ def _models(config: Config) -> list[str]:
         if not settings.finds_k:
             able = " or ".join(f"strategy={name}" for name, other in usable_settings().items() if other.finds_k)
             return [f"k=auto: strategy {config.strategy.name} cannot find K; give an integer, or use {able}."]
+        if settings.grows:
+            return []
         name, number = "k_max", config.k_max
     else:
         name, number = "k", config.k

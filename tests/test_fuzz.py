@@ -21,6 +21,7 @@ from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 
 from florets.task.wire import Layout, MalformedMessage, kinds, payload_bytes
 from florets.task.wire.kmeans import read_centres
+from florets.task.wire.labels import read_label_counts
 from florets.task.wire.moments import read_anchor_update, read_factors, read_term
 from florets.task.wire.probe import read_probe_update
 from florets.task.wire.replies import (
@@ -105,6 +106,7 @@ READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object
     ("descent", lambda: reply(ANCHOR, MODEL), lambda sent: read_anchor_update(sent, LAYOUT)),
     ("soft", lambda: reply(SHARES, TWO_MODELS), lambda sent: read_soft_update(sent, LAYOUT, SENT)),
     ("kmeans", lambda: reply(SIZES, POINTS), lambda sent: read_centres(sent, 3, 4)),
+    ("labels", lambda: reply({kinds.LABEL_COUNTS: [4, 0, 6]}), lambda sent: read_label_counts(sent, 3)),
 ]  # fmt: skip
 
 ODD_NUMBERS: list[Any] = [

@@ -11,8 +11,8 @@ from florets.client_app.client import Client
 from florets.client_app.incoming import train_settings
 from florets.client_app.local_training import result_on, trained
 from florets.client_app.outgoing import Number, reply, reported
+from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
-from florets.task.task import Part
 from florets.task.wire import kinds
 
 
@@ -31,7 +31,7 @@ def evaluate(client: Client) -> RecordDict:
 def _tests(client: Client, arrays: Mapping[str, NDArray[Any]] | None = None) -> dict[str, Number]:
     """Return a model's test result and, where the message asks for it, that on the validation data."""
     metrics: dict[str, Number] = {}
-    parts: dict[Part, str] = {"test": ""}
+    parts: dict[TestedOn, str] = {"test": ""}
     if client.config.get(kinds.VALIDATION) is True:
         parts["validation"] = kinds.VALIDATED
     for part, prefix in parts.items():

@@ -195,6 +195,8 @@ class RoundContext:
     def ask_losses(self, clients: Sequence[Client], models: Models) -> Replies[Losses]:
         """Ask clients for the mean loss of each of K models on their training data (one exchange).
 
+        With `loss_data=held_out` it is taken on the part of them that is not trained on.
+
         Clients that can keep this round's models are asked to, and say whether they did.
         """
         settings = {kinds.BANK: models.token} if models is self.models else {}

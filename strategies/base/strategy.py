@@ -21,7 +21,7 @@ from florets.strategies.base.meter import Meter
 from florets.strategies.base.models import Models, untrained_of
 from florets.strategies.base.report import Evaluation, RoundReport
 from florets.strategies.core import FloatArray
-from florets.strategies.settings import Averages, ChooseK, FirstRound, RunKeys, range_problems
+from florets.strategies.settings import Averages, ChooseK, FirstRound, LossData, RunKeys, range_problems
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.replies import TestResult, Update
@@ -38,7 +38,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         Number of clusters, "auto" where the algorithm finds it; None: as many as the initial arrays hold models.
     averaging
         What clients return and how it is averaged, whole or by name; None: the algorithm's default.
-    first_round, choose_k
+    first_round, choose_k, loss_data
         Run-level choices, for the algorithms that follow them; None: the algorithm's default.
     input_shape, num_outputs
         Sizes of the task, for the algorithms that need them.
@@ -83,6 +83,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         averaging: Averaging | Averages | None = None,
         first_round: FirstRound | None = None,
         choose_k: ChooseK | None = None,
+        loss_data: LossData | None = None,
         input_shape: Sequence[int] = (),
         num_outputs: int = 0,
         num_clients: int | None = None,
@@ -107,6 +108,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self.averaging = averaging if isinstance(averaging, Averaging) else averaging_of(self.settings, averaging)
         self.first_round = self._choice("first_round", first_round)
         self.choose_k = self._choice("choose_k", choose_k)
+        self.loss_data = self._choice("loss_data", loss_data)
         self.input_shape, self.num_outputs = tuple(input_shape), num_outputs
         self.shared_layers = tuple(getattr(self.settings, "shared_layers", ()))
         self.seed = seed
@@ -171,7 +173,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self._context = RoundContext(
             server_round=server_round,
             seed=self.seed,
-            config=self.federation.columns.add_to(config),
+            config=self._with_loss_data(self.federation.columns.add_to(config)),
             grid=grid,
             online=self.federation.online(),
             participants=self.federation.sample(
@@ -186,6 +188,14 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
             evaluation=self.evaluation,
             client_handlers=self.client_handlers,
         )
+
+    def _with_loss_data(self, config: ConfigRecord) -> ConfigRecord:
+        """Return the settings of a round's messages; where losses are held out, clients train on the rest alone."""
+        if self.loss_data != "held_out":
+            return config
+        config = config.copy()
+        config[kinds.LOSS_DATA] = kinds.HELD_OUT
+        return config
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

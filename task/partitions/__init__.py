@@ -1,6 +1,7 @@
 """Partitions with known true clusters: importing this package registers the built-in ones."""
 
 from florets.task.partitions.by_class import by_class
+from florets.task.partitions.composed import composed
 from florets.task.partitions.concept_shift import concept_shift
 from florets.task.partitions.dominant_label import label_skew_4
 from florets.task.partitions.label_skew import label_skew_1, label_skew_2, label_skew_3
@@ -15,6 +16,7 @@ __all__ = [
     "Shard",
     "by_class",
     "check_shards",
+    "composed",
     "concept_shift",
     "label_skew_1",
     "label_skew_2",

@@ -15,6 +15,9 @@
 | `train.soft`      | K models, training settings           | all K trained, its weight and loss of each, examples  |
 | `train.estimate`  | one model                             | this client's own estimate, examples, loss            |
 | `query.kmeans`    | settings                              | local centres and their sizes                         |
+| `train.folds`     | one model, training settings          | as `train`, and its compressed changes on folds       |
+| `query.folds`     | one model                             | its compressed changes on folds, examples             |
+| `query.labels`    | settings                              | samples of each class                                 |
 | `<any>.custom`    | what the strategy likes, and the      | what its handler returns (docs/extending.md)          |
 |                   | import path of a handler of its own   |                                                       |
 
@@ -22,6 +25,8 @@ A client with a table also tells the names of its columns in hello; every later 
 
 CLoVE sends with `train` the client's history, and the client also replies whether it declares itself stable; a client
 that has kept the models of `evaluate.losses` is sent the index of its own instead of the model.
+
+With `loss-data=held-out` clients take losses on a part of their training data, and train on the rest.
 
 Models travel in `arrays`, numbers in `metrics`, settings in `config`, under Flower's own names where it has them.
 A gradient (`reply=gradient`) has the entries of a model; those that the setting `untrained` names, such as running
@@ -35,10 +40,13 @@ TRAIN_SELECT = "train.select"
 TRAIN_PROBE = "train.probe"
 TRAIN_SOFT = "train.soft"
 TRAIN_ESTIMATE = "train.estimate"
+TRAIN_FOLDS = "train.folds"
+QUERY_FOLDS = "query.folds"
 MOMENT_DESCENT = "train.moment_descent"
 SUBSPACE = "query.subspace"
 MOMENTS = "query.moments"
 KMEANS = "query.kmeans"
+LABELS = "query.labels"
 EVALUATE = "evaluate"
 CUSTOM = "custom"
 """Action of the messages that a handler of the strategy's own answers: `train.custom`, `evaluate.custom`, ..."""
@@ -48,6 +56,8 @@ METRICS = "metrics"
 CONFIG = "config"
 PROBE = "probe"
 PROFILE = "profile"
+FOLDS = "folds"
+COMMON = "common"
 
 NUM_EXAMPLES = "num-examples"
 SERVER_ROUND = "server-round"
@@ -64,6 +74,7 @@ STABLE = "stable"
 KEPT = "kept"
 CENTRES = "centres"
 SIZES = "sizes"
+LABEL_COUNTS = "label-counts"
 
 # Settings that a message's `config` may hold.
 TASK = "task"
@@ -83,6 +94,8 @@ PROXIMAL_MU = "proximal-mu"
 FROZEN = "frozen"
 HANDLER = "handler"
 HANDLERS = "handlers"
+LOSS_DATA = "loss-data"
+HELD_OUT = "held-out"
 LEARNING_RATE = "learning-rate"
 LOCAL_EPOCHS = "local-epochs"
 LOCAL_STEPS = "local-steps"
@@ -100,6 +113,12 @@ QUANTISE_DIGITS = "quantise-digits"
 PROFILE_LAYERS = "profile-layers"
 PROFILE_RATIO = "profile-ratio"
 PROFILE_SEED = "profile-seed"
+NUM_FOLDS = "num-folds"
+FOLD_SIZE = "fold-size"
+FOLD_STEPS = "fold-steps"
+FOLD_UPLOAD = "fold-upload"
+FOLD_WIDTH = "fold-width"
+FOLD_SEED = "fold-seed"
 ESTIMATE = "estimate"
 ESTIMATE_TRAIN = "train"
 ESTIMATE_LEAST_SQUARES = "least_squares"
