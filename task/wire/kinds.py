@@ -6,7 +6,8 @@
 | `evaluate.losses` | K models                              | K losses, examples, whether it kept the models        |
 | `train`           | one model, training settings          | its update, examples, training loss                   |
 | `train.select`    | K models, training settings           | the same, the chosen model's index, K losses          |
-| `evaluate`        | one model                             | test loss, test accuracy, examples                    |
+| `evaluate`        | one model, epochs of fine-tuning,     | test loss, test accuracy, examples; the same after    |
+|                   | whether to test on validation data    | fine-tuning a copy, and on validation data            |
 | `train.probe`     | own model, probe model                | as `train`, and its compressed change on the probe    |
 | `query.subspace`  | anchors' estimates and bases          | its term of the orthogonal iteration, examples        |
 | `query.moments`   | anchors' estimates                    | factors of its moment matrices, examples              |
@@ -65,6 +66,10 @@ SERVER_ROUND = "server-round"
 TRAIN_LOSS = "train_loss"
 EVAL_LOSS = "eval_loss"
 EVAL_ACCURACY = "eval_acc"
+TUNED = "tuned_"
+"""What stands before the names of the test results of a copy of the model that was fine-tuned."""
+VALIDATED = "validation_"
+"""What stands before the names of results on validation data; fine-tuned: ``tuned_validation_``."""
 CHOSEN_MODEL = "model"
 MODEL_LOSSES = "losses"
 STABLE = "stable"
@@ -98,6 +103,8 @@ HELD_OUT = "held-out"
 LEARNING_RATE = "learning-rate"
 LOCAL_EPOCHS = "local-epochs"
 LOCAL_STEPS = "local-steps"
+FINE_TUNE_EPOCHS = "fine-tune-epochs"
+VALIDATION = "validation"
 SCHEDULE = "schedule"
 SCHEDULE_ROUNDS = "schedule-rounds"
 SCHEDULE_FACTOR = "schedule-factor"
