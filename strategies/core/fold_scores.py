@@ -9,7 +9,10 @@ clients gives centres: ``c_f(i)`` is the mean of a_f over the group of i. The sc
 
     score(K) = mean over f of  sum_i <c_f(i), x_f(i)> / ( |c_f| |x_f| ),     |c|^2 = sum_i |c(i)|^2
 
-with the groups of Ward's tree of a_f, cut at K. Nothing in the numerator's second factor was seen by the tree.
+with the groups of a tree of a_f, cut at K. Nothing in the numerator's second factor was seen by the tree. There are
+two trees, and at each K the one that predicts better counts. Ward's finds groups of like size even where single
+clients are noisy. Average linkage sets one or two clients apart from a large group, where Ward's first cuts all go
+through the noise: to split n noisy clients in half lowers its sum of squares by more, the larger n is.
 
 **Why it peaks at the right K.** Write a row as signal plus noise, N the energy of the noise in a_f(i), and S_k the
 energy (squared length, summed over clients) of the signal that k groups keep. If the noise has many directions, the
@@ -36,6 +39,8 @@ import numpy as np
 from scipy.cluster.hierarchy import linkage
 
 from florets.strategies.core import FloatArray, IntArray
+
+LINKAGES = ("ward", "average")
 
 # Rows of unit length that differ from their mean by less energy than this do so by rounding.
 EQUAL = 1e-24
@@ -107,21 +112,30 @@ def permuted(gram: FloatArray, order: IntArray) -> FloatArray:
     return moved
 
 
-def ward_of_gram(gram: FloatArray) -> FloatArray:
-    """Return Ward's tree of the vectors with these inner products: SciPy's linkage matrix (M - 1, 4)."""
-    energy = np.diagonal(gram)
-    upper = np.triu_indices(len(gram), 1)
-    squares = energy[upper[0]] + energy[upper[1]] - 2.0 * gram[upper]
-    tree: FloatArray = linkage(np.sqrt(np.maximum(squares, 0.0)), method="ward")
-    return tree
+def distances(gram: FloatArray) -> FloatArray:
+    """Return the distances of the vectors with these inner products, in the order in which SciPy takes them.
+
+    Parameters
+    ----------
+    gram : (..., M, M) float64
+        Symmetric.
+
+    Returns
+    -------
+    (..., M (M - 1) / 2) float64
+    """
+    energy = np.diagonal(gram, axis1=-2, axis2=-1)
+    squares = energy[..., :, None] + energy[..., None, :] - 2.0 * gram
+    upper = ~np.tri(gram.shape[-1], dtype=bool)
+    return np.sqrt(np.maximum(squares[..., upper], 0.0))
 
 
 def scores(gram: FloatArray) -> FloatArray:
-    """Return the score of every number of groups.
+    """Return the score of every number of groups, for each kind of tree.
 
-    One tree per fold serves all cuts. A node of the tree is a run of neighbours in the order of its leaves, so the
-    sums over pairs of its members are four entries of a two-dimensional running sum, and a cut's sums follow
-    from the next finer one's: all cuts of a fold cost M^2 additions.
+    One tree serves all cuts. A node of the tree is a run of neighbours in the order of its leaves, so the sums over
+    pairs of its members are four entries of a two-dimensional running sum, and a cut's sums follow from the next
+    finer one's: all cuts of a tree cost M^2 additions.
 
     Parameters
     ----------
@@ -130,8 +144,9 @@ def scores(gram: FloatArray) -> FloatArray:
 
     Returns
     -------
-    (M - 1,) float64
-        The scores of 2, ..., M groups, in [-1, 1]; 0 where no centre or no row differs from the mean.
+    (2, M - 1) float64
+        The scores of 2, ..., M groups by each of `LINKAGES`, in [-1, 1]; 0 where no centre or no row differs from the
+        mean.
     """
     num_folds, num_clients = gram.shape[:2]
     every = np.arange(num_folds)
@@ -139,13 +154,14 @@ def scores(gram: FloatArray) -> FloatArray:
     cross = gram.sum(axis=0).swapaxes(0, 1)  # [f, i, j]: the sum over all folds g of <x_g(i), x_f(j)>
     others = (cross.sum(axis=0) - cross - cross.swapaxes(1, 2) + own) / (num_folds - 1) ** 2
     held_out = (cross - own) / (num_folds - 1)
-    trees = np.stack([ward_of_gram(products) for products in others])
-    predicted, length = _along(trees, np.stack([held_out, others]))
+    apart = distances(others)
+    trees = np.stack([linkage(pairs, method) for method in LINKAGES for pairs in apart])
+    predicted, length = _along(trees, np.stack([held_out, others])).reshape(2, len(LINKAGES), num_folds, -1)
     energy = np.trace(own, axis1=1, axis2=2)[:, None]
     product = length * energy
     valid = (energy > EQUAL * num_clients) & (length > EQUAL * num_clients)
     cosine = np.where(valid, predicted / np.sqrt(np.where(valid, product, 1.0)), 0.0)
-    mean: FloatArray = cosine.mean(axis=0)
+    mean: FloatArray = cosine.mean(axis=1)
     return mean
 
 
@@ -156,29 +172,29 @@ def _along(trees: FloatArray, products: FloatArray) -> FloatArray:
 
     Parameters
     ----------
-    trees : (m, M - 1, 4) float64
-        SciPy's linkage matrix of each fold.
+    trees : (T, M - 1, 4) float64
+        SciPy's linkage matrices: trees of all m folds, then again of all folds.
     products : (B, m, M, M) float64
         Several matrices of products for each fold.
 
     Returns
     -------
-    (B, m, M - 1) float64
+    (B, T, M - 1) float64
     """
     num_matrices, num_folds, num_clients, _ = products.shape
     spans = [_spans(tree) for tree in trees]
     begin, sizes = (np.stack(part) for part in zip(*spans, strict=True))
     order = np.argsort(begin[:, :num_clients], axis=1)
-    fold = np.arange(num_folds)[:, None]
-    running = np.zeros((num_matrices, num_folds, num_clients + 1, num_clients + 1))
-    arranged = products[:, fold[:, :, None], order[:, :, None], order[:, None, :]]
+    tree = np.arange(len(trees))[:, None]
+    running = np.zeros((num_matrices, len(trees), num_clients + 1, num_clients + 1))
+    arranged = products[:, (tree % num_folds)[:, :, None], order[:, :, None], order[:, None, :]]
     np.cumsum(arranged.cumsum(axis=2), axis=3, out=running[:, :, 1:, 1:])
     end = begin + sizes
-    within = running[:, fold, end, end] - running[:, fold, begin, end]
-    within += running[:, fold, begin, begin] - running[:, fold, end, begin]
+    within = running[:, tree, end, end] - running[:, tree, begin, end]
+    within += running[:, tree, begin, begin] - running[:, tree, end, begin]
     share = within / sizes
     left, right = trees[:, :-1, :2].astype(np.int64).transpose(2, 0, 1)
-    gain = share[:, :, num_clients:-1] - share[:, fold, left] - share[:, fold, right]
+    gain = share[:, :, num_clients:-1] - share[:, tree, left] - share[:, tree, right]
     # From everybody alone (K = M) up the tree; the last merge, into one group, is left out.
     alone = share[:, :, :num_clients].sum(axis=2, keepdims=True)
     return np.concatenate([alone, alone + gain.cumsum(axis=2)], axis=2)[:, :, ::-1]

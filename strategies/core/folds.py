@@ -8,17 +8,18 @@ The method has three steps, each a function of the inner products of the clients
    tolerance of the largest. Above half the clients, groups explain nothing that the clients alone do not.
 2. *Are there any*: the largest score against its distribution when the clients of each fold are permuted
    independently (`fold_test`). Step 1 always names a K; only this step can say that there is none.
-3. *Which*: Ward's tree of the clients' means over all folds, cut at K.
+3. *Which*: the tree of the clients' means over all folds, of the kind that scored best at K, cut there.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from scipy.cluster.hierarchy import linkage
 
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical
-from florets.strategies.core.fold_scores import centred_rows, gram_of, scores, ward_of_gram
+from florets.strategies.core.fold_scores import LINKAGES, centred_rows, distances, gram_of, scores
 from florets.strategies.core.fold_test import can_reject, permutation_p_value
 from florets.strategies.core.ward import cut
 
@@ -39,7 +40,7 @@ class Groups:
     labels : (M,) int64
         Group of each client, numbered from 0 in order of first appearance.
     scores : (number of candidates,) float64
-        Cross-validated cosine of each candidate.
+        Cross-validated cosine of each candidate, by the better of two trees.
     candidates : (number of candidates,) int64
         The numbers of groups that were scored, 2 to M; none for fewer than two clients.
     p_value
@@ -109,7 +110,8 @@ def discover(
         return Groups("none", k or 1, one, np.zeros(0), np.zeros(0, dtype=np.int64), np.nan, similarity)
     gram = gram_of(rows)
     candidates = np.arange(2, num_clients + 1)
-    values = scores(gram)
+    by_linkage = scores(gram)
+    values = by_linkage.max(axis=0)
     p_value = np.nan
     if k is None:
         best = float(values.max())
@@ -118,7 +120,9 @@ def discover(
         verdict, found = choose(values, p_value, level, tolerance)
     else:
         verdict, found = "groups" if k > 1 else "none", k
-    tree = ward_of_gram(gram.sum(axis=(0, 2)))
+    cuts = int(np.clip(found, 2, num_clients))
+    method = LINKAGES[int(by_linkage[:, cuts - 2].argmax())]
+    tree = linkage(distances(gram.sum(axis=(0, 2))), method)
     labels = canonical(cut(tree, min(found, num_clients)))
     return Groups(verdict, found, labels, values, candidates, p_value, similarity)
 
