@@ -6,6 +6,7 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist
 
 from florets.strategies.core import FloatArray, IntArray, fold_test
+from florets.strategies.core import folds as folds_module
 from florets.strategies.core.cluster import canonical
 from florets.strategies.core.fold_scores import LINKAGES, centred_rows, gram_of, permuted, scores
 from florets.strategies.core.fold_test import can_reject, permutation_p_value
@@ -129,7 +130,7 @@ def test_the_p_value_is_exact_without_groups() -> None:
     values = []
     for _ in range(100):
         gram = gram_of(centred_rows(rng.standard_exponential((4, 2, 6))))
-        values.append(permutation_p_value(gram, scores(gram).max(), 0.2, 9, rng))
+        values.append(permutation_p_value(gram, 0.2, 9, rng))
     for level in (0.2, 0.5):
         # Three standard deviations of a binomial share.
         assert abs(np.mean(np.array(values) <= level) - level) < 3 * np.sqrt(level * (1 - level) / 100)
@@ -262,3 +263,18 @@ def test_a_client_without_an_update_fits_nowhere() -> None:
     folds = planted([5, 5], seed=2)
     groups = centres(folds - folds.mean(axis=(0, 1)), np.repeat([0, 1], 5))
     assert place(np.zeros(60), groups)[0] == -1
+
+
+def test_of_many_clients_a_sample_is_clustered_and_the_others_are_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folds_module, "MOST_CLIENTS", 12)
+    monkeypatch.setattr(fold_test, "CLIENTS", 9)
+    everybody = planted([15, 15, 10], seed=1)
+    found = discover(everybody, None, level=0.02, permutations=49, rng=np.random.default_rng(0))
+    assert (found.verdict, found.k) == ("groups", 3)
+    assert found.labels.tolist() == truth([15, 15, 10]).tolist()
+    assert found.sample is not None
+    assert (len(found.sample), found.similarity.shape, found.candidates[-1]) == (12, (12, 12), 12)
+    differ = discover(planted([1] * 20, seed=1), None, level=0.02, permutations=49, rng=np.random.default_rng(0))
+    assert (differ.verdict, differ.k, differ.labels.tolist()) == ("all_differ", 20, list(range(20)))
+    alike = discover(planted([20], seed=1), None, level=0.02, permutations=49, rng=np.random.default_rng(0))
+    assert (alike.verdict, alike.k, set(alike.labels.tolist())) == ("none", 1, {0})

@@ -95,6 +95,13 @@ def gram_of(rows: FloatArray) -> FloatArray:
     return gram
 
 
+def centred_gram(gram: FloatArray) -> FloatArray:
+    """Return the Gram matrix after each fold's mean over the clients is taken off the rows, (m, M, m, M)."""
+    half = gram - gram.mean(axis=1, keepdims=True)
+    centred: FloatArray = half - half.mean(axis=3, keepdims=True)
+    return centred
+
+
 def permuted(gram: FloatArray, order: IntArray) -> FloatArray:
     """Return the Gram matrix of the rows after the clients of each fold changed places.
 
@@ -108,8 +115,8 @@ def permuted(gram: FloatArray, order: IntArray) -> FloatArray:
     num_folds, num_clients = order.shape
     index = (np.arange(num_folds)[:, None] * num_clients + order).ravel()
     flat = gram.reshape(len(index), len(index))
-    moved: FloatArray = flat[index[:, None], index].reshape(gram.shape)
-    return moved
+    # Rows first, then columns: one indexing by both takes several times as long.
+    return flat.take(index, axis=0).take(index, axis=1).reshape(gram.shape)
 
 
 def distances(gram: FloatArray) -> FloatArray:
@@ -154,50 +161,46 @@ def scores(gram: FloatArray) -> FloatArray:
     cross = gram.sum(axis=0).swapaxes(0, 1)  # [f, i, j]: the sum over all folds g of <x_g(i), x_f(j)>
     others = (cross.sum(axis=0) - cross - cross.swapaxes(1, 2) + own) / (num_folds - 1) ** 2
     held_out = (cross - own) / (num_folds - 1)
-    apart = distances(others)
-    trees = np.stack([linkage(pairs, method) for method in LINKAGES for pairs in apart])
-    predicted, length = _along(trees, np.stack([held_out, others])).reshape(2, len(LINKAGES), num_folds, -1)
-    energy = np.trace(own, axis1=1, axis2=2)[:, None]
-    product = length * energy
-    valid = (energy > EQUAL * num_clients) & (length > EQUAL * num_clients)
-    cosine = np.where(valid, predicted / np.sqrt(np.where(valid, product, 1.0)), 0.0)
-    mean: FloatArray = cosine.mean(axis=1)
-    return mean
+    energy = np.trace(own, axis1=1, axis2=2)
+    cosine = np.zeros((len(LINKAGES), num_clients - 1))
+    for fold, pairs in enumerate(distances(others)):
+        products = np.stack([held_out[fold], others[fold]])
+        for row, method in enumerate(LINKAGES):
+            predicted, length = _along(linkage(pairs, method), products)
+            valid = (length > EQUAL * num_clients) & (energy[fold] > EQUAL * num_clients)
+            cosine[row] += np.where(valid, predicted / np.sqrt(np.where(valid, length * energy[fold], 1.0)), 0.0)
+    return cosine / num_folds
 
 
-def _along(trees: FloatArray, products: FloatArray) -> FloatArray:
+def _along(tree: FloatArray, products: FloatArray) -> FloatArray:
     """Return, for the cuts into 2, ..., M groups, the sum over groups of (sum of products within) / (group size).
 
     With the inner products of a and b it is the sum over clients of <centre of a in the client's group, b>.
 
     Parameters
     ----------
-    trees : (T, M - 1, 4) float64
-        SciPy's linkage matrices: trees of all m folds, then again of all folds.
-    products : (B, m, M, M) float64
-        Several matrices of products for each fold.
+    tree : (M - 1, 4) float64
+        SciPy's linkage matrix.
+    products : (B, M, M) float64
+        Several matrices of products at once.
 
     Returns
     -------
-    (B, T, M - 1) float64
+    (B, M - 1) float64
     """
-    num_matrices, num_folds, num_clients, _ = products.shape
-    spans = [_spans(tree) for tree in trees]
-    begin, sizes = (np.stack(part) for part in zip(*spans, strict=True))
-    order = np.argsort(begin[:, :num_clients], axis=1)
-    tree = np.arange(len(trees))[:, None]
-    running = np.zeros((num_matrices, len(trees), num_clients + 1, num_clients + 1))
-    arranged = products[:, (tree % num_folds)[:, :, None], order[:, :, None], order[:, None, :]]
-    np.cumsum(arranged.cumsum(axis=2), axis=3, out=running[:, :, 1:, 1:])
+    num_matrices, num_clients, _ = products.shape
+    begin, sizes = _spans(tree)
+    order = np.argsort(begin[:num_clients])
+    running = np.zeros((num_matrices, num_clients + 1, num_clients + 1))
+    np.cumsum(products.take(order, axis=1).take(order, axis=2).cumsum(axis=1), axis=2, out=running[:, 1:, 1:])
     end = begin + sizes
-    within = running[:, tree, end, end] - running[:, tree, begin, end]
-    within += running[:, tree, begin, begin] - running[:, tree, end, begin]
+    within = running[:, end, end] - running[:, begin, end] - running[:, end, begin] + running[:, begin, begin]
     share = within / sizes
-    left, right = trees[:, :-1, :2].astype(np.int64).transpose(2, 0, 1)
-    gain = share[:, :, num_clients:-1] - share[:, tree, left] - share[:, tree, right]
+    children = tree[:-1, :2].astype(np.int64)
+    gain = share[:, num_clients:-1] - share[:, children[:, 0]] - share[:, children[:, 1]]
     # From everybody alone (K = M) up the tree; the last merge, into one group, is left out.
-    alone = share[:, :, :num_clients].sum(axis=2, keepdims=True)
-    return np.concatenate([alone, alone + gain.cumsum(axis=2)], axis=2)[:, :, ::-1]
+    alone = share[:, :num_clients].sum(axis=1, keepdims=True)
+    return np.concatenate([alone, alone + gain.cumsum(axis=1)], axis=1)[:, ::-1]
 
 
 def _spans(tree: FloatArray) -> tuple[IntArray, IntArray]:
