@@ -38,6 +38,6 @@ class CloveSettings(Weighted):
     finds_k: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),
-        "first_round": ("random", "evaluate"),
-        "choose_k": ("silhouette", "silhouette_lone", "elbow"),
+        "first_round": ("random", "evaluate", "update"),
+        "choose_k": ("silhouette", "silhouette_lone", "elbow", "folds"),
     }

@@ -1,6 +1,6 @@
 """CLoVE: cluster the clients by their loss vectors, match clusters to models, train one model per client."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -10,7 +10,6 @@ from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.report import STABLE_FROM, Client, Detail
-from florets.strategies.base.state import State
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.clove.outliers import Outliers
 from florets.strategies.clove.settings import CloveSettings
@@ -21,13 +20,14 @@ from florets.strategies.core.cluster import cluster
 from florets.strategies.core.matching import match_in_order, match_min_cost, match_overlap
 from florets.strategies.core.outliers import clipped
 from florets.strategies.shared.first_round import draw_models
+from florets.strategies.shared.update_start import StartState, start_from_updates, starts_from_updates
 from florets.task.randomness import Purpose
 from florets.task.wire import is_stable
 from florets.task.wire.replies import Losses, Update
 
 
 @dataclass
-class CloveState(State):
+class CloveState(StartState):
     """What CLoVE remembers.
 
     Attributes
@@ -73,9 +73,10 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
     """This round's clusters, until the updates show whether they are stable."""
 
     def details(self) -> dict[str, Detail]:
-        """Return `stable_from`, the next round, in the round that froze the clustering; it may be the run's last."""
+        """Return `stable_from`, the next round, in the round that froze the clustering; in round 1 what it found."""
+        found = self.state.found if self.context.server_round == 1 else {}
         froze = self.state.frozen is not None and self.state.phase != "stable"
-        return {STABLE_FROM: self.context.server_round + 1} if froze else {}
+        return {**found, STABLE_FROM: self.context.server_round + 1} if froze else found
 
     def frozen_clusters(self) -> FrozenClusters | None:
         """Return the clusters at the moment of stability."""
@@ -84,6 +85,8 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
     def plan(self, context: RoundContext) -> Plan[Update]:
         """Assign every participant a model (l. 4 to 17), then train it (l. 18 to 22)."""
         self._candidate = None
+        if starts_from_updates(self, context):
+            return start_from_updates(self, context, self._settle)
         histories, length = self.state.histories, self.settings.stability_rounds
         kept: set[str] = set()
         if self.state.frozen is not None:
@@ -98,6 +101,11 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
         self.assignment.update(ready)
         asked = length if self.settings.stop_when_stable and self.state.frozen is None else 0
         return context.train_and_declare(ready, histories, asked, kept)
+
+    def _settle(self, groups: Mapping[str, int]) -> None:
+        """Take over the groups that round 1 found from updates."""
+        self.state.histories.add(groups, self.settings.stability_rounds)
+        self.state.clustered |= groups.keys()
 
     def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
         """Freeze this round's clusters where enough clients declare that they are stable (section 3)."""
@@ -161,6 +169,9 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
     def _cluster(self, vectors: FloatArray, context: RoundContext) -> IntArray:
         most, own = context.models.count, self.settings
         k = most if self.k is None else self.k
+        if k == "auto" and self.choose_k == "folds":
+            # Found in round 1: there are as many models.
+            k = most
         if k == "auto":
             rng = context.random(Purpose.CHOOSE_K)
             k = choose_k(vectors, most, self.choose_k or "silhouette", own.k_min_improvement, rng)

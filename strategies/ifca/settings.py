@@ -11,7 +11,9 @@ from florets.strategies.settings import Weighted
 class IfcaSettings(Weighted):
     """Each client picks the model with the lowest loss on its data, and trains it."""
 
+    finds_k: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),
-        "first_round": ("random", "evaluate"),
+        "first_round": ("random", "evaluate", "update"),
+        "choose_k": ("folds",),
     }
