@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from florets.conf.aliases import modernise, old_names, renamed
-from florets.conf.follow import follow
+from florets.conf.follow import follow, start_of_folds
 from florets.conf.layers import flatten, is_option, nest, overlay, whole_options
 from florets.conf.overrides import GROUPS, Given, read_overrides
 from florets.conf.problems import ConfigError, did_you_mean
@@ -109,6 +109,7 @@ def compose(overrides: Sequence[str]) -> Config:
         # A preset that leaves K open asks CLoVE to find it. The others are given the truth, as in the paper's
         # comparisons; whoever types k=auto for them is told that they cannot find it.
         values["k"] = values["task"].get("num_clusters", TaskConfig.num_clusters)
+    problems += start_of_folds(values, {entry.key: entry for entry in explicit})
     if values.get("k") == "auto" and (names := _following_k(values)):
         how = "give k an integer, or values of their own to those keys"
         problems.append(f"k=auto: {preset} makes {', '.join(names)} from k; {how}.")
