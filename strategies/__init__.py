@@ -17,5 +17,6 @@ STRATEGIES = {
     "one_shot": "OneShot",
     "k_fed": "KFed",
     "flexcfl": "FlexCfl",
+    "cfl_s": "CflS",
 }
 """The registry: a strategy's name, which is its folder's, and its class; `<class>Settings` are its settings."""
