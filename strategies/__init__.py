@@ -16,7 +16,9 @@ STRATEGIES = {
     "oracle": "Oracle",
     "one_shot": "OneShot",
     "k_fed": "KFed",
+    "discovery": "Discovery",
     "flexcfl": "FlexCfl",
     "cfl_s": "CflS",
+    "pacfl": "Pacfl",
 }
 """The registry: a strategy's name, which is its folder's, and its class; `<class>Settings` are its settings."""

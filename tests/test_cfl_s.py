@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
 from florets.server_app.new_client.run_models import load_run
 from florets.strategies.base.averaging import GradientAveraging
 from florets.strategies.cfl_s.strategy import CflS
@@ -45,7 +44,7 @@ def test_clients_are_split_twice_under_their_own_names() -> None:
 
 
 def test_halves_go_on_from_their_clusters_model_and_the_first_client_keeps_its_number() -> None:
-    strategy = CflS(max_models=2)
+    strategy = CflS(k=2)
     seen = play(strategy, FakeClients([1.0, 2.0, -1.0, -3.0]), 1, 0.25)
     assert seen[0].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
     # Both are the mean of what came back: (0.625 + 1.125 - 0.375 - 1.375) / 4.
@@ -58,7 +57,7 @@ def test_halves_go_on_from_their_clusters_model_and_the_first_client_keeps_its_n
 
 def test_without_a_split_and_with_equal_sizes_it_is_fedavg_to_the_bit() -> None:
     clients = FakeClients([0.3, 1.7, 2.9, -0.7, 11.1], examples=[7] * 5)
-    for settings in ({"max_models": 1}, {"first_split": 99}, {"mean_threshold": 1e-9}):
+    for settings in ({"k": 1}, {"first_split": 99}, {"mean_threshold": 1e-9}):
         for rho in (1.0, 0.6):
             cfl_s = CflS(fraction_train=rho, **settings).start(clients.grid(), models(0.1), num_rounds=5)
             fedavg = FedAvg(fraction_train=rho).start(clients.grid(), models(0.1), num_rounds=5)
@@ -75,7 +74,7 @@ def test_without_a_split_and_with_equal_sizes_it_is_fedavg_to_the_bit() -> None:
         ({"thresholds": "absolute", "mean_threshold": 1.0, "client_threshold": 5.0}, None),
         ({"thresholds": "absolute", "mean_threshold": 0.3}, 2),
         ({"least_gap": 2.1}, None),
-        ({"max_models": 1}, None),
+        ({"k": 1}, None),
     ],
 )
 def test_when_a_cluster_is_split(settings: dict[str, Any], rounds: int | None) -> None:
@@ -140,13 +139,12 @@ def test_a_copy_of_the_state_shares_what_never_changes() -> None:
     assert strategy.state.tree.places["0"] != 99
 
 
-def test_settings_that_cannot_matter_are_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"strategy.least_gap=0.3: has an effect only with strategy.max_models above"
-    ):
-        compose(["strategy=cfl_s", "strategy.max_models=1", "strategy.least_gap=0.3"])
-    # `k` means nothing to it: more than there are clients is no error.
-    assert compose(["strategy=cfl_s", "k=500"]).strategy.name == "cfl_s"
+def test_k_bounds_the_number_of_models_where_it_is_given_by_hand() -> None:
+    assert compose(["strategy=cfl_s"]).k == "auto"
+    assert compose(["strategy=cfl_s", "k=3"]).k == 3
+    strategy = CflS(k=3)
+    play(strategy, FakeClients(NESTED), 12, 0.0)
+    assert strategy.context.models.count == 3
 
 
 @pytest.mark.usefixtures("no_pictures")

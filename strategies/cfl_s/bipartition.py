@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.agglomerative import group_into
 from florets.strategies.core.cosine import cosines
-from florets.strategies.core.linkage import link
 from florets.strategies.core.outliers import lower_median
 
 LEAST_CLIENTS = 3
@@ -94,7 +94,7 @@ def bipartition(updates: FloatArray, linkage: str) -> Halves:
     Source: Sattler et al. 2021, optimal bipartitioning algorithm (single linkage); the released code takes complete.
     """
     similarity = cosines(updates)
-    groups = link(1.0 - similarity, 2, linkage)
+    groups = group_into(1.0 - similarity, 2, linkage).clusters
     same = np.equal.outer(groups, groups)
     pairs = np.triu(np.ones_like(same), 1)
     return Halves(groups, float(similarity[~same].max()), float(similarity[same & pairs].mean()))

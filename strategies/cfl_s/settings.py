@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import SharedLayers, idle, key
+from florets.strategies.settings import SharedLayers, key
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,9 @@ class CflSSettings(SharedLayers):
         most=3,
     )
     first_split: int = key(1, "no split before this round (the released code: 21)", least=1)
-    max_models: int | None = key(None, "no split beyond this number of models; null: no bound", least=1)
 
-    one_model: ClassVar[bool] = True
-    """It starts with one model, whatever `k` is, and finds how many there are."""
+    grows: ClassVar[bool] = True
+    finds_k: ClassVar[bool] = True
 
     @property
     def bounds(self) -> tuple[float, float, float]:
@@ -52,10 +51,3 @@ class CflSSettings(SharedLayers):
         given = (self.mean_threshold, self.client_threshold, self.least_gap)
         mean, client, gap = (default if own is None else own for own, default in zip(given, usual, strict=True))
         return mean, client, gap
-
-    def conflicts(self) -> list[str]:
-        """Refuse thresholds that no cluster meets."""
-        if self.max_models == 1:
-            names = ["linkage", "thresholds", "mean_threshold", "client_threshold", "least_gap", "first_split"]
-            return idle(self, names, "strategy.max_models above 1")
-        return []

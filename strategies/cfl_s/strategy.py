@@ -46,7 +46,7 @@ class CflS(ClusteredStrategy[CflSSettings, CflSState]):
 
     All clients begin in one cluster, with one model. After a round in which the mean update of a cluster was short
     and its clients' updates were not, the cluster is split by the cosine similarity of these updates, and both halves
-    go on from its model.
+    go on from its model. With `k` an integer there are no more models than that.
 
     Any part of the clients may take part: a cluster is tested and split by those that did, whose updates are all of
     one model. Whoever was away, or is new, goes down the tree when it takes part: it trains the model on which a
@@ -151,7 +151,7 @@ class CflS(ClusteredStrategy[CflSSettings, CflSState]):
     def _split(self, node: int, changes: Mapping[str, FloatArray]) -> bool:
         """Split a cluster by its clients' updates, where these differ enough; return whether it was."""
         tree, own = self.state.tree, self.settings
-        if own.max_models is not None and len(tree.clusters) >= own.max_models:
+        if isinstance(self.k, int) and len(tree.clusters) >= self.k:
             return False
         keys, updates = list(changes), np.stack(list(changes.values()))
         found = bipartition(updates, own.linkage)
