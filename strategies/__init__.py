@@ -17,5 +17,7 @@ STRATEGIES = {
     "one_shot": "OneShot",
     "k_fed": "KFed",
     "pacfl": "Pacfl",
+    "stocfl": "StoCfl",
+    "fedclust": "FedClust",
 }
 """The registry: a strategy's name, which is its folder's, and its class; `<class>Settings` are its settings."""

@@ -12,7 +12,9 @@
 | `query.moments`   | anchors' estimates                    | factors of its moment matrices, examples              |
 | `train.moment_descent` | an anchor's estimate and basis   | its next estimate, examples, residual size            |
 | `train.soft`      | K models, training settings           | all K trained, its weight and loss of each, examples  |
-| `train.estimate`  | one model                             | this client's own estimate, examples, loss            |
+| `train.estimate`  | one model                             | this client's own estimate, or some of its layers,    |
+|                   |                                       | examples, loss                                        |
+| `train.bilevel`   | own model, global model               | both trained, the own one held near the global one    |
 | `query.kmeans`    | settings                              | local centres and their sizes                         |
 | `query.principal_vectors` | settings                      | principal vectors of its inputs, and their places     |
 | `<any>.custom`    | what the strategy likes, and the      | what its handler returns (docs/extending.md)          |
@@ -35,6 +37,7 @@ TRAIN_SELECT = "train.select"
 TRAIN_PROBE = "train.probe"
 TRAIN_SOFT = "train.soft"
 TRAIN_ESTIMATE = "train.estimate"
+TRAIN_BILEVEL = "train.bilevel"
 MOMENT_DESCENT = "train.moment_descent"
 SUBSPACE = "query.subspace"
 MOMENTS = "query.moments"
@@ -49,6 +52,7 @@ METRICS = "metrics"
 CONFIG = "config"
 PROBE = "probe"
 PROFILE = "profile"
+GLOBAL = "global"
 
 NUM_EXAMPLES = "num-examples"
 SERVER_ROUND = "server-round"
@@ -100,6 +104,8 @@ PROFILE_SEED = "profile-seed"
 ESTIMATE = "estimate"
 ESTIMATE_TRAIN = "train"
 ESTIMATE_LEAST_SQUARES = "least_squares"
+SENT_LAYERS = "sent-layers"
+GLOBAL_MU = "global-mu"
 LOCAL_CLUSTERS = "local-clusters"
 FEATURES = "features"
 VECTORS = "vectors"
