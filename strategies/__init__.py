@@ -20,5 +20,7 @@ STRATEGIES = {
     "flexcfl": "FlexCfl",
     "cfl_s": "CflS",
     "pacfl": "Pacfl",
+    "stocfl": "StoCfl",
+    "fedclust": "FedClust",
 }
 """The registry: a strategy's name, which is its folder's, and its class; `<class>Settings` are its settings."""
