@@ -39,6 +39,13 @@ class TaskConfig:
     partition_options: dict[str, Any] = key({}, "options of the partition's function")
     model_options: dict[str, Any] = key({}, "options of the model's function")
     head_layers: list[str] = key([], "name prefixes of the model's head; none: as a built-in model has it")
+    validation_fraction: float = key(
+        0.0,
+        "fraction of each client's training samples that is never trained on and tested beside the test set "
+        "(clients.csv); 0: none",
+        least=0,
+        below=1,
+    )
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,7 @@ class Config(RunKeys):
         "seconds that the loss matrix may take; in process it is left out where it would take longer",
         above=0,
     )
+    pictures: bool = key(True, "draw the curves and the loss matrix; without them the tables and the page are there")
     quiet: bool = key(False, "plain lines in place of the progress bar")
     checkpoint_every: int = key(
         1,

@@ -35,6 +35,7 @@ def find_problems(config: Config) -> list[str]:
     own = config.strategy.settings
     return [
         *range_problems(config),
+        *range_problems(config.task, "task."),
         *range_problems(config.train, "train."),
         *range_problems(own, "strategy."),
         *_run(config),

@@ -84,6 +84,12 @@ class RunKeys:
     )
     eval_every: int = key(1, "rounds between evaluations on test data; the last round is always evaluated", least=1)
     eval_clients: Literal["all", "participants"] = key("all", "who tests: all clients with a model, or the round's")
+    fine_tune_epochs: float = key(
+        0.0,
+        "local epochs for which each client, at every evaluation, also fine-tunes a copy of the model that it tests; "
+        "reported beside the plain figure. Costs as much as training: raise eval_every. 0: none",
+        least=0,
+    )
     min_clients: int | None = key(
         None,
         "clients needed to start; null: num_clients. Of nodes with data of their own it is the only count",

@@ -6,7 +6,8 @@
 | `evaluate.losses` | K models                              | K losses, examples, whether it kept the models        |
 | `train`           | one model, training settings          | its update, examples, training loss                   |
 | `train.select`    | K models, training settings           | the same, the chosen model's index, K losses          |
-| `evaluate`        | one model                             | test loss, test accuracy, examples                    |
+| `evaluate`        | one model, epochs of fine-tuning,     | test loss, test accuracy, examples; the same after    |
+|                   | whether to test on validation data    | fine-tuning a copy, and on validation data            |
 | `train.probe`     | own model, probe model                | as `train`, and its compressed change on the probe    |
 | `query.subspace`  | anchors' estimates and bases          | its term of the orthogonal iteration, examples        |
 | `query.moments`   | anchors' estimates                    | factors of its moment matrices, examples              |
@@ -17,6 +18,7 @@
 | `train.folds`     | one model, training settings          | as `train`, and its compressed changes on folds       |
 | `query.folds`     | one model                             | its compressed changes on folds, examples             |
 | `query.labels`    | settings                              | samples of each class                                 |
+| `query.principal_vectors` | settings                      | principal vectors of its inputs, and their places     |
 | `<any>.custom`    | what the strategy likes, and the      | what its handler returns (docs/extending.md)          |
 |                   | import path of a handler of its own   |                                                       |
 
@@ -46,6 +48,7 @@ SUBSPACE = "query.subspace"
 MOMENTS = "query.moments"
 KMEANS = "query.kmeans"
 LABELS = "query.labels"
+PRINCIPAL_VECTORS = "query.principal_vectors"
 EVALUATE = "evaluate"
 CUSTOM = "custom"
 """Action of the messages that a handler of the strategy's own answers: `train.custom`, `evaluate.custom`, ..."""
@@ -63,6 +66,10 @@ SERVER_ROUND = "server-round"
 TRAIN_LOSS = "train_loss"
 EVAL_LOSS = "eval_loss"
 EVAL_ACCURACY = "eval_acc"
+TUNED = "tuned_"
+"""What stands before the names of the test results of a copy of the model that was fine-tuned."""
+VALIDATED = "validation_"
+"""What stands before the names of results on validation data; fine-tuned: ``tuned_validation_``."""
 CHOSEN_MODEL = "model"
 MODEL_LOSSES = "losses"
 STABLE = "stable"
@@ -70,6 +77,8 @@ KEPT = "kept"
 CENTRES = "centres"
 SIZES = "sizes"
 LABEL_COUNTS = "label-counts"
+PRINCIPAL = "principal"
+PLACES = "places"
 
 # Settings that a message's `config` may hold.
 TASK = "task"
@@ -94,6 +103,8 @@ HELD_OUT = "held-out"
 LEARNING_RATE = "learning-rate"
 LOCAL_EPOCHS = "local-epochs"
 LOCAL_STEPS = "local-steps"
+FINE_TUNE_EPOCHS = "fine-tune-epochs"
+VALIDATION = "validation"
 SCHEDULE = "schedule"
 SCHEDULE_ROUNDS = "schedule-rounds"
 SCHEDULE_FACTOR = "schedule-factor"
@@ -117,6 +128,8 @@ ESTIMATE_TRAIN = "train"
 ESTIMATE_LEAST_SQUARES = "least_squares"
 LOCAL_CLUSTERS = "local-clusters"
 FEATURES = "features"
+VECTORS = "vectors"
+VECTORS_OF = "vectors-of"
 EXACT_PROXIMAL = "exact-proximal"
 TEMPERATURE = "temperature"
 PAIRING = "pairing"
