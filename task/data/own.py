@@ -10,6 +10,7 @@ from florets.task.data.read_csv import Columns, find_columns, read_csv
 from florets.task.data.read_images import read_images
 from florets.task.data.read_npz import read_npz
 from florets.task.data.samples import Samples
+from florets.task.data.standardise import Scale
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import register_data
 
@@ -28,6 +29,7 @@ def own(
     image_size: int | None = None,
     grayscale: bool = False,
     test_share: float = 0.2,
+    standardise: bool = False,
 ) -> Dataset:
     """Read the data set of one folder.
 
@@ -59,6 +61,9 @@ def own(
         Images are read with one channel in place of three.
     test_share
         Share of an undivided set that becomes the test set.
+    standardise
+        Every column, or channel of images, is brought to mean 0 and standard deviation 1 of this folder's training
+        set; nobody else sees either.
 
     Raises
     ------
@@ -92,6 +97,9 @@ def own(
 
     parts = [read(path) for path in paths]
     train, test = parts if len(parts) == 2 else _split(parts[0], test_share, generator(seed, 0, Purpose.DATA))
+    if standardise:
+        scale = Scale.of(train.x)
+        train, test = (Samples(scale.apply(part.x), part.y) for part in (train, test))
     names = None if table is None else table.inputs
     num_outputs = 1 if regression else int(max(train.y.max(), test.y.max())) + 1
     if not regression:
