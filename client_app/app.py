@@ -18,6 +18,7 @@ from florets.client_app.handlers.labels import labels
 from florets.client_app.handlers.losses import losses
 from florets.client_app.handlers.moment_descent import moment_descent
 from florets.client_app.handlers.moments import factors
+from florets.client_app.handlers.principal_vectors import principal_vectors
 from florets.client_app.handlers.probe import train_probe
 from florets.client_app.handlers.select import train_select
 from florets.client_app.handlers.soft import train_soft
@@ -47,6 +48,7 @@ def answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Cont
 app.query("hello")(answering(hello))
 app.query("kmeans")(answering(kmeans))
 app.query("labels")(answering(labels))
+app.query("principal_vectors")(answering(principal_vectors))
 app.query("subspace")(answering(subspace))
 app.query("moments")(answering(factors))
 app.query("folds")(answering(query_folds))

@@ -10,6 +10,8 @@ from florets.strategies.settings import Settings, range_problems
 
 _REGRESSIONS = ("linear", "lines")
 OWN = "own"
+NATURAL = "natural"
+"""The built-in partition that need not know the clusters."""
 _PRESET = re.compile(r"\w+(?:[/.-]\w+)*", re.ASCII)
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
@@ -234,7 +236,9 @@ def _task(task: TaskConfig) -> list[str]:
                 f"task.num_clusters={task.num_clusters}: with task.partition=own the clusters are not known; use "
                 "task.num_clusters=0. Nodes may state theirs as true-cluster in their node config."
             )
-    elif task.num_clusters < 0 or (task.num_clusters == 0 and ":" not in task.partition):
+    elif task.num_clusters < 0 or (
+        task.num_clusters == 0 and ":" not in task.partition and task.partition != NATURAL
+    ):
         problems.append(
             f"task.num_clusters={task.num_clusters}: partition {task.partition} makes known clusters, "
             "at least 1 of them."

@@ -82,6 +82,5 @@ def write_folders(root: Path, case: str = "homogeneous", seed: int = 0) -> list[
 
 
 if __name__ == "__main__":
-    folder, *options = sys.argv[1:]
-    written = write_folders(Path(folder), *options[:1], *map(int, options[1:2]))
-    print(f"{folder}: {', '.join(written)}")
+    folder, case, seed = [*sys.argv[1:], *("homogeneous", "0")[len(sys.argv) - 2 :]]
+    print(f"{folder}: {', '.join(write_folders(Path(folder), case, int(seed)))}")

@@ -18,5 +18,6 @@ STRATEGIES = {
     "k_fed": "KFed",
     "discovery": "Discovery",
     "flexcfl": "FlexCfl",
+    "pacfl": "Pacfl",
 }
 """The registry: a strategy's name, which is its folder's, and its class; `<class>Settings` are its settings."""

@@ -38,6 +38,7 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
         f"oracle {SMALL} num_rounds=2",
         f"one_shot {SMALL} num_rounds=2 strategy.estimate_epochs=2",
         f"k_fed {SMALL} num_rounds=2",
+        f"pacfl {SMALL} num_rounds=2",
     ],
     ids=lambda settings: settings.split()[0],
 )

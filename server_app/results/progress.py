@@ -13,10 +13,11 @@ from rich.text import Text
 
 from florets.server_app.console import say
 from florets.server_app.results.summary import RoundLine, ari_words, unplaced_words
+from florets.strategies.base.report import EVIDENCE
 
 
 def describe(line: RoundLine) -> str:
-    """Return a round's ARI and accuracy (or loss) as a few words; what is not known is left out."""
+    """Return a round's ARI, accuracy (or loss) and groups found in a few words; what is not known is left out."""
     words = []
     if line["ari"] is not None:
         words.append(with_clients(f"ARI {line['ari']:.3f}", ari_words(line)))
@@ -37,6 +38,8 @@ def describe(line: RoundLine) -> str:
     lost = [f"{replies[kind]} {kind}" for kind in ("error", "missing", "invalid") if replies.get(kind)]
     if lost:
         words.append(f"replies lost: {', '.join(lost)}")
+    if evidence := line.get("details", {}).get(EVIDENCE):
+        words.append(evidence["text"])
     return "  ".join(words)
 
 

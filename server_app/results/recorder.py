@@ -165,6 +165,7 @@ class Recorder:
         loss_matrix: tuple[Sequence[str], NDArray[np.float64]] | None = None,
         columns: Sequence[str] = (),
         left_out: int = 0,
+        pictures: bool = True,
     ) -> RunSummary:
         """Write all that is known only at the end: tables, models, summary, plots and report.
 
@@ -182,6 +183,8 @@ class Recorder:
             Names of the models' inputs where clients read them from tables.
         left_out : int
             Nodes that were online and could not take part.
+        pictures : bool
+            Whether the plots are drawn.
         """
         self._progress.close()
         # The figures come first and the pictures last: a failure while drawing costs no results.
@@ -209,7 +212,7 @@ class Recorder:
             write_report,  # matplotlib takes a second that only the end needs
         )
 
-        write_report(self.folder, self._task_title)
+        write_report(self.folder, self._task_title, pictures)
         if left_out:
             log.warning("%s could not take part", counted(left_out, "node"))
         log.info("Results are in %s", self.folder)

@@ -11,7 +11,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from florets.server_app.console import counted
-from florets.strategies.base.report import FIRST_PHASE, STABLE_FROM, Evaluation, RoundReport
+from florets.strategies.base.report import EVIDENCE, FIRST_PHASE, STABLE_FROM, Evaluation, RoundReport
 from florets.strategies.core.metrics import adjusted_rand_index
 
 ARI_RECOVERED = 0.9  # from there on the papers call the clusters recovered
@@ -57,6 +57,8 @@ class RunSummary:
         Nodes that were online and could not take part: their data or their code did not fit, or they failed.
     final_unplaced : int
         Clients without a model at the end: no mean is over them. ``warnings``: those shown on the screen.
+    discovery : str
+        What the last round that looked for groups found, in a sentence; empty where none looked.
     final_tuned_accuracy, final_tuned_loss : float or None
         As ``final_accuracy`` and ``final_loss``, after each client has fine-tuned a copy of its model; None without
         ``fine_tune_epochs``.
@@ -84,6 +86,7 @@ class RunSummary:
     left_out: int = 0
     final_unplaced: int = 0
     warnings: list[str] = field(default_factory=list)
+    discovery: str = ""
     final_tuned_accuracy: float | None = None
     final_tuned_loss: float | None = None
 
@@ -249,6 +252,12 @@ def last(lines: Sequence[RoundLine], key: str) -> Any:
     return next((line[key] for line in reversed(lines) if line[key] is not None), None)
 
 
+def last_evidence(lines: Sequence[RoundLine]) -> dict[str, Any] | None:
+    """Return what the last round that looked for groups found, None where none looked."""
+    found = (line.get("details", {}).get(EVIDENCE) for line in reversed(lines))
+    return next((evidence for evidence in found if evidence), None)
+
+
 def round_seconds(line: RoundLine) -> float:
     """Return how long a round took: its total, or the sum of its parts where no total was taken."""
     seconds: Mapping[str, float] = line["seconds"]
@@ -320,5 +329,6 @@ def summarise(
         left_out=left_out,
         final_unplaced=lines[-1].get("unplaced", 0) if lines else 0,
         warnings=list(warnings),
+        discovery=(last_evidence(lines) or {}).get("text", ""),
         **{f"final_{name}": last(lines, name) for name in FIGURES},
     )

@@ -18,6 +18,7 @@
 | `train.folds`     | one model, training settings          | as `train`, and its compressed changes on folds       |
 | `query.folds`     | one model                             | its compressed changes on folds, examples             |
 | `query.labels`    | settings                              | samples of each class                                 |
+| `query.principal_vectors` | settings                      | principal vectors of its inputs, and their places     |
 | `<any>.custom`    | what the strategy likes, and the      | what its handler returns (docs/extending.md)          |
 |                   | import path of a handler of its own   |                                                       |
 
@@ -47,6 +48,7 @@ SUBSPACE = "query.subspace"
 MOMENTS = "query.moments"
 KMEANS = "query.kmeans"
 LABELS = "query.labels"
+PRINCIPAL_VECTORS = "query.principal_vectors"
 EVALUATE = "evaluate"
 CUSTOM = "custom"
 """Action of the messages that a handler of the strategy's own answers: `train.custom`, `evaluate.custom`, ..."""
@@ -75,6 +77,8 @@ KEPT = "kept"
 CENTRES = "centres"
 SIZES = "sizes"
 LABEL_COUNTS = "label-counts"
+PRINCIPAL = "principal"
+PLACES = "places"
 
 # Settings that a message's `config` may hold.
 TASK = "task"
@@ -124,6 +128,8 @@ ESTIMATE_TRAIN = "train"
 ESTIMATE_LEAST_SQUARES = "least_squares"
 LOCAL_CLUSTERS = "local-clusters"
 FEATURES = "features"
+VECTORS = "vectors"
+VECTORS_OF = "vectors-of"
 EXACT_PROXIMAL = "exact-proximal"
 TEMPERATURE = "temperature"
 PAIRING = "pairing"
