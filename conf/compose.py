@@ -26,8 +26,8 @@ from florets.conf.layers import flatten, is_option, nest, overlay, whole_options
 from florets.conf.overrides import GROUPS, Given, read_overrides
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import Config, TaskConfig, known_keys
-from florets.conf.typed import read_config, read_strategy, show
-from florets.conf.validate import OWN, find_problems
+from florets.conf.typed import read_strategy, show
+from florets.conf.validate import OWN, checked_config
 from florets.strategies import STRATEGIES
 from florets.strategies.registry import DEFAULT, find_strategy
 
@@ -112,11 +112,11 @@ def compose(overrides: Sequence[str]) -> Config:
         how = "give k an integer, or values of their own to those keys"
         problems.append(f"k=auto: {preset} makes {', '.join(names)} from k; {how}.")
         raise ConfigError(problems)
-    config = read_config(_resolve(values), problems)
-    if config is None:
-        raise ConfigError(problems)
-    problems += [*_idle_count(config, explicit), *find_problems(config)]
-    if problems:
+    config, wrong = checked_config(_resolve(values))
+    problems += wrong
+    if config is not None and not any(line.startswith("num_clients=") for line in wrong):
+        problems += _idle_count(config, explicit)
+    if config is None or problems:
         raise ConfigError(problems)
     return _with_length(config)
 
