@@ -104,7 +104,8 @@ def compose(overrides: Sequence[str]) -> Config:
     overlay(values, nest(explicit))
     problems += follow(values, settings, {entry.key: entry for entry in explicit}, strategy)
     problems += _steps_or_epochs(values, explicit)
-    if values.get("k") == "auto" and strategy != DEFAULT and not any(entry.key == "k" for entry in explicit):
+    k_by_hand = any(entry.key == "k" for entry in explicit)
+    if values.get("k") == "auto" and strategy != DEFAULT and not k_by_hand:
         # A preset that leaves K open asks CLoVE to find it. The others are given the truth, as in the paper's
         # comparisons; whoever types k=auto for them is told that they cannot find it.
         values["k"] = values["task"].get("num_clusters", TaskConfig.num_clusters)
@@ -112,7 +113,11 @@ def compose(overrides: Sequence[str]) -> Config:
         how = "give k an integer, or values of their own to those keys"
         problems.append(f"k=auto: {preset} makes {', '.join(names)} from k; {how}.")
         raise ConfigError(problems)
-    config, wrong = checked_config(_resolve(values))
+    resolved = _resolve(values)
+    if settings.grows and not k_by_hand:
+        # Whoever looks for groups does not know their number; a preset's is for those that cannot.
+        resolved["k"] = "auto"
+    config, wrong = checked_config(resolved)
     problems += wrong
     if config is not None and not any(line.startswith("num_clients=") for line in wrong):
         problems += _idle_count(config, explicit)

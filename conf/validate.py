@@ -12,6 +12,8 @@ from florets.strategies.settings import Settings, range_problems
 
 _REGRESSIONS = ("linear", "lines")
 OWN = "own"
+NATURAL = "natural"
+"""The built-in partition that need not know the clusters."""
 _PRESET = re.compile(r"\w+(?:[/.-]\w+)*", re.ASCII)
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
@@ -44,6 +46,7 @@ def find_problems(config: Config) -> list[str]:
     own = config.strategy.settings
     return [
         *range_problems(config),
+        *range_problems(config.task, "task."),
         *range_problems(config.train, "train."),
         *range_problems(own, "strategy."),
         *_run(config),
@@ -153,6 +156,8 @@ def _models(config: Config) -> list[str]:
         if not settings.finds_k:
             able = " or ".join(f"strategy={name}" for name, other in usable_settings().items() if other.finds_k)
             return [f"k=auto: strategy {config.strategy.name} cannot find K; give an integer, or use {able}."]
+        if settings.grows:
+            return []
         name, number = "k_max", config.k_max
     else:
         name, number = "k", config.k
@@ -242,7 +247,9 @@ def _task(task: TaskConfig) -> list[str]:
                 f"task.num_clusters={task.num_clusters}: with task.partition=own the clusters are not known; use "
                 "task.num_clusters=0. Nodes may state theirs as true-cluster in their node config."
             )
-    elif task.num_clusters < 0 or (task.num_clusters == 0 and ":" not in task.partition):
+    elif task.num_clusters < 0 or (
+        task.num_clusters == 0 and ":" not in task.partition and task.partition != NATURAL
+    ):
         problems.append(
             f"task.num_clusters={task.num_clusters}: partition {task.partition} makes known clusters, "
             "at least 1 of them."

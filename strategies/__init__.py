@@ -16,5 +16,8 @@ STRATEGIES = {
     "oracle": "Oracle",
     "one_shot": "OneShot",
     "k_fed": "KFed",
+    "discovery": "Discovery",
+    "flexcfl": "FlexCfl",
+    "pacfl": "Pacfl",
 }
 """The registry: a strategy's name, which is its folder's, and its class; `<class>Settings` are its settings."""

@@ -95,6 +95,9 @@ SETTINGS = {
     "digits-k_fed": f"{_DIGITS} strategy=k_fed",
     "digits-k_fed-partial": f"{_LABELS} strategy=k_fed strategy.local_clusters=2 strategy.fraction_train=0.5 "
     "strategy.features=inputs_and_targets",
+    "digits-flexcfl": f"{_DIGITS} strategy=flexcfl train=sgd strategy.cold_start_steps=10 "
+    "strategy.cold_start_scale=2 strategy.fraction_train=0.5 strategy.inter_group_rate=0.1 strategy.migration=0.2",
+    "digits-pacfl": f"{_LABELS} strategy=pacfl strategy.fraction_train=0.5 num_rounds=2",
     "digits-autoencoder": "experiment=digits_autoencoder num_clients=10 k=5 task.num_clusters=5 train.local_epochs=1 "
     "task.model_options.bottleneck=2 eval_every=100",
     "clove-linear-clove": _CLOVE_LINEAR,

@@ -14,10 +14,11 @@ from rich.text import Text
 
 from florets.server_app.console import say
 from florets.server_app.results.summary import RoundLine, ari_words, unplaced_words
+from florets.strategies.base.report import EVIDENCE
 
 
 def describe(line: RoundLine) -> str:
-    """Return a round's ARI and accuracy (or loss) as a few words; what is not known is left out."""
+    """Return a round's ARI, accuracy (or loss) and groups found in a few words; what is not known is left out."""
     words = []
     if line["ari"] is not None:
         words.append(with_clients(f"ARI {line['ari']:.3f}", ari_words(line)))
@@ -26,6 +27,11 @@ def describe(line: RoundLine) -> str:
         words.append(with_clients(f"accuracy {line['accuracy']:.2%}", unplaced))
     elif line["loss"] is not None:
         words.append(with_clients(f"loss {line['loss']:.4g}", unplaced))
+    # Lines of an earlier release have nothing of fine-tuning.
+    if (tuned := line.get("tuned_accuracy")) is not None:
+        words.append(f"fine-tuned {tuned:.2%}")
+    elif (tuned := line.get("tuned_loss")) is not None:
+        words.append(f"fine-tuned {tuned:.4g}")
     words += truth_words(line)
     if line["diverged"]:
         words.append(f"diverged on {line['diverged']} of {line['evaluated']} clients")
@@ -33,6 +39,8 @@ def describe(line: RoundLine) -> str:
     lost = [f"{replies[kind]} {kind}" for kind in ("error", "missing", "invalid") if replies.get(kind)]
     if lost:
         words.append(f"replies lost: {', '.join(lost)}")
+    if evidence := line.get("details", {}).get(EVIDENCE):
+        words.append(evidence["text"])
     return "  ".join(words)
 
 

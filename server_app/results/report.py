@@ -13,12 +13,13 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 
 from florets.server_app.results import report_figures as figures
+from florets.server_app.results.evidence_plot import draw_evidence
 from florets.server_app.results.folder import naming, write_whole
 from florets.server_app.results.heatmap import draw_loss_matrix
 from florets.server_app.results.plots import draw_curves
 from florets.server_app.results.report_figures import Row
 from florets.server_app.results.report_template import PAGE, STYLE
-from florets.server_app.results.summary import RoundLine, RunSummary
+from florets.server_app.results.summary import RoundLine, RunSummary, last_evidence
 
 
 def _rows(path: Path) -> list[Row]:
@@ -36,9 +37,12 @@ def _image(path: Path) -> dict[str, Any]:
 
 def draw_plots(folder: Path, lines: Sequence[RoundLine], clients: Sequence[Row]) -> dict[str, dict[str, Any] | None]:
     """Draw a run's pictures into its folder; return those that there are, for the page."""
-    images: dict[str, dict[str, Any] | None] = {"curves": None, "heatmap": None}
+    images: dict[str, dict[str, Any] | None] = {"curves": None, "heatmap": None, "discovery": None}
     if lines and draw_curves(lines, folder / "curves.png"):
         images["curves"] = _image(folder / "curves.png")
+    evidence = last_evidence(lines)
+    if evidence and draw_evidence(evidence, folder / "discovery.png"):
+        images["discovery"] = _image(folder / "discovery.png")
     rows = _rows(folder / "loss_matrix.csv")
     if rows:
         models = [name for name in rows[0] if name.startswith("model_")]
@@ -50,7 +54,7 @@ def draw_plots(folder: Path, lines: Sequence[RoundLine], clients: Sequence[Row])
     return images
 
 
-def write_report(folder: Path, title: str = "") -> Path:
+def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
     """Draw a finished run's plots and write its ``report.html``, from the files in its folder alone.
 
     Parameters
@@ -59,6 +63,8 @@ def write_report(folder: Path, title: str = "") -> Path:
         A run's folder, with at least ``summary.json``, ``rounds.jsonl``, ``clients.csv``, ``config.yaml``.
     title : str
         The page's heading; the name of the experiment where it is empty.
+    pictures : bool
+        Whether the plots are drawn: they take most of a small run's end.
 
     Returns
     -------
@@ -79,7 +85,7 @@ def write_report(folder: Path, title: str = "") -> Path:
     # Client names come from other machines: autoescape keeps them text.
     page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(PAGE)
     with naming(folder):
-        plots = draw_plots(folder, lines, clients)
+        plots = draw_plots(folder, lines, clients) if pictures else {"curves": None, "heatmap": None}
     html = page.render(
         style=STYLE,
         summary=summary,
@@ -87,6 +93,7 @@ def write_report(folder: Path, title: str = "") -> Path:
         verdict=verdict,
         recovered=recovered,
         tiles=figures.tiles(summary, lines),
+        found=summary.discovery,
         confusion=figures.confusion(clients, num_models),
         parts=figures.parts(lines),
         phases=figures.phases(lines),

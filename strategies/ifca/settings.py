@@ -14,4 +14,5 @@ class IfcaSettings(Weighted):
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),
         "first_round": ("random", "evaluate"),
+        "loss_data": ("train", "held_out"),
     }
