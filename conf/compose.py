@@ -26,8 +26,8 @@ from florets.conf.layers import flatten, is_option, nest, overlay, whole_options
 from florets.conf.overrides import GROUPS, Given, read_overrides
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import Config, TaskConfig, known_keys
-from florets.conf.typed import read_config, read_strategy, show
-from florets.conf.validate import OWN, find_problems
+from florets.conf.typed import read_strategy, show
+from florets.conf.validate import OWN, checked_config
 from florets.strategies import STRATEGIES
 from florets.strategies.registry import DEFAULT, find_strategy
 
@@ -118,11 +118,11 @@ def compose(overrides: Sequence[str]) -> Config:
     if settings.grows and not k_by_hand:
         # Whoever looks for groups does not know their number; a preset's is for those that cannot.
         resolved["k"] = "auto"
-    config = read_config(resolved, problems)
-    if config is None:
-        raise ConfigError(problems)
-    problems += [*_idle_count(config, explicit), *find_problems(config)]
-    if problems:
+    config, wrong = checked_config(resolved)
+    problems += wrong
+    if config is not None and not any(line.startswith("num_clients=") for line in wrong):
+        problems += _idle_count(config, explicit)
+    if config is None or problems:
         raise ConfigError(problems)
     return _with_length(config)
 

@@ -170,4 +170,4 @@ NO_CLUSTER = -1
 NO_KEY = "-"
 
 DIVERGED = 3.4e38
-"""What a client reports as the loss of a model that diverged; no finite loss in float32 is larger."""
+"""Loss that a client reports of a model that diverged; no finite loss in float32 is larger."""
