@@ -116,7 +116,8 @@ def permuted(gram: FloatArray, order: IntArray) -> FloatArray:
     index = (np.arange(num_folds)[:, None] * num_clients + order).ravel()
     flat = gram.reshape(len(index), len(index))
     # Rows first, then columns: one indexing by both takes several times as long.
-    return flat.take(index, axis=0).take(index, axis=1).reshape(gram.shape)
+    lengths: FloatArray = np.sqrt(np.maximum(squares[..., upper], 0.0))
+    return lengths
 
 
 def distances(gram: FloatArray) -> FloatArray:
@@ -134,7 +135,8 @@ def distances(gram: FloatArray) -> FloatArray:
     energy = np.diagonal(gram, axis1=-2, axis2=-1)
     squares = energy[..., :, None] + energy[..., None, :] - 2.0 * gram
     upper = ~np.tri(gram.shape[-1], dtype=bool)
-    return np.sqrt(np.maximum(squares[..., upper], 0.0))
+    lengths: FloatArray = np.sqrt(np.maximum(squares[..., upper], 0.0))
+    return lengths
 
 
 def scores(gram: FloatArray) -> FloatArray:
@@ -169,7 +171,8 @@ def scores(gram: FloatArray) -> FloatArray:
             predicted, length = _along(linkage(pairs, method), products)
             valid = (length > EQUAL * num_clients) & (energy[fold] > EQUAL * num_clients)
             cosine[row] += np.where(valid, predicted / np.sqrt(np.where(valid, length * energy[fold], 1.0)), 0.0)
-    return cosine / num_folds
+    mean: FloatArray = cosine / num_folds
+    return mean
 
 
 def _along(tree: FloatArray, products: FloatArray) -> FloatArray:
