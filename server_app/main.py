@@ -98,6 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _for_a_client(given[0], given[1:])
         if given[:1] == ["advise"]:
             return _advise(given[1:])
+        if given[:1] == ["show-partition"]:
+            return _show_partition(given[1:])
         if given[:1] == ["reproduce"]:
             return _reproduce(given[1:])
         return _act(read_arguments(given))
@@ -222,6 +224,14 @@ def run_in(config: Config, folder: Path) -> RunSummary:
     from florets.server_app.experiment import run_experiment
 
     return run_experiment(_local_grid(config), config, folder)
+
+
+def _show_partition(arguments: Sequence[str]) -> int:
+    from florets.server_app.partition_view import command
+
+    caller = Path.cwd()
+    import_from(caller)
+    return command.main(arguments, caller)
 
 
 def _reproduce(arguments: Sequence[str]) -> int:

@@ -89,8 +89,8 @@ class Words:
         if good:
             their, its = ("its", "it follows") if len(good) == 1 else ("their", "they follow")
             said.append(
-                f"{listed(good)} can be predicted from {their} own records: {its} another rule than the others, such "
-                f"as other codes, units, or patients. A model of {their} own, or equal definitions for all, is the way."
+                f"{listed(good)} can be predicted from {their} own records: {its} another rule than the others, "
+                f"such as other codes, units, or patients. A model of {their} own is the way, or equal definitions."
             )
         return said
 
