@@ -19,6 +19,7 @@ STRATEGIES = {
     "discovery": "Discovery",
     "flexcfl": "FlexCfl",
     "cfl_s": "CflS",
+    "fesem": "FeSem",
     "pacfl": "Pacfl",
 }
 """The registry: a strategy's name, which is its folder's, and its class; `<class>Settings` are its settings."""
