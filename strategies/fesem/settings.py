@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Run, SharedLayers, key
+from florets.strategies.settings import SharedLayers, key
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,3 @@ class FeSemSettings(SharedLayers):
     def start(self) -> Literal["different", "same", "orthonormal", "true"]:
         """How the first models are made: models are comparable only where they start from one."""
         return "same"
-
-    def problems(self, run: Run) -> list[str]:
-        """Refuse a first round with fewer participants than models: nobody else founds one."""
-        # The small constant keeps 0.07 * 100 from being less than 7 by rounding.
-        if run.k == "auto" or run.k < 1 or self.fraction_train * run.num_clients >= run.k - 1e-9:
-            return []
-        return [
-            f"strategy.fraction_train={self.fraction_train:g}: the participants of round 1 found the k={run.k} "
-            f"models, and of num_clients={run.num_clients} fewer take part; use at least "
-            f"{run.k / run.num_clients:.4g}, or a smaller k."
-        ]

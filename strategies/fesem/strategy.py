@@ -39,14 +39,16 @@ class FeSemState(State):
 class FeSem(ClusteredStrategy[FeSemSettings, FeSemState]):
     """Multi-centre federated learning by expectation-maximisation on models.
 
-    In round 1 all train one model, and k-means of what they return founds the K models. From then on clients train
-    their own; each joins the model that is nearest to what it returned (E-step), and every model becomes the mean of
+    In round 1 all that are online train one model, and k-means of what they return founds the K models. From then on
+    clients train their own; each joins the model that is nearest to what it returned (E-step), and every model becomes the mean of
     what its clients returned (M-step). With WeCFL's weights (`weighting=examples`) both are weighted by examples.
 
     Only the participants of a round are assigned anew. A model that none of them is nearest to stays as it is.
 
     Source: Long et al. 2023 (FeSEM, arXiv 2005.01026), E- and M-step; Ma et al. (WeCFL, arXiv 2202.06187), weights.
     With `clustering=kmeans`: the released codes, which group the models anew by k-means.
+    Deviation: round 1 is everybody's, whatever `fraction_train`: few participants could not found K models, and hardly
+    anything mends them later.
     Deviation: trainable parameters alone are compared, without counters and running statistics.
     Deviation: the paper has no newcomers; one takes the model with the lowest loss, because a model that it trained
     from the common start would be far from all centres and nearest to the same one, whoever it is.
@@ -68,12 +70,13 @@ class FeSem(ClusteredStrategy[FeSemSettings, FeSemState]):
     def plan(self, context: RoundContext) -> Plan[Update]:
         """Let every participant train its model: in round 1 the first one, which they all start from."""
         self.state.details = {}
-        if self.state.centres == 0:
-            plan = context.train_assigned({client.key: 0 for client in context.participants})
-        else:
+        if self.state.centres > 0:
             self._place_newcomers(context)
-            plan = context.train_assigned(self.assignment)
-        return replace(plan, combine=self._combine)
+            return replace(context.train_assigned(self.assignment), combine=self._combine)
+        if context.models.count > 1:
+            context = replace(context, participants=context.online)
+        plan = context.train_assigned({client.key: 0 for client in context.participants})
+        return replace(plan, combine=self._combine, participants=context.participants)
 
     def _place_newcomers(self, context: RoundContext) -> None:
         """Give participants without a model the one with the lowest loss; one whose losses are lost sits out."""
