@@ -8,6 +8,7 @@ from flwr.clientapp import ClientApp
 
 from florets.client_app.client import Client
 from florets.client_app.deadline import within_deadline
+from florets.client_app.handlers.bilevel import train_bilevel
 from florets.client_app.handlers.custom import custom
 from florets.client_app.handlers.estimate import estimate
 from florets.client_app.handlers.evaluate import evaluate
@@ -59,6 +60,7 @@ app.train("probe")(answering(train_probe))
 app.train("estimate")(answering(estimate))
 app.train("folds")(answering(train_folds))
 app.train("soft")(answering(train_soft))
+app.train("bilevel")(answering(train_bilevel))
 app.train("moment_descent")(answering(moment_descent))
 app.train(kinds.CUSTOM)(answering(custom))
 app.evaluate()(answering(evaluate))

@@ -21,5 +21,7 @@ STRATEGIES = {
     "cfl_s": "CflS",
     "fesem": "FeSem",
     "pacfl": "Pacfl",
+    "stocfl": "StoCfl",
+    "fedclust": "FedClust",
 }
 """The registry: a strategy's name, which is its folder's, and its class; `<class>Settings` are its settings."""

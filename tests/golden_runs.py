@@ -103,6 +103,8 @@ SETTINGS = {
     "digits-flexcfl": f"{_DIGITS} strategy=flexcfl train=sgd strategy.cold_start_steps=10 "
     "strategy.cold_start_scale=2 strategy.fraction_train=0.5 strategy.inter_group_rate=0.1 strategy.migration=0.2",
     "digits-pacfl": f"{_LABELS} strategy=pacfl strategy.fraction_train=0.5 num_rounds=2",
+    "digits-stocfl": f"{_LABELS} strategy=stocfl strategy.anchor_epochs=5 strategy.fraction_train=0.5 num_rounds=3",
+    "digits-fedclust": f"{_LABELS} strategy=fedclust strategy.fraction_train=0.5 num_rounds=2",
     "digits-autoencoder": "experiment=digits_autoencoder num_clients=10 k=5 task.num_clusters=5 train.local_epochs=1 "
     "task.model_options.bottleneck=2 eval_every=100",
     "clove-linear-clove": _CLOVE_LINEAR,

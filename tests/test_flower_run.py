@@ -39,6 +39,8 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
         f"one_shot {SMALL} num_rounds=2 strategy.estimate_epochs=2",
         f"k_fed {SMALL} num_rounds=2",
         f"pacfl {SMALL} num_rounds=2",
+        f"stocfl {SMALL} num_rounds=2",
+        f"fedclust {SMALL} num_rounds=2",
     ],
     ids=lambda settings: settings.split()[0],
 )

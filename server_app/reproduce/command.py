@@ -124,8 +124,7 @@ def read_request(words: Sequence[str]) -> Request:
         found = f"{', '.join(names)} are {len(names)}" if names else "there is none"
         raise ConfigError([f"florets reproduce takes one item, and {found}. There are: {', '.join(item_names())}."])
     problems: list[str] = []
-    given = as_mapping([word for word in words if "=" in word], problems)
-    own = {key: given.pop(key) for key in _OWN_KEYS if key in given}
+    own, given = _keys(words, problems)
     if "seed" in given:
         problems.append(f"seed={given['seed']}: the seeds are the item's; seeds=<n> runs the first n alone.")
     if problems:
@@ -150,6 +149,13 @@ def read_request(words: Sequence[str]) -> Request:
     return Request(item, scale, numbers.get("n_jobs", 1), chosen, numbers.get("seeds"), given)
 
 
+def _keys(words: Sequence[str], problems: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the command's own keys, and those of all cells."""
+    texts = [word for word in words if "=" in word]
+    own = dict(text.split("=", 1) for text in texts if text.split("=")[0] in _OWN_KEYS)
+    return own, as_mapping([text for text in texts if text.split("=")[0] not in _OWN_KEYS], problems)
+
+
 def _count(key: str, text: str, problems: list[str]) -> int:
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
         problems.append(f"{key}={text}: must be an integer from 1.")
@@ -168,8 +174,7 @@ def _table(item: Item, all_places: Sequence[Place], cells: Sequence[Cell]) -> Ta
 def _list(words: Sequence[str], caller: Path) -> int:
     """Print every item and how far it is."""
     problems: list[str] = []
-    given = as_mapping([word for word in words if "=" in word], problems)
-    own = {key: given.pop(key) for key in _OWN_KEYS if key in given}
+    own, given = _keys(words, problems)
     if problems:
         raise ConfigError(problems)
     width = max(map(len, item_names()), default=0)

@@ -106,9 +106,13 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
             raise ValueError(" ".join(problems))
         self.k = k
         self.averaging = averaging if isinstance(averaging, Averaging) else averaging_of(self.settings, averaging)
-        self.first_round = self._choice("first_round", first_round)
         self.choose_k = self._choice("choose_k", choose_k)
         self.loss_data = self._choice("loss_data", loss_data)
+        if k == "auto" and self.choose_k == "folds":
+            if first_round not in (None, "update"):
+                raise ValueError(f"first_round={first_round}: choose_k=folds finds K with first_round=update")
+            first_round = "update"
+        self.first_round = self._choice("first_round", first_round)
         self.input_shape, self.num_outputs = tuple(input_shape), num_outputs
         self.shared_layers = tuple(getattr(self.settings, "shared_layers", ()))
         self.seed = seed
