@@ -40,15 +40,16 @@ class FeSem(ClusteredStrategy[FeSemSettings, FeSemState]):
     """Multi-centre federated learning by expectation-maximisation on models.
 
     In round 1 all that are online train one model, and k-means of what they return founds the K models. From then on
-    clients train their own; each joins the model that is nearest to what it returned (E-step), and every model becomes the mean of
-    what its clients returned (M-step). With WeCFL's weights (`weighting=examples`) both are weighted by examples.
+    clients train their own; each joins the model that is nearest to what it returned (E-step), and every model becomes
+    the mean of what its clients returned (M-step). With WeCFL's weights (`weighting=examples`) both are weighted by
+    examples.
 
     Only the participants of a round are assigned anew. A model that none of them is nearest to stays as it is.
 
     Source: Long et al. 2023 (FeSEM, arXiv 2005.01026), E- and M-step; Ma et al. (WeCFL, arXiv 2202.06187), weights.
     With `clustering=kmeans`: the released codes, which group the models anew by k-means.
-    Deviation: round 1 is everybody's, whatever `fraction_train`: few participants could not found K models, and hardly
-    anything mends them later.
+    Deviation: round 1 is everybody's, whatever `fraction_train`: few participants could not found K models, and
+    hardly anything mends them later.
     Deviation: trainable parameters alone are compared, without counters and running statistics.
     Deviation: the paper has no newcomers; one takes the model with the lowest loss, because a model that it trained
     from the common start would be far from all centres and nearest to the same one, whoever it is.
