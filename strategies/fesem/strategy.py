@@ -40,7 +40,7 @@ class FeSem(ClusteredStrategy[FeSemSettings, FeSemState]):
     """Multi-centre federated learning by expectation-maximisation on models.
 
     In round 1 all that are online train one model, and k-means of what they return founds the K models. From then on
-    clients train their own; each joins the model that is nearest to what it returned (E-step), and every model becomes
+    clients train their own; each joins the model that is nearest to what it returned (E-step), and every model is then
     the mean of what its clients returned (M-step). With WeCFL's weights (`weighting=examples`) both are weighted by
     examples.
 
