@@ -19,6 +19,7 @@ STRATEGIES = {
     "discovery": "Discovery",
     "flexcfl": "FlexCfl",
     "cfl_s": "CflS",
+    "fesem": "FeSem",
     "pacfl": "Pacfl",
     "stocfl": "StoCfl",
     "fedclust": "FedClust",
