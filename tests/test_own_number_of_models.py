@@ -1,4 +1,4 @@
-"""What strategies that find their own number of models share: faulty clients, and newcomers after the run."""
+"""Strategies that find their own number of models: faulty clients, and newcomers after the run."""
 
 import csv
 from pathlib import Path
