@@ -7,7 +7,7 @@ from florets.conf.overrides import Given
 from florets.conf.typed import show
 from florets.strategies.settings import Settings
 
-CHOICES = ("averaging", "first_round", "choose_k")
+CHOICES = ("averaging", "first_round", "choose_k", "loss_data")
 GRADIENTS_ONLY = {"gradient_batch": None, "server_learning_rate": None, "server_optimizer": "sgd"}
 """Keys that say how gradients are averaged, and their values where they say nothing."""
 

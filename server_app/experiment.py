@@ -24,7 +24,7 @@ from florets.server_app.results.report_figures import size
 from florets.server_app.results.summary import RoundLine, RunSummary, reaches
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from florets.server_app.resume.checkpointing import Checkpointing
-from florets.server_app.resume.resume import find_checkpoint, finished_summary
+from florets.server_app.resume.resume import find_checkpoint, finished_summary, refuse_interrupted
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.loop import NOTHING, Earlier
 from florets.strategies.base.models import Models, untrained_of
@@ -51,7 +51,8 @@ def run_experiment(
     Raises
     ------
     ConfigError
-        If data, partition, model and their options do not fit together; before any client is asked for anything.
+        If data, partition, model and their options do not fit together, or a new run would replace an interrupted
+        one; before any client is asked for anything.
     CheckpointError
         If an interrupted run cannot go on.
     FederationError
@@ -61,6 +62,7 @@ def run_experiment(
     """
     log.info("results folder: %s", folder)
     if not resume:
+        refuse_interrupted(folder, config, by_flower)
         return _run(grid, config, folder, by_flower)
     # Held before its checkpoints are read: the run may be going on in another process.
     try:
@@ -202,6 +204,7 @@ def _run(
                 losses,
                 federation.columns.names,
                 federation.left_out,
+                config.pictures,
             )
         except FederationError as error:
             raise FederationError(f"{error}. {checkpointing.last()}") from error

@@ -10,7 +10,7 @@ from florets.strategies.base.frozen_groups import FrozenGroups
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import CostEstimate, Detail
 from florets.strategies.base.state import State
-from florets.strategies.settings import ChooseK, FirstRound, Settings
+from florets.strategies.settings import ChooseK, FirstRound, LossData, Settings
 from florets.task.wire.replies import TestResult, Update
 
 S = TypeVar("S", bound=Settings)
@@ -28,7 +28,7 @@ class Algorithm(ABC, Generic[S, M]):
         All that the algorithm remembers: what a checkpoint holds. Everything else is made anew.
     k
         Number of clusters, "auto" where the algorithm is to find it; None: as many as there are models.
-    first_round, choose_k
+    first_round, choose_k, loss_data
         Run-level choices; None where the algorithm has no such choice.
     input_shape, num_outputs
         Sizes of the task.
@@ -48,6 +48,7 @@ class Algorithm(ABC, Generic[S, M]):
     k: int | Literal["auto"] | None
     first_round: FirstRound | None
     choose_k: ChooseK | None
+    loss_data: LossData | None
     input_shape: tuple[int, ...]
     num_outputs: int
     seed: int

@@ -1,10 +1,11 @@
 """Groups of clients by what one round of training changed in one common model."""
 
 import numpy as np
+from scipy.cluster.hierarchy import ward
 
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical
-from florets.strategies.core.fold_scores import centred_rows, gram_of, ward_of_gram
+from florets.strategies.core.fold_scores import centred_rows, distances, gram_of
 from florets.strategies.core.ward import cut
 
 
@@ -27,4 +28,4 @@ def update_groups(changes: FloatArray, num_groups: int) -> IntArray:
     if len(changes) == 1:
         return np.zeros(1, dtype=np.int64)
     gram = gram_of(centred_rows(changes[:, np.newaxis]))[0, :, 0]
-    return canonical(cut(ward_of_gram(gram), min(num_groups, len(changes))))
+    return canonical(cut(ward(distances(gram)), min(num_groups, len(changes))))

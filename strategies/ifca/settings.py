@@ -15,5 +15,6 @@ class IfcaSettings(Weighted):
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),
         "first_round": ("random", "evaluate", "update"),
+        "loss_data": ("train", "held_out"),
         "choose_k": ("folds",),
     }
