@@ -8,6 +8,7 @@ from flwr.clientapp import ClientApp
 
 from florets.client_app.client import Client
 from florets.client_app.deadline import within_deadline
+from florets.client_app.handlers.bilevel import train_bilevel
 from florets.client_app.handlers.custom import custom
 from florets.client_app.handlers.estimate import estimate
 from florets.client_app.handlers.evaluate import evaluate
@@ -18,6 +19,7 @@ from florets.client_app.handlers.labels import labels
 from florets.client_app.handlers.losses import losses
 from florets.client_app.handlers.moment_descent import moment_descent
 from florets.client_app.handlers.moments import factors
+from florets.client_app.handlers.principal_vectors import principal_vectors
 from florets.client_app.handlers.probe import train_probe
 from florets.client_app.handlers.select import train_select
 from florets.client_app.handlers.soft import train_soft
@@ -47,6 +49,7 @@ def answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Cont
 app.query("hello")(answering(hello))
 app.query("kmeans")(answering(kmeans))
 app.query("labels")(answering(labels))
+app.query("principal_vectors")(answering(principal_vectors))
 app.query("subspace")(answering(subspace))
 app.query("moments")(answering(factors))
 app.query("folds")(answering(query_folds))
@@ -57,6 +60,7 @@ app.train("probe")(answering(train_probe))
 app.train("estimate")(answering(estimate))
 app.train("folds")(answering(train_folds))
 app.train("soft")(answering(train_soft))
+app.train("bilevel")(answering(train_bilevel))
 app.train("moment_descent")(answering(moment_descent))
 app.train(kinds.CUSTOM)(answering(custom))
 app.evaluate()(answering(evaluate))

@@ -8,9 +8,10 @@ from torch.nn import Module
 
 from florets.client_app.incoming import arrays_of, config_of, names, number
 from florets.client_app.session import State, client_key, is_simulated, num_partitions, session
-from florets.task.held_out import Part, hold_out
+from florets.task.client_data import ClientData, Part
+from florets.task.held_out import hold_out
 from florets.task.randomness import Purpose, client_number, generator
-from florets.task.task import ClientData, Task
+from florets.task.task import Task
 from florets.task.training.linear_steps import LinearModels, LinearNames
 from florets.task.wire import kinds
 

@@ -51,6 +51,8 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
         seed=config.seed,
         eval_every=config.eval_every,
         eval_clients=config.eval_clients,
+        fine_tune_epochs=config.fine_tune_epochs,
+        validation=config.task.validation_fraction > 0,
         quorum=config.quorum,
         start_timeout=config.start_timeout,
         round_timeout=config.round_timeout,

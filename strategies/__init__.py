@@ -18,5 +18,9 @@ STRATEGIES = {
     "k_fed": "KFed",
     "discovery": "Discovery",
     "flexcfl": "FlexCfl",
+    "cfl_s": "CflS",
+    "pacfl": "Pacfl",
+    "stocfl": "StoCfl",
+    "fedclust": "FedClust",
 }
 """The registry: a strategy's name, which is its folder's, and its class; `<class>Settings` are its settings."""

@@ -1,18 +1,14 @@
-"""Holding out a part of a client's training data, on which the losses of models are taken."""
+"""Holding out a part of a client's training data: for the losses of models, and for validation."""
 
 from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from florets.task.task import ClientData
+from florets.task.client_data import ClientData, Part
 
 ONE_IN = 5
 """One sample in so many is held out."""
-
-Part = tuple[Tensor, Tensor]
-"""Inputs and targets of some of a client's samples."""
 
 
 def hold_out(data: ClientData, rng: np.random.Generator) -> tuple[ClientData, Part]:
@@ -37,8 +33,31 @@ def hold_out(data: ClientData, rng: np.random.Generator) -> tuple[ClientData, Pa
     count = len(data.x_train)
     if count < 2:
         return data, (data.x_train, data.y_train)
-    held = np.zeros(count, dtype=bool)
-    held[rng.permutation(count)[: max(1, count // ONE_IN)]] = True
+    return _split_off(data, max(1, count // ONE_IN), rng)
+
+
+def with_validation(data: ClientData, fraction: float, rng: np.random.Generator) -> ClientData:
+    """Return the data with a fraction of the training samples, rounded, as validation data; at least one of either.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two training samples.
+    """
+    count = len(data.x_train)
+    if count < 2:
+        raise ValueError(
+            f"task.validation_fraction={fraction}: this client has {count} training sample, and needs two to hold "
+            "one out."
+        )
+    left, (x, y) = _split_off(data, min(max(round(fraction * count), 1), count - 1), rng)
+    return replace(left, x_validation=x, y_validation=y)
+
+
+def _split_off(data: ClientData, count: int, rng: np.random.Generator) -> tuple[ClientData, Part]:
+    """Return the data without `count` training samples, and those, each in their old order."""
+    held = np.zeros(len(data.x_train), dtype=bool)
+    held[rng.permutation(len(held))[:count]] = True
     (x_held, y_held), (x_train, y_train) = (_rows(data, mask) for mask in (held, ~held))
     return replace(data, x_train=x_train, y_train=y_train), (x_held, y_held)
 

@@ -28,6 +28,8 @@ class Purpose(IntEnum):
     LOCAL_KMEANS = 24
     CUSTOM_HANDLER = 25
     HELD_OUT = 30
+    FINE_TUNING = 40
+    VALIDATION = 41
     FOLDS = 50
     FOLD_SKETCH = 51
     FOLD_TEST = 52

@@ -1,7 +1,6 @@
 """A task: data, their partition over clients, a model and a loss, from one plain description."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from florets.task.client_data import ClientData
 from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
+from florets.task.held_out import with_validation
 from florets.task.layers import body_and_head
 from florets.task.operators import with_torchvision
 from florets.task.partitions.own import OWN, Agreement
@@ -22,27 +23,6 @@ from florets.task.spec import TaskSpec
 from florets.task.training.losses import check_loss, per_sample_losses, targets_of
 
 __all__ = ["ClientData", "Task", "TaskSpec"]
-
-
-@dataclass(frozen=True)
-class ClientData:
-    """One client's data, ready for the model.
-
-    Parameters
-    ----------
-    x_train, x_test
-        float32 (n, *input_shape); images lie channels last in memory, where a CPU's convolutions are faster.
-    y_train, y_test
-        int64 or float32 (n,)
-    cluster
-        True cluster.
-    """
-
-    x_train: Tensor
-    y_train: Tensor
-    x_test: Tensor
-    y_test: Tensor
-    cluster: int
 
 
 class Task:
@@ -153,7 +133,11 @@ class Task:
             if self.is_own:
                 # Elsewhere the server has seen the data already.
                 self._check_targets(y_train)
-            self._clients[partition_id] = ClientData(x_train, y_train, x_test, y_test, shard.cluster)
+            whole = ClientData(x_train, y_train, x_test, y_test, shard.cluster)
+            if fraction := self.spec.validation_fraction:
+                rng = generator(self.spec.seed, 0, Purpose.VALIDATION, partition_id)
+                whole = with_validation(whole, fraction, rng)
+            self._clients[partition_id] = whole
         return self._clients[partition_id]
 
     @cached_property

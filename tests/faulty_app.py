@@ -81,7 +81,7 @@ def _add_array(content: RecordDict) -> RecordDict:
 
 def _drop_metric(content: RecordDict) -> RecordDict:
     for metrics in content.metric_records.values():
-        del metrics[kinds.NUM_EXAMPLES]
+        del metrics[kinds.NUM_EXAMPLES if kinds.NUM_EXAMPLES in metrics else next(iter(metrics))]
     return content
 
 

@@ -198,6 +198,26 @@ def conf_copy(tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_types_ranges_and_combinations_are_told_at_once():
+    assert problems("k=many", "num_rounds=0", "train.batch_size=big", "strategy.fraction_train=2", "device=tpu") == (
+        "train.batch_size=big: must be an integer, for example train.batch_size=100.",
+        "k=many: must be an integer or auto, for example k=4.",
+        "num_rounds=0: must be at least 1.",
+        "strategy.fraction_train=2.0: must be greater than 0 and at most 1; 1.0 means all.",
+        "device=tpu: must be cpu, cuda or cuda:<number>.",
+    )
+
+
+def test_what_depends_on_a_value_that_cannot_be_read_is_no_problem_yet():
+    # Neither with the default's 20 clients nor with anybody's.
+    assert problems("k=25", "num_clients=many") == (
+        "num_clients=many: must be an integer, for example num_clients=20.",
+    )
+    assert problems("train.optimizer=3", "train.momentum=0.9") == (
+        "train.optimizer=3: must be one of adam, sgd, for example train.optimizer=adam.",
+    )
+
+
 def test_a_preset_is_read_again_once_it_was_edited(conf_copy):
     preset = conf_copy / "experiment" / "quickstart.yaml"
     assert compose([]).num_rounds == 10

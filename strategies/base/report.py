@@ -40,11 +40,17 @@ class Client:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A client's assigned model on that client's own test set; `accuracy` is None where there are no labels."""
+    """A client's assigned model on that client's own test set; `accuracy` is None where there are no labels.
+
+    `validation` is the same on its validation data, `tuned` the same of a copy that the client fine-tuned first; None
+    where the run has none.
+    """
 
     num_examples: int
     loss: float
     accuracy: float | None
+    validation: "Evaluation | None" = None
+    tuned: "Evaluation | None" = None
 
 
 @dataclass(frozen=True)

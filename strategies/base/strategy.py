@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from florets.strategies.base.algorithm import Algorithm, M, S
 from florets.strategies.base.averaging import Averaging, averaging_of
 from florets.strategies.base.context import Plan, RoundContext
-from florets.strategies.base.evaluation import mean_results
+from florets.strategies.base.evaluation import EvaluationSettings, evaluation_of, mean_results
 from florets.strategies.base.exchange import log, send, sort_replies
 from florets.strategies.base.federation import Federation, FederationError, RoundFailed
 from florets.strategies.base.loop import NOTHING, Earlier, EvaluateModels, RoundObserver, run_rounds
@@ -54,6 +54,8 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         Rounds between two test evaluations; the last round is always evaluated.
     eval_clients
         "all": all online clients that have a model test it; "participants": of these the round's participants.
+    fine_tune_epochs, validation
+        What clients do besides at an evaluation, see `EvaluationSettings`.
     quorum
         Fraction of the clients asked whose valid replies a round needs; below it the round is repeated.
     start_timeout, round_timeout
@@ -89,6 +91,8 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         seed: int = 0,
         eval_every: int = RunKeys.eval_every,
         eval_clients: Literal["all", "participants"] = RunKeys.eval_clients,
+        fine_tune_epochs: float = RunKeys.fine_tune_epochs,
+        validation: bool = False,
         quorum: float = RunKeys.quorum,
         start_timeout: float = RunKeys.start_timeout,
         round_timeout: float = RunKeys.round_timeout,
@@ -102,14 +106,19 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
             raise ValueError(" ".join(problems))
         self.k = k
         self.averaging = averaging if isinstance(averaging, Averaging) else averaging_of(self.settings, averaging)
-        self.first_round = self._choice("first_round", first_round)
         self.choose_k = self._choice("choose_k", choose_k)
         self.loss_data = self._choice("loss_data", loss_data)
+        if k == "auto" and self.choose_k == "folds":
+            if first_round not in (None, "update"):
+                raise ValueError(f"first_round={first_round}: choose_k=folds finds K with first_round=update")
+            first_round = "update"
+        self.first_round = self._choice("first_round", first_round)
         self.input_shape, self.num_outputs = tuple(input_shape), num_outputs
         self.shared_layers = tuple(getattr(self.settings, "shared_layers", ()))
         self.seed = seed
         self.eval_every = eval_every
         self.eval_clients = eval_clients
+        self.evaluation = EvaluationSettings(fine_tune_epochs, validation)
         self.quorum = quorum
         self.round_timeout = round_timeout
         self.grace = grace
@@ -180,6 +189,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
             quorum=self.quorum,
             grace=self.grace,
             meter=self._meter,
+            evaluation=self.evaluation,
             client_handlers=self.client_handlers,
         )
 
@@ -238,9 +248,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
             raise RuntimeError("aggregate_evaluate was called before configure_evaluate")
         tests = sort_replies(self._tests.requests, list(replies), self._tests.read)
         self.context.meter.count(tests)
-        self.state.evaluations = {
-            key: Evaluation(test.num_examples, test.loss, test.accuracy) for key, test in tests.ok
-        }
+        self.state.evaluations = {key: evaluation_of(test) for key, test in tests.ok}
         return mean_results(self.evaluations.values())
 
     def summary(self) -> None:

@@ -46,7 +46,7 @@ class CloveSettings(Weighted):
     finds_k: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),
-        "first_round": ("random", "evaluate"),
+        "first_round": ("random", "evaluate", "update"),
         "loss_data": ("train", "held_out"),
-        "choose_k": ("silhouette", "silhouette_lone", "elbow"),
+        "choose_k": ("silhouette", "silhouette_lone", "elbow", "folds"),
     }

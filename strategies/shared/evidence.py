@@ -34,8 +34,8 @@ class Evidence:
         None where nothing was tested.
     candidates, scores
         Cross-validated cosine of each number of groups.
-    clients, similarity
-        Cosines of the clients' mean rows, sorted by group.
+    clients, groups, similarity
+        Some clients, sorted by group, the group of each, and the cosines of their mean rows.
     seen, needed
         Clients whose rows there are, and how many it takes to decide.
     small
@@ -52,6 +52,7 @@ class Evidence:
     candidates: tuple[int, ...] = ()
     scores: tuple[float, ...] = ()
     clients: tuple[str, ...] = ()
+    groups: tuple[int, ...] = ()
     similarity: tuple[tuple[float, ...], ...] = ()
     seen: int = 0
     needed: int = 0
@@ -76,6 +77,7 @@ class Evidence:
             candidates=tuple(groups.candidates.tolist()),
             scores=tuple(np.round(groups.scores, 6).tolist()),
             clients=tuple(keys[row] for row in order),
+            groups=tuple(groups.labels[order].tolist()),
             similarity=tuple(map(tuple, np.round(groups.similarity[np.ix_(order, order)], 3).tolist())),
             seen=len(keys),
             needed=len(keys),

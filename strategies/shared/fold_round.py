@@ -1,10 +1,10 @@
 """The exchange of a discovery: clients train one common model on folds of their data, which tells them apart."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.strategies.base.context import RoundContext
@@ -72,7 +72,7 @@ class FoldRound:
     @classmethod
     def begin(cls, context: RoundContext, upload: Upload = "projection", width: int | None = None) -> "FoldRound":
         """Fix the common model, the first of the round's, and the folds, by the samples of all who are online."""
-        plan = FoldPlan.of([client.num_examples for client in context.online], _local_work(context.config))
+        plan = FoldPlan.of([client.num_examples for client in context.online])
         models = context.models
         common = models if models.count == 1 else models.replaced(models.bank[:1])
         return cls(
@@ -186,12 +186,3 @@ class FoldRound:
             kinds.FOLD_WIDTH: self.form.width,
             kinds.FOLD_SEED: self.seed,
         }
-
-
-def _local_work(config: ConfigRecord) -> Callable[[int], float]:
-    """Return how many samples local training in one round takes, by a client's number of them."""
-    epochs, steps, batch = (
-        float(str(config.get(key, default)))
-        for key, default in ((kinds.LOCAL_EPOCHS, 1.0), (kinds.LOCAL_STEPS, 0), (kinds.BATCH_SIZE, 1))
-    )
-    return lambda samples: steps * min(batch, samples) if steps else epochs * samples

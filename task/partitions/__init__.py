@@ -5,6 +5,7 @@ from florets.task.partitions.composed import composed
 from florets.task.partitions.concept_shift import concept_shift
 from florets.task.partitions.dominant_label import label_skew_4
 from florets.task.partitions.label_skew import label_skew_1, label_skew_2, label_skew_3
+from florets.task.partitions.natural import natural
 from florets.task.partitions.own import own
 from florets.task.partitions.random_clusters import random_clusters
 from florets.task.partitions.rotated_anchors import rotated_anchors
@@ -22,6 +23,7 @@ __all__ = [
     "label_skew_2",
     "label_skew_3",
     "label_skew_4",
+    "natural",
     "own",
     "random_clusters",
     "rotated_anchors",

@@ -57,6 +57,17 @@ class Change:
             x = x + np.float32(self.noise) * self._noise(x)
         return x, y if self.renamed is None else self.renamed[y]
 
+    def __str__(self) -> str:
+        """Name what is done, in the order in which it is done."""
+        done = [
+            "mirrored" if self.mirror else "",
+            f"turned by {self.angle:g}°" if self.angle % 360 else "",
+            f"blur {self.blur:g}" if self.blur else "",
+            f"noise {self.noise:g}" if self.noise else "",
+            "" if self.renamed is None else f"labels {' '.join(map(str, self.renamed))}",
+        ]
+        return ", ".join(filter(None, done)) or "unchanged"
+
     def _noise(self, x: FloatArray) -> FloatArray:
         drawn = np.empty_like(x)
         for row, sample in enumerate(x):

@@ -6,17 +6,21 @@
 | `evaluate.losses` | K models                              | K losses, examples, whether it kept the models        |
 | `train`           | one model, training settings          | its update, examples, training loss                   |
 | `train.select`    | K models, training settings           | the same, the chosen model's index, K losses          |
-| `evaluate`        | one model                             | test loss, test accuracy, examples                    |
+| `evaluate`        | one model, epochs of fine-tuning,     | test loss, test accuracy, examples; the same after    |
+|                   | whether to test on validation data    | fine-tuning a copy, and on validation data            |
 | `train.probe`     | own model, probe model                | as `train`, and its compressed change on the probe    |
 | `query.subspace`  | anchors' estimates and bases          | its term of the orthogonal iteration, examples        |
 | `query.moments`   | anchors' estimates                    | factors of its moment matrices, examples              |
 | `train.moment_descent` | an anchor's estimate and basis   | its next estimate, examples, residual size            |
 | `train.soft`      | K models, training settings           | all K trained, its weight and loss of each, examples  |
-| `train.estimate`  | one model                             | this client's own estimate, examples, loss            |
+| `train.estimate`  | one model                             | this client's own estimate, or some of its layers,    |
+|                   |                                       | examples, loss                                        |
+| `train.bilevel`   | own model, global model               | both trained, the own one held near the global one    |
 | `query.kmeans`    | settings                              | local centres and their sizes                         |
 | `train.folds`     | one model, training settings          | as `train`, and its compressed changes on folds       |
 | `query.folds`     | one model                             | its compressed changes on folds, examples             |
 | `query.labels`    | settings                              | samples of each class                                 |
+| `query.principal_vectors` | settings                      | principal vectors of its inputs, and their places     |
 | `<any>.custom`    | what the strategy likes, and the      | what its handler returns (docs/extending.md)          |
 |                   | import path of a handler of its own   |                                                       |
 
@@ -41,11 +45,13 @@ TRAIN_SOFT = "train.soft"
 TRAIN_ESTIMATE = "train.estimate"
 TRAIN_FOLDS = "train.folds"
 QUERY_FOLDS = "query.folds"
+TRAIN_BILEVEL = "train.bilevel"
 MOMENT_DESCENT = "train.moment_descent"
 SUBSPACE = "query.subspace"
 MOMENTS = "query.moments"
 KMEANS = "query.kmeans"
 LABELS = "query.labels"
+PRINCIPAL_VECTORS = "query.principal_vectors"
 EVALUATE = "evaluate"
 CUSTOM = "custom"
 """Action of the messages that a handler of the strategy's own answers: `train.custom`, `evaluate.custom`, ..."""
@@ -57,12 +63,17 @@ PROBE = "probe"
 PROFILE = "profile"
 FOLDS = "folds"
 COMMON = "common"
+GLOBAL = "global"
 
 NUM_EXAMPLES = "num-examples"
 SERVER_ROUND = "server-round"
 TRAIN_LOSS = "train_loss"
 EVAL_LOSS = "eval_loss"
 EVAL_ACCURACY = "eval_acc"
+TUNED = "tuned_"
+"""What stands before the names of the test results of a copy of the model that was fine-tuned."""
+VALIDATED = "validation_"
+"""What stands before the names of results on validation data; fine-tuned: ``tuned_validation_``."""
 CHOSEN_MODEL = "model"
 MODEL_LOSSES = "losses"
 STABLE = "stable"
@@ -70,6 +81,8 @@ KEPT = "kept"
 CENTRES = "centres"
 SIZES = "sizes"
 LABEL_COUNTS = "label-counts"
+PRINCIPAL = "principal"
+PLACES = "places"
 
 # Settings that a message's `config` may hold.
 TASK = "task"
@@ -94,6 +107,8 @@ HELD_OUT = "held-out"
 LEARNING_RATE = "learning-rate"
 LOCAL_EPOCHS = "local-epochs"
 LOCAL_STEPS = "local-steps"
+FINE_TUNE_EPOCHS = "fine-tune-epochs"
+VALIDATION = "validation"
 SCHEDULE = "schedule"
 SCHEDULE_ROUNDS = "schedule-rounds"
 SCHEDULE_FACTOR = "schedule-factor"
@@ -115,8 +130,12 @@ FOLD_SEED = "fold-seed"
 ESTIMATE = "estimate"
 ESTIMATE_TRAIN = "train"
 ESTIMATE_LEAST_SQUARES = "least_squares"
+SENT_LAYERS = "sent-layers"
+GLOBAL_MU = "global-mu"
 LOCAL_CLUSTERS = "local-clusters"
 FEATURES = "features"
+VECTORS = "vectors"
+VECTORS_OF = "vectors-of"
 EXACT_PROXIMAL = "exact-proximal"
 TEMPERATURE = "temperature"
 PAIRING = "pairing"
@@ -151,4 +170,4 @@ NO_CLUSTER = -1
 NO_KEY = "-"
 
 DIVERGED = 3.4e38
-"""What a client reports as the loss of a model that diverged; no finite loss in float32 is larger."""
+"""Loss that a client reports of a model that diverged; no finite loss in float32 is larger."""

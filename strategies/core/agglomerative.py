@@ -1,0 +1,113 @@
+"""Agglomerative clustering of clients by their distances, cut at a distance, at a number of clusters or at a gap."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import squareform
+
+from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.cluster import canonical
+from florets.strategies.core.ward import cut
+
+LINKAGES = ("single", "complete", "average", "weighted")
+"""SciPy's names; "weighted" is WPGMA, the plain mean of the two merged rows, which some code calls average."""
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Clusters, and the distance at which they were cut.
+
+    Attributes
+    ----------
+    clusters
+        (M,) int64, numbered from 0 in order of first appearance.
+    threshold
+        Clusters nearer than this are merged. A later client is judged by the same distance.
+    """
+
+    clusters: IntArray
+    threshold: float
+
+
+def merge_tree(distances: FloatArray, method: str) -> FloatArray:
+    """Merge the two nearest clusters again and again, until one is left.
+
+    Parameters
+    ----------
+    distances : (M, M) float64
+        Symmetric, with zeros on the diagonal; M at least 1.
+    method : str
+        One of `LINKAGES`.
+
+    Returns
+    -------
+    (M - 1, 4) float64
+        SciPy's linkage matrix; the distances in column 2 do not fall.
+
+    Raises
+    ------
+    ValueError
+        If `method` is unknown.
+    """
+    if method not in LINKAGES:
+        raise ValueError(f"linkage {method!r} is unknown: choose one of {', '.join(LINKAGES)}.")
+    if len(distances) == 1:
+        return np.zeros((0, 4))
+    tree: FloatArray = linkage(squareform(distances, checks=False), method=method)
+    return tree
+
+
+def group_below(distances: FloatArray, threshold: float, method: str) -> Grouping:
+    """Merge clusters as long as the two nearest are nearer than `threshold`.
+
+    Parameters
+    ----------
+    distances, method
+        See `merge_tree`.
+    threshold : float
+        0 leaves every client alone, even equal ones; infinity merges all.
+    """
+    tree = merge_tree(distances, method)
+    merges = int(np.sum(tree[:, 2] < threshold))
+    return Grouping(canonical(cut(tree, len(distances) - merges)), threshold)
+
+
+def group_into(distances: FloatArray, num_clusters: int, method: str) -> Grouping:
+    """Merge clusters until `num_clusters` are left, or as many as there are clients where these are fewer.
+
+    The threshold is half-way between the last merge that was made and the first that was not.
+
+    Parameters
+    ----------
+    distances, method
+        See `merge_tree`.
+    num_clusters : int
+        At least 1.
+    """
+    tree = merge_tree(distances, method)
+    num_clusters = min(num_clusters, len(distances))
+    heights = np.concatenate([[0.0], tree[:, 2], [np.inf]])
+    last = len(distances) - num_clusters
+    return Grouping(canonical(cut(tree, num_clusters)), float((heights[last] + heights[last + 1]) / 2))
+
+
+def group_by_largest_gap(distances: FloatArray, method: str) -> Grouping:
+    """Cut where the distance of one merge exceeds that of the merge before it by most.
+
+    Defined outcomes for small inputs: one client, or clients whose merges all have one distance, are one cluster;
+    otherwise there are at least 2 clusters, because the gap above the last merge has no end, and at most M - 1,
+    because the one below the first says only that clients differ. Two clients at a distance are two clusters. Among
+    equal gaps the one with the fewest clusters is taken.
+
+    Parameters
+    ----------
+    distances, method
+        See `merge_tree`.
+    """
+    heights = merge_tree(distances, method)[:, 2]
+    if len(heights) == 0 or heights[-1] == heights[0]:
+        alone = len(heights) == 1 and heights[0] > 0
+        return group_into(distances, 2 if alone else 1, method)
+    gaps = np.diff(heights)[::-1]
+    return group_into(distances, 2 + int(np.argmax(gaps)), method)

@@ -1,0 +1,43 @@
+"""Settings of the algorithms that group clients by a tree of their distances: where the tree is cut."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from florets.strategies.settings import Run, Settings, key
+
+
+@dataclass(frozen=True)
+class TreeSettings(Settings):
+    """Keys of an algorithm that groups clients once, by agglomerative clustering."""
+
+    cut: Literal["largest_gap", "threshold", "k"] = key(
+        "largest_gap", "where the tree is cut: at its largest gap, at strategy.threshold, or into k clusters"
+    )
+    threshold: float | None = key(
+        None, "clusters nearer than this are merged (cut=threshold); its unit is the distance's", least=0
+    )
+
+    one_model: ClassVar[bool] = True
+    """The tree says how many models there are; `k` is used with cut=k alone."""
+
+    def conflicts(self) -> list[str]:
+        """Refuse a threshold that is missing or has no effect."""
+        if self.cut == "threshold" and self.threshold is None:
+            return ["strategy.cut=threshold: needs strategy.threshold; add it, or use cut=largest_gap."]
+        if self.cut != "threshold" and self.threshold is not None:
+            return [
+                f"strategy.threshold={self.threshold:g}: has an effect only with strategy.cut=threshold; add that, "
+                "or leave it out."
+            ]
+        return []
+
+    def problems(self, run: Run) -> list[str]:
+        """Refuse a K that cannot be."""
+        if self.cut != "k":
+            return []
+        if run.k == "auto":
+            return ["k=auto: strategy.cut=k needs a number; give an integer, or use strategy.cut=largest_gap."]
+        # Of nodes with data of their own the number of clients is not known before.
+        if run.k < 1 or (run.num_clients >= 1 and run.k > run.num_clients):
+            return [f"k={run.k}: strategy.cut=k needs a number of clusters from 1 to num_clients={run.num_clients}."]
+        return []

@@ -1,0 +1,209 @@
+"""PACFL: principal vectors, angles between them, and the groups that they make."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from scipy.linalg import subspace_angles
+
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.strategies.pacfl.angles import MEASURES, Directions, angle_matrix
+from florets.strategies.pacfl.strategy import Pacfl
+from florets.task.statistics.principal_vectors import principal_directions
+from florets.task.wire import MalformedMessage, kinds
+from florets.task.wire.principal_vectors import read_principal_vectors
+from tests.method_runs import play
+
+HALF = np.sqrt(0.5)
+
+
+def directions(columns: list[list[float]], places: list[int] | None = None) -> Directions:
+    vectors = np.array(columns, dtype=np.float64).T
+    return Directions(vectors, np.array(places or range(vectors.shape[1]), dtype=np.int64))
+
+
+def random_directions(seed: int, size: int = 5) -> list[Directions]:
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(size):
+        vectors = rng.standard_normal((6, 3))
+        places = np.sort(rng.choice(6, size=3, replace=False))
+        found.append(Directions(vectors / np.linalg.norm(vectors, axis=0), places))
+    return found
+
+
+# Angles
+
+
+def test_angles_by_hand() -> None:
+    # The x axis and the diagonal of x and y; the y and the z axis.
+    one, other = directions([[1, 0, 0], [HALF, HALF, 0]]), directions([[0, 1, 0], [0, 0, 1]])
+    assert angle_matrix([one, other], "smallest_pair")[0, 1] == pytest.approx(45)
+    # The y axis lies in both planes, though neither vector of the first is it.
+    assert angle_matrix([one, other], "smallest_principal")[0, 1] == pytest.approx(0, abs=1e-5)
+    # x with y, 90, and the diagonal with z, 90.
+    assert angle_matrix([one, other], "sum_corresponding")[0, 1] == pytest.approx(180)
+
+
+def test_a_vector_that_only_one_client_has_counts_90() -> None:
+    one, other = directions([[1, 0], [0, 1]], [0, 3]), directions([[HALF, HALF], [1, 0]], [0, 4])
+    assert angle_matrix([one, other], "sum_corresponding")[0, 1] == pytest.approx(45 + 90 + 90)
+
+
+def test_the_sign_of_a_vector_means_nothing() -> None:
+    clients = random_directions(0)
+    turned = [Directions(-client.vectors, client.places) for client in clients]
+    for measure in MEASURES:
+        mixed = [clients[0], turned[1], clients[2], turned[3], clients[4]]
+        np.testing.assert_allclose(angle_matrix(mixed, measure), angle_matrix(clients, measure), atol=1e-9)
+
+
+def test_principal_angles_agree_with_scipys() -> None:
+    clients = random_directions(1)
+    found = angle_matrix(clients, "smallest_principal")
+    for i in range(5):
+        for j in range(i):
+            expected = np.degrees(subspace_angles(clients[i].vectors, clients[j].vectors)).min()
+            assert found[i, j] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_another_order_of_the_clients_permutes_the_angles_and_nothing_else(measure: str) -> None:
+    clients, order = random_directions(2), [3, 0, 4, 1, 2]
+    found = angle_matrix(clients, measure)
+    # Principal angles of (i, j) and (j, i) may differ in their last bits.
+    moved = angle_matrix([clients[i] for i in order], measure)
+    np.testing.assert_allclose(moved, found[np.ix_(order, order)], atol=1e-9)
+    np.testing.assert_array_equal(found, found.T)
+    assert (np.diag(found) == 0).all()
+    assert (found >= 0).all()
+
+
+def test_the_smallest_principal_angle_is_no_larger_than_that_of_any_pair() -> None:
+    clients = random_directions(3)
+    assert (angle_matrix(clients, "smallest_principal") <= angle_matrix(clients, "smallest_pair") + 1e-9).all()
+
+
+def test_an_unknown_measure_is_refused() -> None:
+    with pytest.raises(ValueError, match="'largest' is unknown"):
+        angle_matrix(random_directions(0), "largest")
+
+
+# Clients
+
+
+def test_principal_vectors_are_those_of_each_class() -> None:
+    x = np.array([[3.0, 0, 0], [0, 2.0, 0], [0, 0, 5.0], [0, 0, 1.0]])
+    vectors, places = principal_directions(x, np.array([0, 0, 2, 2]), 2)
+    # Class 0 spans x and y, the longer first; class 2 the z axis alone.
+    np.testing.assert_allclose(np.abs(vectors), np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1]]), atol=1e-12)
+    assert places.tolist() == [0, 1, 4]
+
+
+def test_principal_vectors_span_the_best_approximation() -> None:
+    x = np.random.default_rng(0).standard_normal((30, 5))
+    vectors, _ = principal_directions(x, np.zeros(30, dtype=np.int64), 2)
+    values, axes = np.linalg.eigh(x.T @ x)
+    np.testing.assert_allclose(vectors @ vectors.T, axes[:, 3:] @ axes[:, 3:].T, atol=1e-9)
+    assert values[-1] > values[-2]
+
+
+def test_inputs_of_zeros_have_no_vectors() -> None:
+    with pytest.raises(ValueError, match="all inputs are zero"):
+        principal_directions(np.zeros((3, 4)), np.zeros(3, dtype=np.int64), 2)
+
+
+def reply(vectors: Any, places: Any, name: str = kinds.PRINCIPAL, **more: Any) -> RecordDict:
+    record = ArrayRecord({name: Array(np.array(vectors, dtype=np.float32))})
+    return RecordDict({kinds.ARRAYS: record, kinds.METRICS: MetricRecord({kinds.PLACES: places}), **more})
+
+
+def test_vectors_are_read() -> None:
+    vectors, places = read_principal_vectors(reply([[1, 0], [0, 1]], [0, 4]), 2, 6)
+    assert (vectors.tolist(), places.tolist()) == ([[1, 0], [0, 1]], [0, 4])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (RecordDict(), "the reply holds"),
+        (reply([[1.0]], [0], extra=MetricRecord({"x": 1})), "the reply holds"),
+        (reply([[1.0]], [0], name="x"), "not vectors and places"),
+        (reply([[1, 0], [0, 1]], 3), "no list of places"),
+        (reply([[1, 0], [0, 1]], []), "0 places came, not 1 to 6"),
+        (reply([[1, 0], [0, 1]], [0, 6]), "not integers from 0 to 5"),
+        (reply([[1, 0], [0, 1]], [0.0, 1.0]), "not integers"),
+        (reply([[1, 0], [0, 1]], [1, 1]), "do not rise"),
+        (reply([[1, 0]], [0, 1]), r"float32\[1, 2\]"),
+        (reply([[1, 0], [0, 2]], [0, 1]), "another length"),
+        (reply([[1, 0], [0, np.nan]], [0, 1]), "another length"),
+        (reply([[1, 0], [0, 1e38]], [0, 1]), "another length"),
+    ],
+)  # fmt: skip
+def test_malformed_vectors_are_refused(content: RecordDict, message: str) -> None:
+    with pytest.raises(MalformedMessage, match=message):
+        read_principal_vectors(content, 2, 6)
+
+
+# Runs
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_groups_that_differ_in_their_classes_are_found(measure: str) -> None:
+    found = play("strategy=pacfl", f"strategy.angle={measure}", "num_rounds=1")
+    assert found.ari == 1.0
+    assert found.models.count == 2
+
+
+@pytest.mark.parametrize("more", [(), ("strategy.fraction_train=0.5",)])
+def test_a_huge_threshold_gives_fedavg_and_0_local_only_to_the_bit(more: tuple[str, ...]) -> None:
+    everybody = play("strategy=pacfl", "strategy.cut=threshold", "strategy.threshold=1e9", *more)
+    assert everybody.final == play("strategy=fedavg", *more).final
+    alone = play("strategy=pacfl", "strategy.cut=threshold", "strategy.threshold=0", *more)
+    assert alone.final == play("strategy=local", *more).final
+    assert alone.models.count == 6
+
+
+def test_a_client_that_comes_later_is_placed_by_the_extended_tree() -> None:
+    whole = play("strategy=pacfl", "num_rounds=3")
+    lost = {(kinds.PRINCIPAL_VECTORS, 1, client) for client in (0, 5)}
+    late = play("strategy=pacfl", "num_rounds=3", lost=lost)
+    assert sorted(late.reports[0].assignment) == ["1", "2", "3", "4"]
+    assert late.reports[1].assignment == late.reports[2].assignment == whole.reports[2].assignment
+    assert [report.phase for report in late.reports] == ["clustering", "stable", "stable"]
+
+
+def test_a_group_of_later_clients_alone_starts_a_model_of_its_own() -> None:
+    lost = {(kinds.PRINCIPAL_VECTORS, 1, client) for client in (0, 1, 2)}
+    late = play("strategy=pacfl", "strategy.cut=threshold", "strategy.threshold=10", "num_rounds=2", lost=lost)
+    assert set(late.reports[0].assignment.values()) == {0}
+    assert late.reports[1].assignment == {"0": 1, "1": 1, "2": 1, "3": 0, "4": 0, "5": 0}
+    assert late.models.count == 2
+
+
+def test_the_number_of_groups_can_be_given() -> None:
+    found = play("strategy=pacfl", "strategy.cut=k", "k=3", "num_rounds=1")
+    assert found.models.count == len(set(found.reports[0].assignment.values())) == 3
+    assert play("strategy=pacfl", "strategy.cut=k", "k=1", "num_rounds=1").models.count == 1
+
+
+def test_settings_without_a_meaning_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"cut=threshold: needs strategy.threshold"):
+        Pacfl(cut="threshold")
+    with pytest.raises(ValueError, match=r"threshold=5: has an effect only with"):
+        Pacfl(threshold=5.0)
+    for given, message in (
+        (("strategy.cut=k", "k=auto"), "k=auto: strategy.cut=k needs a number"),
+        (("strategy.cut=k", "k=21"), "from 1 to num_clients=20"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            compose(["strategy=pacfl", *given])
+
+
+def test_without_classes_the_vectors_are_of_all_data() -> None:
+    assert play("strategy=pacfl", "strategy.vectors_of=client", "num_rounds=1").ari == 1.0
+    short = ("task.data_options.train_per_line=60", "task.data_options.test_per_line=20", "num_rounds=1")
+    linear = play("experiment=cfl_gp/linear", "strategy=pacfl", *short)
+    assert all(len(one.places) <= 3 for one in linear.strategy.state.descriptions.values())
