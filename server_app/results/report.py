@@ -36,9 +36,13 @@ def embedded(path: Path) -> dict[str, Any]:
     return {"data": base64.b64encode(png).decode("ascii"), "width": int.from_bytes(png[16:20], "big") * 2 // 3}
 
 
+PICTURES = ("curves", "heatmap", "discovery")
+"""Those that the page may have."""
+
+
 def draw_plots(folder: Path, lines: Sequence[RoundLine], clients: Sequence[Row]) -> dict[str, dict[str, Any] | None]:
     """Draw a run's pictures into its folder; return those that there are, for the page."""
-    images: dict[str, dict[str, Any] | None] = {"curves": None, "heatmap": None, "discovery": None}
+    images: dict[str, dict[str, Any] | None] = dict.fromkeys(PICTURES)
     if lines and draw_curves(lines, folder / "curves.png"):
         images["curves"] = embedded(folder / "curves.png")
     evidence = last_evidence(lines)
@@ -86,7 +90,7 @@ def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
     # Client names come from other machines: autoescape keeps them text.
     page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(PAGE)
     with naming(folder):
-        plots = draw_plots(folder, lines, clients) if pictures else {"curves": None, "heatmap": None}
+        plots = draw_plots(folder, lines, clients) if pictures else dict.fromkeys(PICTURES)
     html = page.render(
         style=STYLE,
         summary=summary,
