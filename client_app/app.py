@@ -12,8 +12,10 @@ from florets.client_app.handlers.bilevel import train_bilevel
 from florets.client_app.handlers.custom import custom
 from florets.client_app.handlers.estimate import estimate
 from florets.client_app.handlers.evaluate import evaluate
+from florets.client_app.handlers.folds import query_folds, train_folds
 from florets.client_app.handlers.hello import hello
 from florets.client_app.handlers.kmeans import kmeans
+from florets.client_app.handlers.labels import labels
 from florets.client_app.handlers.losses import losses
 from florets.client_app.handlers.moment_descent import moment_descent
 from florets.client_app.handlers.moments import factors
@@ -46,14 +48,17 @@ def answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Cont
 
 app.query("hello")(answering(hello))
 app.query("kmeans")(answering(kmeans))
+app.query("labels")(answering(labels))
 app.query("principal_vectors")(answering(principal_vectors))
 app.query("subspace")(answering(subspace))
 app.query("moments")(answering(factors))
+app.query("folds")(answering(query_folds))
 app.query(kinds.CUSTOM)(answering(custom))
 app.train()(answering(train))
 app.train("select")(answering(train_select))
 app.train("probe")(answering(train_probe))
 app.train("estimate")(answering(estimate))
+app.train("folds")(answering(train_folds))
 app.train("soft")(answering(train_soft))
 app.train("bilevel")(answering(train_bilevel))
 app.train("moment_descent")(answering(moment_descent))

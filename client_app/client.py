@@ -8,8 +8,10 @@ from torch.nn import Module
 
 from florets.client_app.incoming import arrays_of, config_of, names, number
 from florets.client_app.session import State, client_key, is_simulated, num_partitions, session
+from florets.task.client_data import ClientData, Part
+from florets.task.held_out import hold_out
 from florets.task.randomness import Purpose, client_number, generator
-from florets.task.task import ClientData, Task
+from florets.task.task import Task
 from florets.task.training.linear_steps import LinearModels, LinearNames
 from florets.task.wire import kinds
 
@@ -55,10 +57,23 @@ class Client:
         """The task that the message describes."""
         return session.task(self.config, self.context)
 
-    @cached_property
+    @property
     def data(self) -> ClientData:
-        """Training and test data of this client, on the device that it computes on."""
-        return session.client(self.config, self.context)
+        """Data of this client that it trains and tests on, on the device that it computes on."""
+        return self._parts[0]
+
+    @property
+    def loss_data(self) -> Part:
+        """Inputs and targets that the losses of several models are taken on: the training data, or those held out."""
+        return self._parts[1]
+
+    @cached_property
+    def _parts(self) -> tuple[ClientData, Part]:
+        data = session.client(self.config, self.context)
+        if self.config.get(kinds.LOSS_DATA) != kinds.HELD_OUT:
+            return data, (data.x_train, data.y_train)
+        # Round 0: the same samples in every round of a run.
+        return hold_out(data, generator(self._seed, 0, Purpose.HELD_OUT, self._number))
 
     @property
     def module(self) -> Module:
@@ -110,6 +125,13 @@ class Client:
 
     def random(self, purpose: Purpose = Purpose.CUSTOM_HANDLER) -> np.random.Generator:
         """Return the generator of one of this client's draws in this round: the same at every call."""
+        return generator(self._seed, self.server_round, purpose, self._number)
+
+    @property
+    def _seed(self) -> int:
+        return int(self.number(kinds.SEED, 0))
+
+    @property
+    def _number(self) -> int:
         # The server knows the client's registered name, the node may not; other strategies than ours send no number.
-        client = int(self.number(kinds.CLIENT_NUMBER, client_number(self.key)))
-        return generator(int(self.number(kinds.SEED, 0)), self.server_round, purpose, client)
+        return int(self.number(kinds.CLIENT_NUMBER, client_number(self.key)))

@@ -13,6 +13,7 @@ from florets.client_app.client import Client
 from florets.client_app.incoming import objective_of, train_settings
 from florets.client_app.outgoing import Number, packed, reported
 from florets.client_app.session import State
+from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
 from florets.task.training.linear_steps import (
     LinearModels,
@@ -33,20 +34,37 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def model_losses(client: Client) -> NDArray[np.float64]:
-    """Return the mean loss of each of the message's models on the whole training set."""
-    data = client.data
+    """Return the mean loss of each of the message's models on the training set, or on what is held out of it."""
+    x, y = client.loss_data
     if linear := client.linear:
-        return reported(linear_losses(client.linear_models(linear), *flat(data.x_train, data.y_train), client.loss))
-    return reported(loss_vector(client.module, client.states(), data.x_train, data.y_train, client.loss))
+        return reported(linear_losses(client.linear_models(linear), *flat(x, y), client.loss))
+    return reported(loss_vector(client.module, client.states(), x, y, client.loss))
 
 
 def test_result(client: Client) -> tuple[float, float | None, int]:
     """Return mean loss, accuracy (None without classes) and number of samples of this client's test set."""
-    x, y = client.data.x_test, client.data.y_test
+    return result_on(client, "test")
+
+
+def result_on(
+    client: Client, part: TestedOn, arrays: Mapping[str, NDArray[Any]] | None = None
+) -> tuple[float, float | None, int]:
+    """Return mean loss, accuracy (None without classes) and number of samples of one part of this client's data.
+
+    Parameters
+    ----------
+    part
+        The test set, or the validation data.
+    arrays
+        The model, as `trained` has just returned it; None: the message's.
+    """
+    x, y = client.data.part(part)
     if linear := client.linear:
-        return *linear_test(client.linear_models(linear), *flat(x, y), client.loss), len(x)
+        models = client.linear_models(linear) if arrays is None else LinearModels.of([arrays], linear)
+        return *linear_test(models, *flat(x, y), client.loss), len(x)
     module = client.module
-    module.load_state_dict(client.states()[0])
+    if arrays is None:
+        module.load_state_dict(client.states()[0])
     return *evaluate(module, x, y, client.loss), len(x)
 
 
@@ -132,6 +150,7 @@ def trained(
     purpose: Purpose = Purpose.LOCAL_TRAINING,
     fraction: float = 1.0,
     objective: Objective | None = None,
+    settings: TrainSettings | None = None,
 ) -> tuple[Arrays, float]:
     """Train a model on this client's data; return its arrays and the mean loss.
 
@@ -145,6 +164,8 @@ def trained(
         Factor of the loss; the mean loss is returned without it.
     objective
         What stands beside the loss; None: what the message asks for.
+    settings
+        Of local training; None: the message's.
 
     Returns
     -------
@@ -152,7 +173,7 @@ def trained(
         The arrays may be the module's own memory, and good only until the next model is loaded.
     """
     wanted = objective_of(client.config) if objective is None else objective
-    training = Training(state, train_settings(client.config), wanted, purpose, fraction)
+    training = Training(state, settings or train_settings(client.config), wanted, purpose, fraction)
     for solve in _SOLVERS:
         if (found := solve(client, training)) is not None:
             return found

@@ -5,8 +5,10 @@ explicit keys are laid on top here and not by Hydra, for three reasons: all prob
 words, `+key` opens no back door, and option mappings take new entries without a `+`.
 """
 
+import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +21,13 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from florets.conf.aliases import modernise, old_names, renamed
-from florets.conf.follow import follow
+from florets.conf.follow import follow, start_of_folds
 from florets.conf.layers import flatten, is_option, nest, overlay, whole_options
 from florets.conf.overrides import GROUPS, Given, read_overrides
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import Config, TaskConfig, known_keys
-from florets.conf.typed import read_config, read_strategy, show
-from florets.conf.validate import OWN, find_problems
+from florets.conf.typed import read_strategy, show
+from florets.conf.validate import OWN, checked_config
 from florets.strategies import STRATEGIES
 from florets.strategies.registry import DEFAULT, find_strategy
 
@@ -102,19 +104,25 @@ def compose(overrides: Sequence[str]) -> Config:
     overlay(values, nest(explicit))
     problems += follow(values, settings, {entry.key: entry for entry in explicit}, strategy)
     problems += _steps_or_epochs(values, explicit)
-    if values.get("k") == "auto" and strategy != DEFAULT and not any(entry.key == "k" for entry in explicit):
+    k_by_hand = any(entry.key == "k" for entry in explicit)
+    if values.get("k") == "auto" and strategy != DEFAULT and not k_by_hand:
         # A preset that leaves K open asks CLoVE to find it. The others are given the truth, as in the paper's
         # comparisons; whoever types k=auto for them is told that they cannot find it.
         values["k"] = values["task"].get("num_clusters", TaskConfig.num_clusters)
+    problems += start_of_folds(values, {entry.key: entry for entry in explicit})
     if values.get("k") == "auto" and (names := _following_k(values)):
         how = "give k an integer, or values of their own to those keys"
         problems.append(f"k=auto: {preset} makes {', '.join(names)} from k; {how}.")
         raise ConfigError(problems)
-    config = read_config(_resolve(values), problems)
-    if config is None:
-        raise ConfigError(problems)
-    problems += [*_idle_count(config, explicit), *find_problems(config)]
-    if problems:
+    resolved = _resolve(values)
+    if settings.grows and not k_by_hand:
+        # Whoever looks for groups does not know their number; a preset's is for those that cannot.
+        resolved["k"] = "auto"
+    config, wrong = checked_config(resolved)
+    problems += wrong
+    if config is not None and not any(line.startswith("num_clients=") for line in wrong):
+        problems += _idle_count(config, explicit)
+    if config is None or problems:
         raise ConfigError(problems)
     return _with_length(config)
 
@@ -150,19 +158,28 @@ def _following_k(values: Mapping[str, Any], prefix: str = "") -> list[str]:
 
 
 def _compose_groups(groups: Mapping[str, str]) -> dict[str, Any]:
+    """Compose config.yaml with the chosen groups, once for as long as no file in conf/ changes."""
+    files = tuple((path, path.stat().st_mtime_ns) for path in sorted(CONFIG_DIR.rglob("*.yaml")))
+    # The caller changes what it is given.
+    return copy.deepcopy(_through_hydra(tuple(groups.items()), files))
+
+
+# Hydra takes 0.15 s for what every job of a sweep has in common.
+@lru_cache(maxsize=128)
+def _through_hydra(groups: tuple[tuple[str, str], ...], _files: tuple[tuple[Path, int], ...]) -> dict[str, Any]:
     """Compose config.yaml with the chosen groups; an error of Hydra's means a faulty file in conf/."""
     saved = GlobalHydra.instance().hydra
     # Hydra refuses to be initialised twice; inside a sweep's job the outer one must survive this call.
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-            composed = hydra_compose("config", [f"{group}={value}" for group, value in groups.items()])
+            composed = hydra_compose("config", [f"{group}={value}" for group, value in groups])
         values: Any = OmegaConf.to_container(composed, resolve=False)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError([f"the files in {CONFIG_DIR} do not compose: {error}"]) from error
     finally:
         GlobalHydra.instance().hydra = saved
-    values["experiment"] = groups.get("experiment", Config.experiment)
+    values["experiment"] = dict(groups).get("experiment", Config.experiment)
     return {name: {} if value is None else value for name, value in values.items()}
 
 

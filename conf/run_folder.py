@@ -27,6 +27,7 @@ _LEFT_OUT = (
     "checkpoint_keep",
     "loss_matrix",
     "loss_matrix_timeout",
+    "pictures",
 )
 _LONGEST = 120
 

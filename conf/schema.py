@@ -26,18 +26,26 @@ class TaskConfig:
     )
     partition: str = key(
         "rotation",
-        "who holds what: rotation, rotation_blocks, rotated_anchors, label_skew_1 to label_skew_4, concept_shift, "
-        "by_class, random_clusters, own (each node its own data), or an import path",
+        "who holds what: composed (from parts, see docs/partitions.md), natural, rotation, rotation_blocks, "
+        "rotated_anchors, label_skew_1 to label_skew_4, concept_shift, by_class, random_clusters, own (each node its "
+        "own data), or an import path",
     )
     model: str = key("mlp", "model: mlp, cnn, linear or autoencoder, or an import path")
     loss: Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"] = key(
         "cross_entropy", "loss per sample"
     )
-    num_clusters: int = key(4, "true number of clusters of the partition; 0: not known (a partition of your own)")
+    num_clusters: int = key(4, "true number of clusters of the partition; 0: not known (natural, or your own)")
     data_options: dict[str, Any] = key({}, "options of the data set's function")
     partition_options: dict[str, Any] = key({}, "options of the partition's function")
     model_options: dict[str, Any] = key({}, "options of the model's function")
     head_layers: list[str] = key([], "name prefixes of the model's head; none: as a built-in model has it")
+    validation_fraction: float = key(
+        0.0,
+        "fraction of each client's training samples that is never trained on and tested beside the test set "
+        "(clients.csv); 0: none",
+        least=0,
+        below=1,
+    )
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,7 @@ class Config(RunKeys):
         "seconds that the loss matrix may take; in process it is left out where it would take longer",
         above=0,
     )
+    pictures: bool = key(True, "draw the curves and the loss matrix; without them the tables and the page are there")
     quiet: bool = key(False, "plain lines in place of the progress bar")
     checkpoint_every: int = key(
         1,

@@ -1,31 +1,44 @@
 """Ranges and combinations: what can be refused without looking at any data."""
 
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, TaskConfig, TrainConfig
-from florets.conf.typed import show
+from florets.conf.typed import read_config, show
 from florets.strategies.registry import usable_settings
 from florets.strategies.settings import Settings, range_problems
 
 _REGRESSIONS = ("linear", "lines")
 OWN = "own"
+NATURAL = "natural"
+"""The built-in partition that need not know the clusters."""
 _PRESET = re.compile(r"\w+(?:[/.-]\w+)*", re.ASCII)
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
-def validate(config: Config) -> Config:
-    """Return `config` unchanged when it can run.
+def checked_config(values: Mapping[str, Any]) -> tuple[Config | None, list[str]]:
+    """Build a `Config` from nested plain values, and return it with every problem: types, ranges, combinations.
 
-    Raises
-    ------
-    ConfigError
-        With every value out of its range and every impossible combination.
+    Returns
+    -------
+    config : Config or None
+        It can run where there is no problem. None when there is no such strategy.
+    problems : list of str
+        One line each.
     """
-    problems = find_problems(config)
-    if problems:
-        raise ConfigError(problems)
-    return config
+    problems: list[str] = []
+    config, defaulted = read_config(values, problems)
+    if config is not None:
+        problems += without_guesses(find_problems(config), defaulted)
+    return config, problems
+
+
+def without_guesses(problems: Sequence[str], keys: Sequence[str]) -> list[str]:
+    """Return the problems that name none of some keys, which do not have the values that were meant."""
+    names = [re.compile(rf"(?<![\w.]){re.escape(key)}(?!\w)") for key in keys]
+    return [line for line in problems if not any(name.search(line) for name in names)]
 
 
 def find_problems(config: Config) -> list[str]:
@@ -33,6 +46,7 @@ def find_problems(config: Config) -> list[str]:
     own = config.strategy.settings
     return [
         *range_problems(config),
+        *range_problems(config.task, "task."),
         *range_problems(config.train, "train."),
         *range_problems(own, "strategy."),
         *_run(config),
@@ -142,6 +156,8 @@ def _models(config: Config) -> list[str]:
         if not settings.finds_k:
             able = " or ".join(f"strategy={name}" for name, other in usable_settings().items() if other.finds_k)
             return [f"k=auto: strategy {config.strategy.name} cannot find K; give an integer, or use {able}."]
+        if settings.grows:
+            return []
         name, number = "k_max", config.k_max
     else:
         name, number = "k", config.k
@@ -205,7 +221,7 @@ _SCHEDULE_NEEDS = {
     "cosine": ((), ("schedule_rounds", "schedule_factor")),
     "inverse_sqrt": ((), ("schedule_rounds",)),
 }
-"""What each schedule needs, and what it may be given beside that."""
+"""By schedule: the keys that it needs, and further keys that it takes."""
 
 
 def _schedule(train: TrainConfig) -> list[str]:
@@ -231,7 +247,9 @@ def _task(task: TaskConfig) -> list[str]:
                 f"task.num_clusters={task.num_clusters}: with task.partition=own the clusters are not known; use "
                 "task.num_clusters=0. Nodes may state theirs as true-cluster in their node config."
             )
-    elif task.num_clusters < 0 or (task.num_clusters == 0 and ":" not in task.partition):
+    elif task.num_clusters < 0 or (
+        task.num_clusters == 0 and ":" not in task.partition and task.partition != NATURAL
+    ):
         problems.append(
             f"task.num_clusters={task.num_clusters}: partition {task.partition} makes known clusters, "
             "at least 1 of them."

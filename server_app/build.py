@@ -42,6 +42,7 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
         ),
         first_round=config.first_round,
         choose_k=config.choose_k,
+        loss_data=config.loss_data,
         input_shape=task.input_shape,
         num_outputs=task.num_outputs,
         # Simulated clients are exactly as many; of nodes with data of their own more may come.
@@ -50,6 +51,8 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
         seed=config.seed,
         eval_every=config.eval_every,
         eval_clients=config.eval_clients,
+        fine_tune_epochs=config.fine_tune_epochs,
+        validation=config.task.validation_fraction > 0,
         quorum=config.quorum,
         start_timeout=config.start_timeout,
         round_timeout=config.round_timeout,
@@ -61,7 +64,9 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
 
 
 def build_models(config: Config, task: Task) -> ArrayRecord:
-    """Return the first K models: K = `k`, or `k_max` for k=auto, or 1 for strategies without clusters.
+    """Return the first K models: K = `k`, or `k_max` for k=auto, or 1 for strategies that need no more at first.
+
+    Behind them are those that the strategy needs beside (`Settings.extra_models`).
 
     Raises
     ------
@@ -71,9 +76,12 @@ def build_models(config: Config, task: Task) -> ArrayRecord:
     """
     settings = config.strategy.settings
     count, how = 1, settings.start
-    if not settings.one_model:
+    if not (settings.one_model or settings.grows):
         count = config.k_max if config.k == "auto" else config.k
-    states = initial_models(task.build_model, count, "same" if how == "same" else "different", config.seed)
+    total = count + settings.extra_models
+    states = initial_models(task.build_model, total, "different", config.seed)
+    if how == "same":
+        states[:count] = initial_models(task.build_model, count, "same", config.seed)
     records = [ArrayRecord({name: Array(array) for name, array in state.items()}) for state in states]
     layout = Layout.of(records[0])
     values = np.stack([layout.flatten(record) for record in records])

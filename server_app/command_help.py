@@ -22,7 +22,10 @@ Usage
   florets -m 'seed=range(0,10)' hydra/launcher=joblib hydra.launcher.n_jobs=4
                                                 in 4 processes (extra "sweep")
   florets engine=flwr                           on Flower's own simulation
+  florets reproduce <item>                      a table of runs, stopped and
+                                                continued; --list names them all
   florets resume=<folder>                       go on with an interrupted run
+  florets show-partition experiment=<preset>    who holds which samples
   florets assign run=<folder> data=<file>       which model fits these data
   florets predict run=<folder> data=<file> ...  that model's predictions
 
@@ -33,7 +36,7 @@ Options
   --debug         show Python's traceback of an error
   --version       the version, and end
   -h, --help      this text, with strategy=<module>:<Class> also its keys;
-                  of assign and predict, theirs
+                  of assign, predict, reproduce and show-partition, theirs
 
 A key given by hand wins over the preset, which wins over the defaults.
 task.data_options.noise=1 changes one option of a preset,

@@ -61,6 +61,10 @@ def headline(summary: RunSummary) -> str:
         parts.append(with_clients(f"accuracy {100 * summary.final_accuracy:.1f} %", unplaced))
     elif summary.final_loss is not None:
         parts.append(with_clients(f"loss {summary.final_loss:.4g}", unplaced))
+    if summary.final_tuned_accuracy is not None:
+        parts.append(f"fine-tuned {100 * summary.final_tuned_accuracy:.1f} %")
+    elif summary.final_tuned_loss is not None:
+        parts.append(f"fine-tuned {summary.final_tuned_loss:.4g}")
     if summary.final_ari is not None:
         parts.append(with_clients(f"ARI {summary.final_ari:.2f}", ari_words(vars(summary), "final_")))
     parts += truth_words(vars(summary), "final_")

@@ -96,6 +96,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given[:1] and given[0] in _COMMANDS:
             return _for_a_client(given[0], given[1:])
+        if given[:1] == ["show-partition"]:
+            return _show_partition(given[1:])
+        if given[:1] == ["reproduce"]:
+            return _reproduce(given[1:])
         return _act(read_arguments(given))
     except ConfigError as error:
         _complain(str(error), "--debug" in given)
@@ -201,6 +205,22 @@ def _for_a_client(command: str, arguments: Sequence[str]) -> int:
     return commands.main(command, arguments)
 
 
+def _show_partition(arguments: Sequence[str]) -> int:
+    from florets.server_app.partition_view import command
+
+    caller = Path.cwd()
+    import_from(caller)
+    return command.main(arguments, caller)
+
+
+def _reproduce(arguments: Sequence[str]) -> int:
+    from florets.server_app.reproduce.command import main as reproduce
+    from florets.server_app.reproduce.run import Engine
+
+    import_from(Path.cwd())
+    return reproduce(arguments, Engine(run, resume))
+
+
 def _single(overrides: Sequence[str], caller: Path) -> int:
     for text in overrides:
         if text.lstrip("+~").startswith(("hydra/", "hydra.")):
@@ -238,6 +258,8 @@ def _interrupted(config: Config, folder: Path) -> KeyboardInterrupt:
 
 def _tell(summary: RunSummary) -> None:
     say(f"{summary.experiment}, {summary.strategy}, seed {summary.seed}: {jobs.headline(summary)}")
+    if summary.discovery:
+        say(f"Discovery: {summary.discovery}")
     say(f"Results: {summary.folder}")
 
 

@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 T = TypeVar("T")
 
 Averages = Literal["models", "gradients"]
-FirstRound = Literal["random", "evaluate"]
-ChooseK = Literal["silhouette", "silhouette_lone", "elbow"]
+FirstRound = Literal["random", "evaluate", "update"]
+ChooseK = Literal["silhouette", "silhouette_lone", "elbow", "spectral", "folds"]
+LossData = Literal["train", "held_out"]
 Weighting = Literal["examples", "uniform", "all_participants"]
 
 
@@ -72,13 +73,27 @@ class RunKeys:
     )
     server_optimizer: Literal["sgd", "adam"] = key("sgd", "the server's step (averaging=gradients)")
     first_round: FirstRound | None = key(
-        None, "round 1 assigns models at random, or by the losses; null: the strategy's own (random)"
+        None,
+        "round 1 assigns models at random, by the losses (evaluate), or by the updates of one model, and each group "
+        "starts from its mean (update); null: the strategy's own (random)",
     )
     choose_k: ChooseK | None = key(
-        None, "rule that finds K (k=auto); silhouette_lone: few participants a cluster; null: the strategy's own"
+        None,
+        "rule that finds K (k=auto); silhouette_lone: few participants a cluster; folds: discovery in round 1, which "
+        "may find no groups, and first_round=update; null: the strategy's own",
+    )
+    loss_data: LossData | None = key(
+        None,
+        "loss vectors are taken on the training data, or on a fifth of them that is then not trained on; null: train",
     )
     eval_every: int = key(1, "rounds between evaluations on test data; the last round is always evaluated", least=1)
     eval_clients: Literal["all", "participants"] = key("all", "who tests: all clients with a model, or the round's")
+    fine_tune_epochs: float = key(
+        0.0,
+        "local epochs for which each client, at every evaluation, also fine-tunes a copy of the model that it tests; "
+        "reported beside the plain figure. Costs as much as training: raise eval_every. 0: none",
+        least=0,
+    )
     min_clients: int | None = key(
         None,
         "clients needed to start; null: num_clients. Of nodes with data of their own it is the only count",
@@ -150,6 +165,10 @@ class Run(Protocol):
     @property
     def averaging(self) -> str | None: ...  # noqa: D102
     @property
+    def first_round(self) -> str | None: ...  # noqa: D102
+    @property
+    def choose_k(self) -> str | None: ...  # noqa: D102
+    @property
     def task(self) -> TaskFacts: ...  # noqa: D102
     @property
     def train(self) -> TrainFacts: ...  # noqa: D102
@@ -172,17 +191,24 @@ class Settings:
 
     one_model: ClassVar[bool] = False
     """All clients share one model, or each has its own: `k` is not used."""
+    grows: ClassVar[bool] = False
+    """Starts from one model, of which groups make theirs: `k` counts groups, and a preset's does not apply."""
     finds_k: ClassVar[bool] = False
     """Takes `k=auto`."""
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models", "gradients")}
-    """Values that the algorithm can follow of the run-level keys `averaging`, `first_round` and `choose_k`; the first
-    one is its default. A key that is not named means nothing to it."""
+    """Values that the algorithm can follow of the run-level keys `averaging`, `first_round`, `choose_k` and
+    `loss_data`; the first one is its default. A key that is not named means nothing to it."""
     gradient_batch: ClassVar[Literal["full", "train"]] = "full"
     """Examples of a gradient where `gradient_batch` is null: all, or `train.batch_size`."""
 
     @property
     def first_rounds(self) -> int:
         """Rounds that the algorithm needs before those that `num_rounds` counts."""
+        return 0
+
+    @property
+    def extra_models(self) -> int:
+        """First models that the algorithm needs beside the K that are trained."""
         return 0
 
     def conflicts(self) -> list[str]:

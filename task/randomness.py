@@ -27,6 +27,12 @@ class Purpose(IntEnum):
     ESTIMATE = 23
     LOCAL_KMEANS = 24
     CUSTOM_HANDLER = 25
+    HELD_OUT = 30
+    FINE_TUNING = 40
+    VALIDATION = 41
+    FOLDS = 50
+    FOLD_SKETCH = 51
+    FOLD_TEST = 52
 
 
 def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -> np.random.Generator:

@@ -5,6 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+_SELDOM: Mapping[str, Any] = {"head_layers": [], "validation_fraction": 0.0}
+"""Fields that are left out of the text where they have these values."""
+
 
 @dataclass(frozen=True)
 class TaskSpec:
@@ -26,6 +29,8 @@ class TaskSpec:
         Options of the three functions.
     head_layers
         Name prefixes of the layers that are the model's head, see `layers.body_and_head`; none: as it has it.
+    validation_fraction
+        Fraction of each client's training samples that it does not train on.
     """
 
     data: str
@@ -40,13 +45,15 @@ class TaskSpec:
     partition_options: Mapping[str, Any] = field(default_factory=dict)
     model_options: Mapping[str, Any] = field(default_factory=dict)
     head_layers: Sequence[str] = field(default_factory=list)
+    validation_fraction: float = 0.0
 
     def to_json(self) -> str:
         """Return the description as JSON with sorted keys: equal tasks give equal texts."""
         values = asdict(self)
-        if not values["head_layers"]:
+        for name in _SELDOM:
             # It travels with every message, and few tasks need it.
-            del values["head_layers"]
+            if not values[name]:
+                del values[name]
         return json.dumps(values, sort_keys=True)
 
     @classmethod
@@ -65,14 +72,14 @@ class TaskSpec:
         if not isinstance(values, dict):
             raise ValueError(f"the task's description must be a JSON object, but is {text[:80]!r}")
         expected = {f.name: f.type for f in fields(cls)}
-        values.setdefault("head_layers", [])
+        values = {**_SELDOM, **values}
         unknown, missing = sorted(set(values) - set(expected)), sorted(set(expected) - set(values))
         if unknown or missing:
             raise ValueError(
                 f"the task's description does not fit: unknown keys {unknown}, missing keys {missing}. "
                 f"Server and clients must run the same version of the code."
             )
-        types: dict[Any, type] = {str: str, int: int, Mapping[str, Any]: dict, Sequence[str]: list}
+        types: dict[Any, type] = {str: str, int: int, Mapping[str, Any]: dict, Sequence[str]: list, float: float}
         for name, annotation in expected.items():
             kind = types[annotation]
             if not isinstance(values[name], kind) or isinstance(values[name], bool):

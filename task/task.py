@@ -1,7 +1,6 @@
 """A task: data, their partition over clients, a model and a loss, from one plain description."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from florets.task.client_data import ClientData
 from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
+from florets.task.held_out import with_validation
 from florets.task.layers import body_and_head
 from florets.task.operators import with_torchvision
 from florets.task.partitions.own import OWN, Agreement
@@ -22,27 +23,6 @@ from florets.task.spec import TaskSpec
 from florets.task.training.losses import check_loss, per_sample_losses, targets_of
 
 __all__ = ["ClientData", "Task", "TaskSpec"]
-
-
-@dataclass(frozen=True)
-class ClientData:
-    """One client's data, ready for the model.
-
-    Parameters
-    ----------
-    x_train, x_test
-        float32 (n, *input_shape); images lie channels last in memory, where a CPU's convolutions are faster.
-    y_train, y_test
-        int64 or float32 (n,)
-    cluster
-        True cluster.
-    """
-
-    x_train: Tensor
-    y_train: Tensor
-    x_test: Tensor
-    y_test: Tensor
-    cluster: int
 
 
 class Task:
@@ -144,31 +124,39 @@ class Task:
         if partition_id not in self._clients:
             shard = self._shard(partition_id)
             data = self.data
-            x_train, y_train = _part(shard, data.x_train, data.y_train, shard.train)
-            x_test, y_test = _part(shard, data.x_test, data.y_test, shard.test)
+            x_train, y_train = _joined(
+                [_part(piece, data.x_train, data.y_train, piece.train) for piece in shard.pieces if len(piece.train)]
+            )
+            x_test, y_test = _joined(
+                [_part(piece, data.x_test, data.y_test, piece.test) for piece in shard.pieces if len(piece.test)]
+            )
             if self.is_own:
                 # Elsewhere the server has seen the data already.
                 self._check_targets(y_train)
-            self._clients[partition_id] = ClientData(x_train, y_train, x_test, y_test, shard.cluster)
+            whole = ClientData(x_train, y_train, x_test, y_test, shard.cluster)
+            if fraction := self.spec.validation_fraction:
+                rng = generator(self.spec.seed, 0, Purpose.VALIDATION, partition_id)
+                whole = with_validation(whole, fraction, rng)
+            self._clients[partition_id] = whole
         return self._clients[partition_id]
 
     @cached_property
     def cluster_tests(self) -> dict[int, tuple[Tensor, Tensor]]:
         """Inputs and targets of each true cluster's test data: those of all its clients, each sample once."""
         by_cluster: dict[int, list[Shard]] = {}
-        for shard in self.shards:
-            by_cluster.setdefault(shard.cluster, []).append(shard)
+        for piece in (piece for shard in self.shards for piece in shard.pieces):
+            by_cluster.setdefault(piece.cluster, []).append(piece)
         return {cluster: self._union(by_cluster[cluster]) for cluster in sorted(by_cluster)}
 
     def _union(self, shards: list[Shard]) -> tuple[Tensor, Tensor]:
         # A sample counts once for each different thing that is done to it.
-        transforms = {id(shard.transform): shard.transform for shard in shards}
+        transforms = {id(shard.transform): shard.transform for shard in shards if len(shard.test)}
         parts = []
         for name, transform in transforms.items():
             rows = np.unique(np.concatenate([shard.test for shard in shards if id(shard.transform) == name]))
             whole = Shard(shards[0].cluster, rows, rows, transform)
             parts.append(_part(whole, self.data.x_test, self.data.y_test, rows))
-        return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+        return _joined(parts)
 
     def build_model(self) -> Module:
         """Build a fresh module for this task's inputs and outputs.
@@ -271,6 +259,13 @@ def _part(shard: Shard, x: FloatArray, y: TargetArray, rows: IntArray) -> tuple[
     if inputs.ndim == 4:
         inputs = inputs.contiguous(memory_format=torch.channels_last)
     return inputs, torch.from_numpy(y_part)
+
+
+def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Return inputs and targets of several parts as one."""
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
 
 
 def _call(kind: str, name: str, function: Callable[..., Any], *given: Any, **options: Any) -> Any:

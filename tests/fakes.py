@@ -38,12 +38,16 @@ def steps(record: ArrayRecord) -> list[int]:
 
 @dataclass
 class FakeClients:
-    """`faults[(kind, round, client)]` changes a reply; an exception raised in it is the client's failure."""
+    """`faults[(kind, round, client)]` changes a reply; an exception raised in it is the client's failure.
+
+    `labels(client, round)` are the samples of each class that a client has.
+    """
 
     targets: Sequence[float]
     examples: Sequence[int] | None = None
     keys: Sequence[str] | None = None
     faults: Mapping[tuple[str, int, int], Fault] = field(default_factory=dict)
+    labels: Callable[[int, int], list[int]] = lambda client, server_round: [10, 0]
     seen: list[tuple[str, int, int]] = field(default_factory=list)
     configs: list[ConfigRecord] = field(default_factory=list)
 
@@ -56,6 +60,7 @@ class FakeClients:
         app.train("select")(self._handle)
         app.train("estimate")(self._handle)
         app.query("kmeans")(self._handle)
+        app.query("labels")(self._handle)
         app.train("probe")(self._handle)
         return LocalGrid(app, len(self.targets))
 
@@ -96,6 +101,9 @@ class FakeClients:
                 kinds.ARRAYS: ArrayRecord({kinds.CENTRES: centre}),
                 kinds.METRICS: MetricRecord({kinds.SIZES: [n]}),
             }
+        if kind == kinds.LABELS:
+            counts = self.labels(client, int(config[kinds.SERVER_ROUND]))  # type: ignore[arg-type]
+            return {kinds.METRICS: MetricRecord({kinds.LABEL_COUNTS: counts})}
         received = content.array_records[kinds.ARRAYS]
         losses = [(theta - self.targets[client]) ** 2 for theta in thetas(received)]
         if kind == kinds.LOSSES:

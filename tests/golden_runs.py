@@ -95,6 +95,10 @@ SETTINGS = {
     "digits-k_fed": f"{_DIGITS} strategy=k_fed",
     "digits-k_fed-partial": f"{_LABELS} strategy=k_fed strategy.local_clusters=2 strategy.fraction_train=0.5 "
     "strategy.features=inputs_and_targets",
+    "digits-cfl_s": f"{_DIGITS} strategy=cfl_s train=sgd strategy.mean_threshold=1.1 strategy.fraction_train=0.7 "
+    "k=3 num_rounds=5",
+    "digits-flexcfl": f"{_DIGITS} strategy=flexcfl train=sgd strategy.cold_start_steps=10 "
+    "strategy.cold_start_scale=2 strategy.fraction_train=0.5 strategy.inter_group_rate=0.1 strategy.migration=0.2",
     "digits-pacfl": f"{_LABELS} strategy=pacfl strategy.fraction_train=0.5 num_rounds=2",
     "digits-stocfl": f"{_LABELS} strategy=stocfl strategy.anchor_epochs=5 strategy.fraction_train=0.5 num_rounds=3",
     "digits-fedclust": f"{_LABELS} strategy=fedclust strategy.fraction_train=0.5 num_rounds=2",

@@ -45,11 +45,15 @@ ALLOWED = {
         "florets.strategies.registry",
         *("hydra", "omegaconf"),
     },
-    "deploy": {"florets.deploy", "florets.server_app", "florets.task", "numpy"},
+    "deploy": {"florets.deploy", "florets.server_app", "florets.task", "numpy", "sklearn"},
 }
 HEAVY = ("flwr", "torch", "torchvision", "numpy", "scipy", "sklearn", "hydra", "omegaconf", "matplotlib", "ray")
 # Loaded when first needed: they cost a second or more, and a client may lack the extra.
-LAZY = {"client_app": ("sklearn", "torchvision", "scipy"), "task": ("sklearn", "torchvision", "scipy")}
+LAZY = {
+    "client_app": ("sklearn", "torchvision", "scipy"),
+    "task": ("sklearn", "torchvision", "scipy"),
+    "deploy": ("sklearn",),
+}
 WIRES_BOTH_APPS = "server_app/main.py"
 
 ALGORITHMS = sorted(

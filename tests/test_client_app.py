@@ -15,6 +15,7 @@ from florets.server_app.build import build_models, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import Layout, bank, is_stable, kinds
+from florets.task.wire.labels import read_label_counts
 from florets.task.wire.moments import read_anchor_update
 from florets.task.wire.replies import (
     read_evaluation,
@@ -178,6 +179,11 @@ def test_evaluation_uses_the_test_set(ask: Ask) -> None:
     read = read_evaluation(ask(kinds.EVALUATE, bank.model(BANK, 0)))
     assert read.num_examples == len(TASK.client(0).x_test)
     assert read.accuracy is not None
+
+
+def test_labels_are_counted_on_the_training_set(ask: Ask) -> None:
+    counts = read_label_counts(ask(kinds.LABELS, None), TASK.num_outputs).counts
+    assert counts.tolist() == [int((TASK.client(2).y_train == label).sum()) for label in range(10)]
 
 
 def test_what_came_before_in_the_process_changes_nothing(ask: Ask) -> None:

@@ -1,4 +1,4 @@
-"""The `florets` command for one run: options, exit codes, folders, texts. The engines are stand-ins."""
+"""The `florets` command for one run: options, exit codes, folders, texts. The engines are fakes."""
 
 import dataclasses
 import json

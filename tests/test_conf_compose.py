@@ -187,17 +187,52 @@ def test_a_problem_of_range_does_not_hide_behind_one_of_a_key():
     assert found[1].startswith("num_rounds=0: must be at least 1")
 
 
-def test_a_faulty_preset_is_named(tmp_path, monkeypatch):
+@pytest.fixture
+def conf_copy(tmp_path, monkeypatch):
+    """A copy of conf/ that presets are read from."""
     for path in CONFIG_DIR.rglob("*.yaml"):
         target = tmp_path / path.relative_to(CONFIG_DIR)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(path.read_text())
+    monkeypatch.setattr(compose_module, "CONFIG_DIR", tmp_path)
+    return tmp_path
+
+
+def test_types_ranges_and_combinations_are_told_at_once():
+    assert problems("k=many", "num_rounds=0", "train.batch_size=big", "strategy.fraction_train=2", "device=tpu") == (
+        "train.batch_size=big: must be an integer, for example train.batch_size=100.",
+        "k=many: must be an integer or auto, for example k=4.",
+        "num_rounds=0: must be at least 1.",
+        "strategy.fraction_train=2.0: must be greater than 0 and at most 1; 1.0 means all.",
+        "device=tpu: must be cpu, cuda or cuda:<number>.",
+    )
+
+
+def test_what_depends_on_a_value_that_cannot_be_read_is_no_problem_yet():
+    # Neither with the default's 20 clients nor with anybody's.
+    assert problems("k=25", "num_clients=many") == (
+        "num_clients=many: must be an integer, for example num_clients=20.",
+    )
+    assert problems("train.optimizer=3", "train.momentum=0.9") == (
+        "train.optimizer=3: must be one of adam, sgd, for example train.optimizer=adam.",
+    )
+
+
+def test_a_preset_is_read_again_once_it_was_edited(conf_copy):
+    preset = conf_copy / "experiment" / "quickstart.yaml"
+    assert compose([]).num_rounds == 10
+    preset.write_text(preset.read_text().replace("num_rounds: 10", "num_rounds: 11"))
+    # In case the file system's clock has not moved since.
+    os.utime(preset, ns=(0, preset.stat().st_mtime_ns + 1))
+    assert compose([]).num_rounds == 11
+
+
+def test_a_faulty_preset_is_named(conf_copy):
     head = "# @package _global_\n"
-    (tmp_path / "experiment" / "odd.yaml").write_text(
+    (conf_copy / "experiment" / "odd.yaml").write_text(
         f"{head}kk: 3\nfor_strategy:\n  clove:\n    memroy: true\n  cluve:\n    memory: true\n"
     )
-    (tmp_path / "experiment" / "broken.yaml").write_text(f"{head}defaults:\n  - override /task: nowhere\n")
-    monkeypatch.setattr(compose_module, "CONFIG_DIR", tmp_path)
+    (conf_copy / "experiment" / "broken.yaml").write_text(f"{head}defaults:\n  - override /task: nowhere\n")
     found = problems("experiment=odd")
     assert found == (
         "preset odd: for_strategy.clove.memroy: there is no such key. Did you mean strategy.memory?",

@@ -22,6 +22,7 @@ CHOICES = {
     "averaging": ("models", "gradients"),
     "first_round": ("random", "evaluate"),
     "choose_k": ("silhouette", "silhouette_lone", "elbow"),
+    "loss_data": ("train", "held_out"),
 }
 
 

@@ -15,7 +15,7 @@ from florets.strategies.core.agglomerative import (
     merge_tree,
 )
 from florets.strategies.core.cluster import canonical
-from florets.strategies.core.placement import extended
+from florets.strategies.core.kept_models import extended
 
 # Four clients on a line at 0, 1, 4 and 9.
 LINE = np.abs(np.subtract.outer([0.0, 1.0, 4.0, 9.0], [0.0, 1.0, 4.0, 9.0]))

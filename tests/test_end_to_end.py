@@ -85,6 +85,8 @@ TWO_PHASE = [
         (["strategy=oracle"], 0.9),
         (["strategy=one_shot"], 0.9),
         (["strategy=k_fed"], 0.9),
+        (["strategy=flexcfl", "num_rounds=2"], 0.9),
+        (["strategy=cfl_s"], 0.85),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else None,
 )
@@ -138,6 +140,7 @@ def test_clove_recovers_the_groups_in_all_its_variants(tmp_path: Path, settings:
         ("strategy=one_shot", "strategy.estimate_epochs=5"),
         ("strategy=k_fed",),
         ("strategy=k_fed", "strategy.features=inputs_and_targets"),
+        ("strategy=flexcfl", "strategy.cold_start_steps=20"),
         ("experiment=clove/linear", "strategy=oracle", "strategy.mode=true_start", "train.local_epochs=1"),
         ("experiment=clove/linear", "strategy=one_shot", "strategy.estimate=least_squares", "train.local_epochs=1"),
     ],

@@ -21,6 +21,7 @@ from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 
 from florets.task.wire import Layout, MalformedMessage, kinds, payload_bytes
 from florets.task.wire.kmeans import read_centres
+from florets.task.wire.labels import read_label_counts
 from florets.task.wire.moments import read_anchor_update, read_factors, read_term
 from florets.task.wire.probe import read_probe_update
 from florets.task.wire.replies import (
@@ -47,6 +48,15 @@ NUMBERS: dict[str, Any] = {kinds.NUM_EXAMPLES: 10, kinds.TRAIN_LOSS: 0.5}
 CHOICE: dict[str, Any] = {kinds.CHOSEN_MODEL: 1, kinds.MODEL_LOSSES: [2.0, 1.0]}
 LOSSES: dict[str, Any] = {kinds.NUM_EXAMPLES: 10, kinds.MODEL_LOSSES: [2.0, 1.0], kinds.KEPT: 0}
 TEST: dict[str, Any] = {kinds.NUM_EXAMPLES: 3, kinds.EVAL_LOSS: 0.3, kinds.EVAL_ACCURACY: 0.9}
+TESTS: dict[str, Any] = {
+    **TEST,
+    kinds.VALIDATED + kinds.NUM_EXAMPLES: 2,
+    **{
+        prefix + name: TEST[name]
+        for prefix in (kinds.VALIDATED, kinds.TUNED, kinds.TUNED + kinds.VALIDATED)
+        for name in (kinds.EVAL_LOSS, kinds.EVAL_ACCURACY)
+    },
+}
 HELLO: dict[str, Any] = {kinds.NUM_EXAMPLES: 5, kinds.CLUSTER: 1, kinds.NUM_PARTITIONS: 3}
 TEXTS: dict[str, Any] = {
     kinds.CLIENT_KEY: "07",
@@ -87,6 +97,7 @@ READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object
     (kinds.TRAIN, lambda: reply(NUMBERS, MODEL), lambda content: read_update(content, LAYOUT, 0)),
     (kinds.TRAIN_SELECT, lambda: reply(NUMBERS | CHOICE, MODEL), lambda sent: read_selected_update(sent, LAYOUT, 2)),
     (kinds.EVALUATE, lambda: reply(TEST), read_evaluation),
+    ("tuned", lambda: reply(TESTS), lambda sent: read_evaluation(sent, tuned=True, validation=True)),
     (kinds.HELLO, lambda: reply(HELLO, None, TEXTS), read_introduction),
     ("probe", lambda: reply(NUMBERS, MODEL, profile=PROBED), lambda sent: read_probe_update(sent, LAYOUT, 0, 5)),
     ("subspace", lambda: reply(COUNT, {kinds.TERMS: BLOCK}), lambda sent: read_term(sent, (2, 3, 4))),
@@ -95,6 +106,7 @@ READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object
     ("descent", lambda: reply(ANCHOR, MODEL), lambda sent: read_anchor_update(sent, LAYOUT)),
     ("soft", lambda: reply(SHARES, TWO_MODELS), lambda sent: read_soft_update(sent, LAYOUT, SENT)),
     ("kmeans", lambda: reply(SIZES, POINTS), lambda sent: read_centres(sent, 3, 4)),
+    ("labels", lambda: reply({kinds.LABEL_COUNTS: [4, 0, 6]}), lambda sent: read_label_counts(sent, 3)),
 ]  # fmt: skip
 
 ODD_NUMBERS: list[Any] = [

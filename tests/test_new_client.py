@@ -109,6 +109,22 @@ def test_the_saved_centroids_decide_and_not_the_lowest_loss(runs: dict[str, Path
     assert any(not np.array_equal(saved[f"models/0/{name}"], loaded.models[0][name]) for name in loaded.models[0])
 
 
+def test_new_data_are_measured_on_the_probes_too(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [*CLOVE, "strategy.probes=2", "loss_data=held_out", f"results_dir={tmp_path}"]
+    folder = Path(run(compose(given), given).folder)
+    loaded = load_run(folder)
+    assert loaded.frozen is not None
+    assert (len(loaded.models), len(loaded.frozen_models()), loaded.frozen.centroids.shape[1]) == (2, 4, 4)
+    with (folder / "clients.csv").open(newline="") as file:
+        found = {row["client"]: row["found_cluster"] for row in csv.DictReader(file)}
+    for client in ("0", "5"):
+        # All of a new client's data are as good as held out: no model was trained on them.
+        assert main(["assign", f"run={folder}", f"data={data / client}.npz"]) == 0
+        assert f"Model {found[client]} fits best: its cluster's losses" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("which", ["client", "model"])
 def test_predictions_are_written_for_inputs_alone(
     runs: dict[str, Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], which: str

@@ -131,7 +131,15 @@ def test_every_strategy_goes_on_as_if_it_had_never_been_killed(
 @pytest.mark.parametrize(
     "more",
     [
-        ("strategy.memory=true", "k=auto", "k_max=3"),
+        (
+            "strategy.memory=true",
+            "k=auto",
+            "k_max=3",
+            "strategy.probes=2",
+            "loss_data=held_out",
+            "fine_tune_epochs=0.5",
+            "task.validation_fraction=0.2",
+        ),
         (
             *("strategy.shared_layers=[1]", "strategy.reassign_unstable=true", "strategy.stability_fraction=0.5"),
             *("averaging=gradients", "strategy.square_root=true", "eval_every=4"),

@@ -1,4 +1,4 @@
-"""`evaluate.losses`: the loss of each model on this client's training data."""
+"""`evaluate.losses`: the loss of each model on this client's training data, or on the part that is held out."""
 
 from flwr.app import RecordDict
 
@@ -10,7 +10,7 @@ from florets.task.wire import kinds
 
 
 def losses(client: Client) -> RecordDict:
-    """Return the mean loss of each model on the whole training set, and whether this process has kept the models.
+    """Return the mean loss of each model, see `model_losses`, and whether this process has kept the models.
 
     Source: CLoVE Alg. 1, l. 7 and 8.
     """

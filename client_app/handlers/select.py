@@ -10,7 +10,7 @@ from florets.task.wire import kinds
 
 
 def train_select(client: Client) -> RecordDict:
-    """Choose the model with the lowest loss on the training set, then do as `train`.
+    """Choose the model with the lowest loss, see `model_losses`, then do as `train`.
 
     Source: IFCA Alg. 1, l. 7 and 8.
     """

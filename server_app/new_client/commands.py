@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app.console import counted
@@ -16,6 +17,7 @@ from florets.server_app.results.arrays_file import write_arrays
 from florets.strategies.core import FloatArray
 from florets.task.data.new_data import Form, read_inputs, read_labelled, shaped
 from florets.task.data.own import own
+from florets.task.data.standardise import standardised_alone
 from florets.task.new_client import evaluate_model, model_losses, predict
 from florets.task.partitions.own import OWN
 from florets.task.registry import check_options
@@ -82,7 +84,7 @@ def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
         inputs, targets = found.x, found.y
         if not form.regression and int(targets.max()) >= run.task.num_outputs:
             raise ValueError(f"{path}: class label {targets.max()}, but the run has {run.task.num_outputs} classes.")
-    x = shaped(path, inputs, run.task.input_shape)
+    x = _as_clients_have(run, shaped(path, inputs, run.task.input_shape))
     losses = model_losses(run.task, run.models, x, targets)
     chosen, why = int(np.argmin(losses)), "its loss on these data is the lowest"
     if run.frozen is not None:
@@ -106,6 +108,12 @@ def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
             names = {"columns": json.dumps(list(run.columns), ensure_ascii=False)} if run.columns else None
             write_arrays(file, run.models[chosen], names)
         print(f"Model: {save}")
+
+
+def _as_clients_have(run: RunModels, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return new inputs on the scale that the run's clients have put theirs on."""
+    task = run.config.task
+    return standardised_alone(x) if task.data == OWN and task.data_options.get("standardise") is True else x
 
 
 def _trained_on(data: Path, run: RunModels, folder: Path) -> str | None:
@@ -136,7 +144,8 @@ def _predict(run: RunModels, given: Mapping[str, str], form: Form) -> None:
     target = _new_file(given.get("output", "predictions.csv"), ".csv")
     path = _path(given["data"])
     inputs = read_inputs(path, form)
-    found = predict(run.task, run.models[model], shaped(path, inputs.x, run.task.input_shape))
+    x = _as_clients_have(run, shaped(path, inputs.x, run.task.input_shape))
+    found = predict(run.task, run.models[model], x)
     last = [] if found.probabilities is None else ["probability"]
     what = "reconstruction_error" if run.task.spec.loss == "reconstruction" else "prediction"
     names = form.classes if found.probabilities is not None else None

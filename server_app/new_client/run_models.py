@@ -115,7 +115,8 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
         if not isinstance(shape, list) or not all(type(size) is int and size >= 1 for size in (*shape, outputs)):
             raise ValueError(f"sizes {shape} and {outputs} are not integers from 1")
         states = _models(models)
-        frozen = _frozen(clusters, len(states), square_root) if clusters else None
+        probes = config.strategy.settings.extra_models
+        frozen = _frozen(clusters, len(states), probes, square_root) if clusters else None
     except (KeyError, ValueError) as error:
         raise ConfigError([f"{folder / CLUSTERS}: does not fit the run ({error})."]) from error
     # Nodes with data of their own build the same models without any data of the server's.
@@ -158,16 +159,18 @@ def _models(arrays: Arrays) -> tuple[Arrays, ...]:
     return states
 
 
-def _frozen(arrays: Arrays, num_models: int, square_root: bool) -> FrozenClusters:
+def _frozen(arrays: Arrays, num_models: int, probes: int, square_root: bool) -> FrozenClusters:
     centroids, model_of_cluster = arrays["centroids"], arrays["model_of_cluster"]
     prefix = "models/"
     record = ArrayRecord(
         {name.removeprefix(prefix): Array(values) for name, values in arrays.items() if name.startswith(prefix)}
     )
-    if not record or bank.num_models(record) != num_models:
-        raise ValueError(f"the run has {num_models} models, but other frozen ones")
+    # CLoVE's probes were frozen with the models: losses are taken on them, too.
+    vector = num_models + probes
+    if not record or bank.num_models(record) != vector:
+        raise ValueError(f"the run has {vector} models and probes, but other frozen ones")
     models = Models(record)
-    shape = (len(model_of_cluster), num_models)
+    shape = (len(model_of_cluster), vector)
     if not shape[0] or centroids.shape != shape or not np.isfinite(centroids).all():
         raise ValueError(f"the centroids are not {shape} finite numbers")
     if not all(index in range(num_models) for index in model_of_cluster.tolist()):

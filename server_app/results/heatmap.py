@@ -49,11 +49,12 @@ def _ticks(losses: NDArray[np.float64], length: float) -> tuple[int, ...]:
     return (1, 2, 5) if 3 * np.log10(known.max() / known.min()) < _TICKS_PER_INCH * length else (1,)
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
+    """Return a client's name, cut where it is too long for a picture."""
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
 
 
-def _name_groups(axes: Axes, names: Sequence[str | None], room: float) -> None:
+def name_groups(axes: Axes, names: Sequence[str | None], room: float) -> None:
     """Set the groups of rows apart by white lines, and name each of them on the left, past `room` points."""
     start = 0
     for name, rows in groupby(names):
@@ -129,12 +130,12 @@ def draw_loss_matrix(
         axes.tick_params(length=0)
         axes.set_xticks(range(num_models), [str(model) for model in range(num_models)])
         axes.set_xlabel(f"model (a {'dot' if named else 'line'}: the client's own)")
-        names = [_short(keys[row]) for row in order] if named else []
+        names = [short(keys[row]) for row in order] if named else []
         letters = min(8.5, row_height * 72 * 0.62)
         axes.set_yticks(range(len(names)), names, fontsize=letters)
         groups = [f"cluster {truth[keys[row]]}" if keys[row] in truth else None for row in order]
         # A letter is about 0.6 of its height wide; measuring the names would take a drawing of the whole.
-        _name_groups(axes, groups, 0.6 * letters * max(map(len, names), default=0) + 4 * named)
+        name_groups(axes, groups, 0.6 * letters * max(map(len, names), default=0) + 4 * named)
         length = min(0.95 * (height - 1.3), _LONGEST_BAR)
         bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=length / 0.13, shrink=length / (height - 1.0))
         bar.outline.set_visible(False)

@@ -200,13 +200,12 @@ def draw_curves(lines: Sequence[RoundLine], path: Path) -> bool:
             if key == "accuracy":
                 # The band of the spread is inside the picture, too.
                 shown.append(np.maximum(points[1] - points[2], 0.0))
-            part = _points(lines, "ari_participants")
-            if key == "ari" and len(part[0]) and not np.array_equal(part[1], points[1]):
-                draw_curve(axes, part, COLOURS[1], True, linewidth=1.0, alpha=0.75, zorder=1.5)
-                whose = "all clients" if covers_all(lines[-1]) else "clients so far"
+            if (beside := _beside(lines, key, points)) is not None:
+                part, label, own = beside
+                draw_curve(axes, part, COLOURS[1], key in BOUNDED, linewidth=1.0, alpha=0.75, zorder=1.5)
                 ends = [
-                    (ends[0][0], f"{whose} {ends[0][1]}", COLOURS[0]),
-                    (float(part[1][-1]), f"participants {part[1][-1]:.2f}", COLOURS[1]),
+                    (ends[0][0], f"{own} {ends[0][1]}", COLOURS[0]),
+                    (float(part[1][-1]), f"{label} {value_text(key, float(part[1][-1]))}", COLOURS[1]),
                 ]
                 shown.append(part[1])
             draw_curve(axes, points, COLOURS[0], key in BOUNDED)
@@ -221,6 +220,22 @@ def draw_curves(lines: Sequence[RoundLine], path: Path) -> bool:
         label_rounds(rows[-1], drawn, "clients")
         save(figure, path)
     return True
+
+
+def _beside(lines: Sequence[RoundLine], key: str, points: Points) -> tuple[Points, str, str] | None:
+    """Return what is drawn beside a quantity, its name and the quantity's own; None where there is nothing.
+
+    Beside the ARI over all clients that over the participants, where it differs; beside a test result that of the
+    fine-tuned copies.
+    """
+    if key == "ari":
+        part = _points(lines, "ari_participants")
+        own = "all clients" if covers_all(lines[-1]) else "clients so far"
+        different = len(part[0]) > 0 and not np.array_equal(part[1], points[1])
+        return (part, "participants", own) if different else None
+    # Lines of an earlier release have nothing of fine-tuning.
+    part = _points([line for line in lines if f"tuned_{key}" in line], f"tuned_{key}")
+    return (part, "fine-tuned", "as trained") if len(part[0]) else None
 
 
 def _end_of_phase_1(line: RoundLine) -> str:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from florets.server_app.console import counted
 from florets.server_app.results.arrays_file import write_arrays
+from florets.server_app.results.client_tests import TEST_CELLS, test_cells
 from florets.server_app.results.folder import (
     MARKER,
     FolderLock,
@@ -164,6 +165,7 @@ class Recorder:
         loss_matrix: tuple[Sequence[str], NDArray[np.float64]] | None = None,
         columns: Sequence[str] = (),
         left_out: int = 0,
+        pictures: bool = True,
     ) -> RunSummary:
         """Write all that is known only at the end: tables, models, summary, plots and report.
 
@@ -181,6 +183,8 @@ class Recorder:
             Names of the models' inputs where clients read them from tables.
         left_out : int
             Nodes that were online and could not take part.
+        pictures : bool
+            Whether the plots are drawn.
         """
         self._progress.close()
         # The figures come first and the pictures last: a failure while drawing costs no results.
@@ -208,22 +212,24 @@ class Recorder:
             write_report,  # matplotlib takes a second that only the end needs
         )
 
-        write_report(self.folder, self._task_title)
+        write_report(self.folder, self._task_title, pictures)
         if left_out:
             log.warning("%s could not take part", counted(left_out, "node"))
         log.info("Results are in %s", self.folder)
         return summary
 
     def _write_clients(self, evaluations: Mapping[str, Evaluation], assignment: Mapping[str, int]) -> None:
-        head = "client true_cluster found_cluster num_examples test_examples test_loss test_accuracy device"
+        results = {key: test_cells(evaluation) for key, evaluation in evaluations.items()}
+        # What was not asked for has no columns; without any evaluation the plain ones are empty.
+        tests = list(dict.fromkeys([*TEST_CELLS, *(name for cells in results.values() for name in cells)]))
         with whole_file(self.folder / "clients.csv") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(head.split())
+            writer.writerow(["client", "true_cluster", "found_cluster", "num_examples", *tests, "device"])
             for key, client in sorted(self._clients.items()):
-                test = evaluations.get(key)
+                cells = results.get(key, {})
                 writer.writerow(
                     [key, client.cluster, assignment.get(key), client.num_examples]
-                    + ([test.num_examples, test.loss, test.accuracy] if test else [None, None, None])
+                    + [cells.get(name) for name in tests]
                     + [client.device]
                 )
 

@@ -13,12 +13,13 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 
 from florets.server_app.results import report_figures as figures
+from florets.server_app.results.evidence_plot import draw_evidence
 from florets.server_app.results.folder import naming, write_whole
 from florets.server_app.results.heatmap import draw_loss_matrix
 from florets.server_app.results.plots import draw_curves
 from florets.server_app.results.report_figures import Row
 from florets.server_app.results.report_template import PAGE, STYLE
-from florets.server_app.results.summary import RoundLine, RunSummary
+from florets.server_app.results.summary import RoundLine, RunSummary, last_evidence
 
 
 def _rows(path: Path) -> list[Row]:
@@ -28,7 +29,8 @@ def _rows(path: Path) -> list[Row]:
         return list(csv.DictReader(file))
 
 
-def _image(path: Path) -> dict[str, Any]:
+def embedded(path: Path) -> dict[str, Any]:
+    """Return a picture as it goes into a page: its data in base64, and its width in pixels of the page."""
     png = path.read_bytes()
     # The header of a PNG has its width in bytes 16 to 19; 1.5 dots for each pixel of the page keep it sharp.
     return {"data": base64.b64encode(png).decode("ascii"), "width": int.from_bytes(png[16:20], "big") * 2 // 3}
@@ -36,9 +38,12 @@ def _image(path: Path) -> dict[str, Any]:
 
 def draw_plots(folder: Path, lines: Sequence[RoundLine], clients: Sequence[Row]) -> dict[str, dict[str, Any] | None]:
     """Draw a run's pictures into its folder; return those that there are, for the page."""
-    images: dict[str, dict[str, Any] | None] = {"curves": None, "heatmap": None}
+    images: dict[str, dict[str, Any] | None] = {"curves": None, "heatmap": None, "discovery": None}
     if lines and draw_curves(lines, folder / "curves.png"):
-        images["curves"] = _image(folder / "curves.png")
+        images["curves"] = embedded(folder / "curves.png")
+    evidence = last_evidence(lines)
+    if evidence and draw_evidence(evidence, folder / "discovery.png"):
+        images["discovery"] = embedded(folder / "discovery.png")
     rows = _rows(folder / "loss_matrix.csv")
     if rows:
         models = [name for name in rows[0] if name.startswith("model_")]
@@ -46,11 +51,11 @@ def draw_plots(folder: Path, lines: Sequence[RoundLine], clients: Sequence[Row])
         truth = {row["client"]: int(row["true_cluster"]) for row in clients if row["true_cluster"]}
         found = {row["client"]: int(row["found_cluster"]) for row in clients if row["found_cluster"]}
         if draw_loss_matrix([row["client"] for row in rows], losses, truth, found, folder / "loss_matrix.png"):
-            images["heatmap"] = _image(folder / "loss_matrix.png")
+            images["heatmap"] = embedded(folder / "loss_matrix.png")
     return images
 
 
-def write_report(folder: Path, title: str = "") -> Path:
+def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
     """Draw a finished run's plots and write its ``report.html``, from the files in its folder alone.
 
     Parameters
@@ -59,6 +64,8 @@ def write_report(folder: Path, title: str = "") -> Path:
         A run's folder, with at least ``summary.json``, ``rounds.jsonl``, ``clients.csv``, ``config.yaml``.
     title : str
         The page's heading; the name of the experiment where it is empty.
+    pictures : bool
+        Whether the plots are drawn: they take most of a small run's end.
 
     Returns
     -------
@@ -79,7 +86,7 @@ def write_report(folder: Path, title: str = "") -> Path:
     # Client names come from other machines: autoescape keeps them text.
     page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(PAGE)
     with naming(folder):
-        plots = draw_plots(folder, lines, clients)
+        plots = draw_plots(folder, lines, clients) if pictures else {"curves": None, "heatmap": None}
     html = page.render(
         style=STYLE,
         summary=summary,
@@ -87,6 +94,7 @@ def write_report(folder: Path, title: str = "") -> Path:
         verdict=verdict,
         recovered=recovered,
         tiles=figures.tiles(summary, lines),
+        found=summary.discovery,
         confusion=figures.confusion(clients, num_models),
         parts=figures.parts(lines),
         phases=figures.phases(lines),

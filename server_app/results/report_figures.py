@@ -78,6 +78,7 @@ def tiles(summary: RunSummary, lines: Sequence[RoundLine]) -> list[dict[str, str
         tiles.append({"name": "test accuracy", "value": f"{summary.final_accuracy:.2%}", "note": note})
     elif summary.final_loss is not None:
         tiles.append({"name": "test loss", "value": f"{summary.final_loss:.4g}", "note": mean})
+    tiles += _tuned_tile(summary, lines)
     if summary.final_ari is not None:
         first = summary.first_round_ari_90
         note = f"at least 0.9 from round {first}" if first is not None else "never reached 0.9"
@@ -98,6 +99,18 @@ def tiles(summary: RunSummary, lines: Sequence[RoundLine]) -> list[dict[str, str
     per_round = f"{duration(summary.seconds / summary.rounds)} a round" if summary.rounds else ""
     tiles.append({"name": "time", "value": duration(summary.seconds), "note": per_round})
     return tiles
+
+
+def _tuned_tile(summary: RunSummary, lines: Sequence[RoundLine]) -> list[dict[str, str]]:
+    """Return the figure of the fine-tuned copies, where the run has one, with its gain over the plain models."""
+    if (accuracy := summary.final_tuned_accuracy) is not None:
+        std = next((line["tuned_accuracy_std"] for line in reversed(lines) if line.get("tuned_accuracy_std")), None)
+        notes = [f"{100 * (accuracy - summary.final_accuracy):+.1f} points"] if summary.final_accuracy else []
+        notes += [f"std {100 * std:.1f}"] if std is not None else []
+        return [{"name": "after fine-tuning", "value": f"{accuracy:.2%}", "note": ", ".join(notes)}]
+    if (loss := summary.final_tuned_loss) is not None:
+        return [{"name": "loss after fine-tuning", "value": f"{loss:.4g}", "note": "mean over clients"}]
+    return []
 
 
 def confusion(clients: Sequence[Row], num_models: int) -> dict[str, Any] | None:
@@ -176,13 +189,16 @@ def replies(lines: Sequence[RoundLine]) -> list[dict[str, Any]]:
 
 def client_table(clients: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Return the head and the rows of the table of clients, the first `MOST_CLIENTS` of them."""
-    head = ["client", "true cluster", "model", "examples", "test examples", "test loss", "test accuracy", "device"]
+    head = ["client", "true cluster", "model", "examples", "test examples", "test loss", "test accuracy"]
+    head += ["fine-tuned loss", "fine-tuned accuracy", "device"]
     table = []
     for row in clients[:MOST_CLIENTS]:
-        loss = f"{float(row['test_loss']):.4g}" if row["test_loss"] else ""
-        accuracy = f"{float(row['test_accuracy']):.1%}" if row["test_accuracy"] else ""
-        cells = [row["client"], row["true_cluster"], row["found_cluster"], row["num_examples"]]
-        table.append([cell or "-" for cell in [*cells, row["test_examples"], loss, accuracy, row["device"]]])
+        cells = [row["client"], row["true_cluster"], row["found_cluster"], row["num_examples"], row["test_examples"]]
+        for model in ("", "tuned_"):
+            # Only runs that fine-tune have those columns.
+            loss, accuracy = row.get(f"{model}test_loss"), row.get(f"{model}test_accuracy")
+            cells += [f"{float(loss):.4g}" if loss else "", f"{float(accuracy):.1%}" if accuracy else ""]
+        table.append([cell or "-" for cell in [*cells, row["device"]]])
     # A column in which nothing is known (the true cluster of real clients) only takes room.
     kept = [i for i in range(len(head)) if any(cells[i] != "-" for cells in table)]
     return [head[i] for i in kept], [[cells[i] for i in kept] for cells in table]

@@ -29,6 +29,7 @@ dl.tiles dd.note { font-size: .84rem; font-weight: 400; color: var(--quiet); }
 section { background: var(--paper); border: 1px solid var(--line); border-radius: 8px; padding: 1.1rem 1.2rem;
   margin: 0 0 1rem; }
 section > p, details > p { margin: 0 0 .8rem; color: var(--quiet); font-size: .92rem; }
+section > p.found { color: var(--ink); font-size: 1rem; }
 img { display: block; max-width: 100%; height: auto; margin: 0 auto; }
 .wide { overflow-x: auto; }
 .columns { display: flex; flex-wrap: wrap; align-items: flex-start; gap: 1.4rem 2.5rem; }
@@ -87,6 +88,20 @@ PAGE = """<!doctype html>
 <h2>Over the rounds</h2>
 <img src="data:image/png;base64,{{ curves.data }}" width="{{ curves.width }}"
 alt="Curves over the rounds: adjusted Rand index and test result">
+</section>
+{% endif %}
+
+{% if found %}
+<section>
+<h2>Are there groups?</h2>
+<p class="found">{{ found[0] | upper }}{{ found[1:] }}.</p>
+{% if discovery %}
+<p>Left: for every number of groups K, how well groups formed on some of the clients' data predict what the clients
+learn from the rest (1 = exactly, 0 = not at all). Groups are claimed where the best score is higher than chance
+gives. Right: how alike what two clients learned is, clients sorted by group.</p>
+<img src="data:image/png;base64,{{ discovery.data }}" width="{{ discovery.width }}"
+alt="Score over the number of groups, and similarity of every pair of clients">
+{% endif %}
 </section>
 {% endif %}
 

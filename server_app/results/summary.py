@@ -11,14 +11,14 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from florets.server_app.console import counted
-from florets.strategies.base.report import FIRST_PHASE, STABLE_FROM, Evaluation, RoundReport
+from florets.strategies.base.report import EVIDENCE, FIRST_PHASE, STABLE_FROM, Evaluation, RoundReport
 from florets.strategies.core.metrics import adjusted_rand_index
 
 ARI_RECOVERED = 0.9  # from there on the papers call the clusters recovered
 ARI_ROUND = 10  # the CLoVE paper's tables give it
 
 FIGURES = ("model_error", "cluster_error", "cluster_loss")
-"""What a line has of nearness to the truth."""
+"""Keys of a line that hold distances from the ground truth."""
 
 RoundLine = dict[str, Any]
 """One line of ``rounds.jsonl``; ``round_line`` says what it holds."""
@@ -57,6 +57,11 @@ class RunSummary:
         Nodes that were online and could not take part: their data or their code did not fit, or they failed.
     final_unplaced : int
         Clients without a model at the end: no mean is over them. ``warnings``: those shown on the screen.
+    discovery : str
+        What the last round that looked for groups found, in a sentence; empty where none looked.
+    final_tuned_accuracy, final_tuned_loss : float or None
+        As ``final_accuracy`` and ``final_loss``, after each client has fine-tuned a copy of its model; None without
+        ``fine_tune_epochs``.
     """
 
     experiment: str
@@ -81,6 +86,9 @@ class RunSummary:
     left_out: int = 0
     final_unplaced: int = 0
     warnings: list[str] = field(default_factory=list)
+    discovery: str = ""
+    final_tuned_accuracy: float | None = None
+    final_tuned_loss: float | None = None
 
     def to_json(self) -> str:
         """Return the summary as an indented JSON object."""
@@ -123,6 +131,11 @@ def mean_loss(evaluations: Iterable[Evaluation]) -> float | None:
     return finite(fmean(values)) if values else None
 
 
+def tuned(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
+    """Return the tests of the fine-tuned copies; none where the run fine-tunes nothing."""
+    return [evaluation.tuned for evaluation in evaluations if evaluation.tuned is not None]
+
+
 def _spread(values: Sequence[float]) -> float | None:
     """Return the population standard deviation over clients, None without finite values."""
     return pstdev(values) if values and all(map(math.isfinite, values)) else None
@@ -160,6 +173,7 @@ def round_line(
         ``ari_of`` (the number that it would be, were all clients placed), ``ari_participants`` (over this
         round's participants, as the CLoVE paper measures), ``accuracy`` and ``loss`` (unweighted mean over
         the evaluated clients) with ``accuracy_std`` and ``loss_std`` (population, over clients),
+        the same with ``tuned_`` before the name (of copies that the clients fine-tuned first),
         ``evaluated`` (clients) and ``diverged`` (those with a loss that is not finite), ``train_loss``,
         ``model_error``, ``cluster_error`` and ``cluster_loss`` (nearness to the truth, see `results.ground_truth`),
         ``cluster_sizes`` (clients of model 0, 1, ...), ``unplaced`` (clients without a model), ``num_clusters``,
@@ -168,7 +182,6 @@ def round_line(
         algorithm tells). A value that is not known or not finite is None, never absent.
     """
     evaluations = list(report.evaluations.values())
-    accuracies = [e.accuracy for e in evaluations if e.accuracy is not None]
     losses = [e.loss for e in evaluations]
     sizes = Counter(report.assignment.values())
     return {
@@ -178,10 +191,8 @@ def round_line(
         "ari_clients": sum(key in truth for key in report.assignment),
         "ari_of": len(truth),
         "ari_participants": finite(_ari(report.participants, report.assignment, truth)),
-        "accuracy": mean_accuracy(evaluations),
-        "accuracy_std": _spread(accuracies),
-        "loss": mean_loss(evaluations),
-        "loss_std": _spread(losses),
+        **_means(evaluations),
+        **{f"tuned_{name}": value for name, value in _means(tuned(evaluations)).items()},
         "evaluated": len(evaluations),
         "diverged": sum(not math.isfinite(loss) for loss in losses),
         "train_loss": finite(report.train_loss),
@@ -198,6 +209,16 @@ def round_line(
         "rejected": dict(report.rejected),
         "tries": report.tries,
         "details": dict(report.details),
+    }
+
+
+def _means(evaluations: Sequence[Evaluation]) -> dict[str, float | None]:
+    """Return mean and spread over clients of accuracy and loss."""
+    return {
+        "accuracy": mean_accuracy(evaluations),
+        "accuracy_std": _spread([e.accuracy for e in evaluations if e.accuracy is not None]),
+        "loss": mean_loss(evaluations),
+        "loss_std": _spread([e.loss for e in evaluations]),
     }
 
 
@@ -229,6 +250,12 @@ def found_ari(line: RoundLine) -> float | None:
 def last(lines: Sequence[RoundLine], key: str) -> Any:
     """Return the last value under ``key`` that is not None, None where there is none."""
     return next((line[key] for line in reversed(lines) if line[key] is not None), None)
+
+
+def last_evidence(lines: Sequence[RoundLine]) -> dict[str, Any] | None:
+    """Return what the last round that looked for groups found, None where none looked."""
+    found = (line.get("details", {}).get(EVIDENCE) for line in reversed(lines))
+    return next((evidence for evidence in found if evidence), None)
 
 
 def round_seconds(line: RoundLine) -> float:
@@ -277,19 +304,18 @@ def summarise(
         Nodes that could not take part.
     """
     if evaluations:
-        accuracy, loss = mean_accuracy(evaluations.values()), mean_loss(evaluations.values())
+        means = {"": _means(list(evaluations.values())), "tuned_": _means(tuned(evaluations.values()))}
+        final = {f"{prefix}{name}": value for prefix, of in means.items() for name, value in of.items()}
     else:
-        evaluated = [line for line in lines if line["evaluated"]]
-        accuracy = evaluated[-1]["accuracy"] if evaluated else None
-        loss = evaluated[-1]["loss"] if evaluated else None
+        final = next((line for line in reversed(lines) if line["evaluated"]), {})
     measured = next((line for line in reversed(lines) if line["ari"] is not None), None)
     return RunSummary(
         experiment=experiment,
         strategy=strategy,
         seed=seed,
         rounds=len(lines),
-        final_accuracy=accuracy,
-        final_loss=loss,
+        # Lines of an earlier release have nothing of fine-tuning.
+        **{f"final_{name}": final.get(name) for name in ("accuracy", "loss", "tuned_accuracy", "tuned_loss")},
         final_ari=None if measured is None else measured["ari"],
         final_ari_clients=None if measured is None else measured["ari_clients"],
         final_ari_of=None if measured is None else measured["ari_of"],
@@ -303,5 +329,6 @@ def summarise(
         left_out=left_out,
         final_unplaced=lines[-1].get("unplaced", 0) if lines else 0,
         warnings=list(warnings),
+        discovery=(last_evidence(lines) or {}).get("text", ""),
         **{f"final_{name}": last(lines, name) for name in FIGURES},
     )

@@ -105,7 +105,7 @@ def mean_std(values: Sequence[float | None], form: str = "{:.2f}", of: int | Non
     return text if of is None or len(known) == of else f"{text} ({len(known)} of {of})"
 
 
-def _cells(group: Group, with_accuracy: bool, with_loss: bool, truth: Sequence[str]) -> list[str]:
+def _cells(group: Group, with_accuracy: bool, with_loss: bool, tuned: bool, truth: Sequence[str]) -> list[str]:
     runs, n = group.runs, len(group.runs)
     unplaced = [run.final_unplaced for run in runs]
     # A mean over the clients that have a model says how many have none.
@@ -117,6 +117,10 @@ def _cells(group: Group, with_accuracy: bool, with_loss: bool, truth: Sequence[s
         cells.append(mean_std(percent, of=n) + without)
     if with_loss:
         cells.append(mean_std([run.final_loss for run in runs], "{:.4g}", n) + without)
+    if tuned:
+        form, factor, name = ("{:.1f}", 100, "accuracy") if with_accuracy else ("{:.4g}", 1, "loss")
+        values = [getattr(run, f"final_tuned_{name}") for run in runs]
+        cells.append(mean_std([None if value is None else factor * value for value in values], form, n))
     cells += [mean_std([getattr(run, name) for run in runs], "{:.4g}", n) for name in truth]
     return [
         *cells,
@@ -156,10 +160,12 @@ def summary_markdown(jobs: Sequence[JobResult]) -> str:
         head = ["strategy", "runs", *(["accuracy %"] if accuracy else []), *(["loss"] if loss else [])]
         # Of what only a simulation knows, no column for what no run has.
         truth = [name for name in TRUTH if any(getattr(run, name) is not None for run in runs)]
+        tuned = any(run.final_tuned_loss is not None for run in runs)
+        head += [f"fine-tuned {'%' if accuracy else 'loss'}"] if tuned else []
         head += [TRUTH[name] for name in truth]
         head += ["ARI", "ARI at 10", "ARI ≥ 0.9 from", "stable from", "MB", "seconds"]
         parts.append(
-            markdown_table([head, *(_cells(group, accuracy, loss, truth) for group in groups if group.runs)])
+            markdown_table([head, *(_cells(group, accuracy, loss, tuned, truth) for group in groups if group.runs)])
         )
         parts.append(
             "Mean ± standard deviation (population) over runs that differ only in their seed; "

@@ -9,7 +9,7 @@ from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import CostEstimate, Detail
 from florets.strategies.base.state import State
-from florets.strategies.settings import ChooseK, FirstRound, Settings
+from florets.strategies.settings import ChooseK, FirstRound, LossData, Settings
 from florets.task.wire.replies import TestResult, Update
 
 S = TypeVar("S", bound=Settings)
@@ -27,7 +27,7 @@ class Algorithm(ABC, Generic[S, M]):
         All that the algorithm remembers: what a checkpoint holds. Everything else is made anew.
     k
         Number of clusters, "auto" where the algorithm is to find it; None: as many as there are models.
-    first_round, choose_k
+    first_round, choose_k, loss_data
         Run-level choices; None where the algorithm has no such choice.
     input_shape, num_outputs
         Sizes of the task.
@@ -47,6 +47,7 @@ class Algorithm(ABC, Generic[S, M]):
     k: int | Literal["auto"] | None
     first_round: FirstRound | None
     choose_k: ChooseK | None
+    loss_data: LossData | None
     input_shape: tuple[int, ...]
     num_outputs: int
     seed: int
@@ -64,7 +65,8 @@ class Algorithm(ABC, Generic[S, M]):
 
     def check(self, models: Models) -> None:
         """Raise ValueError where the algorithm does not fit the first models; called before any client is asked."""
-        if isinstance(self.k, int) and self.k > models.count and not self.settings.one_model:
+        starts_with_k = not (self.settings.one_model or self.settings.grows)
+        if isinstance(self.k, int) and self.k > models.count and starts_with_k:
             raise ValueError(
                 f"k={self.k} clusters need as many models, but the initial arrays hold {models.count}; "
                 "pack K models with florets.task.wire.bank.pack"

@@ -10,6 +10,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from florets.strategies.base.averaging import Averaging
+from florets.strategies.base.evaluation import EvaluationSettings
 from florets.strategies.base.exchange import Patience, Read, Replies, Request, T, send, sort_replies
 from florets.strategies.base.federation import RoundFailed
 from florets.strategies.base.meter import Meter
@@ -84,6 +85,8 @@ class RoundContext:
         How long an exchange waits and how many replies the round needs; see `exchange.Patience`.
     testers
         Clients that are to test, at an evaluation.
+    evaluation
+        What they do besides.
     client_handlers
         The algorithm's own client handlers.
     """
@@ -101,6 +104,7 @@ class RoundContext:
     grace: float | None = None
     meter: Meter = field(default_factory=Meter)
     testers: Sequence[Client] = ()
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     client_handlers: tuple[str, ...] = ()
 
     @property
@@ -177,15 +181,21 @@ class RoundContext:
 
     def test(self, models: Mapping[str, ArrayRecord]) -> Plan[TestResult]:
         """Plan the evaluation in which each tester of `models` tests the model under its key."""
+        besides = self.evaluation
         requests = [
-            self.request(kinds.EVALUATE, client, models[client.key], {})
+            self.request(kinds.EVALUATE, client, models[client.key], besides.settings)
             for client in self.testers
             if client.key in models
         ]
-        return Plan(requests, lambda _, content: read_evaluation(content))
+        return Plan(
+            requests,
+            lambda _, content: read_evaluation(content, bool(besides.fine_tune_epochs), besides.validation),
+        )
 
     def ask_losses(self, clients: Sequence[Client], models: Models) -> Replies[Losses]:
         """Ask clients for the mean loss of each of K models on their training data (one exchange).
+
+        With `loss_data=held_out` it is taken on the part of them that is not trained on.
 
         Clients that can keep this round's models are asked to, and say whether they did.
         """

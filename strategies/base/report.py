@@ -2,14 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-Detail = float | str | list[float]
+Detail = float | str | list[float] | dict[str, Any]
 
 FIRST_PHASE = "moment_descent"
 """The phase in which only some of those asked, the anchors, are given a model."""
 
 STABLE_FROM = "stable_from"
 """The detail that a round tells whose clustering is frozen: the next one."""
+
+EVIDENCE = "discovery"
+"""The detail of a round that looked for groups: what was found and why, with `text` and `advice` in plain words."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +40,17 @@ class Client:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A client's assigned model on that client's own test set; `accuracy` is None where there are no labels."""
+    """A client's assigned model on that client's own test set; `accuracy` is None where there are no labels.
+
+    `validation` is the same on its validation data, `tuned` the same of a copy that the client fine-tuned first; None
+    where the run has none.
+    """
 
     num_examples: int
     loss: float
     accuracy: float | None
+    validation: "Evaluation | None" = None
+    tuned: "Evaluation | None" = None
 
 
 @dataclass(frozen=True)
@@ -69,8 +79,8 @@ class RoundReport:
     Attributes
     ----------
     phase
-        "clustering", "stable" (the clustering is frozen), "training" (the strategy does not cluster), or the two of
-        mixed regression, "moment_descent" and "refine".
+        "clustering", "stable" (the clustering is frozen), "training" (the strategy does not cluster), "discovery"
+        (groups are looked for), or the two of mixed regression, "moment_descent" and "refine".
     participants
         Keys of the clients sampled in this round, sorted.
     assignment

@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from florets.strategies.base.algorithm import Algorithm, M, S
 from florets.strategies.base.averaging import Averaging, averaging_of
 from florets.strategies.base.context import Plan, RoundContext
-from florets.strategies.base.evaluation import mean_results
+from florets.strategies.base.evaluation import EvaluationSettings, evaluation_of, mean_results
 from florets.strategies.base.exchange import log, send, sort_replies
 from florets.strategies.base.federation import Federation, FederationError, RoundFailed
 from florets.strategies.base.loop import NOTHING, Earlier, EvaluateModels, RoundObserver, run_rounds
@@ -21,7 +21,7 @@ from florets.strategies.base.meter import Meter
 from florets.strategies.base.models import Models, untrained_of
 from florets.strategies.base.report import Evaluation, RoundReport
 from florets.strategies.core import FloatArray
-from florets.strategies.settings import Averages, ChooseK, FirstRound, RunKeys, range_problems
+from florets.strategies.settings import Averages, ChooseK, FirstRound, LossData, RunKeys, range_problems
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.replies import TestResult, Update
@@ -38,7 +38,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         Number of clusters, "auto" where the algorithm finds it; None: as many as the initial arrays hold models.
     averaging
         What clients return and how it is averaged, whole or by name; None: the algorithm's default.
-    first_round, choose_k
+    first_round, choose_k, loss_data
         Run-level choices, for the algorithms that follow them; None: the algorithm's default.
     input_shape, num_outputs
         Sizes of the task, for the algorithms that need them.
@@ -54,6 +54,8 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         Rounds between two test evaluations; the last round is always evaluated.
     eval_clients
         "all": all online clients that have a model test it; "participants": of these the round's participants.
+    fine_tune_epochs, validation
+        What clients do besides at an evaluation, see `EvaluationSettings`.
     quorum
         Fraction of the clients asked whose valid replies a round needs; below it the round is repeated.
     start_timeout, round_timeout
@@ -81,6 +83,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         averaging: Averaging | Averages | None = None,
         first_round: FirstRound | None = None,
         choose_k: ChooseK | None = None,
+        loss_data: LossData | None = None,
         input_shape: Sequence[int] = (),
         num_outputs: int = 0,
         num_clients: int | None = None,
@@ -88,6 +91,8 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         seed: int = 0,
         eval_every: int = RunKeys.eval_every,
         eval_clients: Literal["all", "participants"] = RunKeys.eval_clients,
+        fine_tune_epochs: float = RunKeys.fine_tune_epochs,
+        validation: bool = False,
         quorum: float = RunKeys.quorum,
         start_timeout: float = RunKeys.start_timeout,
         round_timeout: float = RunKeys.round_timeout,
@@ -101,13 +106,19 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
             raise ValueError(" ".join(problems))
         self.k = k
         self.averaging = averaging if isinstance(averaging, Averaging) else averaging_of(self.settings, averaging)
-        self.first_round = self._choice("first_round", first_round)
         self.choose_k = self._choice("choose_k", choose_k)
+        self.loss_data = self._choice("loss_data", loss_data)
+        if k == "auto" and self.choose_k == "folds":
+            if first_round not in (None, "update"):
+                raise ValueError(f"first_round={first_round}: choose_k=folds finds K with first_round=update")
+            first_round = "update"
+        self.first_round = self._choice("first_round", first_round)
         self.input_shape, self.num_outputs = tuple(input_shape), num_outputs
         self.shared_layers = tuple(getattr(self.settings, "shared_layers", ()))
         self.seed = seed
         self.eval_every = eval_every
         self.eval_clients = eval_clients
+        self.evaluation = EvaluationSettings(fine_tune_epochs, validation)
         self.quorum = quorum
         self.round_timeout = round_timeout
         self.grace = grace
@@ -166,7 +177,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self._context = RoundContext(
             server_round=server_round,
             seed=self.seed,
-            config=self.federation.columns.add_to(config),
+            config=self._with_loss_data(self.federation.columns.add_to(config)),
             grid=grid,
             online=self.federation.online(),
             participants=self.federation.sample(
@@ -178,8 +189,17 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
             quorum=self.quorum,
             grace=self.grace,
             meter=self._meter,
+            evaluation=self.evaluation,
             client_handlers=self.client_handlers,
         )
+
+    def _with_loss_data(self, config: ConfigRecord) -> ConfigRecord:
+        """Return the settings of a round's messages; where losses are held out, clients train on the rest alone."""
+        if self.loss_data != "held_out":
+            return config
+        config = config.copy()
+        config[kinds.LOSS_DATA] = kinds.HELD_OUT
+        return config
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -228,9 +248,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
             raise RuntimeError("aggregate_evaluate was called before configure_evaluate")
         tests = sort_replies(self._tests.requests, list(replies), self._tests.read)
         self.context.meter.count(tests)
-        self.state.evaluations = {
-            key: Evaluation(test.num_examples, test.loss, test.accuracy) for key, test in tests.ok
-        }
+        self.state.evaluations = {key: evaluation_of(test) for key, test in tests.ok}
         return mean_results(self.evaluations.values())
 
     def summary(self) -> None:

@@ -33,11 +33,20 @@ class CloveSettings(Weighted):
         least=1,
         note="null rejects nobody",
     )
+    probes: int = key(
+        0, "random models beside the K that loss vectors are also taken on, and that nobody trains", least=0
+    )
     memory: bool = key(False, "cluster the latest loss vectors of all clients seen, not only this round's")
+
+    @property
+    def extra_models(self) -> int:
+        """First models that the algorithm needs beside the K that are trained."""
+        return self.probes
 
     finds_k: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),
-        "first_round": ("random", "evaluate"),
-        "choose_k": ("silhouette", "silhouette_lone", "elbow"),
+        "first_round": ("random", "evaluate", "update"),
+        "loss_data": ("train", "held_out"),
+        "choose_k": ("silhouette", "silhouette_lone", "elbow", "folds"),
     }

@@ -1,7 +1,7 @@
 """CLoVE: cluster the clients by their loss vectors, match clusters to models, train one model per client."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 import numpy as np
@@ -9,8 +9,8 @@ import numpy as np
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.frozen_clusters import FrozenClusters
+from florets.strategies.base.models import Models
 from florets.strategies.base.report import STABLE_FROM, Client, Detail
-from florets.strategies.base.state import State
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.clove.outliers import Outliers
 from florets.strategies.clove.settings import CloveSettings
@@ -21,13 +21,14 @@ from florets.strategies.core.cluster import cluster
 from florets.strategies.core.matching import match_in_order, match_min_cost, match_overlap
 from florets.strategies.core.outliers import clipped
 from florets.strategies.shared.first_round import draw_models
+from florets.strategies.shared.update_start import StartState, start_from_updates, starts_from_updates
 from florets.task.randomness import Purpose
 from florets.task.wire import is_stable
 from florets.task.wire.replies import Losses, Update
 
 
 @dataclass
-class CloveState(State):
+class CloveState(StartState):
     """What CLoVE remembers.
 
     Attributes
@@ -44,6 +45,8 @@ class CloveState(State):
         Clients that were stable then, or have been placed since.
     outliers
         Clients whose losses are far above everybody else's.
+    probes
+        Random models, never trained, whose losses are embedded beside those of the K; None where there are none.
     """
 
     phase: str = "clustering"
@@ -53,6 +56,7 @@ class CloveState(State):
     frozen: FrozenClusters | None = None
     settled: set[str] = field(default_factory=set)
     outliers: Outliers = field(default_factory=Outliers)
+    probes: Models | None = None
 
 
 class Clove(ClusteredStrategy[CloveSettings, CloveState]):
@@ -61,7 +65,7 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
     Raises
     ------
     ValueError
-        In round 1, if the initial arrays hold fewer models than `k`.
+        In round 1, if the initial arrays hold fewer models than `k` and `probes` together; the probes are the last.
 
     Source: CLoVE, Alg. 1 and 2.
     """
@@ -72,10 +76,21 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
     _candidate: FrozenClusters | None = None
     """This round's clusters, until the updates show whether they are stable."""
 
+    def check(self, models: Models) -> None:
+        """Raise ValueError where there are fewer models than clusters, or than clusters and probes."""
+        super().check(models)
+        wanted = self.k if isinstance(self.k, int) else 1
+        if self.state.probes is None and models.count < wanted + self.settings.probes:
+            raise ValueError(
+                f"strategy.probes={self.settings.probes}: the initial arrays hold {models.count} models, and "
+                f"need {wanted} to train and the probes behind them; pack more, or use fewer probes"
+            )
+
     def details(self) -> dict[str, Detail]:
-        """Return `stable_from`, the next round, in the round that froze the clustering; it may be the run's last."""
+        """Return `stable_from`, the next round, in the round that froze the clustering; in round 1 what it found."""
+        found = self.state.found if self.context.server_round == 1 else {}
         froze = self.state.frozen is not None and self.state.phase != "stable"
-        return {STABLE_FROM: self.context.server_round + 1} if froze else {}
+        return {**found, STABLE_FROM: self.context.server_round + 1} if froze else found
 
     def frozen_clusters(self) -> FrozenClusters | None:
         """Return the clusters at the moment of stability."""
@@ -84,6 +99,10 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
     def plan(self, context: RoundContext) -> Plan[Update]:
         """Assign every participant a model (l. 4 to 17), then train it (l. 18 to 22)."""
         self._candidate = None
+        # The models that are sent with this round's messages: the K, with the probes where losses are asked for.
+        context = sent = self._without_probes(context)
+        if starts_from_updates(self, context):
+            return start_from_updates(self, context, self._settle)
         histories, length = self.state.histories, self.settings.stability_rounds
         kept: set[str] = set()
         if self.state.frozen is not None:
@@ -94,10 +113,32 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
             histories.add(ready, length)
         else:
             # A client whose loss vector was lost sits this round out: nobody has matched it to a model.
-            ready, kept = self._assign_by_losses(context)
+            sent = self._with_probes(context)
+            ready, kept = self._assign_by_losses(sent)
         self.assignment.update(ready)
         asked = length if self.settings.stop_when_stable and self.state.frozen is None else 0
-        return context.train_and_declare(ready, histories, asked, kept)
+        return replace(sent.train_and_declare(ready, histories, asked, kept), models=context.models)
+
+    def _without_probes(self, context: RoundContext) -> RoundContext:
+        """Return the round with the K models alone; the first round's last models become the probes."""
+        count = self.settings.probes
+        if not count or self.state.probes is not None:
+            return context
+        models = context.models
+        self.state.probes = models.replaced(models.bank[-count:])
+        return replace(context, models=models.replaced(models.bank[:-count]))
+
+    def _with_probes(self, context: RoundContext) -> RoundContext:
+        """Return the round with the probes behind the K models."""
+        if self.state.probes is None:
+            return context
+        bank = np.concatenate([context.models.bank, self.state.probes.bank])
+        return replace(context, models=context.models.replaced(bank))
+
+    def _settle(self, groups: Mapping[str, int]) -> None:
+        """Take over the groups that round 1 found from updates."""
+        self.state.histories.add(groups, self.settings.stability_rounds)
+        self.state.clustered |= groups.keys()
 
     def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
         """Freeze this round's clusters where enough clients declare that they are stable (section 3)."""
@@ -113,8 +154,12 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
             self.state.settled = stable | {key for key in absent if is_stable(histories.get(key, ()), length)}
 
     def _assign_by_losses(self, context: RoundContext) -> tuple[dict[str, int], set[str]]:
-        """Alg. 1, l. 5 to 13; return the clients' models, and those whose process has kept the models."""
-        state = self.state
+        """Alg. 1, l. 5 to 13; return the clients' models, and those whose process has kept the models.
+
+        `context` has the models that loss vectors are taken on; the probes among them tell clients apart, and no
+        cluster is matched to one.
+        """
+        state, trained = self.state, context.models.count - self.settings.probes
         with context.meter.part("losses"):
             replies = context.ask_losses(context.participants, context.models)
         limit = state.outliers.measure([reply.losses for _, reply in replies.ok])
@@ -126,8 +171,8 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
             keys = sorted(state.known)
             limit = float(self._embed(np.array(state.outliers.limit(keys, limit))))
             vectors = clipped(np.stack([state.known[key] for key in keys]), limit)
-            clusters = self._cluster(vectors, context)
-            model_of_cluster = self._match(vectors, clusters, keys, context.models.count)
+            clusters = self._cluster(vectors, trained, context)
+            model_of_cluster = self._match(vectors[:, :trained], clusters, keys)
             found = {key: int(model_of_cluster[c]) for key, c in zip(keys, clusters, strict=True)}
             root = self.settings.square_root
             self._candidate = FrozenClusters.of(context.models, vectors, clusters, model_of_cluster, root, limit)
@@ -158,15 +203,19 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
     def _embed(self, losses: FloatArray) -> FloatArray:
         return np.sqrt(np.maximum(losses, 0.0)) if self.settings.square_root else losses
 
-    def _cluster(self, vectors: FloatArray, context: RoundContext) -> IntArray:
-        most, own = context.models.count, self.settings
+    def _cluster(self, vectors: FloatArray, most: int, context: RoundContext) -> IntArray:
+        own = self.settings
         k = most if self.k is None else self.k
+        if k == "auto" and self.choose_k == "folds":
+            # Found in round 1: there are as many models.
+            k = most
         if k == "auto":
             rng = context.random(Purpose.CHOOSE_K)
             k = choose_k(vectors, most, self.choose_k or "silhouette", own.k_min_improvement, rng)
         return cluster(vectors, k, own.clustering, context.random(Purpose.CLUSTERING))
 
-    def _match(self, vectors: FloatArray, clusters: IntArray, keys: Sequence[str], num_models: int) -> IntArray:
+    def _match(self, vectors: FloatArray, clusters: IntArray, keys: Sequence[str]) -> IntArray:
+        num_models = vectors.shape[1]
         if self.settings.matching == "min_cost":
             return match_min_cost(vectors, clusters)
         if self.settings.matching == "overlap":

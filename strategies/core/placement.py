@@ -1,35 +1,102 @@
-"""Place clients that come later among clusters that are there already."""
+"""Placement of clients that come after a discovery: the group of the largest cosine, or none."""
+
+from dataclasses import dataclass
 
 import numpy as np
 
-from florets.strategies.core import IntArray
+from florets.strategies.core import FloatArray, IntArray
 
 
-def extended(clusters: IntArray, previous: IntArray) -> IntArray:
-    """Return every client's model, where some clients have one and all have been clustered anew.
+@dataclass(frozen=True)
+class Centres:
+    """What placing a later client needs to know of the groups found.
 
     Parameters
     ----------
-    clusters : (M,) int64
-        New clusters of all clients, numbered from 0.
-    previous : (M,) int64
-        Model that each client has, -1 for none.
+    origin : (D,) float64
+        Mean of all clients' rows, each at unit length.
+    directions : (K, D) float64
+        Each group's mean of those rows minus the origin, at unit length.
+    usual : (K,) float64
+        Median cosine of a group's members with the mean of its other members: what a client that belongs to the
+        group can be expected to have. A group of one has the mean of the other groups' values.
+    """
+
+    origin: FloatArray
+    directions: FloatArray
+    usual: FloatArray
+
+
+def unit_mean(rows: FloatArray) -> FloatArray:
+    """Return the mean over the folds of rows at unit length; a row of zeros has no direction and stays 0.
+
+    Parameters
+    ----------
+    rows : (..., m, D) float
+        Finite.
+    """
+    length = np.linalg.norm(rows, axis=-1, keepdims=True)
+    means: FloatArray = (rows / np.where(length > 0.0, length, 1.0)).mean(axis=-2)
+    return means
+
+
+def centres(folds: FloatArray, labels: IntArray) -> Centres:
+    """Return the centres of the groups that a discovery found.
+
+    Parameters
+    ----------
+    folds : (M, m, D) float
+        The rows that the groups were found with.
+    labels : (M,) int64
+        Group of each client, 0, ..., K - 1, each with a member.
+    """
+    means = unit_mean(np.asarray(folds, dtype=np.float64))
+    origin = means.mean(axis=0)
+    means -= origin
+    member = np.eye(int(labels.max()) + 1)[labels]  # (M, K)
+    sizes = member.sum(axis=0)
+    sums = member.T @ means
+    alone = sizes[labels] == 1
+    cosine = _cosine(means, sums[labels] - means)
+    usual = np.array(
+        [np.median(cosine[labels == group]) if sizes[group] > 1 else np.nan for group in range(len(sizes))]
+    )
+    usual = np.where(np.isnan(usual), 0.0 if alone.all() else np.nanmean(usual), usual)
+    return Centres(origin, _unit(sums / sizes[:, None]), usual)
+
+
+def place(row: FloatArray, groups: Centres, fit: float = 0.5) -> tuple[int, float]:
+    """Return the group of a later client and its cosine to that group's centre.
+
+    Parameters
+    ----------
+    row : (D,) or (m, D) float
+        The client's update of the same common model, or one for each fold of its data.
+    groups : Centres
+        From `centres`.
+    fit : float
+        No group fits below this share of the cosine that the nearest group's own members usually have: the client
+        is then from a group that was not there, or its data are too few to say.
 
     Returns
     -------
-    (M,) int64
-        Who has a model keeps it. Another client takes the model that most clients of its cluster have, the lowest
-        number among equals; where none has one, the cluster's clients share a new model, numbered on in order of
-        first appearance.
+    (int, float)
+        -1 where no group fits; the cosine is that of the nearest group all the same.
     """
-    models = previous.copy()
-    following = int(previous.max(initial=-1)) + 1
-    for cluster in dict.fromkeys(clusters.tolist()):
-        members = clusters == cluster
-        known = previous[members & (previous >= 0)]
-        if len(known) == 0:
-            models[members] = following
-            following += 1
-        else:
-            models[members & (previous < 0)] = int(np.bincount(known).argmax())
-    return models
+    mean = unit_mean(np.atleast_2d(np.asarray(row, dtype=np.float64))) - groups.origin
+    cosine = _cosine(np.broadcast_to(mean, groups.directions.shape), groups.directions)
+    nearest = int(np.argmax(cosine))
+    value = float(cosine[nearest])
+    fits = value > 0.0 and value >= fit * groups.usual[nearest]
+    return (nearest if fits else -1), value
+
+
+def _unit(rows: FloatArray) -> FloatArray:
+    length = np.linalg.norm(rows, axis=-1, keepdims=True)
+    units: FloatArray = rows / np.where(length > 0.0, length, 1.0)
+    return units
+
+
+def _cosine(left: FloatArray, right: FloatArray) -> FloatArray:
+    cosine: FloatArray = (_unit(left) * _unit(right)).sum(axis=-1)
+    return np.clip(cosine, -1.0, 1.0)

@@ -11,7 +11,10 @@ from florets.strategies.settings import Weighted
 class IfcaSettings(Weighted):
     """Each client picks the model with the lowest loss on its data, and trains it."""
 
+    finds_k: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),
-        "first_round": ("random", "evaluate"),
+        "first_round": ("random", "evaluate", "update"),
+        "loss_data": ("train", "held_out"),
+        "choose_k": ("folds",),
     }

@@ -3,17 +3,18 @@
 from dataclasses import dataclass
 
 from florets.strategies.base.context import Plan, RoundContext
-from florets.strategies.base.state import State
+from florets.strategies.base.report import Detail
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.ifca.settings import IfcaSettings
 from florets.strategies.shared.first_round import draw_models
+from florets.strategies.shared.update_start import StartState, start_from_updates, starts_from_updates
 from florets.task.randomness import Purpose
 from florets.task.wire.replies import Update
 
 
 @dataclass
-class IfcaState(State):
-    """IFCA remembers nothing, and never stops clustering."""
+class IfcaState(StartState):
+    """IFCA remembers nothing but what round 1 found, and never stops clustering."""
 
     phase: str = "clustering"
 
@@ -22,7 +23,8 @@ class Ifca(ClusteredStrategy[IfcaSettings, IfcaState]):
     """Iterative federated clustering: the client's choice is the clustering.
 
     With `first_round=evaluate` clients choose from the first round on, as in the paper. With "random" in round 1 each
-    client trains a random model, as CLoVE's experiments do.
+    client trains a random model, as CLoVE's experiments do. With "update" it starts from groups of updates of one
+    model, which also find K.
 
     Source: Ghosh et al. 2020, Alg. 1 (l. 7 and 8: the choice; option I gradients, option II models).
     """
@@ -30,8 +32,14 @@ class Ifca(ClusteredStrategy[IfcaSettings, IfcaState]):
     Settings = IfcaSettings
     State = IfcaState
 
+    def details(self) -> dict[str, Detail]:
+        """Return what round 1 found."""
+        return self.state.found if self.context.server_round == 1 else {}
+
     def plan(self, context: RoundContext) -> Plan[Update]:
-        """Send all models and let each participant choose; or the random first round."""
+        """Send all models and let each participant choose; or a first round without a choice."""
+        if starts_from_updates(self, context):
+            return start_from_updates(self, context, lambda _: None)
         if context.server_round == 1 and self.first_round == "random":
             rng = context.random(Purpose.FIRST_ROUND)
             return context.train_assigned(draw_models(context.participants, context.models.count, rng))

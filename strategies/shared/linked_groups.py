@@ -13,7 +13,7 @@ from florets.strategies.base.report import Client
 from florets.strategies.base.state import State
 from florets.strategies.core import FloatArray
 from florets.strategies.core.agglomerative import Grouping, group_below, group_by_largest_gap, group_into
-from florets.strategies.core.placement import extended
+from florets.strategies.core.kept_models import extended
 from florets.strategies.shared.tree_settings import TreeSettings
 from florets.task.wire.replies import Update
 

@@ -35,6 +35,8 @@ class Dataset:
         float32 (K, R): the models behind synthetic data, row k that of group k, else None.
     columns
         Names of the columns of flat inputs, None where they have none.
+    owners_train, owners_test
+        Whose each sample is (n,), by name: the writer, the hospital. None where that is not known.
 
     Raises
     ------
@@ -51,6 +53,8 @@ class Dataset:
     group_test: IntArray = field(default_factory=lambda: _BY_CLASS)
     true_models: FloatArray | None = None
     columns: tuple[str, ...] | None = None
+    owners_train: NDArray[np.str_] | None = None
+    owners_test: NDArray[np.str_] | None = None
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
@@ -80,6 +84,11 @@ class Dataset:
                 raise ValueError(
                     f"the {part} set's class labels go from {y.min()} to {y.max()}: with "
                     f"num_outputs={self.num_outputs} they must be from 0 to {self.num_outputs - 1}."
+                )
+            owners = getattr(self, f"owners_{part}")
+            if owners is not None and owners.shape != y.shape:
+                raise ValueError(
+                    f"the {part} set has {len(y)} targets, but owners of shape {owners.shape}: one each."
                 )
         if self.x_train.shape[1:] != self.x_test.shape[1:]:
             raise ValueError(

@@ -1,6 +1,7 @@
 """Data of one's own, as it lies in a folder: NumPy archives, CSV files, or one folder of images per class."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from florets.task.data.read_csv import Columns, find_columns, read_csv
 from florets.task.data.read_images import read_images
 from florets.task.data.read_npz import read_npz
 from florets.task.data.samples import Samples
+from florets.task.data.standardise import Scale
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import register_data
 
@@ -28,6 +30,8 @@ def own(
     image_size: int | None = None,
     grayscale: bool = False,
     test_share: float = 0.2,
+    owner: str | None = None,
+    standardise: bool = False,
 ) -> Dataset:
     """Read the data set of one folder.
 
@@ -59,6 +63,12 @@ def own(
         Images are read with one channel in place of three.
     test_share
         Share of an undivided set that becomes the test set.
+    owner
+        CSV: name of the column that says whose each line is; archives: name of that array. It is no input; the
+        partition ``natural`` goes by it. None: there is none.
+    standardise
+        Every column, or channel of images, is brought to mean 0 and standard deviation 1 of this folder's training
+        set; nobody else sees either.
 
     Raises
     ------
@@ -81,31 +91,48 @@ def own(
     if labels is not None and len(set(labels)) < len(labels):
         raise ValueError(f"task.data_options.classes={labels} must be different names.")
     paths = _find(data_dir)
-    table = _table(paths, target, columns) if paths[0].suffix == ".csv" else None
+    table = _table(paths, target, columns, owner) if paths[0].suffix == ".csv" else None
 
     def read(path: Path) -> Samples:
         if table is not None:
             return read_csv(path, table, labels, regression)
         if path.suffix == ".npz":
-            return read_npz(path, labels, regression)
+            return read_npz(path, labels, regression, owner)
+        if owner is not None:
+            raise ValueError(
+                f"task.data_options.owner={owner}: folders of images do not tell whose an image is; leave it out, or "
+                "give an archive."
+            )
         return read_images(path, labels, image_size, grayscale)
 
     parts = [read(path) for path in paths]
     train, test = parts if len(parts) == 2 else _split(parts[0], test_share, generator(seed, 0, Purpose.DATA))
+    if standardise:
+        scale = Scale.of(train.x)
+        train, test = (replace(part, x=scale.apply(part.x)) for part in (train, test))
     names = None if table is None else table.inputs
     num_outputs = 1 if regression else int(max(train.y.max(), test.y.max())) + 1
-    if not regression:
-        return Dataset(train.x, train.y, test.x, test.y, num_outputs, columns=names)
     # Values do not group samples, and a node's own data are not shared out by groups.
-    groups = [np.zeros(len(part.y), dtype=np.int64) for part in (train, test)]
-    return Dataset(train.x, train.y, test.x, test.y, num_outputs, groups[0], groups[1], columns=names)
+    groups = [np.zeros(len(part.y), dtype=np.int64) if regression else part.y for part in (train, test)]
+    return Dataset(
+        train.x,
+        train.y,
+        test.x,
+        test.y,
+        num_outputs,
+        groups[0],
+        groups[1],
+        columns=names,
+        owners_train=train.owners,
+        owners_test=test.owners,
+    )
 
 
-def _table(paths: Sequence[Path], target: str | None, columns: list[str] | None) -> Columns:
+def _table(paths: Sequence[Path], target: str | None, columns: list[str] | None, owner: str | None) -> Columns:
     """Return the columns of the first file, after a look whether the others have the same."""
-    first = find_columns(paths[0], target, columns)
+    first = find_columns(paths[0], target, columns, owner)
     for path in paths[1:]:
-        other = find_columns(path, first.target, columns).inputs
+        other = find_columns(path, first.target, columns, owner).inputs
         if set(other) != set(first.inputs):
             # Here, for it loads Flower, which reading data needs nowhere else.
             from florets.task.wire.columns import column_difference
@@ -149,4 +176,8 @@ def _split(samples: Samples, test_share: float, rng: np.random.Generator) -> tup
     num_test = min(max(round(test_share * n), 1), n - 1)
     # In their old order, so that a split differs from another only in its samples.
     test, train = np.sort(order[:num_test]), np.sort(order[num_test:])
-    return Samples(samples.x[train], samples.y[train]), Samples(samples.x[test], samples.y[test])
+    owners = samples.owners
+    return (
+        Samples(samples.x[train], samples.y[train], None if owners is None else owners[train]),
+        Samples(samples.x[test], samples.y[test], None if owners is None else owners[test]),
+    )

@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +12,11 @@ from florets.task.data.samples import Samples, samples, targets
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table make up an input, in this order, and which one is to be predicted."""
+    """Which columns of a table make up an input, in this order, which one is predicted, and which names the owner."""
 
     inputs: tuple[str, ...]
     target: str
+    owner: str | None = None
 
 
 def read_header(path: Path) -> list[str]:
@@ -29,8 +30,8 @@ def read_header(path: Path) -> list[str]:
     return _read(path, header_only=True)[0]
 
 
-def find_columns(path: Path, target: str | None, columns: Sequence[str] | None) -> Columns:
-    """Return which columns of a table are inputs, and which is the target.
+def find_columns(path: Path, target: str | None, columns: Sequence[str] | None, owner: str | None = None) -> Columns:
+    """Return which columns of a table are inputs, which is the target, and which says whose a line is.
 
     Parameters
     ----------
@@ -39,26 +40,30 @@ def find_columns(path: Path, target: str | None, columns: Sequence[str] | None) 
     target
         Name of the column to predict; None: the last one that is no input.
     columns
-        Names of the columns that make up an input, in this order; None: all but the target, in the file's order.
+        Names of the columns that make up an input, in this order; None: all but the others, in the file's order.
+    owner
+        Name of the column that says whose each line is; None: there is none.
 
     Raises
     ------
     ValueError
-        If one of them is missing.
+        If one of them is missing, or the owner is also an input or the target.
     """
     header = read_header(path)
+    if owner is not None and (owner == target or owner in (columns or ())):
+        raise ValueError(f"{path}: task.data_options.owner={owner} must be neither an input nor the target.")
     if not target:
-        rest = [name for name in header if columns is None or name not in columns]
+        rest = [name for name in header if name != owner and (columns is None or name not in columns)]
         if not rest:
             raise ValueError(f"{path} has no column to predict beside the inputs {', '.join(columns or ())}.")
         target = rest[-1]
-    names = [name for name in header if name != target] if columns is None else list(columns)
-    missing = [name for name in (*names, target) if name not in header]
+    names = [name for name in header if name not in (target, owner)] if columns is None else list(columns)
+    missing = [name for name in (*names, target, *([owner] if owner else [])) if name not in header]
     if missing:
         raise ValueError(
             f"{path} has no column {', '.join(map(repr, missing))}; its columns are {', '.join(header)}."
         )
-    return Columns(tuple(names), target)
+    return Columns(tuple(names), target, owner)
 
 
 def read_csv(path: Path, columns: Columns, classes: Sequence[str] | None, regression: bool) -> Samples:
@@ -89,7 +94,10 @@ def read_csv(path: Path, columns: Columns, classes: Sequence[str] | None, regres
     except ValueError:
         raise ValueError(_no_number(path, lines, places, header)) from None
     values = np.array([cells[place[columns.target]].strip() for _, cells in lines])
-    return samples(path, x, targets(path, values, classes, regression))
+    found = samples(path, x, targets(path, values, classes, regression))
+    if columns.owner is None:
+        return found
+    return replace(found, owners=np.array([cells[place[columns.owner]].strip() for _, cells in lines], dtype=np.str_))
 
 
 def _read(path: Path, header_only: bool = False) -> tuple[list[str], list[tuple[int, list[str]]]]:

@@ -1,6 +1,7 @@
 """Samples from a NumPy archive."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,30 @@ from numpy.typing import NDArray
 from florets.task.data.samples import Samples, samples, targets
 
 
-def read_npz(path: Path, classes: Sequence[str] | None, regression: bool) -> Samples:
+def read_npz(path: Path, classes: Sequence[str] | None, regression: bool, owner: str | None = None) -> Samples:
     """Read the arrays ``x`` (n, ...) and ``y`` (n,) of an archive; arrays of Python objects are refused.
+
+    Parameters
+    ----------
+    path
+        The file.
+    classes, regression
+        See `targets`.
+    owner
+        Name of a further array (n,) that says whose each sample is; None: there is none.
 
     Raises
     ------
     ValueError
-        If the file is no such archive; see also `targets` and `samples`.
+        If the file is no such archive, or does not tell one owner a sample; see also `targets` and `samples`.
     """
-    x, y = read_arrays(path, ("x", "y"))
-    return samples(path, x, targets(path, y, classes, regression))
+    x, y, *owners = read_arrays(path, ("x", "y", *([owner] if owner else [])))
+    found = samples(path, x, targets(path, y, classes, regression))
+    if not owners:
+        return found
+    if owners[0].shape != found.y.shape:
+        raise ValueError(f"{path}: {owner} has shape {owners[0].shape}, but must name one owner for each sample.")
+    return replace(found, owners=owners[0].astype(np.str_))
 
 
 def read_arrays(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:

@@ -17,10 +17,14 @@ from florets.task.data.dataset import FloatArray, TargetArray
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs float32 (n, *input_shape), and targets (n,): int64 class labels, or float32 values."""
+    """Inputs float32 (n, *input_shape), targets (n,): int64 class labels or float32 values, and whose each sample is.
+
+    `owners` holds names (n,), None where the file tells none.
+    """
 
     x: FloatArray
     y: TargetArray
+    owners: NDArray[np.str_] | None = None
 
 
 def samples(path: Path, x: NDArray[Any], y: TargetArray) -> Samples:

@@ -10,7 +10,9 @@ from florets.task.registry import register_model
 
 
 @register_model("mlp")
-def mlp(input_shape: tuple[int, ...], num_outputs: int, hidden: list[int] | None = None) -> nn.Module:
+def mlp(
+    input_shape: tuple[int, ...], num_outputs: int, hidden: list[int] | None = None, batch_norm: bool = False
+) -> nn.Module:
     """Flatten the input, then linear layers with ReLU between them; returns logits (n, num_outputs).
 
     Parameters
@@ -22,6 +24,8 @@ def mlp(input_shape: tuple[int, ...], num_outputs: int, hidden: list[int] | None
     hidden
         Widths of the hidden layers; [64] by default. An empty list gives a linear classifier.
         IFCA's experiments on MNIST use [200].
+    batch_norm
+        Whether every hidden layer is normalised over the batch before its ReLU.
 
     Raises
     ------
@@ -34,6 +38,6 @@ def mlp(input_shape: tuple[int, ...], num_outputs: int, hidden: list[int] | None
     layers: list[nn.Module] = [nn.Flatten()]
     for position, (narrow, wide) in enumerate(pairwise(widths)):
         if position > 0:
-            layers.append(nn.ReLU())
+            layers += [nn.BatchNorm1d(narrow), nn.ReLU()] if batch_norm else [nn.ReLU()]
         layers.append(nn.Linear(narrow, wide))
     return with_head(nn.Sequential(*layers), str(len(layers) - 1))

@@ -1,9 +1,11 @@
 """Partitions with known true clusters: importing this package registers the built-in ones."""
 
 from florets.task.partitions.by_class import by_class
+from florets.task.partitions.composed import composed
 from florets.task.partitions.concept_shift import concept_shift
 from florets.task.partitions.dominant_label import label_skew_4
 from florets.task.partitions.label_skew import label_skew_1, label_skew_2, label_skew_3
+from florets.task.partitions.natural import natural
 from florets.task.partitions.own import own
 from florets.task.partitions.random_clusters import random_clusters
 from florets.task.partitions.rotated_anchors import rotated_anchors
@@ -15,11 +17,13 @@ __all__ = [
     "Shard",
     "by_class",
     "check_shards",
+    "composed",
     "concept_shift",
     "label_skew_1",
     "label_skew_2",
     "label_skew_3",
     "label_skew_4",
+    "natural",
     "own",
     "random_clusters",
     "rotated_anchors",

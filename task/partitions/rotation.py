@@ -84,20 +84,30 @@ def turns_of(data: Dataset, angles: Sequence[float], num_clusters: int, partitio
     ValueError
         If the data are no images, there is not one angle a cluster, or images that are not square make quarter turns.
     """
-    if data.x_train.ndim < 3:
-        raise ValueError(
-            f"partition {partition} needs images, but one input has shape {data.input_shape}: choose another "
-            f"partition."
-        )
+    check_images(data, partition)
     if len(angles) != num_clusters:
         raise ValueError(
             f"task.partition_options.angles has length {len(angles)}, but task.num_clusters={num_clusters}: "
             f"give one angle a cluster."
         )
+    check_turns(data, angles)
+    return [None if angle % 360 == 0 else partial(turned, angle=angle) for angle in angles]
+
+
+def check_images(data: Dataset, partition: str) -> None:
+    """Raise ValueError if the data are no images (n, ..., height, width)."""
+    if data.x_train.ndim < 3:
+        raise ValueError(
+            f"partition {partition} needs images, but one input has shape {data.input_shape}: choose another "
+            f"partition."
+        )
+
+
+def check_turns(data: Dataset, angles: Sequence[float]) -> None:
+    """Raise ValueError if images that are not square are to make quarter turns."""
     height, width = data.input_shape[-2:]
     if height != width and any(angle % 180 == 90 for angle in angles):
         raise ValueError(f"images of {height} x {width} pixels cannot make quarter turns: use angles 0 and 180.")
-    return [None if angle % 360 == 0 else partial(turned, angle=angle) for angle in angles]
 
 
 def turned(x: FloatArray, y: TargetArray, angle: float, order: Literal[0, 1] = 1) -> tuple[FloatArray, TargetArray]:

@@ -22,12 +22,20 @@ class Shard:
         Row numbers, int64 (n,), of the data set's train and test part.
     transform
         Maps inputs (n, *input_shape) and targets (n,) of the client, train and test alike; None leaves them.
+    others
+        Where a client mixes clusters: its rows of the other clusters, a piece for each, without pieces of their own.
     """
 
     cluster: int
     train: IntArray
     test: IntArray
     transform: Transform | None = None
+    others: tuple["Shard", ...] = ()
+
+    @property
+    def pieces(self) -> tuple["Shard", ...]:
+        """The client's data cluster by cluster, those of its own cluster first."""
+        return (self, *self.others)
 
 
 def spread(num_clients: int, num_clusters: int) -> list[int]:
@@ -125,10 +133,8 @@ def check_shards(shards: Sequence[Shard], data: Dataset, num_clients: int) -> No
             f"the partition gives {len(shards)} shards for num_clients={num_clients}: give one a client."
         )
     for client, shard in enumerate(shards):
-        for part, rows, available in (
-            ("train", shard.train, len(data.x_train)),
-            ("test", shard.test, len(data.x_test)),
-        ):
+        for part, available in (("train", len(data.x_train)), ("test", len(data.x_test))):
+            rows = _rows(shard, part)
             if len(rows) == 0:
                 raise ValueError(
                     f"client {client} (cluster {shard.cluster}) gets no {part} sample: the {part} set's "
@@ -140,10 +146,17 @@ def check_shards(shards: Sequence[Shard], data: Dataset, num_clients: int) -> No
                     f"has {available} rows: the partition must give rows of its own data set."
                 )
     if data.pooled:
-        trained = np.unique(np.concatenate([shard.train for shard in shards]))
-        both = np.intersect1d(trained, np.concatenate([shard.test for shard in shards]))
+        trained = np.unique(np.concatenate([_rows(shard, "train") for shard in shards]))
+        both = np.intersect1d(trained, np.concatenate([_rows(shard, "test") for shard in shards]))
         if len(both):
             raise ValueError(
                 f"{len(both)} rows of the pool are in a train and in a test part: with task.data_options.pooled=true "
                 "the partition must split what each client gets, as rotation_blocks does."
             )
+
+
+def _rows(shard: Shard, part: str) -> IntArray:
+    """Return a client's rows of all clusters."""
+    if not shard.others:
+        return shard.train if part == "train" else shard.test
+    return np.concatenate([piece.train if part == "train" else piece.test for piece in shard.pieces])

@@ -6,7 +6,8 @@
 | `evaluate.losses` | K models                              | K losses, examples, whether it kept the models        |
 | `train`           | one model, training settings          | its update, examples, training loss                   |
 | `train.select`    | K models, training settings           | the same, the chosen model's index, K losses          |
-| `evaluate`        | one model                             | test loss, test accuracy, examples                    |
+| `evaluate`        | one model, epochs of fine-tuning,     | test loss, test accuracy, examples; the same after    |
+|                   | whether to test on validation data    | fine-tuning a copy, and on validation data            |
 | `train.probe`     | own model, probe model                | as `train`, and its compressed change on the probe    |
 | `query.subspace`  | anchors' estimates and bases          | its term of the orthogonal iteration, examples        |
 | `query.moments`   | anchors' estimates                    | factors of its moment matrices, examples              |
@@ -16,6 +17,9 @@
 |                   |                                       | examples, loss                                        |
 | `train.bilevel`   | own model, global model               | both trained, the own one held near the global one    |
 | `query.kmeans`    | settings                              | local centres and their sizes                         |
+| `train.folds`     | one model, training settings          | as `train`, and its compressed changes on folds       |
+| `query.folds`     | one model                             | its compressed changes on folds, examples             |
+| `query.labels`    | settings                              | samples of each class                                 |
 | `query.principal_vectors` | settings                      | principal vectors of its inputs, and their places     |
 | `<any>.custom`    | what the strategy likes, and the      | what its handler returns (docs/extending.md)          |
 |                   | import path of a handler of its own   |                                                       |
@@ -24,6 +28,8 @@ A client with a table also tells the names of its columns in hello; every later 
 
 CLoVE sends with `train` the client's history, and the client also replies whether it declares itself stable; a client
 that has kept the models of `evaluate.losses` is sent the index of its own instead of the model.
+
+With `loss-data=held-out` clients take losses on a part of their training data, and train on the rest.
 
 Models travel in `arrays`, numbers in `metrics`, settings in `config`, under Flower's own names where it has them.
 A gradient (`reply=gradient`) has the entries of a model; those that the setting `untrained` names, such as running
@@ -37,11 +43,14 @@ TRAIN_SELECT = "train.select"
 TRAIN_PROBE = "train.probe"
 TRAIN_SOFT = "train.soft"
 TRAIN_ESTIMATE = "train.estimate"
+TRAIN_FOLDS = "train.folds"
+QUERY_FOLDS = "query.folds"
 TRAIN_BILEVEL = "train.bilevel"
 MOMENT_DESCENT = "train.moment_descent"
 SUBSPACE = "query.subspace"
 MOMENTS = "query.moments"
 KMEANS = "query.kmeans"
+LABELS = "query.labels"
 PRINCIPAL_VECTORS = "query.principal_vectors"
 EVALUATE = "evaluate"
 CUSTOM = "custom"
@@ -52,6 +61,8 @@ METRICS = "metrics"
 CONFIG = "config"
 PROBE = "probe"
 PROFILE = "profile"
+FOLDS = "folds"
+COMMON = "common"
 GLOBAL = "global"
 
 NUM_EXAMPLES = "num-examples"
@@ -59,12 +70,17 @@ SERVER_ROUND = "server-round"
 TRAIN_LOSS = "train_loss"
 EVAL_LOSS = "eval_loss"
 EVAL_ACCURACY = "eval_acc"
+TUNED = "tuned_"
+"""What stands before the names of the test results of a copy of the model that was fine-tuned."""
+VALIDATED = "validation_"
+"""What stands before the names of results on validation data; fine-tuned: ``tuned_validation_``."""
 CHOSEN_MODEL = "model"
 MODEL_LOSSES = "losses"
 STABLE = "stable"
 KEPT = "kept"
 CENTRES = "centres"
 SIZES = "sizes"
+LABEL_COUNTS = "label-counts"
 PRINCIPAL = "principal"
 PLACES = "places"
 
@@ -86,9 +102,13 @@ PROXIMAL_MU = "proximal-mu"
 FROZEN = "frozen"
 HANDLER = "handler"
 HANDLERS = "handlers"
+LOSS_DATA = "loss-data"
+HELD_OUT = "held-out"
 LEARNING_RATE = "learning-rate"
 LOCAL_EPOCHS = "local-epochs"
 LOCAL_STEPS = "local-steps"
+FINE_TUNE_EPOCHS = "fine-tune-epochs"
+VALIDATION = "validation"
 SCHEDULE = "schedule"
 SCHEDULE_ROUNDS = "schedule-rounds"
 SCHEDULE_FACTOR = "schedule-factor"
@@ -101,6 +121,12 @@ QUANTISE_DIGITS = "quantise-digits"
 PROFILE_LAYERS = "profile-layers"
 PROFILE_RATIO = "profile-ratio"
 PROFILE_SEED = "profile-seed"
+NUM_FOLDS = "num-folds"
+FOLD_SIZE = "fold-size"
+FOLD_STEPS = "fold-steps"
+FOLD_UPLOAD = "fold-upload"
+FOLD_WIDTH = "fold-width"
+FOLD_SEED = "fold-seed"
 ESTIMATE = "estimate"
 ESTIMATE_TRAIN = "train"
 ESTIMATE_LEAST_SQUARES = "least_squares"
@@ -144,4 +170,4 @@ NO_CLUSTER = -1
 NO_KEY = "-"
 
 DIVERGED = 3.4e38
-"""What a client reports as the loss of a model that diverged; no finite loss in float32 is larger."""
+"""Loss that a client reports of a model that diverged; no finite loss in float32 is larger."""

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -59,11 +59,17 @@ class Update:
 
 @dataclass(frozen=True)
 class TestResult:
-    """Reply to `evaluate`: mean loss and accuracy (None without labels) on the client's test set."""
+    """Reply to `evaluate`: mean loss and accuracy (None without labels) on the client's test set.
+
+    `validation` is the same on its validation data, `tuned` the same of a copy that was fine-tuned first; None where
+    they were not asked for.
+    """
 
     loss: float
     accuracy: float | None
     num_examples: int
+    validation: "TestResult | None" = None
+    tuned: "TestResult | None" = None
 
 
 @dataclass(frozen=True)
@@ -131,20 +137,41 @@ def read_selected_update(content: RecordDict, layout: Layout, num_models: int) -
     return Update(chosen, update_vector(content, layout), examples, train_loss, losses)
 
 
-def read_evaluation(content: RecordDict) -> TestResult:
-    """Read a test result.
+def read_evaluation(content: RecordDict, tuned: bool = False, validation: bool = False) -> TestResult:
+    """Read a test result, with those of a fine-tuned copy and on validation data where they were asked for.
 
     Raises
     ------
     MalformedMessage
         If keys, types or a value is wrong.
     """
-    keys = {kinds.EVAL_LOSS, kinds.NUM_EXAMPLES}
-    metrics = reply_metrics(content, keys, arrays=False, optional={kinds.EVAL_ACCURACY})
-    accuracy = finite_number(metrics, kinds.EVAL_ACCURACY) if kinds.EVAL_ACCURACY in metrics else None
+    parts = ("", kinds.VALIDATED) if validation else ("",)
+    prefixes = [model + part for model in (("", kinds.TUNED) if tuned else ("",)) for part in parts]
+    counts = {part + kinds.NUM_EXAMPLES for part in parts}
+    metrics = reply_metrics(
+        content,
+        counts | {prefix + kinds.EVAL_LOSS for prefix in prefixes},
+        arrays=False,
+        optional={prefix + kinds.EVAL_ACCURACY for prefix in prefixes},
+    )
+    if len({prefix + kinds.EVAL_ACCURACY in metrics for prefix in prefixes}) > 1:
+        raise MalformedMessage(f"{kinds.EVAL_ACCURACY} came for some of its tests only")
+
+    def result(model: str) -> TestResult:
+        beside = _test_result(metrics, model + kinds.VALIDATED, kinds.VALIDATED) if validation else None
+        return replace(_test_result(metrics, model, ""), validation=beside)
+
+    return replace(result(""), tuned=result(kinds.TUNED) if tuned else None)
+
+
+def _test_result(metrics: MetricRecord, prefix: str, part: str) -> TestResult:
+    """Return the test on one part of the data; `prefix` also says of which model."""
+    name = prefix + kinds.EVAL_ACCURACY
+    accuracy = finite_number(metrics, name) if name in metrics else None
     if accuracy is not None and not 0 <= accuracy <= 1:
-        raise MalformedMessage(f"{kinds.EVAL_ACCURACY} is {accuracy}, not between 0 and 1")
-    return TestResult(float(_losses([finite_number(metrics, kinds.EVAL_LOSS)])[0]), accuracy, example_count(metrics))
+        raise MalformedMessage(f"{name} is {accuracy}, not between 0 and 1")
+    loss = float(_losses([finite_number(metrics, prefix + kinds.EVAL_LOSS)])[0])
+    return TestResult(loss, accuracy, example_count(metrics, part + kinds.NUM_EXAMPLES))
 
 
 def read_introduction(content: RecordDict) -> Introduction:
@@ -264,11 +291,11 @@ def update_vector(content: RecordDict, layout: Layout) -> Vector:
     return layout.flatten(arrays)
 
 
-def example_count(metrics: MetricRecord) -> int:
+def example_count(metrics: MetricRecord, name: str = kinds.NUM_EXAMPLES) -> int:
     """Return the number of examples; raise MalformedMessage where it is none from 1 to `MAX_EXAMPLES`."""
-    number = metrics[kinds.NUM_EXAMPLES]
+    number = metrics[name]
     if not isinstance(number, int) or not 1 <= number <= MAX_EXAMPLES:
-        raise MalformedMessage(f"{kinds.NUM_EXAMPLES} is {number!r}, not an integer from 1 to {MAX_EXAMPLES}")
+        raise MalformedMessage(f"{name} is {number!r}, not an integer from 1 to {MAX_EXAMPLES}")
     return number
 
 

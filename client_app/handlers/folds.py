@@ -1,0 +1,56 @@
+"""`train.folds` and `query.folds`: one common model trained on folds of this client's data, for discovery."""
+
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, RecordDict
+from numpy.typing import NDArray
+
+from florets.client_app.client import Client
+from florets.client_app.local_training import update
+from florets.client_app.outgoing import reply
+from florets.task.randomness import Purpose, generator
+from florets.task.training.folds import disjoint_folds, fold_changes
+from florets.task.wire import Layout, kinds
+from florets.task.wire.folds import RowForm
+
+
+def train_folds(client: Client) -> RecordDict:
+    """Do as `train` on all data, and send beside the update what the folds changed in the common model.
+
+    The common model is the one to train, or the record `common` where the federation has trained on since.
+    """
+    arrays, metrics = update(client, client.states()[0])
+    common = kinds.COMMON if kinds.COMMON in client.content else kinds.ARRAYS
+    return reply(arrays, metrics, **{kinds.FOLDS: _rows(client, common)})
+
+
+def query_folds(client: Client) -> RecordDict:
+    """Send what the folds change in the model that came, and nothing else."""
+    rows = {kinds.FOLDS: _rows(client, kinds.ARRAYS)}
+    return reply(None, {kinds.NUM_EXAMPLES: client.num_examples}, **rows)
+
+
+def _rows(client: Client, record: str) -> ArrayRecord:
+    """Return the compressed change of the trainable parameters on each fold, (m, columns)."""
+    data, folds = client.data, int(client.number(kinds.NUM_FOLDS))
+    # Of one fold alone nothing is held out: it takes what is there.
+    size = int(client.number(kinds.FOLD_SIZE)) if folds > 1 else client.num_examples
+    rng = client.random(Purpose.FOLDS)
+    found = fold_changes(
+        client.module,
+        client.states(record)[0],
+        data.x_train,
+        data.y_train,
+        client.loss,
+        disjoint_folds(data.x_train, folds, size, rng),
+        int(client.number(kinds.FOLD_STEPS)),
+        rng,
+    )
+    model = client.arrays(record)
+    trained = Layout.of(model, client.names(kinds.UNTRAINED)).trained
+    changes: NDArray[Any] = np.stack([np.concatenate([change[name] for name in model])[trained] for change in found])
+    upload: Any = client.config.get(kinds.FOLD_UPLOAD)
+    form = RowForm(upload, int(client.number(kinds.FOLD_WIDTH)), changes.shape[1])
+    rng = generator(int(client.number(kinds.FOLD_SEED)), 0, Purpose.FOLD_SKETCH)
+    return ArrayRecord({kinds.FOLDS: Array(form.pack(changes, rng))})

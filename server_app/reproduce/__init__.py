@@ -1,0 +1,1 @@
+"""`florets reproduce`: a grid of runs as one table and one plot, stopped and continued at any time."""

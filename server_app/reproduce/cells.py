@@ -1,0 +1,210 @@
+"""Cells of an item: which runs it is made of, in what order, and how far each is."""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from florets.conf.problems import ConfigError
+from florets.conf.run_folder import results_folder
+from florets.conf.schema import OPTION_KEYS, Config, as_plain
+from florets.server_app import jobs
+from florets.server_app.reproduce.items import BLOCK, Item, Line
+from florets.server_app.reproduce.measures import Values, values_of
+from florets.server_app.results.folder import FINISHED, MARKER, write_whole
+from florets.server_app.results.recorder import read_summary
+from florets.server_app.results.summary import RunSummary
+from florets.server_app.resume.resume import CHANGEABLE
+
+RUNS = Path("reproduce") / "runs"
+"""Below the results folder: the runs of all items, so that two that have a run in common do it once."""
+
+_NO_PAPERWORK = {"quiet": "true", "loss_matrix": "false", "pictures": "false"}
+"""What a table has no use for."""
+
+State = Literal["finished", "failed", "stopped", "not run"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A row and a column, the overrides of its runs, and the configuration of the first of them.
+
+    Attributes
+    ----------
+    config
+        With seed 0; None where it is refused, for the reason in `problem`.
+    """
+
+    row: Line
+    column: Line
+    overrides: tuple[str, ...]
+    seeds: int
+    config: Config | None
+    problem: str = ""
+
+    @cached_property
+    def folder(self) -> Path:
+        """Folder of the runs of all seeds: its path says all that was asked for, the data's folder included."""
+        if self.config is None:
+            raise ConfigError([self.problem])
+        return results_folder(self.config, self.overrides).parent
+
+    @cached_property
+    def plain(self) -> dict[str, Any]:
+        """The configuration as a record holds it."""
+        plain: dict[str, Any] = json.loads(json.dumps(as_plain(self.config))) if self.config is not None else {}
+        return plain
+
+    def cell(self, seed: int) -> "Cell":
+        """Return the cell of one seed; the configuration must not have been refused."""
+        if self.config is None:
+            raise ConfigError([self.problem])
+        return Cell(self, seed, dataclasses.replace(self.config, seed=seed), (*self.overrides, f"seed={seed}"))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of an item: a row, a column and a seed."""
+
+    place: Place
+    seed: int
+    config: Config
+    overrides: tuple[str, ...]
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the run."""
+        return self.place.folder / f"seed-{self.seed}"
+
+    @property
+    def record_path(self) -> Path:
+        """File beside the folder that says how the run ended."""
+        return self.folder.with_name(f"{self.folder.name}.json")
+
+    @property
+    def title(self) -> str:
+        """Name of the cell, for a line of progress."""
+        return f"{self.place.row.label} | {self.place.column.label} | seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a cell is.
+
+    Attributes
+    ----------
+    values
+        Of a finished one: what `measures` read.
+    note
+        Of a failed one the reason, of a stopped one after which round.
+    """
+
+    state: State
+    values: Values = dataclasses.field(default_factory=dict)
+    note: str = ""
+
+
+def places(item: Item, given: Mapping[str, str], caller: Path) -> Iterator[Place]:
+    """Yield all places of an item's table but those that are left out, row by row.
+
+    Parameters
+    ----------
+    given
+        Keys given by hand; they win over the item's. A `results_dir` is the folder below which everything is left.
+    caller
+        The working directory that relative folders are meant from.
+    """
+    results_dir = jobs.absolute(given.get("results_dir", Config.results_dir), caller) / RUNS
+    for row in item.rows:
+        for column in item.columns:
+            if column.name in row.leave_out:
+                continue
+            keys = {**_NO_PAPERWORK, **item.overrides, **row.overrides, **column.overrides}
+            keys |= {**row.for_columns.get(column.name, {}), **given, "results_dir": str(results_dir)}
+            # Of files the place counts, be it the default: another one holds other data.
+            keys["data_dir"] = str(jobs.absolute(keys.get("data_dir", Config.data_dir), caller))
+            overrides = tuple(f"{key}={value}" for key, value in keys.items())
+            seeds = item.seeds if row.seeds is None else row.seeds
+            try:
+                yield Place(row, column, overrides, seeds, jobs.prepare(overrides, caller))
+            except ConfigError as error:
+                yield Place(row, column, overrides, seeds, None, str(error))
+
+
+def in_order(all_places: Sequence[Place]) -> list[Cell]:
+    """Return the cells of all places that can be run, those first that matter most; see `items.Line.after`."""
+    cells = [place.cell(seed) for place in all_places if place.config is not None for seed in range(place.seeds)]
+    return sorted(cells, key=lambda cell: cell.place.row.after + cell.place.column.after + cell.seed // BLOCK)
+
+
+def progress_of(cell: Cell) -> Progress:
+    """Return how far a cell is, from the files that its run has left.
+
+    A run of other settings, as of an earlier version of the item's file or of a preset, does not count.
+    """
+    record = _read(cell.record_path)
+    if record is not None:
+        if not _same(record.get("config"), cell.place.plain):
+            return Progress("not run")
+        if record.get("error") is not None:
+            return Progress("failed", note=str(record["error"]))
+        return Progress("finished", values=record["values"])
+    folder = cell.folder
+    if not (folder / MARKER).is_file():
+        return Progress("not run")
+    if (folder / FINISHED).is_file() and (summary := _summary(cell)) is not None:
+        # It came to its end, and the process was killed before it could say so.
+        return Progress("finished", values=write_record(cell, values_of(folder, summary)))
+    rounds = (folder / MARKER).read_text(encoding="utf-8").count("\n")
+    return Progress("stopped", note=f"after round {rounds}")
+
+
+def write_record(cell: Cell, values: Values | None, error: str | None = None) -> Values:
+    """Leave on the disk how a cell ended; return its values."""
+    record = {"config": cell.place.plain | {"seed": cell.seed}, "values": values, "error": error}
+    cell.record_path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(cell.record_path, json.dumps(record, allow_nan=False) + "\n")
+    return values or {}
+
+
+def _summary(cell: Cell) -> RunSummary | None:
+    """Return the summary of a run that has come to its end, None where it is damaged or of other settings."""
+    try:
+        saved = yaml.safe_load((cell.folder / "config.yaml").read_text(encoding="utf-8"))
+        return read_summary(cell.folder) if _same(saved, cell.place.plain) else None
+    except (OSError, ValueError, TypeError, yaml.YAMLError):
+        return None
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+_ELSEWHERE = {"seed", *CHANGEABLE} - {"num_rounds", "data_dir"}
+"""Keys that do not change what a run computes, or are compared by its folder's name."""
+
+
+def _same(then: Any, now: Mapping[str, Any], prefix: str = "") -> bool:
+    """Return whether a run's configuration is the one that is asked for, as far as it changes results.
+
+    Keys that came after the run was made say nothing about it.
+    """
+    if not isinstance(then, Mapping):
+        return False
+    for name, old in then.items():
+        key, new = f"{prefix}{name}", now.get(name)
+        if key in _ELSEWHERE:
+            continue
+        nested = isinstance(old, Mapping) and isinstance(new, Mapping) and key not in OPTION_KEYS
+        if not (_same(old, new or {}, f"{key}.") if nested else old == new):
+            return False
+    return True

@@ -1,0 +1,153 @@
+"""What is measured of a finished run, and how it is shown: counts of successes and means are never mixed."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from florets.conf.problems import did_you_mean
+from florets.conf.schema import Config
+from florets.server_app.results.folder import MARKER
+from florets.server_app.results.summary import RunSummary
+from florets.strategies.base.report import EVIDENCE
+
+_SERVER_PARTS = ("cluster", "aggregate", "evaluate", "total")
+"""Parts of a round that are not the clients' work for training; in process all the rest is."""
+
+Values = dict[str, Any]
+"""What a finished run's record holds of its results; see `values_of`."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One figure of a run.
+
+    Attributes
+    ----------
+    label
+        Heading of its table.
+    kind
+        "count": it succeeds or not, and the table says how many of how many do; "mean": mean and sample standard
+        deviation.
+    form
+        Format of a number.
+    read
+        Its value, None where the run has none (ARI 0.9 was never reached).
+    fits
+        Whether it means anything for an experiment.
+    near
+        Difference from a published value that is named "within ...", in the unit shown; 0: none is.
+    """
+
+    label: str
+    kind: Literal["count", "mean"]
+    form: str
+    read: Callable[[Values, Config], float | None]
+    fits: Callable[[Config], bool]
+    near: float = 0.0
+
+
+def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall: float | None = None) -> Values:
+    """Return what all measures are made of, from a finished run's folder.
+
+    Parameters
+    ----------
+    cpu, wall
+        CPU and wall time of the whole run in seconds, None where they are not known: it ended in another process
+        than it began in.
+    """
+    lines = [json.loads(line) for line in (folder / MARKER).read_text(encoding="utf-8").splitlines()]
+    evidence = [line["details"][EVIDENCE] for line in lines if EVIDENCE in line["details"]]
+    clients = sum(seconds for line in lines for part, seconds in line["seconds"].items() if part not in _SERVER_PARTS)
+    return {
+        "accuracy": summary.final_accuracy,
+        "loss": summary.final_loss,
+        "ari": summary.final_ari,
+        "ari_at_10": summary.ari_at_10,
+        "first_round_ari_90": summary.first_round_ari_90,
+        "groups": lines[-1]["num_clusters"] if lines else None,
+        "bytes": summary.bytes_down + summary.bytes_up,
+        "verdict": evidence[-1].get("verdict") if evidence else None,
+        "cpu_seconds": cpu,
+        # The rounds' parts are wall time, of which other processes take a part.
+        "client_seconds": None if cpu is None or not wall else clients * min(1.0, cpu / wall),
+        "warnings": summary.warnings,
+    }
+
+
+def _number(name: str, factor: float = 1.0) -> Callable[[Values, Config], float | None]:
+    def read(values: Values, _: Config) -> float | None:
+        value = values.get(name)
+        return None if value is None or not math.isfinite(value) else factor * value
+
+    return read
+
+
+def _right_k(values: Values, config: Config) -> float | None:
+    return None if values.get("groups") is None else float(values["groups"] == config.task.num_clusters)
+
+
+def _recovered(values: Values, _: Config) -> float | None:
+    return None if values.get("ari") is None else float(values["ari"] >= 1.0 - 1e-9)
+
+
+def _always(_: Config) -> bool:
+    return True
+
+
+def _classes(config: Config) -> bool:
+    return config.task.loss == "cross_entropy"
+
+
+def _values(config: Config) -> bool:
+    return not _classes(config)
+
+
+def _finds_groups(config: Config) -> bool:
+    # One model for all, or one for each client: there is nothing that could be right or wrong.
+    return config.task.num_clusters >= 1 and not config.strategy.settings.one_model
+
+
+def _has_groups(config: Config) -> bool:
+    # The ARI compares with several groups.
+    return config.task.num_clusters >= 2 and _finds_groups(config)
+
+
+MEASURES = {
+    "right_k": Measure("right number of groups at the end", "count", "", _right_k, _finds_groups),
+    "recovered": Measure("ARI 1.0 at the end", "count", "", _recovered, _has_groups),
+    "groups": Measure("groups at the end", "mean", "{:.1f}", _number("groups"), _finds_groups),
+    "ari": Measure("ARI at the end", "mean", "{:.2f}", _number("ari"), _has_groups, 0.01),
+    "ari_at_10": Measure("ARI in round 10", "mean", "{:.2f}", _number("ari_at_10"), _has_groups, 0.01),
+    "rounds_to_ari_90": Measure(
+        "first round with an ARI of 0.9", "mean", "{:.1f}", _number("first_round_ari_90"), _has_groups, 1.0
+    ),
+    "accuracy": Measure("accuracy in %", "mean", "{:.1f}", _number("accuracy", 100.0), _classes, 1.0),
+    "loss": Measure("test loss", "mean", "{:.4g}", _number("loss"), _values),
+    "megabytes": Measure("MB sent and received", "mean", "{:.2f}", _number("bytes", 1e-6), _always),
+    "client_seconds": Measure(
+        "CPU seconds of the clients' training and losses", "mean", "{:.2f}", _number("client_seconds"), _always
+    ),
+    "cpu_seconds": Measure("CPU seconds of the run", "mean", "{:.2f}", _number("cpu_seconds"), _always),
+}
+
+
+def read_measure(text: str) -> tuple[Measure, str | None]:
+    """Return the measure that a text names, and for `<name> - <column>` the column it is compared with.
+
+    Raises
+    ------
+    ValueError
+        If there is no such measure, or successes are to be subtracted.
+    """
+    name, minus, column = (part.strip() for part in text.partition(" - "))
+    if name not in MEASURES:
+        raise ValueError(
+            f"{name}: there is no such measure.{did_you_mean(name, MEASURES)} There are: {', '.join(MEASURES)}."
+        )
+    measure = MEASURES[name]
+    if minus and (measure.kind == "count" or not column):
+        raise ValueError(f"{text}: a difference is <measure> - <column>, and not of counts of successes.")
+    return measure, column or None

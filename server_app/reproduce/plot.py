@@ -1,0 +1,86 @@
+"""The plot of an item: its grid in colours, or curves over the rounds."""
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib import rc_context
+
+from florets.server_app.reproduce.cells import Place
+from florets.server_app.reproduce.table import Table
+from florets.server_app.results.folder import naming
+from florets.server_app.results.plots import INK, QUIET, STYLE, new_figure, save
+from florets.server_app.results.summary import RoundLine
+from florets.server_app.sweep.sweep_plots import draw_sweep
+from florets.server_app.sweep.sweep_report import read_lines
+
+_CELL, _ROW = 1.15, 0.36
+"""Inches of a column and of a row."""
+
+
+def draw(table: Table, folder: Path) -> list[Path]:
+    """Draw what the item's file asks for into ``folder``; return the pictures, none before a cell is finished."""
+    plot = table.item.plot
+    if not plot or not table.states["finished"]:
+        return []
+    with naming(folder):
+        if plot["kind"] == "grid":
+            return _draw_grid(table, plot["measure"], folder / "plot.png")
+        return _draw_curves(table, folder)
+
+
+def _draw_grid(table: Table, measure: str, path: Path) -> list[Path]:
+    """Colour each place by its mean and write the entry's text into it; what is not finished stays blank."""
+    matrix = table.matrix(measure)
+    rows = [row for row in table.item.rows if row.name in matrix.rows]
+    columns = [c for c in table.item.columns if any(key[1] == c.name for key in matrix.entries)]
+    if not rows:
+        return []
+    entries = [[matrix.entries.get((row.name, column.name)) for column in columns] for row in rows]
+    means = np.array([[np.nan if entry is None else entry.spread.mean for entry in line] for line in entries])
+    with rc_context(STYLE):
+        width = 2.6 + _CELL * len(columns)
+        figure, (axes,) = new_figure(width, 1.5 + _ROW * len(rows))
+        low, high = (0.0, 1.0) if entries_are_bounded(measure) else (np.nanmin(means), np.nanmax(means))
+        axes.imshow(np.ma.masked_invalid(means), aspect="auto", cmap="YlGnBu", vmin=low, vmax=high)
+        for i, line in enumerate(entries):
+            for j, entry in enumerate(line):
+                if entry is None:
+                    continue
+                dark = np.isfinite(means[i, j]) and means[i, j] > low + 0.6 * (high - low)
+                colour = "white" if dark else INK if entry.spread.number else QUIET
+                axes.text(j, i, entry.text, ha="center", va="center", fontsize=7, color=colour)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        axes.tick_params(length=0)
+        axes.set_xticks(
+            range(len(columns)), [column.label for column in columns], rotation=30, ha="right", fontsize=9
+        )
+        axes.set_yticks(range(len(rows)), [row.label for row in rows], fontsize=9)
+        axes.set_title(matrix.label[:1].upper() + matrix.label[1:])
+        save(figure, path)
+    return [path]
+
+
+def entries_are_bounded(measure: str) -> bool:
+    """Return whether a measure lies between 0 and 1, whatever the cells have given."""
+    return measure in ("right_k", "recovered", "ari", "ari_at_10")
+
+
+def _draw_curves(table: Table, folder: Path) -> list[Path]:
+    """Draw the mean over seeds of each column, a picture for each row."""
+    drawn = []
+    for row in table.item.rows:
+        curves: dict[str, list[list[RoundLine]]] = {}
+        for place in table.places:
+            if place.row.name == row.name and (runs := _lines(table, place)):
+                curves[place.column.label] = runs
+        path = folder / ("plot.png" if len(table.item.rows) == 1 else f"plot-{row.name}.png")
+        if curves and draw_sweep(curves, path, row.label):
+            drawn.append(path)
+    return drawn
+
+
+def _lines(table: Table, place: Place) -> list[list[RoundLine]]:
+    found = table.found.get((place.row.name, place.column.name), {})
+    seeds = [seed for seed, progress in found.items() if progress.state == "finished"]
+    return [read_lines(place.folder / f"seed-{seed}") for seed in seeds]

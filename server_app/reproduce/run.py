@@ -1,0 +1,169 @@
+"""Running cells: one after the other or in several processes, and each that is finished never again."""
+
+import contextlib
+import io
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from florets.conf.problems import ConfigError
+from florets.conf.schema import Config
+from florets.server_app import jobs
+from florets.server_app.reproduce.cells import Cell, Progress, progress_of, write_record
+from florets.server_app.reproduce.measures import values_of
+from florets.server_app.results.folder import MARKER, FolderLock, WriteFailed
+from florets.server_app.results.summary import RunSummary
+from florets.server_app.resume.checkpoint import CheckpointError
+
+ENDED = "its process ended before it did: killed, or out of memory"
+BUSY = "another process runs it"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What runs an experiment, and goes on with an interrupted one; functions that other processes can import."""
+
+    run: jobs.Runner
+    resume: Callable[[Config, Path], RunSummary]
+
+
+def run_cell(cell: Cell, engine: Engine) -> Progress:
+    """Run a cell, or go on with it, unless it is finished; leave a record however it ends, and return where it is."""
+    # Another command may have come first.
+    if (found := progress_of(cell)).state == "finished":
+        return found
+    try:
+        FolderLock(cell.folder).release()
+    except ValueError:
+        return Progress("stopped", note=BUSY)
+    cell.record_path.unlink(missing_ok=True)
+    cpu, wall = time.process_time(), time.perf_counter()
+    try:
+        # A table is made of it: what a run shows on the screen would bury the lines of the cells.
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            summary, whole = _go(cell, engine)
+        spent = (time.process_time() - cpu, time.perf_counter() - wall) if whole else ()
+        return Progress("finished", write_record(cell, values_of(cell.folder, summary, *spent)))
+    except WriteFailed:
+        # There is no room for a record either, and every further cell would fail alike.
+        raise
+    except Exception as error:  # whatever ends a cell, the others go on and the table names it
+        reason = jobs.explain(error)
+        write_record(cell, None, reason)
+        return Progress("failed", note=reason)
+
+
+def _go(cell: Cell, engine: Engine) -> tuple[RunSummary, bool]:
+    """Return the run's summary, and whether all of it was done here."""
+    if cell.config.checkpoint_every and (cell.folder / MARKER).is_file():
+        # What is left there may be of other settings, or damaged: then the cell begins anew.
+        with contextlib.suppress(CheckpointError, ConfigError):
+            return engine.resume(cell.config, cell.folder), False
+    return engine.run(cell.config, cell.overrides), True
+
+
+def run_cells(cells: Sequence[Cell], engine: Engine, n_jobs: int) -> Iterator[tuple[Cell, Progress, float]]:
+    """Run cells in their order; yield each as it ends, with its wall time in seconds.
+
+    Parameters
+    ----------
+    n_jobs
+        Cells at a time, each in a process of its own; 1: all in this process.
+    """
+    if n_jobs == 1:
+        for cell in cells:
+            start = time.perf_counter()
+            yield cell, run_cell(cell, engine), time.perf_counter() - start
+        return
+    workers = [_Worker(engine) for _ in range(min(n_jobs, len(cells)))]
+    waiting = list(reversed(cells))
+    try:
+        for worker in workers:
+            worker.give(waiting.pop())
+        while busy := [worker for worker in workers if worker.cell is not None]:
+            ready = wait([worker.pipe for worker in busy])
+            for worker in busy:
+                if worker.pipe not in ready:
+                    continue
+                yield worker.result(engine)
+                if waiting:
+                    worker.give(waiting.pop())
+    finally:
+        for worker in workers:
+            worker.end()
+
+
+class _Worker:
+    """A process that runs one cell after the other."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.cell: Cell | None = None
+        self._since = 0.0
+        self._begin(engine)
+
+    def _begin(self, engine: Engine) -> None:
+        # Not forked: a copy of a process that has used torch's threads may hang.
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self._process: BaseProcess = context.Process(target=_work, args=(theirs, engine), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def give(self, cell: Cell) -> None:
+        self.cell, self._since = cell, time.perf_counter()
+        self.pipe.send(cell)
+
+    def result(self, engine: Engine) -> tuple[Cell, Progress, float]:
+        """Return what has become of the cell; if the process has ended, another one takes its place."""
+        cell, self.cell = self.cell, None
+        assert cell is not None
+        try:
+            found = self.pipe.recv()
+        except EOFError:
+            self.end()
+            write_record(cell, None, ENDED)
+            self._begin(engine)
+            found = Progress("failed", note=ENDED)
+        if isinstance(found, Exception):
+            raise found
+        return cell, found, time.perf_counter() - self._since
+
+    def end(self) -> None:
+        self.pipe.close()
+        self._process.terminate()
+        self._process.join()
+
+
+def _work(pipe: "Connection[Any, Any]", engine: Engine) -> None:
+    """Run the cells that come through the pipe until it is closed."""
+    # Ctrl-C reaches all processes of a terminal: the first one ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with_parent()
+    with contextlib.suppress(EOFError):
+        while True:
+            cell: Cell = pipe.recv()
+            try:
+                pipe.send(run_cell(cell, engine))
+            except WriteFailed as error:
+                pipe.send(error)
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it ends, be it killed: nobody would hold the cells together."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

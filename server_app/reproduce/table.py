@@ -1,0 +1,195 @@
+"""The table of an item: one matrix of rows and columns for each measure, made of whatever cells are finished."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+
+from florets.server_app.reproduce.cells import Place, Progress
+from florets.server_app.reproduce.items import Item, Reference
+from florets.server_app.reproduce.measures import Measure, read_measure
+from florets.server_app.results.statistics import Spread, paired, signed_rank_p
+
+Found = MutableMapping[int, Progress]
+"""Progress of one place's cells, by seed."""
+
+LEFT_OUT, MEANINGLESS = "--", "·"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one matrix has in one place.
+
+    Attributes
+    ----------
+    finished, seeds
+        Cells that are finished, and all.
+    spread
+        Of the values that the finished cells have; for counts of successes (1.0 and 0.0) its mean is their fraction.
+    p
+        Of a paired difference: Wilcoxon's signed-rank test, None where there are too few pairs.
+    open
+        What is said where no cell is finished: not run, stopped or failed.
+    """
+
+    measure: Measure
+    is_difference: bool
+    finished: int
+    seeds: int
+    spread: Spread
+    p: float | None = None
+    open: str = ""
+    reference: Reference | None = None
+
+    @property
+    def text(self) -> str:
+        """What the table shows, without the published value."""
+        if not self.finished:
+            return self.open
+        number = self.spread.number
+        if not number:
+            # Finished, but none has a value: an ARI of 0.9 was never reached.
+            shown = "never" if self.measure.kind == "mean" and not self.is_difference else MEANINGLESS
+        elif self.measure.kind == "count":
+            shown = f"{round(self.spread.mean * number)} of {number}"
+        elif self.is_difference:
+            shown = f"{self._number(self.spread.mean, '+')}"
+            if number > 1:
+                shown += f" [{self._number(self.spread.low, '+')}, {self._number(self.spread.high, '+')}]"
+        else:
+            shown = self._number(self.spread.mean)
+            if number > 1:
+                shown += f" ± {self._number(self.spread.deviation)}"
+        if self.measure.kind == "mean" and 0 < number < self.finished:
+            shown += f" ({number} of {self.finished})"
+        return shown + (f" [{self.finished}/{self.seeds}]" if self.finished < self.seeds else "")
+
+    @property
+    def published(self) -> str:
+        """The published value with its spread; empty where there is none."""
+        if self.reference is None:
+            return ""
+        spread = "" if self.reference.spread is None else f" ± {self._number(self.reference.spread)}"
+        return self._number(self.reference.value) + spread
+
+    @property
+    def difference(self) -> float | None:
+        """Our mean less the published value, None where one of them is missing."""
+        if self.reference is None or not self.spread.number:
+            return None
+        return self.spread.mean - self.reference.value
+
+    @property
+    def verdict(self) -> str:
+        """How ours compares with the published value; empty where there is none."""
+        if self.reference is None:
+            return ""
+        if (difference := self.difference) is None:
+            return self.open or "no value"
+        if self.reference.spread is not None and abs(difference) <= self.reference.spread:
+            return "within the paper's spread"
+        if self.measure.near and abs(difference) <= self.measure.near:
+            return f"within {self.measure.near:g}"
+        return f"off by {self._number(difference, '+')}"
+
+    def _number(self, value: float, sign: str = "") -> str:
+        return self.measure.form.replace("{:", f"{{:{sign}").format(value) if self.measure.form else f"{value:g}"
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """All entries of one measure, by names of row and column; rows where it means nothing are not in it."""
+
+    name: str
+    label: str
+    entries: Mapping[tuple[str, str], Entry]
+    rows: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """An item with what its cells have given so far."""
+
+    item: Item
+    places: Sequence[Place]
+    found: Mapping[tuple[str, str], Found]
+
+    @property
+    def states(self) -> Counter[str]:
+        """Number of cells in each state."""
+        return Counter(progress.state for found in self.found.values() for progress in found.values())
+
+    def matrices(self) -> Iterator[Matrix]:
+        """Yield one matrix for each measure of the item, in its order."""
+        for name in self.item.measures:
+            yield self.matrix(name)
+
+    def matrix(self, name: str) -> Matrix:
+        """Return the matrix of a measure, or of a paired difference between columns."""
+        measure, other = read_measure(name)
+        labels = {column.name: column.label for column in self.item.columns}
+        entries = {}
+        for place in self.places:
+            if place.column.name == other or place.config is None or not measure.fits(place.config):
+                continue
+            key = (place.row.name, place.column.name)
+            # Without its partner a difference says nothing.
+            if other is None or (place.row.name, other) in self.found:
+                entries[key] = self._entry(name, measure, place, other)
+        rows = tuple(row.name for row in self.item.rows if any(key[0] == row.name for key in entries))
+        label = measure.label if other is None else f"{measure.label}, less that of {labels[other]} (equal seeds)"
+        return Matrix(name, label, entries, rows)
+
+    def _entry(self, name: str, measure: Measure, place: Place, other: str | None) -> Entry:
+        key = (place.row.name, place.column.name)
+        values, p = self._values(measure, place), None
+        finished = sum(progress.state == "finished" for progress in self.found[key].values())
+        if other is not None:
+            theirs = next(p for p in self.places if (p.row.name, p.column.name) == (place.row.name, other))
+            differences = paired(values, self._values(measure, theirs))
+            p, finished = signed_rank_p(differences), len(differences)
+            numbers = differences
+        else:
+            numbers = list(values.values())
+        reference = next(
+            (r for r in self.item.references if (r.row, r.column, r.measure) == (*key, name)),
+            None,
+        )
+        spread, seeds = Spread.of(numbers), len(self.found[key])
+        return Entry(measure, other is not None, finished, seeds, spread, p, self._open(key, other), reference)
+
+    def _values(self, measure: Measure, place: Place) -> dict[int, float]:
+        assert place.config is not None
+        found = self.found[place.row.name, place.column.name]
+        values = {
+            seed: measure.read(progress.values, place.config)
+            for seed, progress in found.items()
+            if progress.state == "finished"
+        }
+        return {seed: value for seed, value in values.items() if value is not None}
+
+    def _open(self, key: tuple[str, str], other: str | None) -> str:
+        """Return the state of the first cell that is not finished; of a pair, the partner's where ours is."""
+        keys = [key] if other is None else [key, (key[0], other)]
+        for one in keys:
+            for progress in self.found[one].values():
+                if progress.state == "failed":
+                    return "failed"
+                if progress.state != "finished":
+                    return f"{progress.state} {progress.note}".strip()
+        return "no pairs"
+
+    def failures(self) -> list[str]:
+        """Return one line for each place that was refused and for each cell that failed."""
+        lines = [
+            f"{place.row.label} | {place.column.label}: refused: {' '.join(place.problem.split())}"
+            for place in self.places
+            if place.config is None
+        ]
+        labels = {
+            (place.row.name, place.column.name): f"{place.row.label} | {place.column.label}" for place in self.places
+        }
+        for key, found in self.found.items():
+            for seed, progress in found.items():
+                if progress.state == "failed":
+                    lines.append(f"{labels[key]} | seed {seed}: failed: {' '.join(progress.note.split())}")
+        return lines

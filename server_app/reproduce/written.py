@@ -1,0 +1,146 @@
+"""The table of an item as files: Markdown, CSV and LaTeX."""
+
+import csv
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from florets.server_app.console import counted
+from florets.server_app.reproduce.table import LEFT_OUT, MEANINGLESS, Matrix, Table
+from florets.server_app.results.folder import whole_file, write_whole
+from florets.server_app.sweep.sweep_report import markdown_table
+
+_MOST_FAILURES = 20
+_STATES = ("finished", "stopped", "failed", "not run")
+_LEGEND = (
+    "Counts are seeds that succeed of those that are finished. Means are over seeds, ± sample standard deviation; "
+    "differences are paired by seed, with the 95 % interval of their mean. '(18 of 20)': only these have a value. "
+    f"'[7/20]': only 7 of 20 seeds are finished. '{MEANINGLESS}': says nothing there; '{LEFT_OUT}': left out."
+)
+
+
+def write_table(table: Table, folder: Path, command: str) -> str:
+    """Write ``table.md``, ``table.csv``, ``cells.csv`` and ``table.tex``; return the Markdown.
+
+    Parameters
+    ----------
+    command
+        What makes the table; it stands below the title.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    text = markdown(table, command)
+    write_whole(folder / "table.md", text)
+    write_whole(folder / "table.tex", latex(table, command))
+    _write_entries(table, folder / "table.csv")
+    _write_cells(table, folder / "cells.csv")
+    return text
+
+
+def state_words(table: Table) -> str:
+    """Return how many cells there are, and how far they are."""
+    states = table.states
+    parts = [f"{states[state]} {state}" for state in _STATES if states[state]]
+    return f"{counted(sum(states.values()), 'cell')}: {', '.join(parts) or 'none'}"
+
+
+def markdown(table: Table, command: str) -> str:
+    """Return the table as Markdown."""
+    item = table.item
+    parts = [f"# {item.title}", f"`{command}`", f"{state_words(table)}."]
+    parts += [text for text in (item.about, item.source and f"Published: {item.source}.") if text]
+    if item.cut:
+        parts.append(f"Small scale: {item.cut}.")
+    for matrix in table.matrices():
+        if matrix.rows:
+            parts += [f"## {matrix.label[:1].upper()}{matrix.label[1:]}", markdown_table(_grid(table, matrix))]
+    parts.append(_LEGEND)
+    if failures := table.failures():
+        more = len(failures) - _MOST_FAILURES
+        shown = failures[:_MOST_FAILURES] + ([f"and {more} more"] if more > 0 else [])
+        parts += ["Failed or refused:", "\n".join(f"- {line}" for line in shown)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _grid(table: Table, matrix: Matrix) -> list[list[str]]:
+    """Return the texts of a matrix, the first row its head; columns of which it knows nothing are left out."""
+    columns = [c for c in table.item.columns if any(key[1] == c.name for key in matrix.entries)]
+    labels = {row.name: row.label for row in table.item.rows}
+    left_out = {(row.name, column) for row in table.item.rows for column in row.leave_out}
+    grid = [["", *(column.label for column in columns)]]
+    for row in matrix.rows:
+        texts = []
+        for column in columns:
+            key = (row, column.name)
+            entry = matrix.entries.get(key)
+            if entry is None:
+                texts.append(LEFT_OUT if key in left_out else MEANINGLESS)
+            elif entry.reference is None:
+                texts.append(entry.text)
+            else:
+                texts.append(f"{entry.text}; paper {entry.published}: {entry.verdict}")
+        grid.append([labels[row], *texts])
+    return grid
+
+
+def latex(table: Table, command: str) -> str:
+    """Return the table as LaTeX: one tabular for each measure, to be included in a page of one's own."""
+    lines = [f"% {table.item.title}", f"% {command}", f"% {state_words(table)}"]
+    for matrix in table.matrices():
+        if not matrix.rows:
+            continue
+        grid = _grid(table, matrix)
+        lines += ["", f"% {matrix.label}", rf"\begin{{tabular}}{{l{'r' * (len(grid[0]) - 1)}}}", r"\hline"]
+        lines += [" & ".join(map(_tex, grid[0])) + r" \\ \hline"]
+        lines += [" & ".join(map(_tex, row)) + r" \\" for row in grid[1:]]
+        lines += [r"\hline", r"\end{tabular}"]
+    return "\n".join(lines) + "\n"
+
+
+_TEX = {
+    **{character: rf"\{character}" for character in "&%$#_{}"},
+    **{"±": r"$\pm$", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"},
+    "·": r"$\cdot$",
+}
+
+
+def _tex(text: str) -> str:
+    return "".join(_TEX.get(character, character) for character in text)
+
+
+def _write_entries(table: Table, path: Path) -> None:
+    """Write one line for each measure, row and column."""
+    head = "measure row column seeds finished values successes mean std low high p published difference verdict"
+    with whole_file(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(head.split())
+        for matrix in table.matrices():
+            for (row, column), entry in matrix.entries.items():
+                spread = entry.spread
+                is_count = entry.measure.kind == "count"
+                successes = round(spread.mean * spread.number) if is_count and spread.number else ""
+                means = [spread.mean, spread.deviation, spread.low, spread.high]
+                known = ["" if is_count or math.isnan(value) else value for value in means]
+                published = "" if entry.reference is None else entry.reference.value
+                difference = "" if entry.difference is None else entry.difference
+                p = "" if entry.p is None else entry.p
+                counts = (entry.seeds, entry.finished, spread.number, successes)
+                writer.writerow([matrix.name, row, column, *counts, *known, p, published, difference, entry.verdict])
+
+
+def _write_cells(table: Table, path: Path) -> None:
+    """Write one line for each cell, with all that is known of it."""
+    names = _value_names(table)
+    with whole_file(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["row", "column", "seed", "state", "note", *names, "folder"])
+        for place in table.places:
+            key = (place.row.name, place.column.name)
+            for seed, progress in table.found.get(key, {}).items():
+                values = [progress.values.get(name) for name in names]
+                folder = place.folder / f"seed-{seed}"
+                writer.writerow([*key, seed, progress.state, progress.note, *values, folder])
+
+
+def _value_names(table: Table) -> Sequence[str]:
+    known = (progress.values for found in table.found.values() for progress in found.values())
+    return list(dict.fromkeys(name for values in known for name in values if name != "warnings"))

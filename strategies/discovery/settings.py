@@ -1,0 +1,41 @@
+"""Settings of discovery."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from florets.strategies.settings import SharedLayers, key
+
+
+@dataclass(frozen=True)
+class DiscoverySettings(SharedLayers):
+    """Finds in round 1 whether there are groups, how many and which; then each group trains a model of its own."""
+
+    fold_upload: Literal["projection", "signs", "full"] = key(
+        "projection", "how clients send what they learned on a fold: projected, as signs (128 bytes), or all of it"
+    )
+    fold_width: int | None = key(
+        None,
+        "entries of what is sent of a fold; null: a fifth of the parameters, 256 to 1024 (signs: 1024)",
+        least=8,
+    )
+    level: float = key(
+        0.005, "how often clients that do not differ may be divided: the level of the test", above=0, below=1
+    )
+    tolerance: float = key(
+        0.01, "a smaller number of groups is taken if it costs less than this share of the score", least=0, below=1
+    )
+    clients_needed: int | None = key(
+        None,
+        "clients that take part before groups are looked for, where rounds are samples of them; null: five for each "
+        "of k groups, or 40 (k=auto), but no more than three of four clients",
+        least=2,
+    )
+    rediscover_every: int = key(
+        0,
+        "rounds after which groups are looked for again, among all clients; 0: never",
+        least=0,
+        note="0 means never",
+    )
+
+    grows: ClassVar[bool] = True
+    finds_k: ClassVar[bool] = True

@@ -1,0 +1,195 @@
+"""Discovery: find the groups in round 1 by updates on folds of the clients' data, then FedAvg in each group."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import EVIDENCE, STABLE_FROM, Detail
+from florets.strategies.base.state import State
+from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.core import FloatArray
+from florets.strategies.core.placement import Centres
+from florets.strategies.discovery.settings import DiscoverySettings
+from florets.strategies.shared.evidence import Evidence
+from florets.strategies.shared.fold_round import FoldRound, Found
+from florets.strategies.shared.group_models import group_models
+from florets.task.wire.replies import Update
+
+_PER_GROUP, _UNKNOWN = 5, 40
+"""Clients that a decision takes: for each group, and where nobody says how many there are."""
+_MOST_NEEDED = 0.75
+"""Of all clients: the last ones to be drawn may take many rounds."""
+
+
+@dataclass
+class DiscoveryState(State):
+    """What discovery remembers.
+
+    Attributes
+    ----------
+    folds
+        The common model and what clients learned of it on their folds; after the decision without those rows. None
+        before round 1.
+    decided
+        Groups have been looked for.
+    centres
+        By which later clients are placed; None where there is one model.
+    unfit
+        Clients that no group fits.
+    details
+        What the round tells in its report.
+    """
+
+    phase: str = "discovery"
+    folds: FoldRound | None = None
+    decided: bool = False
+    centres: Centres | None = None
+    unfit: set[str] = field(default_factory=set)
+    details: dict[str, Detail] = field(default_factory=dict)
+
+
+class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
+    """Groups found by cross-validation over folds of each client's data, and FedAvg within them.
+
+    In round 1 every client trains the one common model twice: on all its data, which is averaged, and on disjoint
+    folds, of which it sends compressed changes. Groups whose centres predict the held-out folds are groups; the mean
+    of their members' updates is their first model, so that no second download is needed. Where there are none, or
+    every client differs from every other, one model is trained as in FedAvg.
+
+    Clients that come later train the kept first model and join the group whose centre is nearest, or are told that
+    none fits. Where a round is a sample of the clients, the common model is kept and groups are looked for once
+    enough of them have taken part; until then one model is trained.
+
+    Source: `strategies.core.folds` has the method and its theory.
+    """
+
+    Settings = DiscoverySettings
+    State = DiscoveryState
+
+    def details(self) -> dict[str, Detail]:
+        """Return the evidence, in a round that looked for groups."""
+        return self.state.details
+
+    def plan(self, context: RoundContext) -> Plan[Update]:
+        """Look for groups while there are none; then let every participant train its group's model."""
+        state, models = self.state, context.models
+        state.details = {}
+        if not state.decided:
+            state.phase = "discovery"
+            return self._look(context)
+        if self._is_due(context.server_round):
+            models = self._look_again(context)
+            context = replace(context, models=models)
+        else:
+            state.phase = "training" if state.centres is None else "stable"
+        self._place_newcomers(context)
+        plan = context.train_assigned(dict(self.assignment))
+        return replace(plan, models=models)
+
+    def _look(self, context: RoundContext) -> Plan[Update]:
+        """Plan a round in which participants send what they learn on their folds, and decide when enough have."""
+        if self.state.folds is None:
+            self.state.folds = FoldRound.begin(context, self.settings.fold_upload, self.settings.fold_width)
+        folds = self.state.folds
+        requests, read = folds.train(context)
+
+        def combine(updates: Sequence[tuple[str, Update]]) -> FloatArray:
+            folds.take(updates)
+            needed = self._needed(context)
+            if len(folds.rows) < needed:
+                self._tell(Evidence("open", seen=len(folds.rows), needed=needed))
+                return group_models(context, updates, self.assignment, 1)
+            with context.meter.part("discover"):
+                found = self._decide(folds, context)
+            self.assignment.clear()
+            return group_models(context, updates, self._settle(found), found.count)
+
+        return Plan(requests, read, combine)
+
+    def _needed(self, context: RoundContext) -> int:
+        """Return how many clients' rows it takes to decide."""
+        if len(context.participants) == len(context.online):
+            # Nobody else is there to wait for.
+            return 0
+        if self.settings.clients_needed is not None:
+            return self.settings.clients_needed
+        wanted = _PER_GROUP * self.k if isinstance(self.k, int) else _UNKNOWN
+        return min(wanted, max(2, math.ceil(_MOST_NEEDED * len(context.online))))
+
+    def _decide(self, folds: FoldRound, context: RoundContext) -> Found:
+        k = self.k if isinstance(self.k, int) else None
+        return folds.decide(k, context, self.settings.level, self.settings.tolerance)
+
+    def _settle(self, found: Found) -> dict[str, int]:
+        """Take over what was found; return the clients' groups."""
+        state = self.state
+        assert state.folds is not None
+        state.folds, state.decided, state.centres = state.folds.emptied(), True, found.centres
+        state.unfit = set(found.evidence.unfit)
+        self.assignment.update(found.assignment)
+        self._tell(found.evidence)
+        return found.assignment
+
+    def _tell(self, evidence: Evidence) -> None:
+        self.state.details = {EVIDENCE: evidence.detail()}
+        if evidence.verdict == "groups":
+            self.state.details[STABLE_FROM] = self.context.server_round + 1
+
+    def _is_due(self, server_round: int) -> bool:
+        every = self.settings.rediscover_every
+        return every > 0 and (server_round - 1) % every == 0
+
+    def _look_again(self, context: RoundContext) -> Models:
+        """Look for groups among all clients that are there; return each group's mean of its members' models.
+
+        The common model is still the first one: what clients learn of it tells their data apart as it did then, and
+        later clients are placed by it.
+        """
+        state, models = self.state, context.models
+        assert state.folds is not None
+        state.phase = "discovery"
+        with context.meter.part("discover"):
+            replies = state.folds.ask(context.online, context)
+            context.require(replies, "rows of folds")
+            state.folds.take(replies.ok)
+            found = self._decide(state.folds, context)
+        earlier = dict(self.assignment)
+        self.assignment.clear()
+        self._settle(found)
+        bank = np.stack(
+            [
+                _mean_model(
+                    models.bank,
+                    [earlier[key] for key, own in found.assignment.items() if own == group and key in earlier],
+                )
+                for group in range(found.count)
+            ]
+        )
+        return models.replaced(bank)
+
+    def _place_newcomers(self, context: RoundContext) -> None:
+        """Give participants without a model one; a client that no group fits, or whose rows were lost, sits out."""
+        state = self.state
+        new = [c for c in context.participants if c.key not in self.assignment and c.key not in state.unfit]
+        if state.centres is None:
+            self.assignment.update({client.key: 0 for client in new})
+            return
+        if not new:
+            return
+        assert state.folds is not None
+        with context.meter.part("place"):
+            placed, unfit = state.folds.place(new, state.centres, context)
+        self.assignment.update(placed)
+        state.unfit |= unfit
+
+
+def _mean_model(bank: FloatArray, members: Sequence[int]) -> FloatArray:
+    """Return the mean of the members' models, of nobody that of all models."""
+    # To the last bit, where they have one and the same.
+    rows = members[:1] if len(set(members)) == 1 else members
+    mean: FloatArray = (bank[list(rows)] if rows else bank).mean(axis=0)
+    return mean

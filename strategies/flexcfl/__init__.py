@@ -1,0 +1,1 @@
+"""FlexCFL: clustering by the direction of each client's first updates."""

@@ -1,0 +1,130 @@
+"""FlexCFL's two measures of how far the directions of clients' updates are apart: EDC and MADC."""
+
+import numpy as np
+from scipy.linalg import svd
+
+from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.agglomerative import group_into
+from florets.strategies.core.cluster import cluster
+from florets.strategies.core.cosine import cosines, unit_rows
+from florets.strategies.core.threads import one_thread
+
+MEASURES = ("edc", "madc")
+
+
+def group_updates(updates: FloatArray, num_groups: int, measure: str, rng: np.random.Generator) -> IntArray:
+    """Group clients by their updates.
+
+    Parameters
+    ----------
+    updates : (M, D) float64
+        What local training changed in one common model, rows in the order of client keys.
+    num_groups : int
+        K, at least 1.
+    measure : str
+        ``"edc"``: k-means of the decomposed cosines. ``"madc"``: complete linkage of the cosine differences.
+    rng : numpy.random.Generator
+        Seeds k-means.
+
+    Returns
+    -------
+    (M,) int64
+        Group of each client, numbered from 0 in order of first appearance; fewer than K where fewer clients differ.
+
+    Raises
+    ------
+    ValueError
+        If `num_groups` is below 1 or `measure` is unknown.
+
+    Source: Duan et al. 2022 (FlexCFL, arXiv 2108.09749) and 2020 (FedGroup, arXiv 2010.06870), clustering of the
+    pre-trained clients.
+    """
+    if measure not in MEASURES:
+        raise ValueError(f"measure {measure!r} is unknown: choose one of {', '.join(MEASURES)}.")
+    if measure == "madc":
+        return group_into(cosine_differences(updates), num_groups, "complete").clusters
+    return cluster(decomposed_cosines(updates, num_groups), num_groups, "kmeans", rng)
+
+
+def decomposed_cosines(updates: FloatArray, count: int) -> FloatArray:
+    """Return the cosine of each update with each of the leading directions of all of them.
+
+    The distance of two rows is the "Euclidean distance of decomposed cosine similarity" (EDC). The directions are
+    singular vectors of the matrix of updates: with U S V^T = updates, the cosine of row i with direction j is
+    U_ij S_j / |update_i|, so that no direction is ever formed.
+
+    Parameters
+    ----------
+    updates : (M, D) float64
+        At least one row.
+    count : int
+        Directions, at least 1.
+
+    Returns
+    -------
+    (M, min(count, M, D)) float64
+        Column j belongs to the j-th largest singular value; its entry of largest size is positive, because the sign
+        of a singular vector is arbitrary. An update of zeros has cosines of 0.
+
+    Source: FlexCFL and FedGroup, EDC.
+    Deviation: all singular values are found, where the released code takes a randomised decomposition.
+    """
+    # Their common scale cancels; without it squares of large updates could overflow.
+    scaled = updates / (np.abs(updates).max(initial=0.0) or 1.0)
+    with one_thread():
+        left, values, _ = svd(scaled, full_matrices=False)
+    features = (left * values)[:, :count]
+    lengths = np.sqrt(np.sum((left * values) ** 2, axis=1, keepdims=True))
+    features = features / np.where(lengths > 0, lengths, 1.0)
+    largest = np.argmax(np.abs(features), axis=0)
+    signs = np.where(np.take_along_axis(features, largest[np.newaxis], axis=0) < 0, -1.0, 1.0)
+    signed: FloatArray = features * signs
+    return signed
+
+
+def cosine_differences(updates: FloatArray) -> FloatArray:
+    """Return how differently two clients see the others: their "mean of absolute differences of cosines" (MADC).
+
+    Of clients i and j it is the mean, over all other clients z, of |cos(i, z) - cos(j, z)|.
+
+    Parameters
+    ----------
+    updates : (M, D) float64
+
+    Returns
+    -------
+    (M, M) float64
+        Symmetric, from 0 to 2, with zeros on the diagonal. Of two clients alone, whom no third one sees, it is
+        1 - cos(i, j).
+
+    Source: FlexCFL and FedGroup, MADC.
+    Deviation: the two clients' own cosines, which the released code's mean of whole rows contains, are left out: they
+    are 1 and cos(i, j) in one row, and cos(i, j) and 1 in the other.
+    """
+    similarity = cosines(updates)
+    number = len(similarity)
+    if number < 3:
+        differences: FloatArray = np.clip(1.0 - similarity, 0.0, None)
+        np.fill_diagonal(differences, 0.0)
+        return differences
+    differences = np.zeros_like(similarity)
+    for row in range(number):
+        apart = np.abs(similarity - similarity[row])
+        # Columns `row` and j are the two clients' own.
+        own = apart[:, row] + np.diagonal(apart)
+        differences[row] = (apart.sum(axis=1) - own) / (number - 2)
+        differences[row, row] = 0.0
+    return np.maximum(differences, differences.T)
+
+
+def nearest_direction(update: FloatArray, directions: FloatArray) -> int:
+    """Return the group whose direction has the largest cosine with one client's update; the first among equals.
+
+    Parameters
+    ----------
+    update : (D,) float64
+    directions : (C, D) float64
+
+    Source: FlexCFL, cold start of a newcomer: the group of least normalised cosine dissimilarity.
+    """
+    return int(np.argmax(unit_rows(directions) @ unit_rows(update[np.newaxis])[0]))

@@ -1,0 +1,199 @@
+"""FlexCFL: group clients once, by the directions of their first updates, then FedAvg in each group."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from flwr.app import RecordDict
+
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.exchange import Replies
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import Client, Detail
+from florets.strategies.base.state import State
+from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.aggregate import average_models
+from florets.strategies.core.cluster import centroids
+from florets.strategies.flexcfl.inter_group import mix_groups
+from florets.strategies.flexcfl.label_shift import label_shift
+from florets.strategies.flexcfl.measures import group_updates, nearest_direction
+from florets.strategies.flexcfl.settings import FlexCflSettings
+from florets.task.randomness import Purpose
+from florets.task.wire import kinds
+from florets.task.wire.labels import read_label_counts
+from florets.task.wire.replies import Update, read_update
+
+
+@dataclass
+class FlexCflState(State):
+    """What FlexCFL remembers.
+
+    Attributes
+    ----------
+    start
+        The one initial model, from which every client's cold start begins; None before round 1.
+    directions
+        Mean update of each group's clients at the cold start, (C, D); None before. Of trainable parameters.
+    label_counts
+        Samples of each class that a client had when it was last cold-started; empty without migration.
+    details
+        What the round tells in its report.
+    """
+
+    phase: str = "clustering"
+    start: Models | None = None
+    directions: FloatArray | None = None
+    label_counts: dict[str, IntArray] = field(default_factory=dict)
+    details: dict[str, Detail] = field(default_factory=dict)
+
+
+class FlexCfl(ClusteredStrategy[FlexCflSettings, FlexCflState]):
+    """Static groups from the directions of the clients' first updates.
+
+    In round 1 some clients take a few local steps from the one initial model, their cold start. What these changed is
+    grouped; a group's model is the mean of its clients' models, and its direction that of their updates. Every other
+    client is cold-started when it first takes part, and joins the group whose direction is nearest to its own. Groups
+    stay, unless a client's labels shift (`migration`).
+
+    With gradient averaging the cold start takes local steps all the same.
+
+    Source: Duan et al. 2022 (FlexCFL, arXiv 2108.09749): cold start, EDC and MADC, inter-group aggregation, client
+    migration; FedGroup (arXiv 2010.06870) is the same without migration.
+    Deviation: migration is off by default, because for it clients tell the server how many samples of each class they
+    have. Where labels do not shift it changes nothing.
+    Deviation: a client is tested with its group's present model, not with that of the round in which it last took
+    part, as in the released code.
+    """
+
+    Settings = FlexCflSettings
+    State = FlexCflState
+
+    def details(self) -> dict[str, Detail]:
+        """Return how many clients were cold-started, and how many of these because their labels had shifted."""
+        return self.state.details
+
+    def plan(self, context: RoundContext) -> Plan[Update]:
+        """Form the groups, or place who is new in them or has shifted; then every client trains its group's model."""
+        state = self.state
+        state.details = {}
+        is_first = state.directions is None
+        state.phase = "clustering" if is_first or self.settings.migration is not None else "stable"
+        founders = self._draw_founders(context) if is_first else []
+        counts = self._count_labels({client.key: client for client in (*founders, *context.participants)}, context)
+        if is_first:
+            context = replace(context, models=self._form_groups(founders, counts, context))
+        shifted = self._shifted(counts)
+        open_clients = [c for c in context.participants if c.key not in self.assignment or c.key in shifted]
+        placed = self._place(open_clients, counts, context)
+        state.details = {
+            name: float(number)
+            for name, number in (
+                ("cold_started", placed + len(self.assignment.keys() & {c.key for c in founders})),
+                ("migrated", len(shifted)),
+            )
+            if number
+        }
+        plan = context.train_assigned(self.assignment)
+        return replace(plan, combine=self._combine, models=context.models)
+
+    def _combine(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
+        """FedAvg in each group, then inter-group aggregation."""
+        models, directions = self.context.models, self.state.directions
+        assert directions is not None
+        # Layers that are shared are equal already.
+        mixed = models.layout.trained & ~models.shared
+        return mix_groups(self.average(updates), len(directions), self.settings.inter_group_rate, mixed)
+
+    def _draw_founders(self, context: RoundContext) -> list[Client]:
+        """Return the clients that form the groups."""
+        number = min(self.settings.cold_start_scale * context.models.count, len(context.online))
+        drawn = context.random(Purpose.FIRST_ROUND).choice(len(context.online), size=number, replace=False)
+        return [context.online[index] for index in np.sort(drawn)]
+
+    def _form_groups(
+        self, founders: Sequence[Client], counts: Mapping[str, IntArray], context: RoundContext
+    ) -> Models:
+        """Return the groups' first models: what their clients' cold starts came to, on average.
+
+        Raises
+        ------
+        RoundFailed
+            If fewer cold starts than the quorum came back.
+        """
+        models = context.models
+        self.state.start = models.replaced(models.bank[:1])
+        replies = self._cold_start(founders, context)
+        context.require(replies, "cold start")
+        with context.meter.part("cluster"):
+            vectors = np.stack([update.vector for _, update in replies.ok])
+            changes = self._changes(vectors)
+            groups = group_updates(changes, models.count, self.settings.measure, context.random(Purpose.CLUSTERING))
+            self.state.directions = centroids(changes, groups)
+            self._note({key: int(group) for (key, _), group in zip(replies.ok, groups, strict=True)}, counts)
+            ones = np.ones(len(groups))
+            return models.replaced(
+                average_models(models.bank, vectors, groups, ones, "uniform", models.layout.integers)
+            )
+
+    def _place(self, clients: Sequence[Client], counts: Mapping[str, IntArray], context: RoundContext) -> int:
+        """Cold-start clients and let each join the nearest group; return how many did.
+
+        A newcomer whose cold start was lost sits this round out; one that has a group trains that group's model.
+        """
+        if not clients:
+            return 0
+        assert self.state.directions is not None
+        replies = self._cold_start(clients, context)
+        found = {}
+        for key, update in replies.ok:
+            change = self._changes(update.vector[np.newaxis])[0]
+            found[key] = nearest_direction(change, self.state.directions)
+        self._note(found, counts)
+        return len(found)
+
+    def _note(self, found: Mapping[str, int], counts: Mapping[str, IntArray]) -> None:
+        self.assignment.update(found)
+        self.state.label_counts.update({key: counts[key] for key in found if key in counts})
+
+    def _cold_start(self, clients: Sequence[Client], context: RoundContext) -> Replies[Update]:
+        """Let clients take local steps from the one initial model (one exchange)."""
+        assert self.state.start is not None
+        layout, start = context.models.layout, self.state.start.one(0)
+
+        def read(_: str, content: RecordDict) -> Update:
+            return read_update(content, layout, 0)
+
+        settings = {kinds.ESTIMATE: kinds.ESTIMATE_TRAIN, kinds.LOCAL_STEPS: self.settings.cold_start_steps}
+        with context.meter.part("cold_start"):
+            requests = [context.request(kinds.TRAIN_ESTIMATE, client, start, settings) for client in clients]
+            return context.reject_outliers(context.ask(requests, read))
+
+    def _changes(self, vectors: FloatArray) -> FloatArray:
+        """Return what cold starts changed in the trainable parameters, (M, D)."""
+        assert self.state.start is not None
+        trained = self.state.start.layout.trained
+        changes: FloatArray = vectors[:, trained] - self.state.start.bank[0, trained]
+        return changes
+
+    def _count_labels(self, clients: Mapping[str, Client], context: RoundContext) -> dict[str, IntArray]:
+        """Ask clients for their samples of each class (one exchange), where clients migrate."""
+        if self.settings.migration is None:
+            return {}
+        requests = [context.request(kinds.LABELS, client, None, {}) for _, client in sorted(clients.items())]
+        with context.meter.part("labels"):
+            replies = context.ask(requests, lambda _, content: read_label_counts(content, self.num_outputs))
+        return {key: reply.counts for key, reply in replies.ok}
+
+    def _shifted(self, counts: Mapping[str, IntArray]) -> set[str]:
+        """Return the clients whose labels have shifted since their cold start."""
+        before, shifted = self.state.label_counts, set()
+        for key in counts.keys() & self.assignment.keys():
+            # Lost at its cold start: what it has now is what later ones are compared with.
+            before.setdefault(key, counts[key])
+            if (
+                self.settings.migration is not None
+                and label_shift(before[key], counts[key]) > self.settings.migration
+            ):
+                shifted.add(key)
+        return shifted

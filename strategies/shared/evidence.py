@@ -1,0 +1,151 @@
+"""The evidence of a discovery: what was found, in numbers and in plain words."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from florets.strategies.base.report import Detail
+from florets.strategies.core.folds import Groups
+
+MOST_SHOWN = 100
+"""Clients whose similarities are kept for the picture; of more, so many evenly from all groups."""
+_MOST_SIZES = 12
+_MOST_NAMES = 5
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a round's discovery found.
+
+    Attributes
+    ----------
+    verdict
+        "open" until enough clients have taken part; "too_few": no p value at the level is possible.
+    k
+        Groups found; the number of clients where every client differs.
+    sizes
+        Clients of each group.
+    given
+        K was given, and not found.
+    p_value
+        None where nothing was tested.
+    candidates, scores
+        Cross-validated cosine of each number of groups.
+    clients, groups, similarity
+        Some clients, sorted by group, the group of each, and the cosines of their mean rows.
+    seen, needed
+        Clients whose rows there are, and how many it takes to decide.
+    small
+        Clients with too few samples for folds, placed afterwards.
+    unfit
+        Clients that no group fits.
+    """
+
+    verdict: Literal["groups", "none", "all_differ", "too_few", "open"]
+    k: int = 1
+    sizes: tuple[int, ...] = ()
+    given: bool = False
+    p_value: float | None = None
+    candidates: tuple[int, ...] = ()
+    scores: tuple[float, ...] = ()
+    clients: tuple[str, ...] = ()
+    groups: tuple[int, ...] = ()
+    similarity: tuple[tuple[float, ...], ...] = ()
+    seen: int = 0
+    needed: int = 0
+    small: int = 0
+    unfit: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, groups: Groups, keys: Sequence[str], given: bool) -> "Evidence":
+        """Return the evidence of a discovery among the clients `keys`, in the order of its rows."""
+        untested = math.isnan(groups.p_value)
+        verdict = "too_few" if untested and not given else groups.verdict
+        # A client that stands alone is a group's number of its own.
+        order = np.argsort(groups.labels, kind="stable")
+        if len(order) > MOST_SHOWN:
+            order = order[np.linspace(0, len(order) - 1, MOST_SHOWN).round().astype(np.int64)]
+        return cls(
+            verdict=verdict,
+            k=groups.k,
+            sizes=tuple(sorted(np.bincount(groups.labels).tolist(), reverse=True)),
+            given=given,
+            p_value=None if untested else round(groups.p_value, 6),
+            candidates=tuple(groups.candidates.tolist()),
+            scores=tuple(np.round(groups.scores, 6).tolist()),
+            clients=tuple(keys[row] for row in order),
+            groups=tuple(groups.labels[order].tolist()),
+            similarity=tuple(map(tuple, np.round(groups.similarity[np.ix_(order, order)], 3).tolist())),
+            seen=len(keys),
+            needed=len(keys),
+        )
+
+    def with_placed(self, small: int, unfit: Sequence[str]) -> "Evidence":
+        """Return it with what is known of the clients that were placed afterwards."""
+        return replace(self, small=small, unfit=tuple(unfit))
+
+    def detail(self) -> Detail:
+        """Return it as plain values for the round's line, with its texts."""
+        return {**asdict(self), "text": self.text, "advice": self.advice}
+
+    @property
+    def text(self) -> str:
+        """The finding in one sentence."""
+        if self.verdict == "open":
+            return f"groups are looked for once {self.needed} clients have taken part ({self.seen} so far)"
+        if self.verdict == "too_few":
+            return f"no groups can be claimed from {_clients(self.seen)}: too few for a test; one model for all"
+        if self.verdict == "none":
+            return f"no groups: the clients cannot be told apart ({self._figures()}); one model for all"
+        if self.verdict == "all_differ":
+            return (
+                f"every client differs: groups of clients explain less than the {self.seen} clients alone "
+                f"({self._figures()}); one model for all"
+            )
+        sizes = [str(size) for size in self.sizes[:_MOST_SIZES]]
+        more = f" and {len(self.sizes) - _MOST_SIZES} smaller groups" if len(self.sizes) > _MOST_SIZES else ""
+        found = f"{self.k} groups of {', '.join(sizes)}{more} clients"
+        if self.given:
+            found += ", as k says"
+        after = f"; {_clients(self.small)} with too few samples placed afterwards" if self.small else ""
+        return f"{found} ({self._figures()}){after}"
+
+    @property
+    def advice(self) -> str:
+        """What the user should be warned of; empty where there is nothing."""
+        if self.verdict == "all_differ":
+            return (
+                "every client differs from every other and groups do not help: one model for all is trained. Compare "
+                "with strategy=local and with methods that give each client a model of its own (docs/algorithms.md)"
+            )
+        if self.verdict == "too_few":
+            return (
+                f"{_clients(self.seen)} with enough samples are too few to tell groups from chance; more clients or "
+                "more samples are needed, or k where it is known"
+            )
+        if self.unfit:
+            names = ", ".join(self.unfit[:_MOST_NAMES])
+            more = f" and {len(self.unfit) - _MOST_NAMES} more" if len(self.unfit) > _MOST_NAMES else ""
+            return f"no group fits client {names}{more}: left out of the training; look at the data there"
+        return ""
+
+    def _figures(self) -> str:
+        """Return p value and scores: at the number found, its neighbours and the best."""
+        words = [] if self.p_value is None else [f"p = {self.p_value:.2g}"]
+        if self.scores:
+            scores = dict(zip(self.candidates, self.scores, strict=True))
+            best = max(scores, key=lambda k: scores[k])
+            shown = [self.k if self.verdict == "groups" and self.k in scores else best]
+            shown += [k for k in (shown[0] - 1, shown[0] + 1, best) if k in scores and k not in shown]
+            first, *others = shown
+            words.append(
+                ", ".join([f"score {scores[first]:.2f} at K = {first}", *(f"{scores[k]:.2f} at {k}" for k in others)])
+            )
+        return "; ".join(words)
+
+
+def _clients(count: int) -> str:
+    return f"{count} client{'' if count == 1 else 's'}"

@@ -1,0 +1,188 @@
+"""The exchange of a discovery: clients train one common model on folds of their data, which tells them apart."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from flwr.app import RecordDict
+from numpy.typing import NDArray
+
+from florets.strategies.base.context import RoundContext
+from florets.strategies.base.exchange import Read, Replies, Request
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import Client
+from florets.strategies.core.folds import discover
+from florets.strategies.core.placement import Centres, centres, place
+from florets.strategies.shared.evidence import Evidence
+from florets.strategies.shared.fold_plan import FoldPlan
+from florets.task.randomness import Purpose
+from florets.task.wire import kinds
+from florets.task.wire.folds import FoldRows, FoldUpdate, RowForm, Upload, read_fold_rows, read_fold_update
+from florets.task.wire.replies import Update, read_update
+
+FIT, FIT_SMALL = 0.5, 0.25
+"""Share of a group's usual cosine below which it does not fit a client; a small client's one row is noisier."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a discovery found: the number of models, the clients' groups, and how later clients are placed.
+
+    Attributes
+    ----------
+    count
+        Groups to train a model for: 1 where there are none, or every client differs.
+    assignment
+        Group of each client that has one, by key.
+    centres
+        None where there is one group.
+    """
+
+    count: int
+    assignment: dict[str, int]
+    centres: Centres | None
+    evidence: Evidence
+
+
+@dataclass
+class FoldRound:
+    """Rows of the clients that have trained the common model on folds of their data.
+
+    Attributes
+    ----------
+    common
+        The model that all rows come from.
+    plan, form
+        Folds and steps, and how rows are sent; the same for all clients.
+    seed
+        Draws what a compressed row holds.
+    rows
+        By client, (m, width).
+    small
+        Of clients with too few samples for folds: one row of all their data, (1, width).
+    """
+
+    common: Models
+    plan: FoldPlan
+    form: RowForm
+    seed: int
+    rows: dict[str, NDArray[np.floating]] = field(default_factory=dict)
+    small: dict[str, NDArray[np.floating]] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, context: RoundContext, upload: Upload = "projection", width: int | None = None) -> "FoldRound":
+        """Fix the common model, the first of the round's, and the folds, by the samples of all who are online."""
+        plan = FoldPlan.of([client.num_examples for client in context.online])
+        models = context.models
+        common = models if models.count == 1 else models.replaced(models.bank[:1])
+        return cls(
+            common, plan, RowForm.of(upload, width, int(models.layout.trained.sum()), plan.folds), context.seed
+        )
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.rows or key in self.small
+
+    def emptied(self) -> "FoldRound":
+        """Return it without the rows: what later clients need."""
+        return FoldRound(self.common, self.plan, self.form, self.seed)
+
+    def train(self, context: RoundContext) -> tuple[list[Request], Read[Update]]:
+        """Return the requests of a round in which every participant trains the bank's first model.
+
+        Those without rows train the common model on their folds as well.
+        """
+        layout, model = context.models.layout, context.models.one(0)
+        others = None if context.models.bank[:1].tobytes() == self.common.bank.tobytes() else self.common.one(0)
+        extra = {} if others is None else {kinds.COMMON: others}
+        new = {client.key: self._folds(client) for client in context.participants if client.key not in self}
+        requests = []
+        for client in context.participants:
+            if client.key in new:
+                settings = {**context.averaging.settings, **self._settings(new[client.key])}
+                requests.append(context.request(kinds.TRAIN_FOLDS, client, model, settings, extra))
+            else:
+                requests.append(context.request(kinds.TRAIN, client, model, context.averaging.settings))
+
+        def read(key: str, content: RecordDict) -> Update:
+            if key in new:
+                return read_fold_update(content, layout, 0, self.form, new[key])
+            return read_update(content, layout, 0)
+
+        return requests, read
+
+    def ask(self, clients: Sequence[Client], context: RoundContext) -> Replies[FoldRows]:
+        """Ask clients for their rows and nothing else (one exchange)."""
+        folds = {client.key: self._folds(client) for client in clients}
+        requests = [
+            context.request(kinds.QUERY_FOLDS, client, self.common.one(0), self._settings(folds[client.key]))
+            for client in clients
+        ]
+        return context.ask(requests, lambda key, content: read_fold_rows(content, self.form, folds[key]))
+
+    def take(self, replies: Sequence[tuple[str, Update | FoldRows]]) -> None:
+        """Keep the rows that came."""
+        for key, reply in replies:
+            if isinstance(reply, FoldUpdate | FoldRows):
+                # As exact as they were sent, in half of the memory and of the checkpoint.
+                kept = np.float32 if self.form.upload == "full" else np.float16
+                (self.small if len(reply.rows) == 1 else self.rows)[key] = reply.rows.astype(kept)
+
+    def decide(self, k: int | None, context: RoundContext, level: float = 0.005, tolerance: float = 0.01) -> Found:
+        """Say whether the clients fall into groups, how many and which; then place those with too few samples.
+
+        Parameters
+        ----------
+        k
+            Number of groups; None: it is to be found.
+        level, tolerance
+            See `core.folds.discover`.
+        """
+        keys = sorted(self.rows)
+        if len(keys) < 2:
+            everybody = dict.fromkeys([*keys, *sorted(self.small)], 0)
+            return Found(1, everybody, None, Evidence("too_few", seen=len(keys), needed=2))
+        folds = np.stack([self.rows[key] for key in keys]).astype(np.float64)
+        wanted = None if k is None else min(k, len(keys))
+        rng = context.random(Purpose.FOLD_TEST)
+        groups = discover(folds, wanted, level=level, tolerance=tolerance, rng=rng)
+        evidence = Evidence.of(groups, keys, k is not None)
+        if groups.verdict != "groups":
+            return Found(1, dict.fromkeys(sorted({*keys, *self.small}), 0), None, evidence)
+        found = dict(zip(keys, groups.labels.tolist(), strict=True))
+        directions = centres(folds, groups.labels)
+        unfit = []
+        for key, row in sorted(self.small.items()):
+            group, _ = place(row.astype(np.float64), directions, FIT_SMALL)
+            if group < 0:
+                unfit.append(key)
+            else:
+                found[key] = group
+        evidence = evidence.with_placed(len(self.small) - len(unfit), unfit)
+        return Found(len(directions.directions), found, directions, evidence)
+
+    def place(
+        self, clients: Sequence[Client], groups: Centres, context: RoundContext
+    ) -> tuple[dict[str, int], set[str]]:
+        """Return the group of each of these clients, as far as its rows arrive, and those that no group fits."""
+        placed: dict[str, int] = {}
+        unfit: set[str] = set()
+        for key, reply in self.ask(clients, context).ok:
+            group, _ = place(reply.rows.astype(np.float64), groups, FIT_SMALL if len(reply.rows) == 1 else FIT)
+            if group < 0:
+                unfit.add(key)
+            else:
+                placed[key] = group
+        return placed, unfit
+
+    def _folds(self, client: Client) -> int:
+        return self.plan.folds if client.num_examples >= self.plan.samples else 1
+
+    def _settings(self, folds: int) -> dict[str, str | int]:
+        return {
+            kinds.NUM_FOLDS: folds,
+            kinds.FOLD_SIZE: self.plan.size,
+            kinds.FOLD_STEPS: self.plan.steps,
+            kinds.FOLD_UPLOAD: self.form.upload,
+            kinds.FOLD_WIDTH: self.form.width,
+            kinds.FOLD_SEED: self.seed,
+        }

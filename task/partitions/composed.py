@@ -1,0 +1,256 @@
+"""Partitions put together from parts: what clusters do to samples, who is in them, and who has which samples."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from florets.task.data.dataset import Dataset, IntArray
+from florets.task.partitions.amounts import (
+    apportion,
+    cluster_counts,
+    cluster_fractions,
+    label_weights,
+    restricted,
+    sizes_asked,
+)
+from florets.task.partitions.changes import combinations
+from florets.task.partitions.dealing import TRIES, Piece, deal_all, deal_sizes, draw_test
+from florets.task.partitions.groups import rows_by_group
+from florets.task.partitions.shard import Shard, check_bounds
+from florets.task.registry import register_partition
+
+# Fewer test samples say little of a client; a size of its own is asked for where this is too many.
+LEAST_TEST = 10
+
+
+@register_partition("composed")
+def composed(
+    data: Dataset,
+    num_clients: int,
+    num_clusters: int,
+    rng: np.random.Generator,
+    clients_per_cluster: list[int] | None = None,
+    angles: list[float] | None = None,
+    mirror: bool = False,
+    label_shifts: list[int] | None = None,
+    label_permutations: int = 1,
+    noise: list[float] | None = None,
+    blur: list[float] | None = None,
+    labels_per_cluster: int | None = None,
+    alpha: float | None = None,
+    labels_per_client: int | None = None,
+    samples_per_client: int | list[int] | None = None,
+    size_alpha: float | None = None,
+    least_samples: int = 2,
+    own_fraction: float = 1.0,
+    reuse: Literal["none", "clusters", "clients"] = "none",
+    test_samples_per_client: int | None = None,
+) -> list[Shard]:
+    """Deal samples to clients, and let each cluster change its own.
+
+    Every combination of what tells clusters apart (`angles` to `labels_per_cluster`) is one cluster; what follows
+    holds within a cluster. Without any there is one cluster: identically distributed clients, or with `alpha` or
+    `labels_per_client` clients of different labels that form no groups.
+
+    Parameters
+    ----------
+    data
+        Its groups are the labels: class labels, or the true model of each sample.
+    num_clients, num_clusters
+        Clients are numbered cluster by cluster. The number of clusters is that of all combinations.
+    rng
+        Draws all.
+    clients_per_cluster
+        Number of clients of each cluster; None: spread evenly.
+    angles
+        Turns of images in degrees, counter-clockwise.
+    mirror
+        Whether there are mirror images (left and right swapped, before the turn) beside the images themselves.
+    label_shifts
+        Label y becomes y + shift, modulo the number of labels.
+    label_permutations
+        Number of namings of the labels: their own, and random ones.
+    noise
+        Standard deviations of Gaussian noise on the inputs; 0: none.
+    blur
+        Standard deviations of a Gaussian filter, in pixels; 0: none.
+    labels_per_cluster
+        Labels of a cluster, no two clusters sharing any: {0, 1}, {2, 3}, ... with 2. Beside changes every set of
+        labels has each change, and the sets' number is that of the clusters over that of the changes.
+    alpha
+        The labels of each client are drawn by weights of its own, a Dirichlet draw with this parameter for every
+        label: 100 is nearly even, 0.1 leaves one or two labels.
+    labels_per_client
+        Each client has so many labels only ("pathological").
+    samples_per_client
+        Train samples of every client, or [least, most]: sizes drawn log-uniformly. None: all samples are dealt,
+        evenly where neither labels nor `size_alpha` make sizes differ.
+    size_alpha
+        Where all samples are dealt: sizes in the proportions of a Dirichlet draw with this parameter.
+    least_samples
+        Where all samples are dealt: the least number of train samples of a client, for which amounts are drawn again.
+    own_fraction
+        Fraction of a client's samples that are of its cluster; the others are of all other clusters alike.
+    reuse
+        ``none``: no train sample is dealt twice. ``clusters``: every cluster deals from all samples, so that a sample
+        may be in one client of each. ``clients``: every client draws from all samples.
+    test_samples_per_client
+        Test samples of each client; None: in the data set's proportion of test to train samples, but at least 10,
+        where there are as many of its labels. They have the proportions of its train labels and are drawn anew for
+        each client: two may be tested on one sample.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of its range, the number of clusters is another, or the samples do not reach.
+
+    Source: `alpha`: Hsu, Qi, Brown 2019 (arXiv 1909.06335). `labels_per_client`: McMahan et al. 2017
+    (arXiv 1602.05629). `size_alpha`: Li et al. 2021 (arXiv 2102.02079), quantity skew.
+    Deviation: the first draws with alpha times the labels' frequencies as parameters, here each label has alpha
+    itself; where all samples are dealt, those of a label are cut in proportion to the clients' weights. The second
+    deals shards of samples sorted by label, here labels are dealt.
+    """
+    counts = cluster_counts(num_clients, num_clusters, clients_per_cluster)
+    check_bounds(None, test_samples_per_client)
+    changes = combinations(data, rng, angles, mirror, label_shifts, label_permutations, noise, blur)
+    train, test, allowed = _cells(
+        data, num_clusters, len(changes), labels_per_cluster, alpha is not None or labels_per_client is not None
+    )
+    clusters = np.repeat(np.arange(num_clusters), counts)
+    fractions = cluster_fractions(clusters, num_clusters, own_fraction)
+    if own_fraction < 1 and labels_per_client is not None and labels_per_cluster is not None:
+        raise ValueError(
+            f"task.partition_options.labels_per_client={labels_per_client} are labels of a client's own cluster: "
+            "leave out own_fraction or labels_per_cluster."
+        )
+    sizes = sizes_asked(num_clients, samples_per_client, rng)
+    _check_amounts(sizes is not None, size_alpha, least_samples, reuse)
+
+    def draw_pieces() -> list[Piece]:
+        weights = label_weights(allowed[clusters], alpha, labels_per_client, rng)
+        every = [(client, int(cluster)) for client, of in enumerate(fractions) for cluster in np.flatnonzero(of)]
+        # Of a client's pieces that of its own cluster comes first.
+        every.sort(key=lambda pair: (pair[0], pair[1] != clusters[pair[0]]))
+        return [
+            Piece(client, cluster, float(fractions[client, cluster]), restricted(weights[client], allowed[cluster]))
+            for client, cluster in every
+        ]
+
+    if sizes is not None:
+        pieces = draw_pieces()
+        rows = deal_sizes(pieces, sizes, train, reuse, rng)
+    else:
+        for _ in range(TRIES if alpha is not None or size_alpha is not None else 1):
+            pieces = draw_pieces()
+            shares = np.ones(num_clients) if size_alpha is None else rng.dirichlet([size_alpha] * num_clients)
+            rows = deal_all(pieces, shares, train, reuse == "clusters", rng)
+            found = np.bincount([piece.client for piece in pieces], weights=[len(part) for part in rows])
+            if found.min() >= least_samples:
+                break
+        else:
+            raise ValueError(
+                f"a client would have {found.min():.0f} train samples, fewer than task.partition_options."
+                f"least_samples={least_samples}: lower num_clients, raise alpha or size_alpha, or give "
+                "samples_per_client."
+            )
+    tests = _tests(pieces, rows, train, test, test_samples_per_client, rng)
+    parts = [
+        Shard(piece.cluster, mine, its, changes[piece.cluster % len(changes)])
+        for piece, mine, its in zip(pieces, rows, tests, strict=True)
+    ]
+    of_client = groupby(range(len(pieces)), key=lambda number: pieces[number].client)
+    return [_joined([parts[number] for number in numbers]) for _, numbers in of_client]
+
+
+def _joined(parts: list[Shard]) -> Shard:
+    first, *others = parts
+    return Shard(first.cluster, first.train, first.test, first.transform, tuple(others))
+
+
+def _cells(
+    data: Dataset, num_clusters: int, num_changes: int, labels_per_cluster: int | None, by_label: bool
+) -> tuple[list[IntArray], list[IntArray], NDArray[np.bool_]]:
+    """Return the train rows and the test rows of each cell, and which cells a cluster deals from (K, C).
+
+    A cell is a label where clients differ in labels, else all that the clusters with one set of labels have.
+    """
+    num_sets, rest = divmod(num_clusters, num_changes)
+    if rest or (labels_per_cluster is None and num_sets != 1):
+        fits = f"a multiple of {num_changes}" if labels_per_cluster is not None else f"{num_changes}"
+        raise ValueError(
+            f"task.num_clusters={num_clusters} must be {fits}, the number of combinations of what tells clusters "
+            "apart in task.partition_options (angles, mirror, label_shifts, label_permutations, noise, blur"
+            f"{'' if labels_per_cluster is not None else '; labels_per_cluster is not given'})."
+        )
+    set_of = np.arange(num_clusters) // num_changes
+    if labels_per_cluster is None and not by_label:
+        everything = [np.arange(len(data.x_train))], [np.arange(len(data.x_test))]
+        return *everything, np.ones((num_clusters, 1), dtype=bool)
+    train, test = rows_by_group(data)
+    if labels_per_cluster is None:
+        return train, test, np.ones((num_clusters, len(train)), dtype=bool)
+    if labels_per_cluster < 1 or labels_per_cluster * num_sets > len(train):
+        raise ValueError(
+            f"task.partition_options.labels_per_cluster={labels_per_cluster} for {num_sets} sets of labels needs "
+            f"{labels_per_cluster * num_sets} labels (and at least 1 a set), but the data set has {len(train)}. "
+            "Lower it or task.num_clusters."
+        )
+    sets = np.arange(labels_per_cluster * num_sets).reshape(num_sets, labels_per_cluster)
+    if by_label:
+        holds = np.zeros((num_sets, len(train)), dtype=bool)
+        np.put_along_axis(holds, sets, True, axis=1)
+        return train, test, holds[set_of]
+    joined = [[np.concatenate([rows[label] for label in labels]) for labels in sets] for rows in (train, test)]
+    return joined[0], joined[1], np.eye(num_sets, dtype=bool)[set_of]
+
+
+def _check_amounts(exact: bool, size_alpha: float | None, least_samples: int, reuse: str) -> None:
+    if size_alpha is not None and exact:
+        raise ValueError(
+            f"task.partition_options.size_alpha={size_alpha} shares out all samples, and samples_per_client gives "
+            "sizes already: leave out one of them."
+        )
+    if size_alpha is not None and not 0 < size_alpha < np.inf:
+        raise ValueError(f"task.partition_options.size_alpha={size_alpha} must be a finite number above 0.")
+    if least_samples < 1:
+        raise ValueError(f"task.partition_options.least_samples={least_samples} must be at least 1.")
+    if reuse == "clients" and not exact:
+        raise ValueError(
+            "task.partition_options.reuse=clients draws each client's samples from all, and needs to know how many: "
+            "give samples_per_client."
+        )
+
+
+def _tests(
+    pieces: Sequence[Piece],
+    rows: Sequence[IntArray],
+    train: Sequence[IntArray],
+    test: Sequence[IntArray],
+    asked: int | None,
+    rng: np.random.Generator,
+) -> list[IntArray]:
+    """Return the test rows of each piece; `asked` for a client, None: in proportion to its train rows."""
+    num_train, num_test = (sum(len(cell) for cell in cells) for cells in (train, test))
+    cell_of = np.empty(1 + max(int(cell.max()) for cell in train), dtype=np.int64)
+    for number, cell in enumerate(train):
+        cell_of[cell] = number
+    drawn: list[IntArray] = []
+    for client, numbers in groupby(range(len(pieces)), key=lambda number: pieces[number].client):
+        mine = list(numbers)
+        in_proportion = round(sum(len(rows[number]) for number in mine) * num_test / num_train)
+        size = max(LEAST_TEST, in_proportion) if asked is None else asked
+        sizes = apportion(size, np.array([pieces[number].fraction for number in mine]))
+        found = [
+            draw_test(int(part), np.bincount(cell_of[rows[number]], minlength=len(train)), test, rng)
+            for number, part in zip(mine, sizes, strict=True)
+        ]
+        if asked is not None and sum(map(len, found)) < asked:
+            raise ValueError(
+                f"task.partition_options.test_samples_per_client={asked}: of the labels of client {client} the test "
+                f"set has {sum(map(len, found))} in their proportions. Lower it."
+            )
+        drawn += found
+    return drawn

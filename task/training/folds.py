@@ -1,0 +1,102 @@
+"""Training of one model on each of several disjoint folds of a client's data, for discovery."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import Module
+
+from florets.task.training.local_update import TrainSettings, local_update
+
+LEARNING_RATE = 0.01
+"""Of Adam, whatever the task's own optimiser is: its steps are of one size in all directions, so that the noise of an
+update has many directions and none outweighs the rest. The updates of SGD lie in a few."""
+
+IntArray = NDArray[np.int64]
+
+
+def disjoint_folds(x: Tensor, folds: int, size: int, rng: np.random.Generator) -> list[IntArray]:
+    """Draw disjoint folds of equal size, equal records in one fold.
+
+    Parameters
+    ----------
+    x
+        Inputs (n, *input_shape). Records with equal inputs are equal.
+    folds, size
+        Number of folds, and samples of each.
+    rng
+        Draws the samples, and which fold they are in.
+
+    Returns
+    -------
+    list of ndarray
+        int64 (size,) each: no input is in two of them. Each different record is there once, as long as there are
+        enough; where there are not, each fold repeats its own until it is full.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer different records than folds.
+    """
+    wanted = folds * size
+    first: dict[bytes, int] = {}
+    for index in rng.permutation(len(x)).tolist():
+        first.setdefault(x[index].detach().cpu().numpy().tobytes(), index)
+        if len(first) == wanted:
+            break
+    if len(first) < folds:
+        raise ValueError(f"there are {len(first)} different samples, too few for {folds} folds.")
+    chosen = np.array(list(first.values()), dtype=np.int64)
+    return [np.resize(part, size) for part in np.array_split(chosen, folds)]
+
+
+def fold_changes(
+    module: Module,
+    state: Mapping[str, Tensor],
+    x: Tensor,
+    y: Tensor,
+    loss: str,
+    folds: list[IntArray],
+    steps: int,
+    rng: np.random.Generator,
+) -> list[dict[str, NDArray[Any]]]:
+    """Train a model on each fold alone, by so many steps of Adam on all of the fold; return what each changes.
+
+    Parameters
+    ----------
+    module
+        Computes; its parameters are left as the last fold's training has made them.
+    state
+        The model from which each training starts.
+    x, y
+        All of the client's inputs and targets.
+    folds
+        Indices of samples.
+    steps
+        Of each training, at least 1.
+    rng
+        Seeds dropout.
+
+    Returns
+    -------
+    list of dict
+        Change of every entry of the state by its name, flat, float32.
+    """
+    start = {name: value.detach().cpu().numpy().astype(np.float32) for name, value in state.items()}
+    changes = []
+    for fold in folds:
+        module.load_state_dict(state)
+        rows = torch.from_numpy(fold).to(x.device)
+        settings = TrainSettings(LEARNING_RATE, 1, len(fold), "adam", local_steps=steps)
+        local_update(module, x[rows], y[rows], loss, settings, rng)
+        after = module.state_dict()
+        changes.append(
+            {
+                name: (after[name].detach().cpu().numpy().astype(np.float32) - before).ravel()
+                for name, before in start.items()
+            }
+        )
+    return changes

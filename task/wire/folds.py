@@ -1,0 +1,174 @@
+"""A client's updates on folds of its data, compressed: what a row holds, how it is sent, and how it is read."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import ArrayRecord, RecordDict
+
+from florets.task.wire import kinds
+from florets.task.wire.layout import Entry, Layout, MalformedMessage, read_array
+from florets.task.wire.replies import Update, example_count, read_update, reply_metrics
+
+Upload = Literal["projection", "signs", "full"]
+Float32 = npt.NDArray[np.float32]
+
+LARGEST_WIDTH = 1024
+"""Entries of a row above which more of them showed no more groups (256 were enough for eight)."""
+LEAST_WIDTH = 256
+MOST_BYTES = 15_872
+"""Of all rows of a client by default: with their headers at most 16 kB."""
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """How a row, the change of the trainable parameters on one fold, is sent.
+
+    Attributes
+    ----------
+    upload
+        ``projection``: each parameter is added, with a random sign, to a random one of `width` entries, and the
+        result is scaled to unit length (float16). ``signs``: the signs of `width` random parameters (bits).
+        ``full``: all parameters, scaled to unit length (float32).
+    width
+        Entries of a row.
+    size
+        Trainable parameters of the model.
+
+    Source: Charikar, Chen, Farach-Colton 2002 (count sketch): inner products are kept on average, with a variance of
+    about 1 / width, as by a projection on Gaussian directions. Deviation: a Gaussian projection costs
+    `size` x `width` random numbers, which is more time than the training where a model is large.
+    """
+
+    upload: Upload
+    width: int
+    size: int
+
+    @classmethod
+    def of(cls, upload: Upload, width: int | None, size: int, folds: int) -> "RowForm":
+        """Return the form of rows of a model with `size` trainable parameters.
+
+        Parameters
+        ----------
+        width
+            None: a fifth of the parameters, at least `LEAST_WIDTH` and at most `LARGEST_WIDTH`, and no more than
+            `MOST_BYTES` for all of a client's rows. A projection that would be no smaller than the row is the row.
+        folds
+            Rows of a client.
+        """
+        if upload == "signs":
+            return cls(upload, min(width or LARGEST_WIDTH, size), size)
+        if width is None:
+            width = min(LARGEST_WIDTH, max(LEAST_WIDTH, size // 5), MOST_BYTES // (2 * max(folds, 1)))
+        if upload == "full" or width >= size:
+            return cls("full", size, size)
+        return cls(upload, width, size)
+
+    @property
+    def dtype(self) -> str:
+        """Name of the dtype on the wire."""
+        return {"projection": "float16", "signs": "uint8", "full": "float32"}[self.upload]
+
+    @property
+    def columns(self) -> int:
+        """Columns of the array on the wire: eight signs share a byte."""
+        return -(-self.width // 8) if self.upload == "signs" else self.width
+
+    def pack(self, changes: Float32, rng: np.random.Generator) -> npt.NDArray[Any]:
+        """Return rows as they are sent.
+
+        Parameters
+        ----------
+        changes
+            Change of the trainable parameters on each fold, (m, size).
+        rng
+            Draws what is the same for all clients and folds: of an equal seed at each of them.
+        """
+        if self.upload == "signs":
+            places = np.sort(rng.choice(self.size, self.width, replace=False))
+            return np.packbits(changes[:, places] > 0, axis=1)
+        rows = changes.astype(np.float64)
+        if self.upload == "projection":
+            places = rng.integers(self.width, size=self.size)
+            signs = 2.0 * rng.integers(2, size=self.size) - 1.0
+            rows = np.stack([np.bincount(places, signs * row, self.width) for row in rows])
+        # By the largest entry first: the squares of very small ones are zero.
+        largest = np.abs(rows).max(axis=1, keepdims=True)
+        rows /= np.where(largest > 0, largest, 1.0)
+        rows /= np.where(largest > 0, np.linalg.norm(rows, axis=1, keepdims=True), 1.0)
+        return rows.astype(self.dtype)
+
+    def unpack(self, sent: npt.NDArray[Any]) -> Float32:
+        """Return rows (m, width) from what was sent; signs are -1 and 1.
+
+        Raises
+        ------
+        MalformedMessage
+            If a value is not finite, or a row says nothing: all zero, or all signs alike.
+        """
+        if self.upload == "signs":
+            rows = 2.0 * np.unpackbits(sent, axis=1, count=self.width).astype(np.float32) - 1.0
+            empty = np.abs(rows.sum(axis=1)) == self.width
+        else:
+            rows = sent.astype(np.float32)
+            if not np.isfinite(rows).all():
+                raise MalformedMessage("the rows of the folds hold NaN or infinite values")
+            empty = ~rows.any(axis=1)
+        # One bit alone is always like itself.
+        if empty.any() and self.width > 1:
+            raise MalformedMessage(f"row {int(np.argmax(empty))} of the folds is zero: nothing was learned on it")
+        return rows.astype(np.float32)
+
+
+@dataclass(frozen=True)
+class FoldRows:
+    """Reply to `query.folds`: rows (m, width), float32."""
+
+    rows: Float32
+    num_examples: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldUpdate(Update):
+    """Reply to `train.folds`: an update, and the rows of the folds (m, width), float32."""
+
+    rows: Float32
+
+    @property
+    def others(self) -> npt.NDArray[np.floating]:
+        """The rows, flat."""
+        return self.rows.ravel()
+
+
+def read_fold_rows(content: RecordDict, form: RowForm, folds: int) -> FoldRows:
+    """Read the rows of `folds` folds.
+
+    Raises
+    ------
+    MalformedMessage
+        If keys, types, shapes or a value is wrong.
+    """
+    others, rows = _split(content, form, folds)
+    return FoldRows(rows, example_count(reply_metrics(others, {kinds.NUM_EXAMPLES}, arrays=False)))
+
+
+def read_fold_update(content: RecordDict, layout: Layout, model: int, form: RowForm, folds: int) -> FoldUpdate:
+    """Read the update of `model` and the rows of `folds` folds.
+
+    Raises
+    ------
+    MalformedMessage
+        If keys, types, shapes or a value is wrong.
+    """
+    others, rows = _split(content, form, folds)
+    return FoldUpdate(**vars(read_update(others, layout, model)), rows=rows)
+
+
+def _split(content: RecordDict, form: RowForm, folds: int) -> tuple[RecordDict, Float32]:
+    record = content.get(kinds.FOLDS)
+    if not isinstance(record, ArrayRecord) or list(record) != [kinds.FOLDS]:
+        raise MalformedMessage(f"the reply must hold one array {kinds.FOLDS!r} in the record {kinds.FOLDS!r}")
+    entry = Entry(kinds.FOLDS, (folds, form.columns), form.dtype, 0)
+    rows = form.unpack(read_array(record[kinds.FOLDS], entry))
+    return RecordDict({name: part for name, part in content.items() if name != kinds.FOLDS}), rows

@@ -1,0 +1,176 @@
+"""Fine-tuned copies and validation data at an evaluation: what is tested and reported, and what never changes."""
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from safetensors.numpy import load_file
+
+from florets.client_app.app import app
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.server_app.build import build_models, build_task, message_settings
+from florets.server_app.local_grid import LocalGrid
+from florets.server_app.main import run
+from florets.server_app.results.summary import RunSummary
+from florets.task.randomness import Purpose, generator
+from florets.task.task import Task
+from florets.task.training.local_update import TrainSettings, local_update
+from florets.task.training.losses import evaluate
+from florets.task.wire import MalformedMessage, bank, kinds
+from florets.task.wire.replies import read_evaluation
+
+TWO = ["num_clients=4", "k=2", "task.num_clusters=2", "quiet=true"]
+SMALL = [*TWO, "task.model_options={hidden: [8]}"]
+SHORT = ["num_rounds=2", "eval_every=100", "loss_matrix=false", "checkpoint_every=0"]
+
+
+def ask(overrides: list[str], **settings: object) -> tuple[MetricRecord, Task]:
+    """Send the third client model 0 in round 3, and return its reply's numbers."""
+    config = compose(overrides)
+    task = build_task(config)
+    first = bank.model(build_models(config, task), 0)
+    given = {**message_settings(config, task), kinds.SERVER_ROUND: 3, kinds.CLIENT_NUMBER: 2, **settings}
+    content = RecordDict({kinds.CONFIG: ConfigRecord(given), kinds.ARRAYS: first})  # type: ignore[dict-item]
+    (reply,) = LocalGrid(app, 4).send_and_receive([Message(content, 4, kinds.EVALUATE)])
+    assert not reply.has_error(), reply.error.reason
+    read_evaluation(reply.content, kinds.FINE_TUNE_EPOCHS in settings, kinds.VALIDATION in settings)
+    return reply.content.metric_records[kinds.METRICS], task
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        ["task.model_options={hidden: [8]}", "train.batch_size=32", "train.learning_rate=0.05"],
+        # A linear model, in NumPy: its full steps by hand, and the optimiser's.
+        ["task.model=linear", "task.model_options={bias: true}", "train.optimizer=sgd", "train.batch_size=5000"],
+        ["task.model=linear", "train.batch_size=32"],
+    ],
+)
+def test_the_copy_is_trained_for_its_own_epochs_and_tested_on_both_parts(how: list[str]) -> None:
+    overrides = [*TWO, *how, "task.validation_fraction=0.25", "train.local_steps=1"]
+    plain, _ = ask(overrides, **{kinds.VALIDATION: True})
+    found, task = ask(overrides, **{kinds.VALIDATION: True, kinds.FINE_TUNE_EPOCHS: 2.0})
+    assert {name: found[name] for name in plain} == dict(plain)
+
+    config, data = compose(overrides), task.client(2)
+    module = task.build_model()
+    arrays = bank.model(build_models(config, task), 0)
+    module.load_state_dict({name: torch.from_numpy(array.numpy().copy()) for name, array in arrays.items()})
+    settings = TrainSettings(config.train.learning_rate, 2, config.train.batch_size, config.train.optimizer)
+    rng = generator(0, 3, Purpose.FINE_TUNING, 2)
+    local_update(module, data.x_train, data.y_train, "cross_entropy", settings, rng)
+    for part, prefix in (("test", kinds.TUNED), ("validation", kinds.TUNED + kinds.VALIDATED)):
+        loss, accuracy = evaluate(module, *data.part(part), "cross_entropy")  # type: ignore[arg-type]
+        assert found[prefix + kinds.EVAL_LOSS] == pytest.approx(loss, rel=1e-5)
+        assert found[prefix + kinds.EVAL_ACCURACY] == pytest.approx(accuracy)
+
+
+def test_validation_data_are_a_fixed_part_of_the_training_data_and_never_trained_on() -> None:
+    whole = build_task(compose(SMALL)).client(1)
+    task, again = (build_task(compose([*SMALL, "task.validation_fraction=0.25"])) for _ in range(2))
+    data = task.client(1)
+    assert torch.equal(data.x_train, again.client(1).x_train)
+    x, _ = data.part("validation")
+    assert len(x) == round(0.25 * len(whole.x_train))
+    assert len(x) + len(data.x_train) == len(whole.x_train)
+    rows = {tuple(row) for row in torch.cat([data.x_train, x]).flatten(1).tolist()}
+    assert rows == {tuple(row) for row in whole.x_train.flatten(1).tolist()}
+    assert torch.equal(data.x_test, whole.x_test)
+    with pytest.raises(ValueError, match=r"no validation data: give task\.validation_fraction"):
+        whole.part("validation")
+
+
+def test_at_least_one_sample_is_trained_on_and_one_held_out() -> None:
+    config = compose([*SMALL, "task.validation_fraction=0.9", "task.partition_options.samples_per_client=2"])
+    data = build_task(config).client(0)
+    assert (len(data.x_train), len(data.part("validation")[0])) == (1, 1)
+    alone = compose([*SMALL, "task.validation_fraction=0.9", "task.partition_options.samples_per_client=1"])
+    with pytest.raises(ValueError, match=r"has 1 training sample, and needs two"):
+        build_task(alone).client(0)
+
+
+def play(folder: Path, *overrides: str) -> tuple[RunSummary, list[dict[str, str]], dict[str, object]]:
+    given = [*SMALL, *overrides, f"results_dir={folder}"]
+    summary = run(compose(given), given)
+    place = Path(summary.folder)
+    rows = list(csv.DictReader((place / "clients.csv").read_text().splitlines()))
+    return summary, rows, json.loads((place / "rounds.jsonl").read_text().splitlines()[-1])
+
+
+@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize("strategy", ["fedavg", "fedprox", "local", "clove", "ifca", "cfl_gp", "one_shot", "oracle"])
+def test_every_strategy_tests_the_copies_apart_and_ends_with_the_same_models(tmp_path: Path, strategy: str) -> None:
+    plain, rows, line = play(tmp_path / "plain", f"strategy={strategy}", *SHORT)
+    assert (plain.final_tuned_accuracy, plain.final_tuned_loss, line["tuned_accuracy"]) == (None, None, None)
+    assert not any("tuned" in name or "validation" in name for name in rows[0])
+    tuned, rows, line = play(tmp_path / "tuned", f"strategy={strategy}", *SHORT, "fine_tune_epochs=2")
+    for name, values in load_file(Path(plain.folder) / "models.safetensors").items():
+        np.testing.assert_array_equal(values, load_file(Path(tuned.folder) / "models.safetensors")[name])
+    assert (tuned.final_accuracy, tuned.final_loss) == (plain.final_accuracy, plain.final_loss)
+    assert tuned.final_tuned_loss == line["tuned_loss"]
+    assert tuned.final_tuned_loss == pytest.approx(np.mean([float(row["tuned_test_loss"]) for row in rows]))
+    assert tuned.final_tuned_loss < (plain.final_loss or 0)
+    accuracies = [float(row["tuned_test_accuracy"]) for row in rows]
+    assert tuned.final_tuned_accuracy == line["tuned_accuracy"] == pytest.approx(np.mean(accuracies))
+    assert line["tuned_accuracy_std"] == pytest.approx(np.std(accuracies))
+    page = (Path(tuned.folder) / "report.html").read_text()
+    assert "after fine-tuning" in page
+    assert "fine-tuned accuracy" in page
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_run_with_validation_data_reports_them_by_client(tmp_path: Path) -> None:
+    summary, rows, line = play(tmp_path, "strategy=fedavg", *SHORT, "task.validation_fraction=0.25")
+    assert summary.final_accuracy == pytest.approx(np.mean([float(row["test_accuracy"]) for row in rows]))
+    assert all(0 <= float(row["validation_accuracy"]) <= 1 for row in rows)
+    fractions = [int(row["validation_examples"]) / int(row["num_examples"]) for row in rows]
+    assert fractions == pytest.approx([1 / 3] * 4, abs=0.01)
+    assert line["tuned_accuracy"] is None
+
+
+def test_a_reply_holds_the_tests_that_were_asked_for_and_no_other() -> None:
+    def reply(**changed: object) -> RecordDict:
+        numbers = {
+            kinds.EVAL_LOSS: 0.5, kinds.EVAL_ACCURACY: 0.5, kinds.NUM_EXAMPLES: 4,
+            "validation_eval_loss": 0.75, "validation_eval_acc": 0.25, "validation_num-examples": 2,
+            "tuned_eval_loss": 0.25, "tuned_eval_acc": 0.75,
+            "tuned_validation_eval_loss": 0.375, "tuned_validation_eval_acc": 1.0,
+            **changed,
+        }  # fmt: skip
+        given = {name: value for name, value in numbers.items() if value is not None}
+        return RecordDict({kinds.METRICS: MetricRecord(given)})  # type: ignore[arg-type]
+
+    read = read_evaluation(reply(), tuned=True, validation=True)
+    assert read.tuned is not None
+    assert (read.loss, read.accuracy, read.num_examples) == (0.5, 0.5, 4)
+    assert read.validation == replace(read, loss=0.75, accuracy=0.25, num_examples=2, validation=None, tuned=None)
+    assert (read.tuned.loss, read.tuned.accuracy, read.tuned.num_examples) == (0.25, 0.75, 4)
+    assert read.tuned.validation == replace(read.validation, loss=0.375, accuracy=1.0)
+    for asked in ({}, {"tuned": True}, {"validation": True}):
+        with pytest.raises(MalformedMessage, match="the reply holds the metrics"):
+            read_evaluation(reply(), **asked)
+    for name in ("tuned_eval_loss", "tuned_validation_eval_loss", "validation_num-examples"):
+        with pytest.raises(MalformedMessage):
+            read_evaluation(reply(**{name: None}), tuned=True, validation=True)
+        with pytest.raises(MalformedMessage):
+            read_evaluation(reply(**{name: float("nan")}), tuned=True, validation=True)
+    with pytest.raises(MalformedMessage, match="came for some of its tests only"):
+        read_evaluation(reply(tuned_eval_acc=None), tuned=True, validation=True)
+    with pytest.raises(MalformedMessage, match=r"tuned_eval_acc is 1\.5"):
+        read_evaluation(reply(tuned_eval_acc=1.5), tuned=True, validation=True)
+    diverged = read_evaluation(reply(tuned_eval_loss=kinds.DIVERGED), tuned=True, validation=True)
+    assert diverged.tuned is not None
+    assert diverged.tuned.loss == float("inf")
+
+
+def test_values_out_of_range_are_refused_before_any_work() -> None:
+    with pytest.raises(ConfigError, match=r"fine_tune_epochs=-1\.0: must be at least 0"):
+        compose(["fine_tune_epochs=-1"])
+    with pytest.raises(ConfigError, match=r"task.validation_fraction=1.0: must be at least 0 and less than 1"):
+        compose(["task.validation_fraction=1"])

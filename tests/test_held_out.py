@@ -1,0 +1,231 @@
+"""Losses on held-out data, and probes: what clients are sent, what they train on, and what CLoVE makes of it."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+
+from florets.client_app.app import app
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.local_grid import LocalGrid
+from florets.strategies.base.encoding import decode, encode
+from florets.strategies.clove.strategy import Clove
+from florets.strategies.fedavg.strategy import FedAvg
+from florets.strategies.ifca.strategy import Ifca
+from florets.task.held_out import hold_out
+from florets.task.randomness import Purpose, generator
+from florets.task.task import ClientData
+from florets.task.wire import Layout, bank, kinds
+from florets.task.wire.replies import read_losses, read_selected_update, read_update
+from tests.fakes import FakeClients, models, thetas
+
+CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}", "loss_data=held_out"])
+TASK = build_task(CONFIG)
+BANK = build_models(CONFIG, TASK)
+LAYOUT = Layout.of(bank.model(BANK, 0))
+HELD_OUT = {kinds.LOSS_DATA: kinds.HELD_OUT}
+
+Ask = Callable[..., RecordDict]
+
+
+@pytest.fixture
+def ask() -> Ask:
+    grid, settings = LocalGrid(app, 4), message_settings(CONFIG, TASK)
+
+    def ask(kind: str, arrays: ArrayRecord, **others: object) -> RecordDict:
+        config = ConfigRecord({**settings, kinds.SERVER_ROUND: 1, **HELD_OUT, **others})  # type: ignore[dict-item]
+        (reply,) = grid.send_and_receive([Message(RecordDict({"config": config, "arrays": arrays}), 4, kind)])
+        assert not reply.has_error(), reply.error.reason
+        return reply.content
+
+    return ask
+
+
+def mine() -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows that client 2 trains on and holds out, drawn here as the documentation says."""
+    count = len(TASK.client(2).x_train)
+    drawn = generator(0, 0, Purpose.HELD_OUT, 2).permutation(count)
+    return np.sort(drawn[count // 5 :]), np.sort(drawn[: count // 5])
+
+
+def loss_and_gradient(model: int, rows: np.ndarray) -> tuple[float, np.ndarray]:
+    data, module = TASK.client(2), TASK.build_model()
+    module.load_state_dict({name: torch.from_numpy(a.numpy()) for name, a in bank.model(BANK, model).items()})
+    loss = torch.nn.functional.cross_entropy(module(data.x_train[rows]), data.y_train[rows])
+    loss.backward()  # type: ignore[no-untyped-call]
+    return loss.item(), np.concatenate([p.grad.numpy().ravel() for p in module.parameters()])
+
+
+# The split
+
+
+def samples(count: int, *shape: int) -> ClientData:
+    x = torch.arange(float(count)).reshape(count, *(1 for _ in shape)).expand(count, *shape)
+    return ClientData(x, torch.arange(count), x[:1], torch.arange(1), cluster=3)
+
+
+@pytest.mark.parametrize(("count", "held"), [(2, 1), (4, 1), (5, 1), (9, 1), (10, 2), (17, 3)])
+def test_a_fifth_is_held_out_and_not_trained_on(count: int, held: int) -> None:
+    data = samples(count, 1, 2, 2)
+    rest, (x, y) = hold_out(data, np.random.default_rng(1))
+    assert len(x) == len(y) == held
+    assert sorted([*y.tolist(), *rest.y_train.tolist()]) == list(range(count))
+    # Inputs and targets belong together, in their old order; test data and cluster stay.
+    assert rest.x_train[:, 0, 0, 0].tolist() == rest.y_train.tolist() == sorted(rest.y_train.tolist())
+    assert x[:, 0, 0, 0].tolist() == y.tolist()
+    assert rest.x_test is data.x_test
+    assert rest.cluster == 3
+    assert hold_out(data, np.random.default_rng(1))[1][1].tolist() == y.tolist()
+
+
+def test_a_single_sample_is_trained_on_and_held_out() -> None:
+    data = samples(1, 2)
+    rest, (x, _) = hold_out(data, np.random.default_rng(0))
+    assert rest is data
+    assert x is data.x_train
+
+
+# The client
+
+
+@pytest.mark.parametrize("server_round", [1, 7])
+def test_losses_are_taken_on_the_same_fifth_in_every_round(ask: Ask, server_round: int) -> None:
+    read = read_losses(ask(kinds.LOSSES, BANK, **{kinds.SERVER_ROUND: server_round}), 3)
+    rest, held = mine()
+    np.testing.assert_allclose(read.losses, [loss_and_gradient(k, held)[0] for k in range(3)], rtol=1e-5)
+    assert read.num_examples == len(rest)
+
+
+def test_training_and_gradients_leave_the_fifth_alone(ask: Ask) -> None:
+    rest, _ = mine()
+    gradient = {kinds.REPLY: kinds.REPLY_GRADIENT, kinds.GRADIENT_BATCH: 0}
+    update = read_update(ask(kinds.TRAIN, bank.model(BANK, 1), **gradient), LAYOUT, 1)
+    loss, expected = loss_and_gradient(1, rest)
+    np.testing.assert_allclose(update.vector, expected, rtol=1e-3, atol=1e-6)
+    assert update.train_loss == pytest.approx(loss, rel=1e-5)
+    # One step of plain SGD on all samples that are left is that gradient.
+    step = {kinds.OPTIMIZER: "sgd", kinds.LEARNING_RATE: 0.5, kinds.BATCH_SIZE: 10_000}
+    trained = read_update(ask(kinds.TRAIN, bank.model(BANK, 1), **step), LAYOUT, 1)
+    start = LAYOUT.flatten(bank.model(BANK, 1))
+    np.testing.assert_allclose(trained.vector, start - 0.5 * expected, rtol=1e-3, atol=1e-5)
+    assert trained.num_examples == update.num_examples == len(rest)
+
+
+def test_a_client_chooses_by_the_losses_on_the_fifth(ask: Ask) -> None:
+    _, held = mine()
+    read = read_selected_update(ask(kinds.TRAIN_SELECT, BANK), LAYOUT, 3)
+    assert read.losses is not None
+    np.testing.assert_allclose(read.losses, [loss_and_gradient(k, held)[0] for k in range(3)], rtol=1e-5)
+    assert read.model == np.argmin(read.losses)
+
+
+def test_without_the_setting_a_client_trains_on_all_data(ask: Ask) -> None:
+    plain = read_losses(ask(kinds.LOSSES, BANK, **{kinds.LOSS_DATA: "train"}), 3)
+    every = np.arange(len(TASK.client(2).x_train))
+    np.testing.assert_allclose(plain.losses, [loss_and_gradient(k, every)[0] for k in range(3)], rtol=1e-5)
+    assert plain.num_examples == len(every)
+
+
+# The strategies
+
+
+@pytest.mark.parametrize("strategy", [Clove(k=2, loss_data="held_out"), Ifca(k=2, loss_data="held_out")])
+def test_every_message_but_the_tests_says_what_is_held_out(strategy: Clove | Ifca) -> None:
+    clients = FakeClients([0.0, 0.2, 10.0, 10.2])
+    strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=5)
+    asked = {kinds.LOSSES, kinds.TRAIN, kinds.TRAIN_SELECT}
+    for (kind, _, _), config in zip(clients.seen, clients.configs, strict=True):
+        assert (config.get(kinds.LOSS_DATA) == kinds.HELD_OUT) == (kind in asked), kind
+
+
+def test_a_strategy_without_loss_vectors_cannot_hold_any_out() -> None:
+    with pytest.raises(ValueError, match="loss_data=held_out: FedAvg cannot follow it"):
+        FedAvg(loss_data="held_out")
+    with pytest.raises(ConfigError, match="loss_data=held_out: strategy fedavg has no such choice"):
+        compose(["strategy=fedavg", "loss_data=held_out"])
+    assert compose(["strategy=ifca"]).loss_data == "train"
+
+
+# Probes
+
+
+def test_a_probe_tells_groups_apart_where_equal_models_cannot() -> None:
+    # On models 5.1 and 5.1 the losses are 26.01, 24.01, 24.01, 26.01 twice: clients 0 and 3 look alike, and 1 and 2.
+    targets = [0.0, 0.2, 10.0, 10.2]
+    blind = Clove(k=2, first_round="evaluate")
+    blind.start(FakeClients(targets).grid(), models(5.1, 5.1), num_rounds=1)
+    assert blind.assignment["0"] == blind.assignment["3"] != blind.assignment["1"] == blind.assignment["2"]
+    # On a probe of 0 they are 0, 0.04, 100 and 104.04.
+    strategy = Clove(k=2, first_round="evaluate", probes=1)
+    clients = FakeClients(targets)
+    result = strategy.start(clients.grid(), models(5.1, 5.1, 0.0), num_rounds=1)
+    found = strategy.assignment
+    assert found["0"] == found["1"] != found["2"] == found["3"]
+    # Halfway to 0 and 0.2 from 5.1, and to 10 and 10.2: the two models alone, and the probe as it was.
+    assert sorted(thetas(result.arrays)) == pytest.approx([2.6, 7.6])
+    assert strategy.state.probes is not None
+    assert thetas(strategy.state.probes.record) == [0.0]
+    assert clients.asked(kinds.LOSSES) == [0, 1, 2, 3]
+
+
+def test_no_cluster_is_matched_to_a_probe_and_new_clients_are_measured_on_it() -> None:
+    # The probes are everybody's best models.
+    late = FakeClients([0.0, 0.2, 10.0, 10.2], faults={(kinds.LOSSES, r, 3): lost for r in range(1, 4)})
+    strategy = Clove(k=2, first_round="evaluate", probes=2, stability_fraction=0.75)
+    result = strategy.start(late.grid(), models(4.0, 6.0, 0.1, 10.1), num_rounds=5)
+    assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
+    assert len(thetas(result.arrays)) == 2
+    frozen = strategy.frozen_clusters()
+    assert frozen is not None
+    assert frozen.centroids.shape == (2, 4)
+    # Of clients 0 and 1 on the probes 0.1 and 10.1: 0.01 and 0.01, 102.01 and 98.01.
+    np.testing.assert_allclose(frozen.centroids[0, 2:], [0.01, 100.01], rtol=1e-4)
+    assert late.asked(kinds.LOSSES, 4) == [3]
+
+
+def lost(_: RecordDict) -> RecordDict:
+    raise RuntimeError("lost")
+
+
+def test_a_random_first_round_trains_the_models_and_no_probe() -> None:
+    clients = FakeClients([0.0, 0.2, 10.0, 10.2])
+    strategy = Clove(k=2, probes=1)
+    result = strategy.start(clients.grid(), models(4.0, 6.0, -7.0), num_rounds=1)
+    assert set(strategy.assignment.values()) == {0, 1}
+    assert len(thetas(result.arrays)) == 2
+    assert strategy.state.probes is not None
+    assert thetas(strategy.state.probes.record) == [-7.0]
+
+
+def test_probes_are_in_the_checkpoint() -> None:
+    strategy = Clove(k=2, first_round="evaluate", probes=2)
+    strategy.start(FakeClients([0.0, 10.0]).grid(), models(4.0, 6.0, 1.0, 2.0), num_rounds=1)
+    arrays: dict[str, np.ndarray] = {}
+    again = decode(encode(strategy.state, arrays), arrays)
+    assert thetas(again.probes.record) == [1.0, 2.0]
+
+
+def test_too_few_models_for_k_and_the_probes_are_refused() -> None:
+    with pytest.raises(ValueError, match="probes=2: the initial arrays hold 3 models, and need 2 to train"):
+        Clove(k=2, probes=2).start(FakeClients([0.0, 10.0]).grid(), models(1.0, 2.0, 3.0), num_rounds=1)
+
+
+@pytest.mark.parametrize("init", ["different", "same"])
+def test_the_probes_are_built_behind_the_models_and_differ(init: str) -> None:
+    given = ["num_clients=4", "k=2", "task.model_options={hidden: [4]}", f"strategy.init={init}"]
+    few = build_models(compose(given), build_task(compose(given)))
+    config = compose([*given, "strategy.probes=2", "first_round=evaluate"])
+    task = build_task(config)
+    found = bank.unpack(build_models(config, task))[0]
+    np.testing.assert_array_equal(found[:2], bank.unpack(few)[0])
+    assert (init == "same") == np.array_equal(found[0], found[1])
+    assert len(np.unique(found[1:], axis=0)) == 3
+    # The real clients keep all of the models, and train the one that they are told.
+    strategy = build_strategy(config, task)
+    settings = message_settings(config, task)
+    result = strategy.start(LocalGrid(app, 4), build_models(config, task), 2, train_config=settings)
+    assert bank.num_models(result.arrays) == 2

@@ -1,0 +1,107 @@
+"""`florets show-partition`: what it tells, writes and draws, and that nothing is trained."""
+
+import csv
+from functools import partial
+
+import numpy as np
+import pytest
+
+from florets.server_app.main import main
+from florets.server_app.partition_view.command import client_rows, cluster_rows, tiles
+from florets.server_app.partition_view.holdings import Holdings, described
+from florets.task.partitions.changes import Change
+from florets.task.partitions.rotation import turned
+
+# Two clusters of two clients: the first has labels 0 and 1, the second 2 alone.
+HELD = Holdings(
+    keys=("0", "1", "2", "3"),
+    clusters=np.array([0, 0, 1, 1]),
+    train=np.array([[8, 0, 0], [0, 8, 0], [0, 0, 4], [0, 0, 12]]),
+    test=np.array([[2, 0, 0], [0, 2, 0], [0, 0, 1], [0, 0, 3]]),
+    columns=("0", "1", "2"),
+    own=np.ones(4),
+    changes={0: "-", 1: "mirrored"},
+)
+
+
+def test_skew_is_the_mean_distance_from_the_labels_of_the_group():
+    # All together have fractions 1/4, 1/4, 1/2 of the three labels.
+    assert HELD.skew(slice(None)) == pytest.approx((0.75 + 0.75 + 0.5 + 0.5) / 4)
+    assert HELD.skew(np.array([0, 1]), np.array([0, 1])) == pytest.approx(0.5)
+    assert HELD.skew(np.array([2, 3]), np.array([2, 3])) == 0
+    figures = {name: (value, note) for name, value, note in tiles(HELD)}
+    assert figures["skew"] == ("0.62", "0.25 within clusters")
+    assert figures["of a client"] == ("4 to 12, median 8", "tested on 1 to 3, median 2")
+
+
+def test_the_tables_tell_clusters_and_clients():
+    assert cluster_rows(HELD)[1:] == [
+        ["0", "2", "16", "8", "2", "0.50", "-"],
+        ["1", "2", "16", "4 to 12, median 8", "1", "0.00", "mirrored"],
+    ]
+    assert client_rows(HELD, 3) == [
+        ["client", "cluster", "train", "test", "labels 0 to 2"],
+        ["0", "0", "8", "2", "█··"],
+        ["1", "0", "8", "2", "·█·"],
+        ["2", "1", "4", "1", "··█"],
+    ]
+
+
+def test_what_a_cluster_does_is_told_in_words():
+    assert described(None) == "-"
+    both = Change(mirror=True, angle=90, noise=0.25, renamed=np.array([1, 0]))
+    assert described(both) == "mirrored, turned by 90°, noise 0.25, labels 1 0"
+    assert described(partial(turned, angle=45.0)) == "turned, angle 45"
+    assert described(lambda x, y: (x, y)) == "<lambda>"
+
+
+def test_the_command_writes_who_holds_what_and_draws_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = "{angles: [0, 90], own_fraction: 0.75, samples_per_client: 40, reuse: clusters}"
+    keys = ["task.partition=composed", "task.num_clusters=2", "k=2", "num_clients=4"]
+    assert main(["show-partition", *keys, f"task.partition_options={options}"]) == 0
+    told = capsys.readouterr().out
+    assert "turned by 90°" in told
+    assert "of its own cluster  75%" in told
+    (table,) = tmp_path.rglob("partition.csv")
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
+    assert [row["client"] for row in rows] == ["0", "1", "2", "3"]
+    assert [row["cluster"] for row in rows] == ["0", "0", "1", "1"]
+    for row in rows:
+        assert int(row["train_samples"]) == sum(int(row[f"train_{label}"]) for label in range(10)) == 40
+        assert float(row["own_fraction"]) == 0.75
+    page = (table.parent / "partition.html").read_text(encoding="utf-8")
+    assert page.count("data:image/png;base64,") == 2
+    assert (table.parent / "samples.png").read_bytes()[:4] == b"\x89PNG"
+    assert "What clusters see" in page
+    assert not list(tmp_path.rglob("rounds.jsonl"))
+
+
+def test_folders_of_nodes_are_shown_with_the_clusters_that_they_state(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for number, name in enumerate(("north", "south")):
+        folder = tmp_path / "data" / name
+        folder.mkdir(parents=True)
+        lines = [f"{a:.3f},{b:.3f},{a + b:.3f}" for a, b in rng.random((30 + 10 * number, 2))]
+        (folder / "data.csv").write_text("\n".join(["a,b,sum", *lines]), encoding="utf-8")
+    (tmp_path / "data" / "south" / "node.toml").write_text("true-cluster = 1\n", encoding="utf-8")
+    keys = ["task=own", "task.data_options.regression=true", "task.loss=squared_error"]
+    keys += ["task.partition_options={input_shape: [2], num_outputs: 1}", "k=2", "min_clients=2"]
+    assert main(["show-partition", *keys]) == 0
+    told = capsys.readouterr().out
+    assert "| south  | 1" in told
+    assert "tenths 1/10 to 10/10" in told
+    (table,) = tmp_path.rglob("partition.csv")
+    assert [row["cluster"] for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines())] == ["", "1"]
+
+
+def test_what_cannot_be_shared_out_is_refused_before_anything_is_written(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    keys = ["task.partition=composed", "task.num_clusters=1", "k=1"]
+    assert main(["show-partition", *keys, "task.partition_options.samples_per_client=500"]) == 2
+    assert "which do not reach" in capsys.readouterr().err
+    assert main(["show-partition", "-m", *keys]) == 2
+    assert not list(tmp_path.iterdir())
+    assert main(["show-partition", "--help"]) == 0
+    assert "total\n  variation distance" in capsys.readouterr().out

@@ -1,0 +1,289 @@
+"""The composed partition: clusters from combinations of changes, labels and sizes of clients, mixtures."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from florets.task.data import Dataset, linear
+from florets.task.partitions import check_shards, composed
+from florets.task.partitions.amounts import apportion
+from florets.task.partitions.changes import Change
+from florets.task.task import Task, TaskSpec
+
+
+def numbered(num_train=400, num_test=100, num_labels=10, side=2):
+    """Images that hold their row number, labels in turn."""
+    parts = []
+    for count in (num_train, num_test):
+        x = np.repeat(np.arange(count, dtype=np.float32), side * side).reshape(count, 1, side, side)
+        parts += [x, np.arange(count) % num_labels]
+    return Dataset(*parts, num_outputs=num_labels)
+
+
+DATA = numbered()
+
+
+def made(num_clients, num_clusters=1, data=DATA, seed=0, **options):
+    shards = composed(data, num_clients, num_clusters, np.random.default_rng(seed), **options)
+    check_shards(shards, data, num_clients)
+    return shards
+
+
+def rows(shard, part="train"):
+    return np.concatenate([getattr(piece, part) for piece in shard.pieces])
+
+
+def sizes(shards, part="train"):
+    return [len(rows(shard, part)) for shard in shards]
+
+
+def labels(shards, part="train", data=DATA):
+    y = data.y_train if part == "train" else data.y_test
+    return np.array([np.bincount(y[rows(shard, part)], minlength=data.num_outputs) for shard in shards])
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    num_clients=st.integers(2, 24),
+    angles=st.sampled_from([None, [0, 90], [0, 180]]),
+    alpha=st.sampled_from([None, 0.1, 1.0, 100.0]),
+    labels_per_client=st.sampled_from([None, 2, 5]),
+    asked=st.sampled_from([None, 7, [2, 20]]),
+    own_fraction=st.sampled_from([1.0, 0.6]),
+    reuse=st.sampled_from(["none", "clusters", "clients"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_clients_have_the_sizes_asked_for_and_no_sample_twice(
+    seed, num_clients, angles, alpha, labels_per_client, asked, own_fraction, reuse
+):
+    num_clusters = 1 if angles is None else 2
+    own = own_fraction if angles else 1.0
+    options = {
+        "angles": angles,
+        "alpha": alpha,
+        "labels_per_client": labels_per_client,
+        "samples_per_client": asked,
+        "own_fraction": own,
+        "reuse": reuse,
+        "least_samples": 1,
+    }
+    try:
+        shards = made(num_clients, num_clusters, seed=seed, **options)
+    except ValueError as error:
+        # Two labels of 40 samples, or next to none of one, need not reach.
+        refused = str(error)
+        told = ("which do not reach", "least_samples=1", "reuse=clients", "gets no test sample")
+    else:
+        refused, told = "", ("",)
+    assert any(words in refused for words in told)
+    if refused:
+        return
+    found = sizes(shards)
+    if isinstance(asked, int):
+        assert set(found) == {asked}
+    elif asked is not None:
+        assert all(asked[0] <= size <= asked[1] for size in found)
+    elif reuse == "none" and labels_per_client is None:
+        assert sum(found) == len(DATA.x_train)
+    every = np.concatenate([rows(shard) for shard in shards])
+    of_cluster = [
+        np.concatenate([piece.train for shard in shards for piece in shard.pieces if piece.cluster == cluster])
+        for cluster in range(num_clusters)
+    ]
+    if reuse == "none":
+        assert len(np.unique(every)) == len(every)
+    elif reuse == "clusters":
+        assert all(len(np.unique(part)) == len(part) for part in of_cluster)
+    else:
+        assert all(len(np.unique(rows(shard))) == len(rows(shard)) for shard in shards)
+    for shard in shards:
+        assert all(len(np.unique(piece.test)) == len(piece.test) for piece in shard.pieces)
+    if labels_per_client is not None:
+        assert ((labels(shards) > 0).sum(axis=1) <= labels_per_client).all()
+    again = made(num_clients, num_clusters, seed=seed, **options)
+    assert all(np.array_equal(rows(a), rows(b)) for a, b in zip(shards, again, strict=True))
+
+
+def test_every_combination_of_changes_is_a_cluster_and_the_eight_turns_and_mirror_images_differ():
+    shards = made(16, 8, angles=[0, 90, 180, 270], mirror=True)
+    assert [shard.cluster for shard in shards] == np.repeat(np.arange(8), 2).tolist()
+    image = np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2)
+    seen = [image if s.transform is None else s.transform(image, np.zeros(1, int))[0] for s in shards[::2]]
+    assert len({tuple(view.ravel()) for view in seen}) == 8
+    # First the turns, then those of the mirror image, which is made before it is turned.
+    assert seen[1].ravel().tolist() == [1, 3, 0, 2]
+    assert seen[4].ravel().tolist() == [1, 0, 3, 2]
+    assert seen[5].ravel().tolist() == np.rot90(image[0, 0, :, ::-1]).ravel().tolist()
+
+
+def test_clusters_have_the_numbers_of_clients_asked_for():
+    shards = made(20, 4, label_shifts=[0, 3, 6, 9], clients_per_cluster=[10, 4, 4, 2])
+    assert np.bincount([shard.cluster for shard in shards]).tolist() == [10, 4, 4, 2]
+    assert set(sizes(shards)) == {20}
+
+
+def test_labels_are_renamed_by_shifts_and_by_different_permutations():
+    y = np.arange(10)
+    shifted = made(3, 3, label_shifts=[0, 3, -1])
+    assert shifted[0].transform is None
+    assert shifted[1].transform(y, y)[1].tolist() == [3, 4, 5, 6, 7, 8, 9, 0, 1, 2]
+    assert shifted[2].transform(y, y)[1].tolist() == [9, *range(9)]
+    permuted = made(4, 4, label_permutations=4)
+    names = {tuple(y if s.transform is None else s.transform(y, y)[1]) for s in permuted}
+    assert len(names) == 4
+    assert tuple(y) in names
+    assert all(sorted(name) == y.tolist() for name in names)
+
+
+def test_sets_of_labels_cross_with_changes():
+    shards = made(10, 10, labels_per_cluster=2, angles=[0, 90])
+    for cluster, shard in enumerate(shards):
+        assert set(DATA.y_train[shard.train]) == {2 * (cluster // 2), 2 * (cluster // 2) + 1}
+        assert set(DATA.y_test[shard.test]) <= set(DATA.y_train[shard.train])
+        assert (shard.transform is None) == (cluster % 2 == 0)
+    assert len(np.unique(np.concatenate([s.train for s in shards]))) == 400
+
+
+def test_noise_and_blur_are_those_of_the_sample_and_keep_train_and_test_apart():
+    x = np.random.default_rng(1).random((400, 1, 8, 8), dtype=np.float32)
+    data = replace(DATA, x_train=x, x_test=x[:100])
+    clean, blurred, noisy, both = made(4, 4, data, noise=[0, 0.3], blur=[0, 1.0])
+    assert clean.transform is None
+    x, y = data.x_train[:200], data.y_train[:200]
+    changed = both.transform(x, y)[0]
+    assert changed.dtype == np.float32
+    # In another company a sample has the same noise.
+    np.testing.assert_array_equal(both.transform(x[50:60], y[50:60])[0], changed[50:60])
+    noise = noisy.transform(x, y)[0] - x
+    assert noise.std() == pytest.approx(0.3, abs=0.01)
+    assert not np.allclose(noise[0], noise[1])
+    assert blurred.transform.noise == 0
+    smooth = Change(blur=1.0)(x, y)[0]
+    assert np.abs(np.diff(smooth)).mean() < 0.7 * np.abs(np.diff(x)).mean()
+
+
+def test_a_mixture_has_its_own_fraction_and_the_rest_of_the_other_clusters_alike():
+    shards = made(9, 3, angles=[0, 90, 180], own_fraction=0.7, samples_per_client=40)
+    for shard in shards:
+        assert [len(piece.train) for piece in shard.pieces] == [28, 6, 6]
+        assert sorted(piece.cluster for piece in shard.pieces) == [0, 1, 2]
+        assert [len(piece.test) for piece in shard.pieces] == [7, 2, 1]
+    # Sets of labels mix as well.
+    counts = labels(made(4, 2, labels_per_cluster=5, own_fraction=0.75, samples_per_client=40))
+    assert counts[0, :5].sum() == counts[3, 5:].sum() == 30
+    assert counts[0, 5:].sum() == counts[3, :5].sum() == 10
+
+
+def test_a_task_gives_each_piece_of_a_client_its_own_change():
+    spec = TaskSpec(
+        data="digits",
+        partition="composed",
+        model="mlp",
+        loss="cross_entropy",
+        num_clients=4,
+        num_clusters=2,
+        seed=3,
+        data_dir="",
+        partition_options={"angles": [0, 90], "own_fraction": 0.6, "samples_per_client": 50},
+    )
+    task = Task(spec)
+    client, shard = task.client(3), task.shards[3]
+    assert client.x_train.shape == (50, 1, 8, 8)
+    own, other = shard.pieces
+    assert (own.cluster, other.cluster) == (1, 0)
+    x = task.data.x_train
+    np.testing.assert_array_equal(client.x_train[:30].numpy(), np.rot90(x[own.train], 1, (-2, -1)))
+    np.testing.assert_array_equal(client.x_train[30:].numpy(), x[other.train])
+    of_one = [piece.test for s in task.shards for piece in s.pieces if piece.cluster == 1]
+    assert len(task.cluster_tests[1][0]) == len(np.unique(np.concatenate(of_one)))
+
+
+def test_sizes_drawn_between_two_numbers_are_log_uniform():
+    found = sizes(made(400, samples_per_client=[10, 250], reuse="clients"))
+    assert min(found) >= 10
+    assert max(found) <= 250
+    # Half of them lie below the geometric mean.
+    assert np.mean(np.array(found) < 50) == pytest.approx(0.5, abs=0.08)
+
+
+def test_a_small_alpha_leaves_few_labels_and_a_large_one_all():
+    few, many = (labels(made(20, alpha=alpha)) for alpha in (0.05, 1000.0))
+    assert np.median((few > 0.05 * few.sum(axis=1, keepdims=True)).sum(axis=1)) <= 3
+    assert many.min() >= 1
+    # Train and test have the same proportions, as far as the test set reaches.
+    shards = made(5, alpha=0.5, samples_per_client=60)
+    train, test = labels(shards) / 60, labels(shards, "test") / np.array(sizes(shards, "test"))[:, None]
+    assert 0.5 * np.abs(train - test).sum(axis=1).max() < 0.15
+
+
+def test_clients_without_changes_or_labels_are_drawn_at_random_from_all_samples():
+    counts = labels(made(20))
+    assert set(sizes(made(20))) == {20}
+    # Not stratified: 2 of each of 10 labels on average, with the variance of a draw without replacement.
+    assert counts.var() == pytest.approx(20 * 0.1 * 0.9 * 380 / 399, rel=0.35)
+
+
+def test_a_dirichlet_draw_of_sizes_uses_all_samples():
+    found = sizes(made(10, size_alpha=1.0))
+    assert sum(found) == 400
+    assert max(found) > 3 * min(found)
+
+
+def test_groups_of_synthetic_data_serve_as_labels():
+    data = linear(None, 1, 3, d=2, samples_per_cluster=100)
+    shards = made(6, 3, data, labels_per_cluster=1, clients_per_cluster=[3, 2, 1])
+    for shard in shards:
+        assert set(data.group_train[shard.train]) == {shard.cluster} == set(data.group_test[shard.test])
+
+
+@given(st.integers(0, 500), st.lists(st.floats(0.001, 1), min_size=1, max_size=8))
+@settings(max_examples=100, deadline=None)
+def test_apportioned_parts_add_up_and_are_within_one_of_their_share(total, weights):
+    given_weights = np.array(weights)
+    parts = apportion(total, given_weights)
+    assert parts.sum() == total
+    assert (np.abs(parts - total * given_weights / given_weights.sum()) < 1).all()
+
+
+@pytest.mark.parametrize(
+    ("num_clients", "num_clusters", "options", "message"),
+    [
+        (8, 3, {"angles": [0, 90]}, "num_clusters=3 must be 2, the number of combinations"),
+        (8, 4, {}, "num_clusters=4 must be 1, .*labels_per_cluster is not given"),
+        (8, 3, {"angles": [0, 90], "labels_per_cluster": 2}, "num_clusters=3 must be a multiple of 2"),
+        (8, 6, {"labels_per_cluster": 2}, "needs 12 labels .* has 10"),
+        (20, 2, {"angles": [0, 90], "clients_per_cluster": [18, 1]}, "are 19 clients, but num_clients=20"),
+        (20, 2, {"angles": [0, 90], "clients_per_cluster": [20]}, "one number of at least 1 for each"),
+        (8, 2, {"angles": [0, 360]}, "holds one turn twice"),
+        (8, 2, {"label_shifts": [0, 10]}, "also modulo the 10 labels"),
+        (8, 2, {"noise": [0, -1]}, "finite numbers of at least 0"),
+        (8, 1, {"alpha": 0.0}, "alpha=0.0 must be a finite number above 0"),
+        (8, 1, {"labels_per_client": 11}, "must be from 1 to 10"),
+        (8, 1, {"samples_per_client": [20, 10]}, "least, most"),
+        (8, 1, {"samples_per_client": 51}, r"do not reach: lower .*samples_per_client or .*\(reuse=clients\)"),
+        (8, 1, {"samples_per_client": 401, "reuse": "clients"}, "there are 400, which do not reach"),
+        (8, 1, {"samples_per_client": 9, "test_samples_per_client": 101}, "has 100 in their proportions"),
+        (8, 1, {"samples_per_client": 9, "size_alpha": 1.0}, "leave out one of them"),
+        (300, 1, {}, "fewer than task.partition_options.least_samples=2"),
+        (8, 1, {"reuse": "clients"}, "give samples_per_client"),
+        (8, 1, {"own_fraction": 0.5}, "no other cluster to mix with"),
+        (8, 2, {"angles": [0, 90], "own_fraction": 0.0}, "above 0 and at most 1"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_remedy(num_clients, num_clusters, options, message):
+    with pytest.raises(ValueError, match=message):
+        made(num_clients, num_clusters, **options)
+
+
+def test_tables_have_no_turns_and_regressions_no_labels_to_rename():
+    data = linear(None, 1, 2, d=2, samples_per_cluster=100)
+    with pytest.raises(ValueError, match="needs images"):
+        made(4, 2, data, angles=[0, 90])
+    with pytest.raises(ValueError, match="targets are values"):
+        made(4, 2, data, label_shifts=[0, 1])
+    oblong = replace(DATA, x_train=np.zeros((400, 1, 2, 3)), x_test=np.zeros((100, 1, 2, 3)))
+    with pytest.raises(ValueError, match="cannot make quarter turns"):
+        made(4, 2, oblong, angles=[0, 90])
