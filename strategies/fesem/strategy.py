@@ -40,9 +40,9 @@ class FeSem(ClusteredStrategy[FeSemSettings, FeSemState]):
     """Multi-centre federated learning by expectation-maximisation on models.
 
     In round 1 all that are online train one model, and k-means of what they return founds the K models. From then on
-    clients train their own; each joins the model that is nearest to what it returned (E-step), and every model is then
-    the mean of what its clients returned (M-step). With WeCFL's weights (`weighting=examples`) both are weighted by
-    examples.
+    clients train their own; each joins the model that is nearest to what it returned (E-step), and every model is
+    then the mean of what its clients returned (M-step). With WeCFL's weights (`weighting=examples`) both are weighted
+    by examples.
 
     Only the participants of a round are assigned anew. A model that none of them is nearest to stays as it is.
 

@@ -1,4 +1,4 @@
-"""What a client's work cost, told beside every reply: a measurement, whose bytes are not counted as traffic."""
+"""Cost of a client's work, told beside every reply: a measurement, whose bytes are not counted as traffic."""
 
 import math
 from collections.abc import Iterable
