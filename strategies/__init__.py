@@ -23,5 +23,6 @@ STRATEGIES = {
     "pacfl": "Pacfl",
     "stocfl": "StoCfl",
     "fedclust": "FedClust",
+    "sr_fca": "SrFca",
 }
 """The registry: a strategy's name, which is its folder's, and its class; `<class>Settings` are its settings."""

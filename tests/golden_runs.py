@@ -105,6 +105,8 @@ SETTINGS = {
     "digits-pacfl": f"{_LABELS} strategy=pacfl strategy.fraction_train=0.5 num_rounds=2",
     "digits-stocfl": f"{_LABELS} strategy=stocfl strategy.anchor_epochs=5 strategy.fraction_train=0.5 num_rounds=3",
     "digits-fedclust": f"{_LABELS} strategy=fedclust strategy.fraction_train=0.5 num_rounds=2",
+    "digits-sr_fca": f"{_LABELS} strategy=sr_fca strategy.solo_steps=20 strategy.refine_every=1 num_rounds=3 "
+    "strategy.fraction_train=0.5",
     "digits-autoencoder": "experiment=digits_autoencoder num_clients=10 k=5 task.num_clusters=5 train.local_epochs=1 "
     "task.model_options.bottleneck=2 eval_every=100",
     "clove-linear-clove": _CLOVE_LINEAR,

@@ -41,6 +41,7 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
         f"pacfl {SMALL} num_rounds=2",
         f"stocfl {SMALL} num_rounds=2",
         f"fedclust {SMALL} num_rounds=2",
+        f"sr_fca {SMALL} num_rounds=3 strategy.refine_every=1 strategy.solo_steps=20",
     ],
     ids=lambda settings: settings.split()[0],
 )

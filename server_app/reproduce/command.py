@@ -23,6 +23,8 @@ HELP = """florets reproduce <item> [scale=paper|small] [n_jobs=<n>] [<key>=<valu
   Run a table or figure: every row (data) with every column (method) and seed, each an ordinary run. Stopped with
   Ctrl-C or killed, the same command goes on; finished cells are never run again. Keys given by hand hold for all
   cells (task.data=fashion_mnist, data_dir=..., results_dir=...) and make another table.
+florets reproduce <file>.yaml
+  The same for an item of your own; docs/reproduce.md says what the file holds.
 florets reproduce <item> --table
   Remake table and plot of the cells that are finished; run none.
 florets reproduce --list

@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from florets.strategies.base.algorithm import Algorithm, M, S
 from florets.strategies.base.averaging import Averaging, averaging_of
 from florets.strategies.base.context import Plan, RoundContext
-from florets.strategies.base.evaluation import EvaluationSettings, evaluation_of, mean_results
+from florets.strategies.base.evaluation import EvaluationSettings, confusions_of, evaluation_of, mean_results
 from florets.strategies.base.exchange import log, send, sort_replies
 from florets.strategies.base.federation import Federation, FederationError, RoundFailed
 from florets.strategies.base.loop import NOTHING, Earlier, EvaluateModels, RoundObserver, run_rounds
@@ -156,7 +156,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
     ) -> list[Message]:
         """Sample participants, let the algorithm plan, and return the messages of the training exchange."""
         self.open_round(server_round, arrays, config, grid)
-        self.state.evaluations = {}
+        self.state.evaluations, self.state.confusions = {}, {}
         plan = self._plan = self.plan(self.context)
         if not isinstance(plan, Plan):
             raise TypeError(f"{type(self).__name__}.plan() returned {plan!r}, and must return a Plan")
@@ -249,6 +249,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         tests = sort_replies(self._tests.requests, list(replies), self._tests.read)
         self.context.meter.count(tests)
         self.state.evaluations = {key: evaluation_of(test) for key, test in tests.ok}
+        self.state.confusions = confusions_of(tests.ok, self.assignment)
         return mean_results(self.evaluations.values())
 
     def summary(self) -> None:
@@ -343,6 +344,8 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
             replies=dict(meter.replies),
             train_loss=self.state.train_loss,
             evaluations=dict(self.evaluations),
+            confusions=dict(self.state.confusions),
+            work=meter.work,
             details=self.details(),
             tries=meter.tries,
             rejected=dict(meter.rejected),

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from florets.strategies.base.report import Detail
+from florets.strategies.base.report import ADVICE, EVIDENCE, Detail
 from florets.strategies.core.folds import Groups
 
 MOST_SHOWN = 100
@@ -87,9 +87,10 @@ class Evidence:
         """Return it with what is known of the clients that were placed afterwards."""
         return replace(self, small=small, unfit=tuple(unfit))
 
-    def detail(self) -> Detail:
+    def details(self) -> dict[str, Detail]:
         """Return it as plain values for the round's line, with its texts."""
-        return {**asdict(self), "text": self.text, "advice": self.advice}
+        told: dict[str, Detail] = {EVIDENCE: {**asdict(self), "text": self.text, "advice": self.advice}}
+        return {**told, ADVICE: self.advice} if self.advice else told
 
     @property
     def text(self) -> str:
@@ -126,11 +127,7 @@ class Evidence:
                 f"{_clients(self.seen)} with enough samples are too few to tell groups from chance; more clients or "
                 "more samples are needed, or k where it is known"
             )
-        if self.unfit:
-            names = ", ".join(self.unfit[:_MOST_NAMES])
-            more = f" and {len(self.unfit) - _MOST_NAMES} more" if len(self.unfit) > _MOST_NAMES else ""
-            return f"no group fits client {names}{more}: left out of the training; look at the data there"
-        return ""
+        return no_group_fits(self.unfit) if self.unfit else ""
 
     def _figures(self) -> str:
         """Return p value and scores: at the number found, its neighbours and the best."""
@@ -145,6 +142,15 @@ class Evidence:
                 ", ".join([f"score {scores[first]:.2f} at K = {first}", *(f"{scores[k]:.2f} at {k}" for k in others)])
             )
         return "; ".join(words)
+
+
+def no_group_fits(keys: Sequence[str]) -> str:
+    """Return what is to be said of clients that no group fits."""
+    more = f" and {len(keys) - _MOST_NAMES} more" if len(keys) > _MOST_NAMES else ""
+    return (
+        f"no group fits client {', '.join(keys[:_MOST_NAMES])}{more}: left out of the training; look at its data, "
+        "or train a model there alone (strategy=local)"
+    )
 
 
 def _clients(count: int) -> str:
