@@ -111,7 +111,7 @@ class FeSem(ClusteredStrategy[FeSemSettings, FeSemState]):
         compared = self._compared(models.layout)
         rows, places = vectors[:, compared], models.bank[:centres][:, compared]
         if self.settings.scaling == "layers":
-            scales = layer_scales(rows, _layers(models.layout)[compared])
+            scales = layer_scales(rows, models.layout.layers[compared])
             rows, places = rows / scales, places / scales
         if centres and self.settings.clustering == "nearest":
             return nearest_centres(rows, places)
@@ -127,8 +127,3 @@ class FeSem(ClusteredStrategy[FeSemSettings, FeSemState]):
         """Return the mask (R,) of the entries that are compared."""
         prefixes = self.settings.layers
         return layout.trained & layout.mask(prefixes) if prefixes else layout.trained
-
-
-def _layers(layout: Layout) -> IntArray:
-    """Return the number of the layer's array that each entry of a flat model belongs to, (R,)."""
-    return np.repeat(np.arange(len(layout.entries)), [entry.size for entry in layout.entries])
