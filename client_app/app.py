@@ -9,6 +9,7 @@ from flwr.clientapp import ClientApp
 
 from florets.client_app.client import Client
 from florets.client_app.deadline import within_deadline
+from florets.client_app.handlers.bilevel import train_bilevel
 from florets.client_app.handlers.custom import custom
 from florets.client_app.handlers.estimate import estimate
 from florets.client_app.handlers.evaluate import evaluate
@@ -29,7 +30,8 @@ from florets.task.callers_folder import import_as_caller_did
 from florets.task.threads import one_thread_for_good
 from florets.task.training.effort import counted
 from florets.task.wire import kinds
-from florets.task.wire.work import Work, pack_work
+from florets.task.wire.work import pack_work
+from florets.task.work import Work
 
 # One thread per process: clients run side by side, and gradients differ in bits between one thread and two.
 torch.set_num_threads(1)
@@ -66,6 +68,7 @@ app.train("probe")(answering(train_probe))
 app.train("estimate")(answering(estimate))
 app.train("folds")(answering(train_folds))
 app.train("soft")(answering(train_soft))
+app.train("bilevel")(answering(train_bilevel))
 app.train("moment_descent")(answering(moment_descent))
 app.train(kinds.CUSTOM)(answering(custom))
 app.evaluate()(answering(evaluate))

@@ -21,13 +21,13 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from florets.conf.aliases import modernise, old_names, renamed
-from florets.conf.follow import follow
+from florets.conf.follow import follow, start_of_folds
 from florets.conf.layers import flatten, is_option, nest, overlay, whole_options
 from florets.conf.overrides import GROUPS, Given, read_overrides
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import Config, TaskConfig, known_keys
-from florets.conf.typed import read_config, read_strategy, show
-from florets.conf.validate import OWN, find_problems
+from florets.conf.typed import read_strategy, show
+from florets.conf.validate import OWN, checked_config
 from florets.strategies import STRATEGIES
 from florets.strategies.registry import DEFAULT, find_strategy
 
@@ -109,6 +109,7 @@ def compose(overrides: Sequence[str]) -> Config:
         # A preset that leaves K open asks CLoVE to find it. The others are given the truth, as in the paper's
         # comparisons; whoever types k=auto for them is told that they cannot find it.
         values["k"] = values["task"].get("num_clusters", TaskConfig.num_clusters)
+    problems += start_of_folds(values, {entry.key: entry for entry in explicit})
     if values.get("k") == "auto" and (names := _following_k(values)):
         how = "give k an integer, or values of their own to those keys"
         problems.append(f"k=auto: {preset} makes {', '.join(names)} from k; {how}.")
@@ -117,11 +118,11 @@ def compose(overrides: Sequence[str]) -> Config:
     if settings.grows and not k_by_hand:
         # Whoever looks for groups does not know their number; a preset's is for those that cannot.
         resolved["k"] = "auto"
-    config = read_config(resolved, problems)
-    if config is None:
-        raise ConfigError(problems)
-    problems += [*_idle_count(config, explicit), *find_problems(config)]
-    if problems:
+    config, wrong = checked_config(resolved)
+    problems += wrong
+    if config is not None and not any(line.startswith("num_clients=") for line in wrong):
+        problems += _idle_count(config, explicit)
+    if config is None or problems:
         raise ConfigError(problems)
     return _with_length(config)
 

@@ -43,3 +43,14 @@ def follow(
             else:
                 values[key] = neutral
     return problems
+
+
+def start_of_folds(values: dict[str, Any], explicit: Mapping[str, Given]) -> list[str]:
+    """Let the round that finds K by updates on folds start from updates, in place; refuse another start by hand."""
+    if values.get("k") != "auto" or values.get("choose_k") != "folds":
+        return []
+    given = explicit.get("first_round")
+    values["first_round"] = "update"
+    if given is None or given.value in (None, "update"):
+        return []
+    return [f"{given.text}: choose_k=folds finds K in a round of updates (first_round=update); leave it out."]

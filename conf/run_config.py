@@ -11,8 +11,7 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from florets.conf.overrides import parse_overrides_string
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import Config, as_plain
-from florets.conf.typed import read_config
-from florets.conf.validate import validate
+from florets.conf.validate import checked_config
 
 # Flower's names on the left, because that is what its users type; ours on the right.
 _KEYS = {
@@ -104,11 +103,10 @@ def config_from_json(text: str) -> Config:
         raise ConfigError([f"config-json: is not JSON ({error}); leave it empty and use overrides."]) from error
     if not isinstance(values, dict):
         raise ConfigError(["config-json: must be a JSON object; leave it empty and use overrides."])
-    problems: list[str] = []
-    config = read_config(values, problems)
-    if config is None:
+    config, problems = checked_config(values)
+    if config is None or problems:
         raise ConfigError([f"config-json: {problem}" for problem in problems])
-    return validate(config)
+    return config
 
 
 def task_spec(config: Config) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -12,8 +11,7 @@ from florets.conf.layers import nest, overlay
 from florets.conf.overrides import Given
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
-from florets.conf.typed import read_config
-from florets.conf.validate import find_problems
+from florets.conf.validate import checked_config
 from florets.strategies.registry import UnknownStrategy, find_strategy
 
 
@@ -55,10 +53,10 @@ def saved_config(folder: Path, given: Sequence[Given] = (), trust: bool = False)
         _require_trust(folder, str(strategy.get("name")), trust)
     saved = copy.deepcopy(values)
     overlay(values, nest([renamed(entry) for entry in given]))
-    config, problems = _read(values)
+    config, problems = checked_config(values)
     if config is None or problems:
         # Only what the file has wrong by itself is the file's fault.
-        own = _read(saved)[1]
+        own = checked_config(saved)[1]
         raise ConfigError([f"{path}: {problem}" if problem in own else problem for problem in problems])
     return config
 
@@ -79,12 +77,6 @@ def _require_trust(folder: Path, name: str, trust: bool) -> None:
                 "trust=true if you know it (in flwr run: overrides='trust=true')."
             ]
         )
-
-
-def _read(values: dict[str, Any]) -> tuple[Config | None, list[str]]:
-    problems: list[str] = []
-    config = read_config(values, problems)
-    return config, problems if config is None else [*problems, *find_problems(config)]
 
 
 def imported_functions(config: Config) -> list[str]:

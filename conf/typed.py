@@ -24,8 +24,8 @@ class _Mismatch(Exception):
     """A value is not of the type asked for."""
 
 
-def read_config(values: Mapping[str, Any], problems: list[str]) -> Config | None:
-    """Build a `Config` from nested plain values.
+def read_config(values: Mapping[str, Any], problems: list[str]) -> tuple[Config | None, list[str]]:
+    """Build a `Config` from nested plain values; `florets.conf.validate.checked_config` checks it as well.
 
     Parameters
     ----------
@@ -36,24 +36,24 @@ def read_config(values: Mapping[str, Any], problems: list[str]) -> Config | None
 
     Returns
     -------
-    Config or None
-        None when there was a problem.
+    config : Config or None
+        None when there is no such strategy.
+    defaulted : list of str
+        Keys whose values are of a wrong type: they have the schema's defaults.
     """
-    before = len(problems)
+    defaulted: list[str] = []
     strategy = values.get("strategy", {})
     name = strategy.get("name", DEFAULT) if isinstance(strategy, Mapping) else strategy
     settings = read_strategy(str(name), problems)
     if settings is None:
-        return None
+        return None, defaulted
     if not isinstance(strategy, Mapping):
         strategy = {}
     rest = {key: value for key, value in values.items() if key != "strategy"}
-    read = _read_fields(Config, rest, "", problems)
+    read = _read_fields(Config, rest, "", problems, defaulted)
     own = {key: value for key, value in strategy.items() if key != "name"}
-    chosen = _read(settings, own, "strategy", problems)
-    if len(problems) > before:
-        return None
-    return Config(**{**read, "strategy": Chosen(find_strategy(str(name)).id, chosen)})
+    chosen = settings(**_read_fields(settings, own, "strategy.", problems, defaulted))
+    return Config(**{**read, "strategy": Chosen(find_strategy(str(name)).id, chosen)}), defaulted
 
 
 def read_strategy(name: str, problems: list[str]) -> type[Settings] | None:
@@ -86,13 +86,9 @@ def _wrong_defaults(settings: type[Settings]) -> Iterator[str]:
             yield f"{field.name}: a key cannot be of type {hints[field.name]}"
 
 
-def _read(kind: type[Any], values: Mapping[str, Any], path: str, problems: list[str]) -> Any:
-    before = len(problems)
-    read = _read_fields(kind, values, f"{path}.", problems)
-    return kind(**read) if len(problems) == before else None
-
-
-def _read_fields(kind: type[Any], values: Mapping[str, Any], prefix: str, problems: list[str]) -> dict[str, Any]:
+def _read_fields(
+    kind: type[Any], values: Mapping[str, Any], prefix: str, problems: list[str], defaulted: list[str]
+) -> dict[str, Any]:
     hints = get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     read: dict[str, Any] = {}
@@ -103,13 +99,15 @@ def _read_fields(kind: type[Any], values: Mapping[str, Any], prefix: str, proble
             problems.append(f"{path}: there is no such key.{did_you_mean(path, keys)}")
         elif dataclasses.is_dataclass(hints[name]):
             if isinstance(value, Mapping):
-                read[name] = _read(hints[name], value, path, problems)
+                read[name] = hints[name](**_read_fields(hints[name], value, f"{path}.", problems, defaulted))
             else:
+                defaulted.append(path)
                 problems.append(f"{path}={show(value)}: holds several keys; set them as {path}.<key>=<value>.")
         else:
             try:
                 read[name] = convert(value, hints[name])
             except _Mismatch:
+                defaulted.append(path)
                 problems.append(
                     f"{path}={show(value)}: must be {describe(hints[name])}, "
                     f"for example {path}={_example(fields[name], hints[name])}."

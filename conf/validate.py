@@ -1,10 +1,12 @@
 """Ranges and combinations: what can be refused without looking at any data."""
 
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, TaskConfig, TrainConfig
-from florets.conf.typed import show
+from florets.conf.typed import read_config, show
 from florets.strategies.registry import usable_settings
 from florets.strategies.settings import Settings, range_problems
 
@@ -16,18 +18,27 @@ _PRESET = re.compile(r"\w+(?:[/.-]\w+)*", re.ASCII)
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
-def validate(config: Config) -> Config:
-    """Return `config` unchanged when it can run.
+def checked_config(values: Mapping[str, Any]) -> tuple[Config | None, list[str]]:
+    """Build a `Config` from nested plain values, and return it with every problem: types, ranges, combinations.
 
-    Raises
-    ------
-    ConfigError
-        With every value out of its range and every impossible combination.
+    Returns
+    -------
+    config : Config or None
+        It can run where there is no problem. None when there is no such strategy.
+    problems : list of str
+        One line each.
     """
-    problems = find_problems(config)
-    if problems:
-        raise ConfigError(problems)
-    return config
+    problems: list[str] = []
+    config, defaulted = read_config(values, problems)
+    if config is not None:
+        problems += without_guesses(find_problems(config), defaulted)
+    return config, problems
+
+
+def without_guesses(problems: Sequence[str], keys: Sequence[str]) -> list[str]:
+    """Return the problems that name none of some keys, which do not have the values that were meant."""
+    names = [re.compile(rf"(?<![\w.]){re.escape(key)}(?!\w)") for key in keys]
+    return [line for line in problems if not any(name.search(line) for name in names)]
 
 
 def find_problems(config: Config) -> list[str]:
@@ -210,7 +221,7 @@ _SCHEDULE_NEEDS = {
     "cosine": ((), ("schedule_rounds", "schedule_factor")),
     "inverse_sqrt": ((), ("schedule_rounds",)),
 }
-"""What each schedule needs, and what it may be given beside that."""
+"""By schedule: the keys that it needs, and further keys that it takes."""
 
 
 def _schedule(train: TrainConfig) -> list[str]:

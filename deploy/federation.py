@@ -19,7 +19,7 @@ CONNECTION = "demo"
 _START_SECONDS = 60.0
 _RETRY_SECONDS = 2.0
 _ENTERED = "SuperNode ID"
-"""What a SuperNode says once the SuperLink has taken it."""
+"""Words in the log of a SuperNode that the SuperLink has accepted."""
 _NODE_SETTINGS = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
 """A node's executor looks for work once a second unless told otherwise, and every message passes there."""
 

@@ -24,11 +24,11 @@ from florets.server_app.results.report_figures import size
 from florets.server_app.results.summary import RoundLine, RunSummary, reaches
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from florets.server_app.resume.checkpointing import Checkpointing
-from florets.server_app.resume.resume import find_checkpoint, finished_summary
+from florets.server_app.resume.resume import find_checkpoint, finished_summary, refuse_interrupted
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.loop import NOTHING, Earlier
 from florets.strategies.base.models import Models, untrained_of
-from florets.strategies.base.report import EVIDENCE, STABLE_FROM, RoundReport
+from florets.strategies.base.report import ADVICE, STABLE_FROM, RoundReport
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.registry import find_strategy
 from florets.task.wire import bank
@@ -51,7 +51,8 @@ def run_experiment(
     Raises
     ------
     ConfigError
-        If data, partition, model and their options do not fit together; before any client is asked for anything.
+        If data, partition, model and their options do not fit together, or a new run would replace an interrupted
+        one; before any client is asked for anything.
     CheckpointError
         If an interrupted run cannot go on.
     FederationError
@@ -61,6 +62,7 @@ def run_experiment(
     """
     log.info("results folder: %s", folder)
     if not resume:
+        refuse_interrupted(folder, config, by_flower)
         return _run(grid, config, folder, by_flower)
     # Held before its checkpoints are read: the run may be going on in another process.
     try:
@@ -158,7 +160,7 @@ def _run(
             froze = STABLE_FROM in line["details"] and config.task.loss == "cross_entropy"
             if froze and (warning := chance_level(config.task.loss, outputs, recorder.lines)):
                 recorder.note(f"warning: {warning}")
-            if advice := line["details"].get(EVIDENCE, {}).get("advice"):
+            if advice := line["details"].get(ADVICE):
                 recorder.warn(advice)
             # The line first: a run that goes on takes back the lines of rounds without a checkpoint.
             checkpointing.after(report.server_round, arrays)

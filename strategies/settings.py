@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 T = TypeVar("T")
 
 Averages = Literal["models", "gradients"]
-FirstRound = Literal["random", "evaluate"]
-ChooseK = Literal["silhouette", "silhouette_lone", "elbow"]
+FirstRound = Literal["random", "evaluate", "update", "farthest"]
+ChooseK = Literal["silhouette", "silhouette_lone", "elbow", "spectral", "folds"]
 LossData = Literal["train", "held_out"]
 Weighting = Literal["examples", "uniform", "all_participants"]
 
@@ -73,10 +73,15 @@ class RunKeys:
     )
     server_optimizer: Literal["sgd", "adam"] = key("sgd", "the server's step (averaging=gradients)")
     first_round: FirstRound | None = key(
-        None, "round 1 assigns models at random, or by the losses; null: the strategy's own (random)"
+        None,
+        "round 1 assigns models at random, by the losses (evaluate), or by the updates of one model, and each group "
+        "starts from its mean (update), or by the losses of models of clients that are far apart (farthest); null: "
+        "the strategy's own (random)",
     )
     choose_k: ChooseK | None = key(
-        None, "rule that finds K (k=auto); silhouette_lone: few participants a cluster; null: the strategy's own"
+        None,
+        "rule that finds K (k=auto); silhouette_lone: few participants a cluster; folds: discovery in round 1, which "
+        "may find no groups, and first_round=update; null: the strategy's own",
     )
     loss_data: LossData | None = key(
         None,
@@ -160,6 +165,10 @@ class Run(Protocol):
     def num_rounds(self) -> int: ...  # noqa: D102
     @property
     def averaging(self) -> str | None: ...  # noqa: D102
+    @property
+    def first_round(self) -> str | None: ...  # noqa: D102
+    @property
+    def choose_k(self) -> str | None: ...  # noqa: D102
     @property
     def task(self) -> TaskFacts: ...  # noqa: D102
     @property

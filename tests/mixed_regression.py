@@ -15,8 +15,7 @@ from flwr.clientapp import ClientApp
 from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.conf.schema import Config, as_plain
-from florets.conf.typed import read_config
-from florets.conf.validate import validate
+from florets.conf.validate import checked_config
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.models import Models
@@ -121,7 +120,7 @@ def _config(overrides: tuple[str, ...]) -> Config:
             place = place[group]
         place[name] = yaml.safe_load(override.partition("=")[2])
     values["task"]["data_options"] = {"clients": values["num_clients"]}
-    problems: list[str] = []
-    config = read_config(values, problems)
-    assert config is not None, problems
-    return validate(config)
+    config, problems = checked_config(values)
+    assert config is not None
+    assert not problems
+    return config

@@ -16,6 +16,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_config import run_config_overrides
 from florets.server_app.main import read_arguments
 from florets.server_app.new_client import commands as personal
+from florets.server_app.reproduce.command import read_request
 from florets.server_app.resume.resume import CHANGEABLE
 from florets.server_app.sweep.sweep_keys import expand, read_sweep
 from tests.pages import ROOT
@@ -70,6 +71,11 @@ def _check(call: Call) -> None:
 def _florets(arguments: Sequence[str]) -> None:
     if arguments and arguments[0] in ("assign", "predict"):
         personal._read_keys(arguments[0], arguments[1:])
+        return
+    if arguments and arguments[0] == "reproduce":
+        words = [word for word in arguments[1:] if not word.startswith("-")]
+        if words:
+            read_request(words)
         return
     if arguments and arguments[0] == "show-partition":
         compose(arguments[1:])

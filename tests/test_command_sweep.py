@@ -1,4 +1,4 @@
-"""`florets -m`: jobs, failures, the summary at the end. The engine is a stand-in."""
+"""`florets -m`: jobs, failures, the summary at the end. The engine is a fake."""
 
 import csv
 import itertools
@@ -16,7 +16,7 @@ from florets.server_app.main import main
 from florets.server_app.results.recorder import read_summary
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.sweep.sweep_job import Sweep, read_records, run_job
-from florets.server_app.sweep.sweep_keys import decode, encode, expand, read_sweep
+from florets.server_app.sweep.sweep_keys import check_jobs, decode, encode, expand, read_sweep
 from tests.test_command import summary_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -97,6 +97,41 @@ def test_a_job_whose_configuration_is_wrong_is_recorded_and_the_others_go_on(ran
     assert "strategy fedavg has no such key" in out
     assert "k=30: more models than clients" in out
     assert not list(sweep_folder(tmp_path).glob("*traceback*"))
+
+
+def test_what_some_combinations_cannot_do_is_said_before_the_first_job(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    said = []
+    monkeypatch.setattr("florets.server_app.sweep.launch.run_job", lambda *_: said.append(capsys.readouterr().err))
+    main(["-m", "strategy=clove,ifca", "strategy.memory=true", "seed=0,1"])
+    assert said[0].startswith("2 of 4 jobs cannot run: strategy.memory=True: strategy ifca has no such key")
+    assert said[1:] == ["", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "wrong"),
+    [
+        (["strategy=clove,ifka,ifca"], ["strategy=ifka: no such strategy"]),
+        (["seed=0,1", "train.learning_rate=0.1,high,-1"], ["train.learning_rate=high", "train.learning_rate=-1.0"]),
+        # Thirty models for 20 clients: no strategy of this sweep can do that.
+        (["strategy=clove,ifca", "k=2,30"], ["k=30: more models than clients"]),
+        (["k=2,4", "seed=0,-1"], ["seed=-1"]),
+    ],
+)
+def test_a_value_that_is_wrong_in_every_job_ends_the_sweep_before_it_begins(ran, tmp_path, capsys, overrides, wrong):
+    assert main(["-m", *overrides]) == 2
+    said = capsys.readouterr().err
+    for text in wrong:
+        assert said.count(text) == 1
+    assert ran == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_jobs_that_differ_in_their_seeds_alone_are_checked_once(monkeypatch):
+    composed = []
+    monkeypatch.setattr("florets.server_app.sweep.sweep_keys.compose", composed.append)
+    assert check_jobs(read_sweep(["k=2,4", "seed=range(0,1000)"])) == {}
+    assert len(composed) == 2
 
 
 def test_a_key_mistyped_for_all_jobs_ends_the_sweep_before_it_begins(ran, tmp_path, capsys):

@@ -145,7 +145,9 @@ WRONG = {
     ("stop_at_ari=high",): "stop_at_ari=high: must be a number or null, for example stop_at_ari=0.5.",
     ("train.learning_rate=nan",): "train.learning_rate=nan: must be a number",
     ("train.learning_rate=inf",): "train.learning_rate=inf: must be a number",
-    ("first_round=x",): "first_round=x: strategy clove takes only random or evaluate; leave it out.",
+    (
+        "first_round=x",
+    ): "first_round=x: strategy clove takes only random or evaluate or update or farthest; leave it out.",
     ("eval_clients=x",): "eval_clients=x: must be one of all, participants, for example eval_clients=all.",
     ("min_clients=x",): "min_clients=x: must be an integer or null, for example min_clients=1.",
     ("server_optimizer=x", "averaging=gradients"): "server_optimizer=x: must be one of sgd, adam",
@@ -196,6 +198,26 @@ def conf_copy(tmp_path, monkeypatch):
         target.write_text(path.read_text())
     monkeypatch.setattr(compose_module, "CONFIG_DIR", tmp_path)
     return tmp_path
+
+
+def test_types_ranges_and_combinations_are_told_at_once():
+    assert problems("k=many", "num_rounds=0", "train.batch_size=big", "strategy.fraction_train=2", "device=tpu") == (
+        "train.batch_size=big: must be an integer, for example train.batch_size=100.",
+        "k=many: must be an integer or auto, for example k=4.",
+        "num_rounds=0: must be at least 1.",
+        "strategy.fraction_train=2.0: must be greater than 0 and at most 1; 1.0 means all.",
+        "device=tpu: must be cpu, cuda or cuda:<number>.",
+    )
+
+
+def test_what_depends_on_a_value_that_cannot_be_read_is_no_problem_yet():
+    # Neither with the default's 20 clients nor with anybody's.
+    assert problems("k=25", "num_clients=many") == (
+        "num_clients=many: must be an integer, for example num_clients=20.",
+    )
+    assert problems("train.optimizer=3", "train.momentum=0.9") == (
+        "train.optimizer=3: must be one of adam, sgd, for example train.optimizer=adam.",
+    )
 
 
 def test_a_preset_is_read_again_once_it_was_edited(conf_copy):

@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import pdist
 
-from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core import FloatArray, IntArray, fold_permutations
+from florets.strategies.core import folds as folds_module
 from florets.strategies.core.cluster import canonical
-from florets.strategies.core.fold_scores import centred_rows, gram_of, permuted, scores, ward_of_gram
-from florets.strategies.core.fold_test import can_reject, permutation_p_value
+from florets.strategies.core.fold_permutations import can_reject, permutation_p_value
+from florets.strategies.core.fold_scores import LINKAGES, centred_rows, gram_of, permuted, scores
 from florets.strategies.core.folds import choose, discover
 from florets.strategies.core.placement import centres, place
 from florets.strategies.core.ward import cut
@@ -24,7 +27,7 @@ def truth(sizes: list[int]) -> IntArray:
     return np.repeat(np.arange(len(sizes)), sizes)
 
 
-def naive_scores(folds: FloatArray) -> list[float]:
+def naive_scores(folds: FloatArray, method: str) -> list[float]:
     """The definition, word for word: no Gram matrix, one clustering for each fold and number of groups."""
     clients, num_folds, _ = folds.shape
     units = folds / np.linalg.norm(folds, axis=2, keepdims=True)
@@ -34,7 +37,7 @@ def naive_scores(folds: FloatArray) -> list[float]:
         total = 0.0
         for fold in range(num_folds):
             others = rows[:, [other for other in range(num_folds) if other != fold]].mean(axis=1)
-            groups = cut(ward_of_gram(others @ others.T), k)
+            groups = cut(linkage(pdist(others), method), k)
             centre = np.stack([others[groups == group].mean(axis=0) for group in groups])
             held_out = rows[:, fold]
             total += (centre * held_out).sum() / np.linalg.norm(centre) / np.linalg.norm(held_out)
@@ -46,7 +49,7 @@ def test_two_pairs_by_hand() -> None:
     # Unit rows along e1 (clients 0, 1) and e2 (2, 3): centred, each is +-(1, -1) / 2, the same in both folds.
     folds = np.repeat(np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0], [0.0, 1.0]])[:, None], 2, axis=1)
     # Any cut that keeps the pairs apart has the rows themselves as centres: a cosine of 1 with the fold left out.
-    assert scores(gram_of(centred_rows(folds))) == pytest.approx([1.0, 1.0, 1.0])
+    assert scores(gram_of(centred_rows(folds))) == pytest.approx(np.ones((2, 3)))
 
 
 def test_a_client_turned_around_in_one_fold_by_hand() -> None:
@@ -54,14 +57,15 @@ def test_a_client_turned_around_in_one_fold_by_hand() -> None:
     first, second = np.array([1.0, 1.0, -1.0, -1.0]), np.array([1.0, -1.0, 1.0, -1.0])
     folds = np.stack([first, second], axis=1)[:, :, None]
     # Each fold's groups at K = 2 are exact in itself and orthogonal to the other fold.
-    assert scores(gram_of(centred_rows(folds))) == pytest.approx([0.0, 0.0, 0.0], abs=1e-12)
+    assert scores(gram_of(centred_rows(folds))) == pytest.approx(np.zeros((2, 3)), abs=1e-12)
 
 
 @pytest.mark.parametrize(("clients", "folds", "width"), [(2, 2, 3), (3, 4, 5), (7, 3, 40), (12, 4, 6)])
 def test_scores_equal_the_definition(clients: int, folds: int, width: int) -> None:
     rows = np.random.default_rng(clients).standard_normal((clients, folds, width))
     rows[: clients // 2] += 0.5
-    assert scores(gram_of(centred_rows(rows))) == pytest.approx(naive_scores(rows), abs=1e-10)
+    expected = np.array([naive_scores(rows, method) for method in LINKAGES])
+    assert scores(gram_of(centred_rows(rows))) == pytest.approx(expected, abs=1e-10)
 
 
 def test_a_permuted_gram_is_the_gram_of_permuted_rows() -> None:
@@ -71,18 +75,18 @@ def test_a_permuted_gram_is_the_gram_of_permuted_rows() -> None:
     assert permuted(gram_of(rows), order) == pytest.approx(gram_of(moved), abs=1e-12)
 
 
-@pytest.mark.parametrize("sizes", [[4, 4], [5, 5, 5, 5], [10, 4, 4, 2], [12, 3], [3, 2], [9, 1]])
+@pytest.mark.parametrize("sizes", [[4, 4], [5, 5, 5, 5], [10, 4, 4, 2], [12, 3], [3, 2], [39, 1]])
 def test_planted_groups_are_found(sizes: list[int]) -> None:
-    found = discover(planted(sizes, seed=sum(sizes)), None, permutations=199, rng=np.random.default_rng(0))
+    found = discover(planted(sizes, seed=sum(sizes)), None, level=0.02, permutations=49, rng=np.random.default_rng(0))
     assert (found.verdict, found.k) == ("groups", len(sizes))
     assert found.labels.tolist() == truth(sizes).tolist()
-    assert found.p_value == 1 / 200
+    assert found.p_value == 1 / 50
     assert found.candidates.tolist() == list(range(2, sum(sizes) + 1))
     assert found.scores.shape == found.candidates.shape
 
 
 def test_clients_that_all_differ() -> None:
-    found = discover(planted([1] * 8, seed=0), None, permutations=199, rng=np.random.default_rng(0))
+    found = discover(planted([1] * 8, seed=0), None, level=0.02, permutations=49, rng=np.random.default_rng(0))
     assert (found.verdict, found.k) == ("all_differ", 8)
     assert found.labels.tolist() == list(range(8))
 
@@ -97,8 +101,8 @@ def test_clients_of_one_distribution_are_one_group() -> None:
 def test_the_order_of_the_clients_changes_nothing() -> None:
     folds = planted([6, 5, 3], seed=4)
     order = np.random.default_rng(5).permutation(14)
-    one = discover(folds, None, permutations=199, rng=np.random.default_rng(0))
-    other = discover(folds[order], None, permutations=199, rng=np.random.default_rng(0))
+    one = discover(folds, None, level=0.02, permutations=49, rng=np.random.default_rng(0))
+    other = discover(folds[order], None, level=0.02, permutations=49, rng=np.random.default_rng(0))
     assert (other.verdict, other.k, other.p_value) == (one.verdict, one.k, one.p_value)
     assert other.labels.tolist() == canonical(one.labels[order]).tolist()
     assert other.scores == pytest.approx(one.scores, abs=1e-12)
@@ -108,46 +112,44 @@ def test_the_order_of_the_clients_changes_nothing() -> None:
 def test_the_length_of_a_row_changes_nothing() -> None:
     folds = planted([6, 5, 3], seed=4)
     lengths = 10.0 ** np.random.default_rng(1).uniform(-200, 200, (14, 4, 1))
-    one = discover(folds, None, permutations=49, rng=np.random.default_rng(0))
-    other = discover(folds * lengths, None, permutations=49, rng=np.random.default_rng(0))
+    one = discover(folds, None, level=0.02, permutations=49, rng=np.random.default_rng(0))
+    other = discover(folds * lengths, None, level=0.02, permutations=49, rng=np.random.default_rng(0))
     assert other.scores == pytest.approx(one.scores, abs=1e-12)
     assert other.p_value == one.p_value
 
 
 def test_signs_are_rows_like_any() -> None:
     signs = np.sign(planted([5, 5], seed=3, width=400)).astype(np.int8)
-    found = discover(signs.astype(np.float64), None, permutations=199, rng=np.random.default_rng(0))
+    found = discover(signs.astype(np.float64), None, level=0.02, permutations=49, rng=np.random.default_rng(0))
     assert found.labels.tolist() == truth([5, 5]).tolist()
 
 
 def test_the_p_value_is_exact_without_groups() -> None:
-    """Of 200 federations of one skewed distribution, a fifth have a p value of at most 0.2, half of at most 0.5."""
+    """Of 100 federations of one skewed distribution, a fifth have a p value of at most 0.2, half of at most 0.5."""
     rng = np.random.default_rng(7)
     values = []
-    for _ in range(200):
-        gram = gram_of(centred_rows(rng.standard_exponential((5, 2, 6))))
-        values.append(permutation_p_value(gram, scores(gram).max(), 0.2, 9, rng))
+    for _ in range(100):
+        gram = gram_of(centred_rows(rng.standard_exponential((4, 2, 6))))
+        values.append(permutation_p_value(gram, 0.2, 9, rng))
     for level in (0.2, 0.5):
         # Three standard deviations of a binomial share.
-        assert abs(np.mean(np.array(values) <= level) - level) < 3 * np.sqrt(level * (1 - level) / 200)
+        assert abs(np.mean(np.array(values) <= level) - level) < 3 * np.sqrt(level * (1 - level) / 100)
 
 
-def test_the_permutations_stop_early_without_groups_and_only_then() -> None:
+def test_the_permutations_stop_early_without_groups_and_only_then(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
 
-    class Counting(np.random.Generator):
-        def permuted(self, *given: object, **named: object) -> IntArray:  # type: ignore[override]
-            drawn.append(1)
-            return super().permuted(*given, **named)  # type: ignore[arg-type, no-any-return, call-overload]
+    def counted(gram: FloatArray, order: IntArray) -> FloatArray:
+        drawn.append(1)
+        return permuted(gram, order)
 
-    for sizes in ([8], [4, 4]):
-        drawn.clear()
-        found = discover(planted(sizes, seed=2), None, permutations=399, rng=Counting(np.random.PCG64(0)))
-        if found.verdict == "none":
-            assert len(drawn) < 100
-            assert found.p_value == 10 / len(drawn)
-        else:
-            assert len(drawn) == 399
+    monkeypatch.setattr(fold_permutations, "permuted", counted)
+    alike = discover(planted([6], seed=2), None, permutations=99, rng=np.random.default_rng(0))
+    assert len(drawn) < 99
+    assert alike.p_value == 10 / len(drawn)
+    drawn.clear()
+    apart = discover(planted([3, 3], seed=2), None, level=0.02, permutations=99, rng=np.random.default_rng(0))
+    assert (apart.verdict, len(drawn)) == ("groups", 99)
 
 
 @pytest.mark.parametrize(
@@ -162,12 +164,16 @@ def test_two_clients_differ_or_do_not() -> None:
     few = discover(planted([1, 1], seed=0), None, rng=np.random.default_rng(0))
     assert few.verdict == "none"
     assert np.isnan(few.p_value)
-    many = discover(planted([1, 1], seed=0, folds=10), None, permutations=199, rng=np.random.default_rng(0))
+    many = discover(
+        planted([1, 1], seed=0, folds=10), None, level=0.02, permutations=99, rng=np.random.default_rng(0)
+    )
     assert (many.verdict, many.k, many.candidates.tolist()) == ("all_differ", 2, [2])
 
 
 def test_two_of_three_clients_can_be_a_group() -> None:
-    found = discover(planted([2, 1], seed=1, folds=8), None, permutations=199, rng=np.random.default_rng(0))
+    found = discover(
+        planted([2, 1], seed=1, folds=8), None, level=0.02, permutations=49, rng=np.random.default_rng(0)
+    )
     assert (found.verdict, found.k, found.labels.tolist()) == ("groups", 2, [0, 0, 1])
 
 
@@ -190,7 +196,7 @@ def test_rows_that_are_all_equal_hold_no_groups(value: float) -> None:
 def test_a_row_of_zeros_is_no_error() -> None:
     folds = planted([4, 4], seed=1)
     folds[3] = 0.0
-    found = discover(folds, None, permutations=49, rng=np.random.default_rng(0))
+    found = discover(folds, None, level=0.02, permutations=49, rng=np.random.default_rng(0))
     assert np.isfinite(found.scores).all()
 
 
@@ -198,7 +204,7 @@ def test_a_row_that_is_not_finite_is_an_error() -> None:
     folds = planted([4, 4], seed=1)
     folds[3, 1, 2] = np.nan
     with pytest.raises(ValueError, match="not finite"):
-        discover(folds, None, permutations=49, rng=np.random.default_rng(0))
+        discover(folds, None, level=0.02, permutations=49, rng=np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(("k", "verdict"), [(1, "none"), (2, "groups"), (3, "groups"), (20, "groups")])
@@ -257,3 +263,18 @@ def test_a_client_without_an_update_fits_nowhere() -> None:
     folds = planted([5, 5], seed=2)
     groups = centres(folds - folds.mean(axis=(0, 1)), np.repeat([0, 1], 5))
     assert place(np.zeros(60), groups)[0] == -1
+
+
+def test_of_many_clients_a_sample_is_clustered_and_the_others_are_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folds_module, "MOST_CLIENTS", 12)
+    monkeypatch.setattr(fold_permutations, "CLIENTS", 9)
+    everybody = planted([15, 15, 10], seed=1)
+    found = discover(everybody, None, level=0.02, permutations=49, rng=np.random.default_rng(0))
+    assert (found.verdict, found.k) == ("groups", 3)
+    assert found.labels.tolist() == truth([15, 15, 10]).tolist()
+    assert found.sample is not None
+    assert (len(found.sample), found.similarity.shape, found.candidates[-1]) == (12, (12, 12), 12)
+    differ = discover(planted([1] * 20, seed=1), None, level=0.02, permutations=49, rng=np.random.default_rng(0))
+    assert (differ.verdict, differ.k, differ.labels.tolist()) == ("all_differ", 20, list(range(20)))
+    alike = discover(planted([20], seed=1), None, level=0.02, permutations=49, rng=np.random.default_rng(0))
+    assert (alike.verdict, alike.k, set(alike.labels.tolist())) == ("none", 1, {0})

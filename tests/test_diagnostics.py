@@ -1,4 +1,4 @@
-"""What is said of a run that went wrong without failing."""
+"""Diagnostics of a run that went wrong without failing."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What ends well and is doubtful all the same, or could not have ended well: warned of, or refused beforehand."""
+"""Warnings about runs that end with doubtful results, and refusals of those that could not end well."""
 
 from pathlib import Path
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from florets.strategies.core.cosine import cosines, unit_rows
-from florets.strategies.core.linkage import METHODS, link
 from florets.strategies.flexcfl.inter_group import mix_groups
 from florets.strategies.flexcfl.label_shift import label_shift
 from florets.strategies.flexcfl.measures import (
@@ -71,53 +70,7 @@ def test_cosine_differences_by_hand_and_by_the_definition() -> None:
     assert cosine_differences(np.array([[1.0, 0], [0, 1]])).tolist() == [[0, 1], [1, 0]]
 
 
-def naive_link(distances: np.ndarray, num_clusters: int, method: str) -> set[frozenset[int]]:
-    """Merge by the definition of each linkage, with all pairs looked at anew."""
-    groups = [frozenset({index}) for index in range(len(distances))]
-    reduce = {"single": np.min, "complete": np.max, "average": np.mean}[method]
-
-    def apart(a: frozenset[int], b: frozenset[int]) -> float:
-        return float(reduce(distances[np.ix_(sorted(a), sorted(b))]))
-
-    while len(groups) > num_clusters:
-        pairs = [(a, b) for place, a in enumerate(groups) for b in groups[place + 1 :]]
-        a, b = min(pairs, key=lambda pair: apart(*pair))
-        groups = [group for group in groups if group not in (a, b)] + [a | b]
-    return set(groups)
-
-
-def test_linkages_by_hand() -> None:
-    places = np.array([0.0, 1.0, 2.1, 3.3])
-    distances = np.abs(places[:, np.newaxis] - places)
-    assert link(distances, 2, "single").tolist() == [0, 0, 0, 1]
-    assert link(distances, 2, "complete").tolist() == [0, 0, 1, 1]
-    assert link(distances, 1, "single").tolist() == [0, 0, 0, 0]
-    assert link(distances, 9, "single").tolist() == [0, 1, 2, 3]
-    assert link(np.zeros((0, 0)), 2, "single").tolist() == []
-    # 0 and 1 merge first. From there to 2 it is 4 and 5, to 3 it is 3 and 9: 4.5 and 6, and 2 joins them. From 3 to
-    # that cluster it is the mean of 3, 9 and 9, or of (3 + 9) / 2 and 9: 7 or 7.5; to 4 it is 7.2.
-    far = np.full((5, 5), 90.0)
-    for (i, j), value in {
-        (0, 1): 1.0, (0, 2): 4, (1, 2): 5, (0, 3): 3, (1, 3): 9, (2, 3): 9, (3, 4): 7.2
-    }.items():  # fmt: skip
-        far[i, j] = far[j, i] = value
-    assert link(far, 2, "average").tolist() == [0, 0, 0, 0, 1]
-    assert link(far, 2, "weighted").tolist() == [0, 0, 0, 1, 1]
-
-
-@pytest.mark.parametrize("method", ["single", "complete", "average"])
-@pytest.mark.parametrize("num_clusters", [1, 2, 4, 12])
-def test_linkages_by_their_definitions(method: str, num_clusters: int) -> None:
-    points = np.random.default_rng(8).normal(size=(12, 3))
-    distances = np.linalg.norm(points[:, np.newaxis] - points, axis=2)
-    assert grouped(link(distances, num_clusters, method)) == naive_link(distances, num_clusters, method)
-
-
-def test_what_a_linkage_refuses() -> None:
-    with pytest.raises(ValueError, match="must be at least 1"):
-        link(np.zeros((2, 2)), 0, "single")
-    with pytest.raises(ValueError, match="'ward' is unknown: choose one of single"):
-        link(np.zeros((2, 2)), 1, "ward")
+def test_a_measure_that_there_is_not_is_refused() -> None:
     with pytest.raises(ValueError, match="'cosine' is unknown: choose one of edc, madc"):
         group_updates(UPDATES, 2, "cosine", RNG)
 
@@ -139,11 +92,6 @@ def test_permuting_the_clients_permutes_the_groups_and_nothing_else(measure: str
         np.abs(decomposed_cosines(updates, 3))[order]
     )
     assert cosine_differences(updates[order]) == pytest.approx(cosine_differences(updates)[np.ix_(order, order)])
-    for method in METHODS:
-        apart = cosine_differences(updates)
-        assert {
-            frozenset(order[list(group)].tolist()) for group in grouped(link(apart[np.ix_(order, order)], 4, method))
-        } == grouped(link(apart, 4, method))
 
 
 def test_a_newcomer_joins_the_direction_that_is_nearest_by_its_angle() -> None:

@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import os
+import re
 
 import numpy as np
 import pytest
@@ -246,6 +247,29 @@ def test_progress_on_a_terminal_is_a_bar_with_ari_and_accuracy_unless_quiet(monk
         at = max(i for i, row in enumerate(rows) if "3/5" in row)
         assert ("accuracy 75.00%" in "".join(rows[at + 1 : at + 2])) is not quiet
         assert "a remark" in text
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("quiet", [False, True])
+def test_on_a_terminal_no_line_of_progress_is_wider_than_it(monkeypatch, width, quiet):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(width))
+    stream = Terminal()
+    progress = Progress("mixed_regression/mnist two_phase-with-a-long-name seed 11", 400, quiet, stream)
+    progress.show(round_line(report(123), {"00": 0, "01": 0, "02": 1, "03": 1}), 12.5)
+    progress.close()
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue()).replace("\r", "\n").splitlines()
+    assert max(len(line) for line in lines) <= width
+    # What is new in every round stays, and the title gives way.
+    assert any("123/400" in line and line.startswith("mixed_regre") for line in lines)
+    assert any("ARI 1.000" in line for line in lines)
+
+
+def test_a_file_or_a_pipe_has_the_whole_line(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    stream = io.StringIO()
+    Progress("a title of thirty characters..", 5, stream=stream).show(round_line(report(2), {}), 1.25)
+    assert stream.getvalue() == "a title of thirty characters.. | round 2/5 clustering  accuracy 75.00%  1.25 s\n"
 
 
 def test_a_folder_takes_one_process_at_a_time(tmp_path):

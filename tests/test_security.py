@@ -1,4 +1,4 @@
-"""What comes from the network, the disk or a configuration runs no code and leaves no folder."""
+"""Security: input from the network, the disk or a configuration runs no code and leads out of no folder."""
 
 import ast
 import dataclasses

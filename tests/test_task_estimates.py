@@ -1,4 +1,4 @@
-"""What one-shot's and k-FED's clients compute from their data: least squares, local centres, and their handlers."""
+"""Estimates by one-shot's and k-FED's clients from their data: least squares, local centres, and their handlers."""
 
 from collections.abc import Callable
 

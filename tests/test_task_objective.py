@@ -1,4 +1,4 @@
-"""What stands beside the loss in local training, how long it trains, and which layers it leaves alone."""
+"""Objectives of local training: terms beside the loss, its length, frozen layers."""
 
 import copy
 

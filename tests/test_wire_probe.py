@@ -1,4 +1,4 @@
-"""What clients leave out of what they send, and the reader of `train.probe`."""
+"""Compression of what clients send, and the reader of `train.probe`."""
 
 from collections.abc import Callable
 

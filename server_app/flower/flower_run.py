@@ -13,6 +13,7 @@ from florets.server_app.console import say
 from florets.server_app.flower.app_folder import write_app
 from florets.server_app.flower.superlink import NAME, SuperLink
 from florets.server_app.results.summary import RunSummary
+from florets.server_app.resume.resume import refuse_interrupted
 
 _POLL_SECONDS = 2.0
 
@@ -29,7 +30,10 @@ def run(config: Config, overrides: Sequence[str]) -> RunSummary:
     FlowerRunError
         If Flower's own word on the run (`flwr ls`) is not that it completed; `flwr run` exits with 0 either way.
     """
-    return run_in(results_folder(config, overrides), config)
+    folder = results_folder(config, overrides)
+    # The app does so too, but half a minute later.
+    refuse_interrupted(folder, config)
+    return run_in(folder, config)
 
 
 def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:

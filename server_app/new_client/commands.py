@@ -8,21 +8,25 @@ from typing import Any
 
 import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app.console import counted
 from florets.server_app.new_client.run_models import RunModels, load_run
+from florets.server_app.new_client.saved_groups import nearest_group
 from florets.server_app.results.arrays_file import write_arrays
 from florets.strategies.core import FloatArray
 from florets.task.data.new_data import Form, read_inputs, read_labelled, shaped
 from florets.task.data.own import own
+from florets.task.data.standardise import standardised_alone
 from florets.task.new_client import evaluate_model, model_losses, predict
 from florets.task.partitions.own import OWN
 from florets.task.registry import check_options
 
 HELP = """florets assign run=<folder> data=<file or folder> [save=<file>]
-  Say which of a finished run's models fits data with their targets, and how well. CLoVE's frozen clusters decide
-  where the run has them, else the lowest loss. save= writes that model alone (.safetensors).
+  Say which of a finished run's models fits data with their targets, and how well. CLoVE's frozen clusters or
+  the groups of a discovery decide where the run has them, else the lowest loss. save= writes that model alone
+  (.safetensors).
 
 florets predict run=<folder> data=<file or folder> model=<number> | client=<key> [output=predictions.csv]
   Write that model's predictions for new inputs, or those of the model of one of the run's clients.
@@ -82,12 +86,21 @@ def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
         inputs, targets = found.x, found.y
         if not form.regression and int(targets.max()) >= run.task.num_outputs:
             raise ValueError(f"{path}: class label {targets.max()}, but the run has {run.task.num_outputs} classes.")
-    x = shaped(path, inputs, run.task.input_shape)
+    x = _as_clients_have(run, shaped(path, inputs, run.task.input_shape))
     losses = model_losses(run.task, run.models, x, targets)
     chosen, why = int(np.argmin(losses)), "its loss on these data is the lowest"
     if run.frozen is not None:
         chosen = run.nearest_frozen(model_losses(run.task, run.frozen_models(), x, targets))
         why = "its cluster's losses, saved when the run froze the clustering, are the nearest"
+    if run.groups is not None:
+        group, cosine = nearest_group(run.groups, run.task, x, targets)
+        if group < 0:
+            print(f"None of the run's groups fits these data (cosine {cosine:.2f} with the nearest one's centre).")
+        else:
+            chosen, why = (
+                group,
+                f"the run's first model learns from them what that group learned (cosine {cosine:.2f})",
+            )
     if len(losses) == 1:
         why = "the run has only this one"
     print(f"Model {chosen} fits best: {why}.")
@@ -106,6 +119,12 @@ def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
             names = {"columns": json.dumps(list(run.columns), ensure_ascii=False)} if run.columns else None
             write_arrays(file, run.models[chosen], names)
         print(f"Model: {save}")
+
+
+def _as_clients_have(run: RunModels, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return new inputs on the scale that the run's clients have put theirs on."""
+    task = run.config.task
+    return standardised_alone(x) if task.data == OWN and task.data_options.get("standardise") is True else x
 
 
 def _trained_on(data: Path, run: RunModels, folder: Path) -> str | None:
@@ -136,7 +155,8 @@ def _predict(run: RunModels, given: Mapping[str, str], form: Form) -> None:
     target = _new_file(given.get("output", "predictions.csv"), ".csv")
     path = _path(given["data"])
     inputs = read_inputs(path, form)
-    found = predict(run.task, run.models[model], shaped(path, inputs.x, run.task.input_shape))
+    x = _as_clients_have(run, shaped(path, inputs.x, run.task.input_shape))
+    found = predict(run.task, run.models[model], x)
     last = [] if found.probabilities is None else ["probability"]
     what = "reconstruction_error" if run.task.spec.loss == "reconstruction" else "prediction"
     names = form.classes if found.probabilities is not None else None

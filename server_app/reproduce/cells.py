@@ -159,7 +159,7 @@ def progress_of(cell: Cell) -> Progress:
         return Progress("not run")
     if (folder / FINISHED).is_file() and (summary := _summary(cell)) is not None:
         # It came to its end, and the process was killed before it could say so.
-        return Progress("finished", values=write_record(cell, values_of(folder, summary, None)))
+        return Progress("finished", values=write_record(cell, values_of(folder, summary)))
     rounds = (folder / MARKER).read_text(encoding="utf-8").count("\n")
     return Progress("stopped", note=f"after round {rounds}")
 

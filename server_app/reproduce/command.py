@@ -23,6 +23,8 @@ HELP = """florets reproduce <item> [scale=paper|small] [n_jobs=<n>] [<key>=<valu
   Run a table or figure: every row (data) with every column (method) and seed, each an ordinary run. Stopped with
   Ctrl-C or killed, the same command goes on; finished cells are never run again. Keys given by hand hold for all
   cells (task.data=fashion_mnist, data_dir=..., results_dir=...) and make another table.
+florets reproduce <file>.yaml
+  The same for an item of your own; docs/reproduce.md says what the file holds.
 florets reproduce <item> --table
   Remake table and plot of the cells that are finished; run none.
 florets reproduce --list
@@ -38,8 +40,9 @@ Results: <results_dir>/reproduce/<item>/<scale>/: table.md, table.csv, cells.csv
 
 _OPTIONS = ("--list", "--table", "-h", "--help", "--debug")
 _OWN_KEYS = ("scale", "n_jobs", "rows", "columns", "seeds")
-_BETWEEN_TABLES = 60.0
-"""Seconds between two tables that are written while cells are run; a killed command leaves the last."""
+_BETWEEN_TABLES, _SHARE = 60.0, 0.02
+"""Seconds between two tables that are written while cells are run, and how much of the time that may take; a killed
+command leaves the last."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +127,7 @@ def read_request(words: Sequence[str]) -> Request:
         found = f"{', '.join(names)} are {len(names)}" if names else "there is none"
         raise ConfigError([f"florets reproduce takes one item, and {found}. There are: {', '.join(item_names())}."])
     problems: list[str] = []
-    given = as_mapping([word for word in words if "=" in word], problems)
-    own = {key: given.pop(key) for key in _OWN_KEYS if key in given}
+    own, given = _keys(words, problems)
     if "seed" in given:
         problems.append(f"seed={given['seed']}: the seeds are the item's; seeds=<n> runs the first n alone.")
     if problems:
@@ -150,6 +152,13 @@ def read_request(words: Sequence[str]) -> Request:
     return Request(item, scale, numbers.get("n_jobs", 1), chosen, numbers.get("seeds"), given)
 
 
+def _keys(words: Sequence[str], problems: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the command's own keys, and those of all cells."""
+    texts = [word for word in words if "=" in word]
+    own = dict(text.split("=", 1) for text in texts if text.split("=")[0] in _OWN_KEYS)
+    return own, as_mapping([text for text in texts if text.split("=")[0] not in _OWN_KEYS], problems)
+
+
 def _count(key: str, text: str, problems: list[str]) -> int:
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
         problems.append(f"{key}={text}: must be an integer from 1.")
@@ -168,8 +177,7 @@ def _table(item: Item, all_places: Sequence[Place], cells: Sequence[Cell]) -> Ta
 def _list(words: Sequence[str], caller: Path) -> int:
     """Print every item and how far it is."""
     problems: list[str] = []
-    given = as_mapping([word for word in words if "=" in word], problems)
-    own = {key: given.pop(key) for key in _OWN_KEYS if key in given}
+    own, given = _keys(words, problems)
     if problems:
         raise ConfigError(problems)
     width = max(map(len, item_names()), default=0)
@@ -197,8 +205,7 @@ def _show(table: Table, folder: Path, command: str) -> int:
 def _run(table: Table, cells: Sequence[Cell], folder: Path, request: Request, engine: Engine) -> int:
     waiting = [cell for cell in cells if _found(table, cell)[cell.seed].state != "finished"]
     say(f"{request.item.name}: {state_words(table)}; {counted(len(waiting), 'cell')} to run; results go to {folder}")
-    write_table(table, folder, request.command)
-    written, ended_early = time.monotonic(), False
+    due, ended_early = _write(table, folder, request.command), False
     try:
         for number, (cell, progress, seconds) in enumerate(run_cells(waiting, engine, request.n_jobs), start=1):
             _found(table, cell)[cell.seed] = progress
@@ -207,9 +214,8 @@ def _run(table: Table, cells: Sequence[Cell], folder: Path, request: Request, en
                 _outcome(progress.values) if progress.state == "finished" else f"{progress.state}: {progress.note}"
             )
             say(f"[{number}/{len(waiting)}] {cell.title}: {outcome} ({seconds:.1f} s)")
-            if time.monotonic() - written > _BETWEEN_TABLES:
-                write_table(table, folder, request.command)
-                written = time.monotonic()
+            if time.monotonic() > due:
+                due = _write(table, folder, request.command)
     except KeyboardInterrupt:
         ended_early = True
     code = _show(_table(table.item, table.places, in_order(table.places)), folder, request.command)
@@ -217,6 +223,14 @@ def _run(table: Table, cells: Sequence[Cell], folder: Path, request: Request, en
         say(f"florets: interrupted; the same command goes on: {request.command}", sys.stderr)
         return 130
     return code
+
+
+def _write(table: Table, folder: Path, command: str) -> float:
+    """Write the table, and return when the next one is due."""
+    start = time.monotonic()
+    write_table(table, folder, command)
+    end = time.monotonic()
+    return end + max(_BETWEEN_TABLES, (end - start) / _SHARE)
 
 
 def _found(table: Table, cell: Cell) -> Found:

@@ -1,4 +1,4 @@
-"""What is measured of a finished run, and how it is shown: counts of successes and means are never mixed."""
+"""Measures of a finished run, and their cells in a table: counts of successes and means are never mixed."""
 
 import json
 import math
@@ -10,7 +10,8 @@ from typing import Any, Literal
 from florets.conf.problems import did_you_mean
 from florets.conf.schema import Config
 from florets.server_app.results.folder import MARKER
-from florets.server_app.results.summary import RunSummary, round_seconds
+from florets.server_app.results.summary import RunSummary
+from florets.strategies.base.report import EVIDENCE
 
 _SERVER_PARTS = ("cluster", "aggregate", "evaluate", "total")
 """Parts of a round that are not the clients' work for training; in process all the rest is."""
@@ -48,16 +49,17 @@ class Measure:
     near: float = 0.0
 
 
-def values_of(folder: Path, summary: RunSummary, cpu_seconds: float | None) -> Values:
+def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall: float | None = None) -> Values:
     """Return what all measures are made of, from a finished run's folder.
 
     Parameters
     ----------
-    cpu_seconds
-        CPU time of the whole run, None where it is not known: it ended in another process than it began in.
+    cpu, wall
+        CPU and wall time of the whole run in seconds, None where they are not known: it ended in another process
+        than it began in.
     """
     lines = [json.loads(line) for line in (folder / MARKER).read_text(encoding="utf-8").splitlines()]
-    wall = sum(round_seconds(line) for line in lines)
+    evidence = [line["details"][EVIDENCE] for line in lines if EVIDENCE in line["details"]]
     clients = sum(seconds for line in lines for part, seconds in line["seconds"].items() if part not in _SERVER_PARTS)
     return {
         "accuracy": summary.final_accuracy,
@@ -67,9 +69,10 @@ def values_of(folder: Path, summary: RunSummary, cpu_seconds: float | None) -> V
         "first_round_ari_90": summary.first_round_ari_90,
         "groups": lines[-1]["num_clusters"] if lines else None,
         "bytes": summary.bytes_down + summary.bytes_up,
-        "cpu_seconds": cpu_seconds,
-        # Other processes slow clients and server down alike: of the CPU time the clients' is this share.
-        "client_seconds": None if cpu_seconds is None or wall <= 0 else cpu_seconds * clients / wall,
+        "verdict": evidence[-1].get("verdict") if evidence else None,
+        "cpu_seconds": cpu,
+        # The rounds' parts are wall time, of which other processes take a part.
+        "client_seconds": None if cpu is None or not wall else clients * min(1.0, cpu / wall),
         "warnings": summary.warnings,
     }
 

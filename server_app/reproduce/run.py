@@ -45,13 +45,13 @@ def run_cell(cell: Cell, engine: Engine) -> Progress:
     except ValueError:
         return Progress("stopped", note=BUSY)
     cell.record_path.unlink(missing_ok=True)
-    start = time.process_time()
+    cpu, wall = time.process_time(), time.perf_counter()
     try:
         # A table is made of it: what a run shows on the screen would bury the lines of the cells.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             summary, whole = _go(cell, engine)
-        cpu = time.process_time() - start if whole else None
-        return Progress("finished", write_record(cell, values_of(cell.folder, summary, cpu)))
+        spent = (time.process_time() - cpu, time.perf_counter() - wall) if whole else ()
+        return Progress("finished", write_record(cell, values_of(cell.folder, summary, *spent)))
     except WriteFailed:
         # There is no room for a record either, and every further cell would fail alike.
         raise

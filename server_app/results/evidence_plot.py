@@ -25,8 +25,8 @@ def draw_evidence(evidence: Mapping[str, Any], path: Path) -> bool:
     Parameters
     ----------
     evidence : mapping
-        The round's detail: `verdict`, `k`, `p_value`, `candidates`, `scores`, `clients`, `similarity`, `groups` (group
-        of each of those clients).
+        The round's detail: `verdict`, `k`, `p_value`, `candidates`, `scores`, `clients`, `groups`, `similarity`; see
+        `florets.strategies.shared.evidence`.
     """
     if not evidence["scores"] or not evidence["similarity"]:
         return False
@@ -43,8 +43,8 @@ def draw_evidence(evidence: Mapping[str, Any], path: Path) -> bool:
 def _scores(axes: Axes, evidence: Mapping[str, Any]) -> None:
     candidates, scores = evidence["candidates"], evidence["scores"]
     axes.plot(candidates, scores, color=COLOURS[0], linewidth=1.9, marker="o" if len(scores) <= 30 else None, ms=3.6)
-    chosen = evidence["k"] if evidence["verdict"] == "groups" else None
-    if chosen in candidates:
+    chosen = evidence["k"]
+    if evidence["verdict"] == "groups" and chosen in candidates:
         height = scores[candidates.index(chosen)]
         axes.plot([chosen], [height], "o", ms=9, mfc="none", mec=COLOURS[1], mew=2)
         axes.annotate(

@@ -15,7 +15,7 @@ from florets.server_app.console import say
 from florets.server_app.results.summary import RoundLine
 
 FINISHED = "report.html"
-"""What a run writes last: with it the run has come to its end."""
+"""Last file that a run writes: with it the run has come to its end."""
 MARKER = "rounds.jsonl"
 """Every run writes this file first: a folder with it is an earlier run's, and may be replaced."""
 

@@ -97,8 +97,8 @@ alt="Curves over the rounds: adjusted Rand index and test result">
 <p class="found">{{ found[0] | upper }}{{ found[1:] }}.</p>
 {% if discovery %}
 <p>Left: for every number of groups K, how well groups formed on some of the clients' data predict what the clients
-learn from the rest (1 = exactly, 0 = not at all). Groups are claimed where the best score is higher than chance gives.
-Right: how alike what two clients learned is, clients sorted by group.</p>
+learn from the rest (1 = exactly, 0 = not at all). Groups are claimed where the best score is higher than chance
+gives. Right: how alike what two clients learned is, clients sorted by group.</p>
 <img src="data:image/png;base64,{{ discovery.data }}" width="{{ discovery.width }}"
 alt="Score over the number of groups, and similarity of every pair of clients">
 {% endif %}

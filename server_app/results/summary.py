@@ -18,7 +18,7 @@ ARI_RECOVERED = 0.9  # from there on the papers call the clusters recovered
 ARI_ROUND = 10  # the CLoVE paper's tables give it
 
 FIGURES = ("model_error", "cluster_error", "cluster_loss")
-"""What a line has of nearness to the truth."""
+"""Keys of a line that hold distances from the ground truth."""
 
 RoundLine = dict[str, Any]
 """One line of ``rounds.jsonl``; ``round_line`` says what it holds."""

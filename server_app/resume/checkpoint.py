@@ -85,7 +85,12 @@ class Checkpoints:
     def files(self) -> list[Path]:
         """Return the files, newest first."""
         found = [path for path in self.folder.glob("round-*.safetensors") if _NAME.fullmatch(path.name)]
-        return sorted(found, key=lambda path: int(path.name[6:-12]), reverse=True)
+        return sorted(found, key=_round, reverse=True)
+
+    def newest(self) -> int | None:
+        """Return the round of the newest file, which may be damaged; None where there is no file."""
+        files = self.files()
+        return _round(files[0]) if files else None
 
     def save(self, checkpoint: Checkpoint) -> Path:
         """Write a checkpoint; killed at any moment, this leaves the earlier ones as they were.
@@ -135,10 +140,14 @@ class Checkpoints:
     def drop_after(self, server_round: int) -> None:
         """Remove what lies after a round: files that could not be read, and those half written."""
         for path in self.files():
-            if int(path.name[6:-12]) > server_round:
+            if _round(path) > server_round:
                 path.unlink()
         for path in self.folder.glob("*.part"):
             path.unlink()
+
+
+def _round(path: Path) -> int:
+    return int(path.name[6:-12])
 
 
 def _pack(checkpoint: Checkpoint) -> tuple[Arrays, dict[str, str]]:

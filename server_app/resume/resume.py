@@ -8,11 +8,12 @@ from typing import Any
 
 from florets.conf.overrides import Given, read_overrides
 from florets.conf.problems import ConfigError
+from florets.conf.run_folder import flower_resume_command, resume_command
 from florets.conf.saved import imported_functions, saved_config
 from florets.conf.schema import Config, as_plain
 from florets.conf.typed import show
 from florets.server_app.jobs import absolute
-from florets.server_app.results.folder import FINISHED
+from florets.server_app.results.folder import FINISHED, FolderLock
 from florets.server_app.results.recorder import read_summary
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
@@ -72,6 +73,36 @@ def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] |
             ]
         )
     return config, folder
+
+
+def refuse_interrupted(folder: Path, config: Config, by_flower: bool = False) -> None:
+    """Refuse to start a new run in a folder whose interrupted run could go on: its rounds would be lost.
+
+    Parameters
+    ----------
+    by_flower
+        The run was started with `flwr run`, and goes on by the same command.
+
+    Raises
+    ------
+    ConfigError
+        If there is such a run, or it is going on in another process.
+    """
+    saved = Checkpoints(folder).newest()
+    if saved is None or (folder / FINISHED).is_file():
+        return
+    try:
+        FolderLock(folder).release()
+    except ValueError as error:
+        raise ConfigError([str(error)]) from error
+    find_command = flower_resume_command if by_flower else resume_command
+    command = find_command(folder, bool(imported_functions(config)))
+    raise ConfigError(
+        [
+            f"{folder}: holds an interrupted run, saved after round {saved}. Go on with: {command}\n"
+            "To start anew, remove that folder, or set another results_dir."
+        ]
+    )
 
 
 def finished_summary(folder: Path, config: Config) -> RunSummary | None:

@@ -24,7 +24,7 @@ from florets.server_app.console import counted, say
 from florets.server_app.extras import require
 from florets.server_app.sweep.sweep_direction import direction
 from florets.server_app.sweep.sweep_job import Sweep, read_records, run_job
-from florets.server_app.sweep.sweep_keys import count_jobs, decode, encode, read_sweep, require_one_valid
+from florets.server_app.sweep.sweep_keys import check_jobs, count_jobs, decode, encode, read_sweep
 from florets.server_app.sweep.sweep_report import write_sweep
 
 _INTERRUPTED = "interrupted"
@@ -45,20 +45,23 @@ def run_sweep(overrides: Sequence[str], caller: Path, run: jobs.Runner) -> int:
     Raises
     ------
     ConfigError
-        If the overrides cannot be read, or no job could run.
+        If the overrides cannot be read, a value of them is wrong in every job that has it, or no job can run.
     """
     for_hydra = [text for text in overrides if text.lstrip("+~").startswith(("hydra/", "hydra."))]
     if "hydra/launcher=joblib" in for_hydra:
         require("sweep", "hydra/launcher=joblib")
     parsed = read_sweep([text for text in overrides if text not in for_hydra])
-    total = None
+    total: int | None = None
+    refused: dict[str, int] = {}
     if any("hydra/sweeper" in text for text in for_hydra):
         for_hydra += direction(parsed, for_hydra)
     else:
-        require_one_valid(parsed)
+        refused = check_jobs(parsed)
         total = count_jobs(parsed)
     folder = _sweep_folder(parsed, caller)
     say(f"Sweep of {counted(total, 'job') if total else 'an unknown number of jobs'}; its summary goes to {folder}")
+    for problem, number in refused.items():
+        say(f"{number} of {total} jobs cannot run: {problem}", sys.stderr)
     ended_early = None
     with tempfile.TemporaryDirectory(prefix="florets-sweep-") as records:
         sweep = Sweep(folder, Path(records), caller, total, run)

@@ -8,7 +8,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app import jobs
-from florets.server_app.sweep.sweep_keys import PRECHECKED, expand
+from florets.server_app.sweep.sweep_keys import expand
 
 _MAXIMISE = {
     "optuna": ("hydra.sweeper.direction", "maximize"),
@@ -18,6 +18,8 @@ _MAXIMISE = {
 """The key, and its value, with which each of Hydra's optimising sweepers maximises; all minimise by default."""
 _DECIDING = ("experiment", "task", "task.loss")
 """Keys on which it depends whether a job ends with an accuracy."""
+_TRIED = 20
+"""Combinations of the other keys that are tried until one can run."""
 
 
 def direction(parsed: Sequence[Override], for_hydra: Sequence[str]) -> list[str]:
@@ -67,7 +69,7 @@ def _scores(parsed: Sequence[Override]) -> set[str]:
     scores: set[str] = set()
     problem: ConfigError | None = None
     for chosen in expand(deciding):
-        for rest in itertools.islice(expand(others), PRECHECKED):
+        for rest in itertools.islice(expand(others), _TRIED):
             try:
                 scores.add(jobs.score_name(compose([*chosen, *rest, *starts])))
                 break

@@ -5,6 +5,8 @@ given `++key=value` over an empty configuration, to which it cannot object; each
 """
 
 import itertools
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from hydra.core.override_parser.types import Glob, Override
@@ -16,8 +18,8 @@ from florets.conf.problems import ConfigError
 # In Hydra's empty space a key holds either a value or other keys; these hold both, as in
 # `strategy=ifca strategy.init=same`.
 _CHOICES = {name: f"{name}.choice" for name in (*GROUPS, "strategy")}
-PRECHECKED = 20
-"""Jobs of a sweep that are looked at before it begins."""
+# One of these is as good as another.
+_SEED = re.compile(r"seed=\d{1,18}")
 
 
 def read_sweep(overrides: Sequence[str]) -> list[Override]:
@@ -60,22 +62,43 @@ def expand(parsed: Sequence[Override]) -> Iterator[list[str]]:
         yield list(combination)
 
 
-def require_one_valid(parsed: Sequence[Override]) -> None:
-    """Raise the first job's ConfigError when no job can run, as when a key is mistyped.
+def check_jobs(parsed: Sequence[Override]) -> dict[str, int]:
+    """Check the configuration of every job, and return the problems that some have, with the number of those jobs.
 
-    Of a large sweep only the first jobs are looked at: each of its jobs is checked before it runs, anyway.
+    Raises
+    ------
+    ConfigError
+        If a value is wrong whatever the other keys of its job are, or no job can run.
     """
-    first: ConfigError | None = None
-    for number, overrides in enumerate(expand(parsed)):
-        if number == PRECHECKED:
-            return
-        try:
-            compose(overrides)
-            return
-        except ConfigError as error:
-            first = first or error
-    if first is not None:
-        raise first
+    jobs = list(expand(parsed))
+    found = list(_problems(jobs))
+    if all(found):
+        raise ConfigError(list(dict.fromkeys(itertools.chain(*found))))
+    by_value: dict[str, list[list[str]]] = {}
+    for overrides, problems in zip(jobs, found, strict=True):
+        for text in overrides:
+            key = text.partition("=")[0]
+            by_value.setdefault(text, []).append(
+                [line for line in problems if line.startswith((f"{key}=", f"{key}:"))]
+            )
+    wrong = [line for lines in by_value.values() if all(lines) for line in itertools.chain(*lines)]
+    if wrong:
+        raise ConfigError(list(dict.fromkeys(wrong)))
+    return Counter(itertools.chain(*found))
+
+
+def _problems(jobs: Sequence[Sequence[str]]) -> Iterator[list[str]]:
+    """Yield the problems of each job; those that differ in their seeds alone are checked once."""
+    checked: dict[tuple[str, ...], list[str]] = {}
+    for overrides in jobs:
+        alike = tuple("seed=0" if _SEED.fullmatch(text) else text for text in overrides)
+        if alike not in checked:
+            try:
+                compose(overrides)
+                checked[alike] = []
+            except ConfigError as error:
+                checked[alike] = list(error.problems)
+        yield checked[alike]
 
 
 def encode(override: Override) -> str:

@@ -1,4 +1,4 @@
-"""What evaluations ask for besides the test, and what becomes of the clients' results."""
+"""Requests of an evaluation besides the test, and the reading of the clients' results."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from florets.task.wire.work import Work
+from florets.task.work import Work
 
 Detail = float | str | list[float] | dict[str, Any]
 
@@ -13,6 +13,9 @@ FIRST_PHASE = "moment_descent"
 
 STABLE_FROM = "stable_from"
 """The detail that a round tells whose clustering is frozen: the next one."""
+
+ADVICE = "advice"
+"""The detail that the user is warned of: a text that says what is wrong and what to do."""
 
 EVIDENCE = "discovery"
 """The detail of a round that looked for groups: what was found and why, with `text` and `advice` in plain words."""

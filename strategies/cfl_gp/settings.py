@@ -38,7 +38,11 @@ class CflGpSettings(SharedLayers):
 
     finds_k: ClassVar[bool] = True
     # The profile is made of gradients, or of model changes.
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("gradients", "models")}
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {
+        "averaging": ("gradients", "models"),
+        "first_round": ("random", "update"),
+        "choose_k": ("spectral", "folds"),
+    }
     gradient_batch: ClassVar[Literal["full", "train"]] = "train"
 
     @property
@@ -55,9 +59,11 @@ class CflGpSettings(SharedLayers):
 
     def problems(self, run: Run) -> list[str]:
         """Refuse a warm-up that no clustering follows, and one without k=auto."""
-        if run.k != "auto":
-            return idle(self, ["k_warmup"], "k=auto") if self.k_warmup >= 1 else []
-        return self._never_finds_k(run)
+        lines = idle(self, ["initial_groups"], "first_round=random") if run.first_round == "update" else []
+        if run.k == "auto" and run.choose_k != "folds":
+            return [*lines, *self._never_finds_k(run)]
+        needed = "k=auto choose_k=spectral" if run.k == "auto" else "k=auto"
+        return [*lines, *(idle(self, ["k_warmup"], needed) if self.k_warmup >= 1 else [])]
 
     def _never_finds_k(self, run: Run) -> list[str]:
         """Return a problem if no clustering comes after the warm-up."""

@@ -10,7 +10,6 @@ from florets.strategies.base.averaging import ModelAveraging
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Detail
-from florets.strategies.base.state import State
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.cfl_gp.settings import CflGpSettings
 from florets.strategies.cfl_gp.spectral import estimate_k, singular_values, spectral_features
@@ -21,6 +20,7 @@ from florets.strategies.core.gradient_profile import GradientProfile
 from florets.strategies.core.matching import match_overlap
 from florets.strategies.shared.client_profiles import ClientProfiles
 from florets.strategies.shared.first_round import draw_models
+from florets.strategies.shared.update_start import StartState, start_from_updates, starts_from_updates
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
 from florets.task.wire.probe import ProbeUpdate, read_probe_update
@@ -28,7 +28,7 @@ from florets.task.wire.replies import Update, read_update
 
 
 @dataclass
-class CflGpState(State):
+class CflGpState(StartState):
     """What CFL-GP remembers.
 
     Attributes
@@ -82,8 +82,8 @@ class CflGp(ClusteredStrategy[CflGpSettings, CflGpState]):
     State = CflGpState
 
     def details(self) -> dict[str, Detail]:
-        """Return what was probed and found in a round that clustered; nothing of the others."""
-        return self.state.details
+        """Return what was probed and found in a round that clustered, or in round 1; nothing of the others."""
+        return {**self.state.details, **(self.state.found if self.context.server_round == 1 else {})}
 
     def check(self, models: Models) -> None:
         """Refuse fewer models than clusters, and profile layers that the models do not have."""
@@ -100,6 +100,8 @@ class CflGp(ClusteredStrategy[CflGpSettings, CflGpState]):
         if self.state.phase == "stable":
             # Much memory, and in every checkpoint: nobody is clustered again.
             self.state.profiles = None
+        if starts_from_updates(self, context):
+            return start_from_updates(self, context, lambda _: None)
         ready = self._place_newcomers(context) if self.state.phase == "stable" else self._start_newcomers(context)
         if self.state.phase == "clustering" and t >= 1 and (t - 1) % self.settings.period == 0:
             return self._probe(ready, context)
@@ -212,9 +214,9 @@ class CflGp(ClusteredStrategy[CflGpSettings, CflGpState]):
     def _number(self, gram: FloatArray, context: RoundContext) -> int:
         if self.k != "auto":
             return context.models.count if self.k is None else self.k
-        if self._warms_up(context):
+        if self.choose_k == "folds" or self._warms_up(context):
             return context.models.count
         return estimate_k(gram, context.models.count, context.random(Purpose.CHOOSE_K))
 
     def _warms_up(self, context: RoundContext) -> bool:
-        return self.k == "auto" and context.server_round <= self.settings.k_warmup
+        return self.k == "auto" and self.choose_k != "folds" and context.server_round <= self.settings.k_warmup

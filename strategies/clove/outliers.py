@@ -12,7 +12,7 @@ from florets.strategies.core.outliers import equal_for_all_models, loss_scale, o
 PATIENCE = 2
 """Rounds running in which an outlier is rejected before it is clustered with its losses clipped."""
 CLIP = 1.25
-"""What losses are clipped to, in worst losses of the median client.
+"""Bound to which losses are clipped, in worst losses of the median client.
 
 Near enough that a lone liar does not take a cluster from groups that lie apart (1.5 lets it, on digits), and far
 enough that a group in another unit stands apart before its models have learned anything.

@@ -1,6 +1,6 @@
 """CLoVE: cluster the clients by their loss vectors, match clusters to models, train one model per client."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -11,7 +11,6 @@ from florets.strategies.base.exchange import Replies
 from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import STABLE_FROM, Client, Detail
-from florets.strategies.base.state import State
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.clove.outliers import Outliers
 from florets.strategies.clove.settings import CloveSettings
@@ -21,14 +20,17 @@ from florets.strategies.core.choose_k import choose_k
 from florets.strategies.core.cluster import cluster
 from florets.strategies.core.matching import match_in_order, match_min_cost, match_overlap
 from florets.strategies.core.outliers import clipped
+from florets.strategies.shared.far_start import far_models
 from florets.strategies.shared.first_round import draw_models
+from florets.strategies.shared.restarts import RestartState, begin_round
+from florets.strategies.shared.update_start import start_from_updates, starts_from_updates
 from florets.task.randomness import Purpose
 from florets.task.wire import is_stable
 from florets.task.wire.replies import Losses, Update
 
 
 @dataclass
-class CloveState(State):
+class CloveState(RestartState):
     """What CLoVE remembers.
 
     Attributes
@@ -87,9 +89,10 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
             )
 
     def details(self) -> dict[str, Detail]:
-        """Return `stable_from`, the next round, in the round that froze the clustering; it may be the run's last."""
+        """Return `stable_from`, the next round, in the round that froze the clustering, and what starts came to."""
+        found = {**(self.state.found if self.context.server_round == 1 else {}), **self.state.told}
         froze = self.state.frozen is not None and self.state.phase != "stable"
-        return {STABLE_FROM: self.context.server_round + 1} if froze else {}
+        return {**found, STABLE_FROM: self.context.server_round + 1} if froze else found
 
     def frozen_clusters(self) -> FrozenClusters | None:
         """Return the clusters at the moment of stability."""
@@ -100,12 +103,17 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
         self._candidate = None
         # The models that are sent with this round's messages: the K, with the probes where losses are asked for.
         context = sent = self._without_probes(context)
+        if starts_from_updates(self, context):
+            return start_from_updates(self, context, self._settle)
+        context = sent = begin_round(self, context)
+        if self.state.is_first and self.first_round == "farthest":
+            context = sent = replace(context, models=far_models(context))
         histories, length = self.state.histories, self.settings.stability_rounds
         kept: set[str] = set()
         if self.state.frozen is not None:
             self.state.phase = "stable"
             ready = self._assign_newcomers(self.state.frozen, context)
-        elif context.server_round == 1 and self.first_round == "random":
+        elif self.state.is_first and self.first_round == "random":
             ready = draw_models(context.participants, context.models.count, context.random(Purpose.FIRST_ROUND))
             histories.add(ready, length)
         else:
@@ -131,6 +139,11 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
             return context
         bank = np.concatenate([context.models.bank, self.state.probes.bank])
         return replace(context, models=context.models.replaced(bank))
+
+    def _settle(self, groups: Mapping[str, int]) -> None:
+        """Take over the groups that round 1 found from updates."""
+        self.state.histories.add(groups, self.settings.stability_rounds)
+        self.state.clustered |= groups.keys()
 
     def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
         """Freeze this round's clusters where enough clients declare that they are stable (section 3)."""
@@ -198,6 +211,9 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
     def _cluster(self, vectors: FloatArray, most: int, context: RoundContext) -> IntArray:
         own = self.settings
         k = most if self.k is None else self.k
+        if k == "auto" and self.choose_k == "folds":
+            # Found in round 1: there are as many models.
+            k = most
         if k == "auto":
             rng = context.random(Purpose.CHOOSE_K)
             k = choose_k(vectors, most, self.choose_k or "silhouette", own.k_min_improvement, rng)

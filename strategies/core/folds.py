@@ -7,20 +7,25 @@ The method has three steps, each a function of the inner products of the clients
 1. *How many*: the score of every number of groups, a cross-validated cosine; the smallest K whose score is within a
    tolerance of the largest. Above half the clients, groups explain nothing that the clients alone do not.
 2. *Are there any*: the largest score against its distribution when the clients of each fold are permuted
-   independently (`fold_test`). Step 1 always names a K; only this step can say that there is none.
-3. *Which*: Ward's tree of the clients' means over all folds, cut at K.
+   independently (`fold_permutations`). Step 1 always names a K; only this step can say that there is none.
+3. *Which*: the tree of the clients' means over all folds, of the kind that scored best at K, cut there.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from scipy.cluster.hierarchy import linkage
 
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical
-from florets.strategies.core.fold_scores import centred_rows, gram_of, scores, ward_of_gram
-from florets.strategies.core.fold_test import can_reject, permutation_p_value
+from florets.strategies.core.fold_permutations import can_reject, permutation_p_value
+from florets.strategies.core.fold_scores import LINKAGES, centred_rows, distances, gram_of, scores
+from florets.strategies.core.placement import centres, unit_mean
 from florets.strategies.core.ward import cut
+
+# Of more clients so many are drawn: the inner products of their rows then take some 130 MB.
+MOST_CLIENTS = 1000
 
 Verdict = Literal["groups", "none", "all_differ"]
 
@@ -39,7 +44,7 @@ class Groups:
     labels : (M,) int64
         Group of each client, numbered from 0 in order of first appearance.
     scores : (number of candidates,) float64
-        Cross-validated cosine of each candidate.
+        Cross-validated cosine of each candidate, by the better of two trees.
     candidates : (number of candidates,) int64
         The numbers of groups that were scored, 2 to M; none for fewer than two clients.
     p_value
@@ -47,6 +52,9 @@ class Groups:
         p value at the level.
     similarity : (M, M) float64
         Cosines of the clients' mean rows, each fold centred over the clients; 0 where a client is at the mean.
+    sample : (S,) int64 or None
+        Where there are more than 1,000 clients, the ones that scores, candidates and similarity (S, S) are of: the
+        others were placed with the nearest of the groups found. None: all.
     """
 
     verdict: Verdict
@@ -56,6 +64,7 @@ class Groups:
     candidates: IntArray
     p_value: float
     similarity: FloatArray
+    sample: IntArray | None = None
 
 
 def discover(
@@ -102,6 +111,17 @@ def discover(
         raise ValueError(f"discovery needs at least 2 folds of each client's data, not {num_folds}.")
     if k is not None and k < 1:
         raise ValueError(f"the number of groups is {k}: it must be at least 1.")
+    if num_clients > MOST_CLIENTS:
+        sample = np.sort(rng.choice(num_clients, size=MOST_CLIENTS, replace=False))
+        part = _discover(folds[sample], k, level, tolerance, permutations, rng)
+        return _everybody(folds, sample, part)
+    return _discover(folds, k, level, tolerance, permutations, rng)
+
+
+def _discover(
+    folds: FloatArray, k: int | None, level: float, tolerance: float, permutations: int, rng: np.random.Generator
+) -> Groups:
+    num_clients, num_folds = folds.shape[:2]
     rows = centred_rows(folds)
     similarity = cosines(rows)
     if num_clients < 2:
@@ -109,18 +129,33 @@ def discover(
         return Groups("none", k or 1, one, np.zeros(0), np.zeros(0, dtype=np.int64), np.nan, similarity)
     gram = gram_of(rows)
     candidates = np.arange(2, num_clients + 1)
-    values = scores(gram)
+    by_linkage = scores(gram)
+    values = by_linkage.max(axis=0)
     p_value = np.nan
     if k is None:
-        best = float(values.max())
         if can_reject(num_clients, num_folds, level):
-            p_value = permutation_p_value(gram, best, level, permutations, rng)
+            p_value = permutation_p_value(gram, level, permutations, rng)
         verdict, found = choose(values, p_value, level, tolerance)
     else:
         verdict, found = "groups" if k > 1 else "none", k
-    tree = ward_of_gram(gram.sum(axis=(0, 2)))
+    cuts = int(np.clip(found, 2, num_clients))
+    method = LINKAGES[int(by_linkage[:, cuts - 2].argmax())]
+    tree = linkage(distances(gram.sum(axis=(0, 2))), method)
     labels = canonical(cut(tree, min(found, num_clients)))
     return Groups(verdict, found, labels, values, candidates, p_value, similarity)
+
+
+def _everybody(folds: FloatArray, sample: IntArray, part: Groups) -> Groups:
+    """Return what was found in a sample, with a group for each of all clients."""
+    if part.verdict == "all_differ":
+        return replace(part, k=len(folds), labels=np.arange(len(folds)), sample=sample)
+    groups = centres(folds[sample], part.labels)
+    labels = np.empty(len(folds), dtype=np.int64)
+    for begin in range(0, len(folds), MOST_CLIENTS):
+        rows = unit_mean(np.asarray(folds[begin : begin + MOST_CLIENTS], dtype=np.float64))
+        labels[begin : begin + MOST_CLIENTS] = ((rows - groups.origin) @ groups.directions.T).argmax(axis=1)
+    labels[sample] = part.labels
+    return replace(part, labels=canonical(labels), sample=sample)
 
 
 def choose(values: FloatArray, p_value: float, level: float, tolerance: float) -> tuple[Verdict, int]:

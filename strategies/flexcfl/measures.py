@@ -4,9 +4,9 @@ import numpy as np
 from scipy.linalg import svd
 
 from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.agglomerative import group_into
 from florets.strategies.core.cluster import cluster
 from florets.strategies.core.cosine import cosines, unit_rows
-from florets.strategies.core.linkage import link
 from florets.strategies.core.threads import one_thread
 
 MEASURES = ("edc", "madc")
@@ -42,7 +42,7 @@ def group_updates(updates: FloatArray, num_groups: int, measure: str, rng: np.ra
     if measure not in MEASURES:
         raise ValueError(f"measure {measure!r} is unknown: choose one of {', '.join(MEASURES)}.")
     if measure == "madc":
-        return link(cosine_differences(updates), num_groups, "complete")
+        return group_into(cosine_differences(updates), num_groups, "complete").clusters
     return cluster(decomposed_cosines(updates, num_groups), num_groups, "kmeans", rng)
 
 

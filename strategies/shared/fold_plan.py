@@ -1,21 +1,28 @@
-"""How clients' data are divided for discovery: folds and their size, equal for all clients, and the steps on each."""
+"""Division of clients' data for discovery: folds and their size, equal for all clients, and the steps on each."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 FEW_CLIENTS = 6
-"""Up to so many clients, eight folds: the permutation test has too few arrangements with four."""
+"""Up to so many clients, eight folds: with four the permutation test has too few arrangements."""
+EIGHT_FOLDS = 64
+"""Samples of a client that eight folds take."""
+THREE_FOLDS = 40
+"""Samples below which three folds are better than four."""
 ENOUGH = 48
-"""Samples of a client from which on discovery works: four folds of 12."""
+"""Samples of a client from which on discovery works well: four folds of 12."""
 LEAST = 24
 """Samples below which a client has no folds where others have more: it is placed afterwards."""
-THREE_FOLDS = 40
-EIGHT_FOLDS = 64
-WANTED = 68
-"""Samples that are taken where clients have them, whatever that costs: four folds of 17."""
+MOST = 68
+"""Samples that are used: four folds of 17.
+
+More cost work and gain nothing. The less noise a fold has, the less it costs to divide a group, so that the score
+falls more slowly beyond the right number of groups.
+"""
+MOST_OF_EIGHT = 96
 LEAST_STEPS, MOST_STEPS = 4, 10
-PASSES = 480
-"""Samples times steps of one client, all folds together, where it has few samples."""
+PASSES = 300
+"""Samples times steps of one client, all folds together: few samples are seen more often."""
 
 
 @dataclass(frozen=True)
@@ -42,34 +49,27 @@ class FoldPlan:
         return self.folds * self.size
 
     @classmethod
-    def of(cls, counts: Sequence[int], local_work: Callable[[int], float]) -> "FoldPlan":
-        """Return the plan for clients with so many samples.
+    def of(cls, counts: Sequence[int]) -> "FoldPlan":
+        """Return the plan for clients with so many samples, at least one client.
 
         The test for groups is exact only where folds are of one size, so that the smallest client that takes part
-        decides it. At least half of the clients take part. More than `WANTED` samples are used as far as all folds
-        together cost no more than a client's local training in one round.
-
-        Parameters
-        ----------
-        counts
-            Samples of each client, at least one client.
-        local_work
-            Samples that local training in one round takes, each as often as it is seen, by a client's number of them.
+        decides it. Where half of the clients have enough samples these take part, else three of four of those that
+        have a few.
         """
         counts = sorted(counts)
         enough = [count for count in counts if count >= ENOUGH]
+        fair = [count for count in counts if count >= LEAST]
         if 2 * len(enough) >= len(counts):
             smallest = enough[0]
+        elif 2 * len(fair) >= len(counts):
+            smallest = fair[len(fair) // 4]
         else:
-            fair = [count for count in counts if count >= LEAST]
-            # Three of four of those that can take part at all.
-            smallest = fair[len(fair) // 4] if 2 * len(fair) >= len(counts) else counts[len(counts) // 4]
-        budget = local_work(smallest)
-        samples = max(2, min(smallest, max(WANTED, int(budget) // LEAST_STEPS)))
-        folds = 3 if samples < THREE_FOLDS else 4
+            smallest = counts[len(counts) // 4]
         if len(counts) <= FEW_CLIENTS and smallest >= EIGHT_FOLDS:
-            # With few clients the work is small, and every sample counts.
-            folds, samples = 8, max(samples, min(smallest, 8 * ENOUGH // 4))
-        folds = min(folds, samples)
-        steps = min(PASSES, max(budget, PASSES if smallest < 2 * ENOUGH else 0.0)) / samples
-        return cls(folds, samples // folds, round(min(max(steps, LEAST_STEPS), MOST_STEPS)))
+            folds, samples = 8, min(smallest, MOST_OF_EIGHT)
+        else:
+            # Of one sample no fold is left over: whoever has no more is placed afterwards.
+            samples = max(2, min(smallest, MOST))
+            folds = min(3 if samples < THREE_FOLDS else 4, samples)
+        steps = round(PASSES / samples)
+        return cls(folds, samples // folds, min(max(steps, LEAST_STEPS), MOST_STEPS))

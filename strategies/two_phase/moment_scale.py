@@ -9,7 +9,7 @@ from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.core.outliers import LEAST_CLIENTS, UPDATE_FACTOR, lower_median
 
 MOMENT_FACTOR = UPDATE_FACTOR**2
-"""How many times the median client's moments are too much: gradients that are all more than 1000 times as large.
+"""Multiple of the median client's moments above which moments are outliers: gradients all over 1000 times as large.
 
 In an orthogonal iteration it can be fewer. After its first step the bases lean towards a client of large gradients,
 and show less of the others' moments. Of 20 clients with one random gradient each (k = 3, T1 = 4) one of 100 times as

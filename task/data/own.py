@@ -1,6 +1,7 @@
 """Data of one's own, as it lies in a folder: NumPy archives, CSV files, or one folder of images per class."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from florets.task.data.read_csv import Columns, find_columns, read_csv
 from florets.task.data.read_images import read_images
 from florets.task.data.read_npz import read_npz
 from florets.task.data.samples import Samples
+from florets.task.data.standardise import Scale
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import register_data
 
@@ -29,6 +31,7 @@ def own(
     grayscale: bool = False,
     test_share: float = 0.2,
     owner: str | None = None,
+    standardise: bool = False,
 ) -> Dataset:
     """Read the data set of one folder.
 
@@ -63,6 +66,9 @@ def own(
     owner
         CSV: name of the column that says whose each line is; archives: name of that array. It is no input; the
         partition ``natural`` goes by it. None: there is none.
+    standardise
+        Every column, or channel of images, is brought to mean 0 and standard deviation 1 of this folder's training
+        set; nobody else sees either.
 
     Raises
     ------
@@ -101,6 +107,9 @@ def own(
 
     parts = [read(path) for path in paths]
     train, test = parts if len(parts) == 2 else _split(parts[0], test_share, generator(seed, 0, Purpose.DATA))
+    if standardise:
+        scale = Scale.of(train.x)
+        train, test = (replace(part, x=scale.apply(part.x)) for part in (train, test))
     names = None if table is None else table.inputs
     num_outputs = 1 if regression else int(max(train.y.max(), test.y.max())) + 1
     # Values do not group samples, and a node's own data are not shared out by groups.

@@ -1,6 +1,6 @@
 """Objective of local training: the mean loss, terms beside it, weights of samples, and frozen layers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -71,6 +71,37 @@ class Proximal(Term):
         for parameter, origin in zip(self._parameters, self._start, strict=True):
             if parameter.grad is not None:
                 parameter.grad.add_(parameter.detach() - origin, alpha=self.mu)
+
+
+class Anchored(Term):
+    """A term mu/2 ||theta - anchor||^2 towards another model than the one that training starts from.
+
+    Parameters
+    ----------
+    mu
+        Factor, above 0.
+    anchor
+        The other model's entries, by their names in the state dict.
+
+    Source: Zeng et al. 2023 (StoCFL), the clients' objective.
+    """
+
+    def __init__(self, mu: float, anchor: Mapping[str, Tensor]) -> None:
+        if not mu > 0:
+            raise ValueError(f"mu={mu!r} of a term towards another model must be above 0.")
+        self.mu, self._anchor = mu, anchor
+        self._pairs: list[tuple[Parameter, Tensor]] = []
+
+    def begin(self, module: Module, parameters: Sequence[Parameter]) -> None:
+        """Find the anchor's value of each parameter."""
+        named = {id(parameter): name for name, parameter in module.named_parameters()}
+        self._pairs = [(p, self._anchor[named[id(p)]].to(p.device)) for p in parameters]
+
+    def add_gradient(self) -> None:
+        """Add mu (theta - anchor)."""
+        for parameter, anchor in self._pairs:
+            if parameter.grad is not None:
+                parameter.grad.add_(parameter.detach() - anchor, alpha=self.mu)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@
 | `query.moments`   | anchors' estimates                    | factors of its moment matrices, examples              |
 | `train.moment_descent` | an anchor's estimate and basis   | its next estimate, examples, residual size            |
 | `train.soft`      | K models, training settings           | all K trained, its weight and loss of each, examples  |
-| `train.estimate`  | one model                             | this client's own estimate, examples, loss            |
+| `train.estimate`  | one model                             | this client's own estimate, or some of its layers,    |
+|                   |                                       | examples, loss                                        |
+| `train.bilevel`   | own model, global model               | both trained, the own one held near the global one    |
 | `query.kmeans`    | settings                              | local centres and their sizes                         |
 | `train.folds`     | one model, training settings          | as `train`, and its compressed changes on folds       |
 | `query.folds`     | one model                             | its compressed changes on folds, examples             |
@@ -45,6 +47,7 @@ TRAIN_SOFT = "train.soft"
 TRAIN_ESTIMATE = "train.estimate"
 TRAIN_FOLDS = "train.folds"
 QUERY_FOLDS = "query.folds"
+TRAIN_BILEVEL = "train.bilevel"
 MOMENT_DESCENT = "train.moment_descent"
 SUBSPACE = "query.subspace"
 MOMENTS = "query.moments"
@@ -66,6 +69,7 @@ WORK = "work"
 """Record beside every reply: what handling the message cost the client; see `task.wire.work`."""
 FOLDS = "folds"
 COMMON = "common"
+GLOBAL = "global"
 
 NUM_EXAMPLES = "num-examples"
 SERVER_ROUND = "server-round"
@@ -132,6 +136,8 @@ FOLD_SEED = "fold-seed"
 ESTIMATE = "estimate"
 ESTIMATE_TRAIN = "train"
 ESTIMATE_LEAST_SQUARES = "least_squares"
+SENT_LAYERS = "sent-layers"
+GLOBAL_MU = "global-mu"
 LOCAL_CLUSTERS = "local-clusters"
 FEATURES = "features"
 VECTORS = "vectors"
@@ -172,4 +178,4 @@ NO_CLUSTER = -1
 NO_KEY = "-"
 
 DIVERGED = 3.4e38
-"""What a client reports as the loss of a model that diverged; no finite loss in float32 is larger."""
+"""Loss that a client reports of a model that diverged; no finite loss in float32 is larger."""

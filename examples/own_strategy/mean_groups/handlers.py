@@ -1,4 +1,4 @@
-"""What the strategy asks its clients: the mean of their data."""
+"""Client handler of the strategy's own message: replies with the mean of the client's data."""
 
 import torch
 from flwr.app import RecordDict

@@ -1,0 +1,27 @@
+"""`train.bilevel`: a client trains its cluster's model near the global one, and the global one, for StoCFL."""
+
+from flwr.app import RecordDict
+
+from florets.client_app.client import Client
+from florets.client_app.local_training import trained
+from florets.client_app.outgoing import packed, reply
+from florets.task.training.objective import Anchored, Objective
+from florets.task.wire import kinds
+
+
+def train_bilevel(client: Client) -> RecordDict:
+    """Return both models after local training, and the loss of the first.
+
+    Both are trained in the same order of the samples: the draws are named by round, purpose and client.
+
+    Source: Zeng et al. 2023 (StoCFL), the clients' part of the bi-level optimisation.
+    """
+    own, shared = client.states()[0], client.states(kinds.GLOBAL)[0]
+    mu = client.number(kinds.GLOBAL_MU)
+    objective = Objective(terms=(Anchored(mu, shared),)) if mu else None
+    arrays, loss = trained(client, own, objective=objective)
+    # Packed at once: the arrays may be the memory of the one module that the global model is loaded into.
+    mine = packed(arrays)
+    both, _ = trained(client, shared)
+    metrics = {kinds.TRAIN_LOSS: loss, kinds.NUM_EXAMPLES: client.num_examples}
+    return reply(mine, metrics, **{kinds.GLOBAL: packed(both)})

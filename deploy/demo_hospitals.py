@@ -1,0 +1,85 @@
+"""Five hospitals' tables of one question, scikit-learn's breast cancer data, for `florets advise`.
+
+``python -m florets.deploy.demo_hospitals <folder> [case] [seed]`` writes them. The cases:
+
+homogeneous
+    All hospitals draw from the same patients.
+labels
+    Two of them write 0 for malignant and 1 for benign, the other three the other way round.
+scales
+    Two of them record in other units, inches for centimetres, so that every column is smaller by one factor.
+noisy
+    One hospital's diagnoses are not those of its patients: they were shuffled.
+"""
+
+import csv
+import sys
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+NUM_HOSPITALS = 5
+CASES = ("homogeneous", "labels", "scales", "noisy")
+UNITS = 1 / 2.54
+"""Factor of the other units."""
+
+
+def tables(case: str = "homogeneous", seed: int = 0) -> dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]]:
+    """Return each hospital's columns (n, 30) and diagnoses (n,), by name.
+
+    The columns are on the scale of reference values that all hospitals were given, mean 0 and deviation 1 over
+    everybody: what differs between hospitals is the case's.
+
+    Parameters
+    ----------
+    case
+        See the module.
+    seed
+        Deals the patients to the hospitals, and shuffles.
+
+    Raises
+    ------
+    ValueError
+        If there is no such case.
+    """
+    from sklearn.datasets import load_breast_cancer  # slow to import
+
+    if case not in CASES:
+        raise ValueError(f"case={case!r} must be one of {', '.join(CASES)}.")
+    bunch = load_breast_cancer()
+    mean, std = bunch.data.mean(axis=0), bunch.data.std(axis=0)
+    rng = np.random.default_rng(seed)
+    found = {}
+    for number, rows in enumerate(np.array_split(rng.permutation(len(bunch.data)), NUM_HOSPITALS)):
+        x, y = bunch.data[rows], bunch.target[rows].astype(np.int64)
+        other = number >= NUM_HOSPITALS - 2
+        if case == "labels" and other:
+            y = 1 - y
+        if case == "scales" and other:
+            x = UNITS * x
+        if case == "noisy" and number == NUM_HOSPITALS - 1:
+            y = rng.permutation(y)
+        found[f"hospital-{'abcde'[number]}"] = ((x - mean) / std, y)
+    return found
+
+
+def write_folders(root: Path, case: str = "homogeneous", seed: int = 0) -> list[str]:
+    """Write a folder with ``data.csv`` for each hospital; return their names."""
+    from sklearn.datasets import load_breast_cancer
+
+    names = [str(name).replace(" ", "_") for name in load_breast_cancer().feature_names]
+    found = tables(case, seed)
+    for hospital, (x, y) in found.items():
+        (root / hospital).mkdir(parents=True, exist_ok=True)
+        with (root / hospital / "data.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow([*names, "diagnosis"])
+            for row, label in zip(x.tolist(), y.tolist(), strict=True):
+                writer.writerow([*(f"{value:.6g}" for value in row), label])
+    return list(found)
+
+
+if __name__ == "__main__":
+    folder, case, seed = [*sys.argv[1:], *("homogeneous", "0")[len(sys.argv) - 2 :]]
+    print(f"{folder}: {', '.join(write_folders(Path(folder), case, int(seed)))}")

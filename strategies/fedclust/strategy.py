@@ -1,0 +1,70 @@
+"""FedClust: clients are grouped once, by the last layer of models that they trained alone, then FedAvg in each."""
+
+from collections.abc import Sequence
+
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.exchange import Replies
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import Client
+from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.core import FloatArray
+from florets.strategies.fedclust.distances import euclidean
+from florets.strategies.fedclust.settings import FedClustSettings
+from florets.strategies.shared.estimates import ask_estimates, sent_layout
+from florets.strategies.shared.linked_groups import LinkedGroups
+from florets.task.wire.replies import Update
+
+
+class FedClust(ClusteredStrategy[FedClustSettings, LinkedGroups]):
+    """Cluster the clients once, by the last layer that each trained alone from one first model.
+
+    What goes up for it is that layer alone, a few kB. Agglomerative clustering groups the clients by the Euclidean
+    distances of these layers, and each group trains a model by federated averaging, all from the same first model.
+
+    Raises
+    ------
+    ValueError
+        By `check`, if a prefix in `layers` fits no layer.
+
+    Source: Islam et al. 2024 (FedClust): one-shot clustering of the weights of the final layer by their Euclidean
+    distances, hierarchically with a threshold, FedAvg in each cluster, later clients alike. Deviation: the threshold
+    depends on the task, so that the default cuts the tree at its largest gap; clusters are merged below the threshold
+    and not at it; who has a model keeps it when later clients change the tree. Average linkage is our choice.
+    """
+
+    Settings = FedClustSettings
+    State = LinkedGroups
+
+    @property
+    def linkage(self) -> str:
+        """How distances of merged clusters are measured."""
+        return self.settings.linkage
+
+    def check(self, models: Models) -> None:
+        """Refuse layers that the model does not have."""
+        super().check(models)
+        sent_layout(models, self._layers(models))
+
+    def plan(self, context: RoundContext) -> Plan[Update]:
+        """Find the groups, or place later clients; then every participant trains its group's model."""
+        return self.state.plan(self, context)
+
+    def describe(self, clients: Sequence[Client], context: RoundContext) -> Replies[FloatArray]:
+        """Ask for the layers of the model that each client trained alone: their trainable parameters, flat."""
+        start = self.state.start or context.models
+        layers = self._layers(start)
+        replies = ask_estimates(clients, context, start, self.settings.estimate_epochs, layers)
+        compared = sent_layout(start, layers).trained
+        vectors = tuple((key, update.vector[compared]) for key, update in replies.ok)
+        return Replies(vectors, replies.error, replies.missing, replies.invalid, replies.surplus)
+
+    def distances(self, clients: Sequence[FloatArray]) -> FloatArray:
+        """Return the Euclidean distances of the clients' layers."""
+        return euclidean(clients)
+
+    def _layers(self, models: Models) -> Sequence[str]:
+        """Return the name prefixes of the layers to be sent: by default that of the last trained entry."""
+        if self.settings.layers:
+            return self.settings.layers
+        last = [entry.name for entry in models.layout.entries if entry.is_trained and not entry.is_integer][-1]
+        return [last.rpartition(".")[0] or last]

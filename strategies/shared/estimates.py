@@ -1,0 +1,61 @@
+"""Ask clients what they make of a model alone: the first exchange of strategies that group clients by it."""
+
+from collections.abc import Sequence
+
+from florets.strategies.base.context import RoundContext
+from florets.strategies.base.exchange import Replies
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import Client
+from florets.task.wire import Layout, kinds
+from florets.task.wire.replies import Update, read_update
+
+
+def ask_estimates(
+    clients: Sequence[Client],
+    context: RoundContext,
+    start: Models,
+    epochs: int | None = None,
+    layers: Sequence[str] = (),
+    steps: int | None = None,
+) -> Replies[Update]:
+    """Let clients train the first model of `start`, each alone; outliers among their replies are rejected.
+
+    Parameters
+    ----------
+    epochs
+        Passes over a client's data; None: the local training of any round.
+    layers
+        Name prefixes of the layers that are sent; none: all of the model.
+    steps
+        Steps of the optimiser, in place of passes.
+
+    Raises
+    ------
+    ValueError
+        If a prefix fits no entry of the model.
+    """
+    layout = sent_layout(start, layers)
+    settings: dict[str, object] = {kinds.ESTIMATE: kinds.ESTIMATE_TRAIN}
+    if epochs is not None:
+        settings[kinds.LOCAL_EPOCHS] = epochs
+        if kinds.LOCAL_STEPS in context.config:
+            # The run's steps are those of a round; an estimate takes its own epochs.
+            settings[kinds.LOCAL_STEPS] = 0
+    if steps is not None:
+        settings[kinds.LOCAL_STEPS] = steps
+    if layers:
+        settings[kinds.SENT_LAYERS] = list(layers)
+    record = start.one(0)
+    requests = [context.request(kinds.TRAIN_ESTIMATE, client, record, settings) for client in clients]
+    return context.reject_outliers(context.ask(requests, lambda _, content: read_update(content, layout, 0)))
+
+
+def sent_layout(models: Models, layers: Sequence[str]) -> Layout:
+    """Return the layout of what `ask_estimates` is sent."""
+    whole = models.layout
+    if not layers:
+        return whole
+    sent = whole.mask(layers)
+    names = [entry.name for entry in whole.entries if sent[entry.place].any()]
+    record = models.one(0)
+    return Layout.of({name: record[name] for name in names}, [name for name in models.untrained if name in names])

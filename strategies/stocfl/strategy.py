@@ -1,0 +1,124 @@
+"""StoCFL: clusters merge as their clients are sampled, and train models that are held near a global one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import Client
+from florets.strategies.base.state import State
+from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.core import FloatArray
+from florets.strategies.core.joining import joined
+from florets.strategies.core.similar import merge_similar
+from florets.strategies.shared.estimates import ask_estimates
+from florets.strategies.stocfl.settings import StoCflSettings
+from florets.task.wire import kinds
+from florets.task.wire.bilevel import BilevelUpdate, read_bilevel_update
+from florets.task.wire.replies import Update
+
+
+@dataclass
+class StoCflState(State):
+    """What is remembered of the clusters; `assignment` numbers them, and model k is cluster k's.
+
+    Attributes
+    ----------
+    anchor
+        The model from which every client finds its direction.
+    shared
+        The global model.
+    directions
+        (K, R') sum of the directions of each cluster's clients, over the trainable parameters.
+    """
+
+    phase: str = "clustering"
+    anchor: Models | None = None
+    shared: Models | None = None
+    directions: FloatArray | None = None
+
+
+class StoCfl(ClusteredStrategy[StoCflSettings, StoCflState]):
+    """Cluster whoever takes part, for any participation and any number of clusters; merges are final.
+
+    A client that takes part for the first time trains the anchor, and what that changed is its direction. It begins
+    as a cluster of its own. In every round the clusters of the participants merge as long as the mean directions of
+    two have a cosine of at least tau; then each participant trains its cluster's model with a proximal term towards
+    the global model, and the global model beside it.
+
+    Source: Zeng et al. 2023 (StoCFL): stochastic client clustering, and bi-level training. mu, tau and the 20 epochs
+    are those of the published code's example on CIFAR-10. Of two clusters that merge the one with more clients hands
+    down its model, and a new cluster starts from the global model, as in that code. Deviation: a cluster's direction
+    is the mean over all its clients, not only this round's participants; averages are weighted by examples, so that
+    tau = -1 with mu = 0 is FedAvg; merged clusters' cosines are taken anew (`core.similar`).
+    """
+
+    Settings = StoCflSettings
+    State = StoCflState
+
+    def plan(self, context: RoundContext) -> Plan[Update]:
+        """Meet new participants, merge clusters, and let everybody train the cluster's and the global model."""
+        state, layout = self.state, context.models.layout
+        if state.anchor is None or state.shared is None:
+            state.anchor = state.shared = context.models.replaced(context.models.bank[:1])
+        new = [client for client in context.participants if client.key not in self.assignment]
+        found = self._directions(new, context, state.anchor)
+        models = self._merge(found, context, state.shared)
+        shared = {kinds.GLOBAL: state.shared.one(0)}
+        settings = {**context.averaging.settings, kinds.GLOBAL_MU: self.settings.mu}
+        requests = [
+            context.request(kinds.TRAIN_BILEVEL, client, models.one(self.assignment[client.key]), settings, shared)
+            for client in context.participants
+            if client.key in self.assignment
+        ]
+        return Plan(
+            requests,
+            lambda key, content: read_bilevel_update(content, layout, self.assignment[key]),
+            models=models,
+        )
+
+    def _directions(self, clients: Sequence[Client], context: RoundContext, anchor: Models) -> dict[str, FloatArray]:
+        """Return the direction of each client that sent one: the anchor minus what the client made of it."""
+        if not clients:
+            return {}
+        with context.meter.part("describe"):
+            replies = ask_estimates(clients, context, anchor, self.settings.anchor_epochs)
+        trained = anchor.layout.trained
+        return {key: anchor.bank[0, trained] - update.vector[trained] for key, update in replies.ok}
+
+    def _merge(self, found: dict[str, FloatArray], context: RoundContext, shared: Models) -> Models:
+        """Add the new clients' clusters, merge those of the round, and return the models of what is left."""
+        state = self.state
+        old = 0 if state.directions is None else len(state.directions)
+        rows = [*([] if state.directions is None else state.directions), *found.values()]
+        if not rows:
+            return context.models
+        sums = np.stack(rows)
+        self.assignment.update({key: old + place for place, key in enumerate(found)})
+        here = {self.assignment[c.key] for c in context.participants if c.key in self.assignment}
+        with context.meter.part("cluster"):
+            looked_at = np.array(sorted(here), dtype=np.int64)
+            merged = merge_similar(sums[looked_at], self.settings.tau)
+            sizes = np.bincount(list(self.assignment.values()), minlength=len(sums))
+            clusters, heirs = joined(looked_at, merged, sizes, old)
+        state.directions = np.zeros((len(heirs), sums.shape[1]))
+        np.add.at(state.directions, clusters, sums)
+        self.assignment.update({key: int(clusters[cluster]) for key, cluster in self.assignment.items()})
+        if len(heirs) == old and not found:
+            return context.models
+        # Model `old` stands for the global one, which clusters without a model start from.
+        before = context.models.bank[:old]
+        return context.models.replaced(np.concatenate([before, shared.bank])[np.minimum(heirs, old)])
+
+    def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
+        """Average the global model over all participants."""
+        own = [update for _, update in updates if isinstance(update, BilevelUpdate)]
+        if self.state.shared is None:
+            raise RuntimeError("after_training was called before plan")
+        vectors = np.stack([update.shared for update in own])
+        weights = np.array([update.num_examples for update in own], dtype=np.float64)
+        everybody = np.zeros(len(own), dtype=np.int64)
+        averaged = self.context.averaging.next_bank(self.state.shared, vectors, everybody, weights)
+        self.state.shared = self.state.shared.replaced(averaged)

@@ -1,0 +1,163 @@
+"""CFL-S against fake clients: splits, clients that were away, the bound on models; and a run that is killed."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from florets.conf.compose import compose
+from florets.server_app.new_client.run_models import load_run
+from florets.strategies.base.averaging import GradientAveraging
+from florets.strategies.cfl_s.strategy import CflS
+from florets.strategies.cfl_s.tree import Split
+from florets.strategies.fedavg.strategy import FedAvg
+from florets.task.wire import kinds
+from tests.fakes import FakeClients, models, thetas
+from tests.test_baselines import lost, play
+from tests.test_resume import killed, results, resumed, straight
+
+# Two groups of two each; from a model of 0 the first half moves down.
+NESTED = [-20.0, 5.0, -5.0, 19.0, -19.0, 4.0, -4.0, 20.0]
+
+
+def nested_groups(assignment: dict[str, int]) -> dict[int, set[str]]:
+    return {model: {key for key, own in assignment.items() if own == model} for model in set(assignment.values())}
+
+
+def test_clients_are_split_twice_under_their_own_names() -> None:
+    clients = FakeClients(NESTED)
+    strategy = CflS()
+    seen = play(strategy, clients, 12, 0.0)
+    assert seen[0].num_clusters == 2
+    assert {frozenset(keys) for keys in nested_groups(dict(seen[0].assignment)).values()} == {
+        frozenset("0246"),
+        frozenset("1357"),
+    }
+    final = dict(seen[-1].assignment)
+    assert sorted(map(sorted, nested_groups(final).values())) == [["0", "4"], ["1", "5"], ["2", "6"], ["3", "7"]]
+    # Four models, and each comes near to the mean of its own clients.
+    found = thetas(strategy.context.models.record)
+    assert len(found) == 4
+    assert [found[final[key]] for key in "0123"] == pytest.approx([-19.5, 4.5, -4.5, 19.5], abs=1.0)
+    # Nobody was away: no exchange but training.
+    assert len(clients.asked(kinds.TRAIN)) == 8 * 12
+
+
+def test_halves_go_on_from_their_clusters_model_and_the_first_client_keeps_its_number() -> None:
+    strategy = CflS(k=2)
+    seen = play(strategy, FakeClients([1.0, 2.0, -1.0, -3.0]), 1, 0.25)
+    assert seen[0].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
+    # Both are the mean of what came back: (0.625 + 1.125 - 0.375 - 1.375) / 4.
+    assert thetas(strategy.context.models.record) == [0.0, 0.0]
+    assert seen[0].details["models"] == 2.0
+    assert seen[0].details["mean_norm"] == [0.25]
+    assert seen[0].details["median_norm"] == [0.625]
+    assert seen[0].details["largest_norm"] == [1.625]
+
+
+def test_without_a_split_and_with_equal_sizes_it_is_fedavg_to_the_bit() -> None:
+    clients = FakeClients([0.3, 1.7, 2.9, -0.7, 11.1], examples=[7] * 5)
+    for settings in ({"k": 1}, {"first_split": 99}, {"mean_threshold": 1e-9}):
+        for rho in (1.0, 0.6):
+            cfl_s = CflS(fraction_train=rho, **settings).start(clients.grid(), models(0.1), num_rounds=5)
+            fedavg = FedAvg(fraction_train=rho).start(clients.grid(), models(0.1), num_rounds=5)
+            assert list(cfl_s.arrays) == list(fedavg.arrays)
+            assert all(cfl_s.arrays[name].data == fedavg.arrays[name].data for name in fedavg.arrays)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rounds"),
+    [
+        ({}, 1),
+        ({"first_split": 3}, 3),
+        ({"thresholds": "absolute", "mean_threshold": 1.0, "client_threshold": 4.8}, 1),
+        ({"thresholds": "absolute", "mean_threshold": 1.0, "client_threshold": 5.0}, None),
+        ({"thresholds": "absolute", "mean_threshold": 0.3}, 2),
+        ({"least_gap": 2.1}, None),
+        ({"k": 1}, None),
+    ],
+)
+def test_when_a_cluster_is_split(settings: dict[str, Any], rounds: int | None) -> None:
+    # In round 1 the mean update is -0.4, and the largest -4.9; in round 2 they are -0.2 and -4.7.
+    seen = play(CflS(**settings), FakeClients([-9.0, -8.0, 8.0, 9.0]), 4, 0.8)
+    assert next((report.server_round for report in seen if report.num_clusters > 1), None) == rounds
+
+
+def test_who_was_away_at_a_split_goes_down_the_tree_when_it_takes_part() -> None:
+    faults = {(kinds.TRAIN, server_round, 4): lost for server_round in range(1, 8)}
+    clients = FakeClients(NESTED, faults=faults)
+    strategy = CflS()
+    seen = play(strategy, clients, 9, 0.0)
+    # At first it has no model at all; its cluster was split twice, so that three exchanges bring it to its model.
+    assert "4" not in seen[6].assignment
+    assert clients.asked(kinds.TRAIN, 7).count(4) == 1
+    assert clients.asked(kinds.TRAIN, 8).count(4) == 3
+    final = seen[-1].assignment
+    assert final["4"] == final["0"] != final["2"]
+    # It trains with its group from then on: its place is known.
+    assert clients.asked(kinds.TRAIN, 9).count(4) == 1
+
+
+def test_a_member_that_was_away_keeps_a_model_until_its_place_is_known() -> None:
+    # Clients 6 and 4 take part until the first split, and are away at the second.
+    faults = {(kinds.TRAIN, server_round, client): lost for server_round in range(2, 9) for client in (4, 6)}
+    clients = FakeClients([*NESTED, -18.0, -21.0, -3.0], faults=faults)
+    strategy = CflS()
+    seen = play(strategy, clients, 9, 0.0)
+    before, after = seen[7].assignment, seen[8].assignment
+    assert sorted(before) == sorted(after) == sorted(map(str, range(11)))
+    # The larger half kept the model, and with it those that were away.
+    assert before["4"] == before["6"] == before["0"]
+    assert after["4"] == after["0"] != after["6"] == after["2"]
+
+
+def test_with_few_participants_all_clients_come_to_their_groups() -> None:
+    targets = [*NESTED, -18.0, -21.0, -3.0, -6.0, 6.0, 3.0, 21.0, 18.0]
+    seen = play(CflS(fraction_train=0.6, seed=1), FakeClients(targets), 16, 0.0)
+    groups = nested_groups(dict(seen[-1].assignment))
+    for keys in groups.values():
+        found = [targets[int(key)] for key in keys]
+        assert max(found) - min(found) <= 4
+
+
+def test_gradients_are_split_as_models_are() -> None:
+    strategy = CflS(averaging=GradientAveraging(0.25))
+    seen = play(strategy, FakeClients(NESTED), 12, 0.0)
+    groups = sorted(map(sorted, nested_groups(dict(seen[-1].assignment)).values()))
+    assert groups == [["0", "4"], ["1", "5"], ["2", "6"], ["3", "7"]]
+
+
+def test_a_copy_of_the_state_shares_what_never_changes() -> None:
+    from copy import deepcopy
+
+    strategy = CflS()
+    play(strategy, FakeClients(NESTED), 1, 0.0)
+    copy = deepcopy(strategy.state)
+    (split,) = [node for node in copy.tree.nodes if isinstance(node, Split)]
+    assert split is strategy.state.tree.nodes[0]
+    copy.tree.places["0"] = 99
+    assert strategy.state.tree.places["0"] != 99
+
+
+def test_k_bounds_the_number_of_models_where_it_is_given_by_hand() -> None:
+    assert compose(["strategy=cfl_s"]).k == "auto"
+    assert compose(["strategy=cfl_s", "k=3"]).k == 3
+    strategy = CflS(k=3)
+    play(strategy, FakeClients(NESTED), 12, 0.0)
+    assert strategy.context.models.count == 3
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_run_whose_models_grow_is_killed_and_resumed_and_serves_new_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [
+        *("num_clients=8", "task.num_clusters=2", "task.model_options.hidden=[8]", "quiet=true", "strategy=cfl_s"),
+        *("strategy.fraction_train=0.8", "strategy.mean_threshold=0.8", "strategy.first_split=2", "num_rounds=4"),
+    ]
+    whole = results(straight(tmp_path / "whole", given))
+    assert [len(line["cluster_sizes"]) for line in whole["lines"]] == [1, 2, 2, 2]
+    # Killed with one model, before two clients that are away in round 2 have a place.
+    folder = killed(monkeypatch, tmp_path / "killed", given, 2)
+    assert results(resumed(folder)) == whole
+    assert len(load_run(folder).models) == 2

@@ -1,0 +1,48 @@
+"""FedClust: the last layer goes up, and groups the clients."""
+
+import numpy as np
+import pytest
+
+from florets.strategies.fedclust.strategy import FedClust
+from florets.task.wire import kinds
+from tests.method_runs import play
+
+
+def test_distances_are_euclidean_and_follow_the_clients_order() -> None:
+    vectors = [np.array([0.0, 0.0]), np.array([3.0, 4.0]), np.array([0.0, 1.0])]
+    found = FedClust().distances(vectors)
+    np.testing.assert_allclose(found, [[0, 5, 1], [5, 0, np.sqrt(18)], [1, np.sqrt(18), 0]])
+    order = [2, 0, 1]
+    np.testing.assert_array_equal(FedClust().distances([vectors[i] for i in order]), found[np.ix_(order, order)])
+
+
+def test_the_last_layer_alone_goes_up_and_finds_the_groups() -> None:
+    found = play("strategy=fedclust")
+    assert found.ari == 1.0
+    # 10 classes of 8 hidden units, and their biases; the whole model has 64 * 8 + 8 more.
+    assert {len(vector) for vector in found.strategy.state.descriptions.values()} == {90}
+    one_model = found.reports[1].bytes_up
+    assert found.reports[0].bytes_up < 1.5 * one_model
+    assert [report.phase for report in found.reports] == ["clustering", "stable"]
+
+
+def test_other_layers_can_be_compared() -> None:
+    found = play("strategy=fedclust", "strategy.layers=[1]", "strategy.estimate_epochs=3", "train.local_steps=1")
+    assert {len(vector) for vector in found.strategy.state.descriptions.values()} == {64 * 8 + 8}
+    with pytest.raises(ValueError, match="no layer of the model is called 'last'"):
+        play("strategy=fedclust", "strategy.layers=[last]")
+
+
+def test_a_huge_threshold_gives_fedavg_and_0_local_only_to_the_bit() -> None:
+    more = ("strategy.cut=threshold", "strategy.fraction_train=0.5")
+    everybody = play("strategy=fedclust", *more, "strategy.threshold=1e9")
+    assert everybody.final == play("strategy=fedavg", more[1]).final
+    alone = play("strategy=fedclust", *more, "strategy.threshold=0")
+    assert alone.final == play("strategy=local", more[1]).final
+
+
+def test_a_client_whose_layer_was_lost_is_placed_later() -> None:
+    late = play("strategy=fedclust", lost={(kinds.TRAIN_ESTIMATE, 1, 3)})
+    assert "3" not in late.reports[0].assignment
+    assert late.ari == 1.0
+    assert late.reports[1].assignment["3"] == late.reports[1].assignment["4"]

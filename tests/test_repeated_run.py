@@ -1,0 +1,77 @@
+"""A command that is given again: it replaces a finished run, and no run that could go on."""
+
+from pathlib import Path
+
+import pytest
+
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.conf.run_folder import resume_command
+from florets.server_app.flower import flower_run
+from florets.server_app.main import main
+from florets.server_app.results.folder import FINISHED, MARKER, FolderLock
+from florets.server_app.resume.checkpoint import Checkpoints
+from florets.server_app.resume.resume import refuse_interrupted
+
+
+@pytest.fixture
+def interrupted(tmp_path: Path) -> Path:
+    """The folder of a run that was killed after round 12."""
+    folder = tmp_path / "results" / "quickstart" / "clove" / "seed-3"
+    for path in (folder / MARKER, Checkpoints(folder).folder / "round-000012.safetensors"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("what was computed")
+    return folder
+
+
+def held(folder: Path) -> dict[str, str]:
+    return {str(path): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("sweep", [False, True])
+def test_an_interrupted_run_is_not_replaced_and_its_resumption_is_named(
+    interrupted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sweep: bool
+) -> None:
+    monkeypatch.chdir(interrupted.parents[3])
+    before = held(interrupted)
+    assert main(["-m", "seed=3"] if sweep else ["seed=3"]) == (1 if sweep else 2)
+    said = capsys.readouterr()
+    text = said.out if sweep else said.err
+    assert f"{interrupted}: holds an interrupted run, saved after round 12." in text
+    assert f"resume={interrupted}" in text
+    assert "remove that folder, or set another results_dir" in text
+    assert held(interrupted) == before
+
+
+def test_flowers_processes_are_not_even_started(interrupted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flower_run, "SuperLink", lambda: pytest.fail("started"))
+    given = ["seed=3", "engine=flwr", f"results_dir={interrupted.parents[2]}"]
+    with pytest.raises(ConfigError, match="saved after round 12"):
+        flower_run.run(compose(given), given[:1] + given[2:])
+
+
+def test_who_started_it_with_flower_goes_on_with_flower(interrupted: Path) -> None:
+    with pytest.raises(ConfigError, match="Go on with: flwr run"):
+        refuse_interrupted(interrupted, compose([]), by_flower=True)
+
+
+def test_functions_of_the_authors_need_trust_then_too(interrupted: Path) -> None:
+    config = compose(["task.model=tests.own_functions:net"])
+    with pytest.raises(ConfigError, match="trust=true"):
+        refuse_interrupted(interrupted, config)
+    assert "trust" not in resume_command(interrupted)
+
+
+def test_a_run_that_is_still_going_on_is_told_as_such(interrupted: Path) -> None:
+    with FolderLock(interrupted), pytest.raises(ConfigError, match="another process writes to"):
+        refuse_interrupted(interrupted, compose([]))
+
+
+def test_what_holds_nothing_to_go_on_from_is_replaced_as_ever(interrupted: Path) -> None:
+    (interrupted / FINISHED).touch()
+    refuse_interrupted(interrupted, compose([]))
+    (interrupted / FINISHED).unlink()
+    next(Checkpoints(interrupted).folder.iterdir()).unlink()
+    refuse_interrupted(interrupted, compose([]))
+    refuse_interrupted(interrupted.with_name("seed-4"), compose([]))
+    assert not interrupted.with_name("seed-4").exists()

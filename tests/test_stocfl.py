@@ -1,0 +1,189 @@
+"""StoCFL: merging by cosines, models near a global one, and what happens when clients come one after the other."""
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from torch import nn
+
+from florets.strategies.core.cluster import canonical
+from florets.strategies.core.joining import joined
+from florets.strategies.core.similar import merge_similar
+from florets.strategies.stocfl.strategy import StoCfl
+from florets.task.training.local_update import TrainSettings, local_update
+from florets.task.training.objective import Anchored, Objective, Proximal
+from florets.task.wire import Layout, MalformedMessage, kinds
+from florets.task.wire.bilevel import read_bilevel_update
+from tests.method_runs import play
+
+SHORT = ("strategy=stocfl", "strategy.anchor_epochs=5")
+
+# Merging
+
+
+def at(*degrees: float) -> np.ndarray:
+    turn = np.radians(degrees)
+    return np.stack([np.cos(turn), np.sin(turn)], axis=1)
+
+
+def test_the_two_most_alike_merge_first_and_their_mean_counts_from_then_on() -> None:
+    # 0 and 20 become 10, which is 45 from 55: cos 45 = 0.707; 20 to 55 alone would be cos 35 = 0.82.
+    assert merge_similar(at(0, 20, 55), 0.8).tolist() == [0, 0, 1]
+    assert merge_similar(at(0, 20, 55), 0.7).tolist() == [0, 0, 0]
+    # 55 and 20 are nearer to each other than 0 and 30 are.
+    assert merge_similar(at(0, 55, 30, 60), np.cos(np.radians(6))).tolist() == [0, 1, 2, 1]
+
+
+def test_a_sum_of_many_clients_weighs_as_many() -> None:
+    # Three clients at 0 and one at 40 point to about 10 degrees, and stay apart from one at 60.
+    sums = np.stack([3 * at(0)[0], at(40)[0], at(60)[0]])
+    assert merge_similar(sums, np.cos(np.radians(45))).tolist() == [0, 1, 1]
+    assert merge_similar(sums[[0, 1]], np.cos(np.radians(41))).tolist() == [0, 0]
+
+
+def oracle(sums: np.ndarray, least: float) -> set[frozenset[int]]:
+    """Merge sets of rows, every cosine taken from its definition at each step."""
+    groups = [frozenset([row]) for row in range(len(sums))]
+    while len(groups) > 1:
+        means = [sums[sorted(group)].sum(axis=0) for group in groups]
+        best = max(
+            ((np.dot(a, b) / np.linalg.norm(a) / np.linalg.norm(b), i, j + i + 1)
+             for i, a in enumerate(means) for j, b in enumerate(means[i + 1 :])),
+        )  # fmt: skip
+        if best[0] < least:
+            break
+        groups = [group for k, group in enumerate(groups) if k not in best[1:]] + [groups[best[1]] | groups[best[2]]]
+    return set(groups)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_merging_agrees_with_its_definition_in_every_order_of_the_groups(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    sums, order = rng.standard_normal((8, 3)), rng.permutation(8)
+    for least in (-0.5, 0.0, 0.5, 0.9):
+        found = merge_similar(sums, least)
+        sets = {frozenset(np.flatnonzero(found == group).tolist()) for group in np.unique(found)}
+        assert sets == oracle(sums, least)
+        np.testing.assert_array_equal(merge_similar(sums[order], least), canonical(found[order]))
+
+
+def test_minus_1_merges_all_and_above_1_nothing() -> None:
+    sums = np.array([[1.0, 0], [-1.0, 0], [0, 0], [1.0, 0]])
+    assert merge_similar(sums, -1.0).tolist() == [0, 0, 0, 0]
+    assert merge_similar(sums, 1.5).tolist() == [0, 1, 2, 3]
+    # Equal directions have a cosine of 1 and not a little more or less; a length of 0 has none.
+    assert merge_similar(sums, 1.0 - 1e-12).tolist() == [0, 1, 2, 0]
+    assert merge_similar(np.zeros((0, 3)), 0.0).tolist() == []
+
+
+def test_the_larger_cluster_hands_down_its_model_and_new_ones_have_none() -> None:
+    # Of clusters 0 to 5 the last two are new; 1, 3 and 4 merge, and 2 with 5.
+    sizes = np.array([5, 2, 1, 3, 1, 9])
+    clusters, heirs = joined(np.array([1, 2, 3, 4, 5]), np.array([0, 1, 0, 0, 1]), sizes, 4)
+    assert clusters.tolist() == [0, 1, 2, 1, 1, 2]
+    assert heirs.tolist() == [0, 3, 2]
+    clusters, heirs = joined(np.array([0, 1, 2]), np.array([0, 0, 1]), np.array([1, 1, 1]), 0)
+    assert (clusters.tolist(), heirs.tolist()) == ([0, 0, 1], [0, 2])
+
+
+# Clients
+
+
+def trained_towards(objective: Objective, start: dict[str, torch.Tensor]) -> torch.Tensor:
+    module = nn.Linear(3, 2)
+    module.load_state_dict(start)
+    x, y = torch.randn(12, 3, generator=torch.Generator().manual_seed(1)), torch.arange(12) % 2
+    settings = TrainSettings(learning_rate=0.1, local_epochs=3, batch_size=4, optimizer="sgd")
+    local_update(module, x, y, "cross_entropy", settings, np.random.default_rng(0), objective)
+    return torch.cat([value.flatten() for value in module.state_dict().values()])
+
+
+def test_the_term_pulls_towards_the_other_model() -> None:
+    start = {name: value.clone() for name, value in nn.Linear(3, 2).state_dict().items()}
+    far = {name: torch.full_like(value, 5.0) for name, value in start.items()}
+    plain, pulled = trained_towards(Objective(), start), trained_towards(Objective((Anchored(0.5, far),)), start)
+    assert (pulled > plain).all()
+    # Where the other model is the start, this is FedProx's term.
+    same = trained_towards(Objective((Anchored(0.5, start),)), start)
+    assert torch.equal(same, trained_towards(Objective((Proximal(0.5),)), start))
+
+
+def test_the_term_needs_a_factor() -> None:
+    with pytest.raises(ValueError, match="must be above 0"):
+        Anchored(0.0, {})
+
+
+MODEL = ArrayRecord({"w": Array(np.ones(2, dtype=np.float32))})
+LAYOUT = Layout.of(MODEL)
+METRICS = MetricRecord({kinds.TRAIN_LOSS: 0.5, kinds.NUM_EXAMPLES: 4})
+
+
+def test_both_models_are_read() -> None:
+    other = ArrayRecord({"w": Array(np.full(2, 3, dtype=np.float32))})
+    content = RecordDict({kinds.ARRAYS: MODEL, kinds.GLOBAL: other, kinds.METRICS: METRICS})
+    found = read_bilevel_update(content, LAYOUT, 2)
+    assert (found.model, found.vector.tolist(), found.shared.tolist(), found.num_examples) == (2, [1, 1], [3, 3], 4)
+    assert found.others is found.shared
+
+
+@pytest.mark.parametrize(
+    ("shared", "message"),
+    [
+        (None, "is a NoneType, not an ArrayRecord"),
+        (MetricRecord({"x": 1}), "is a MetricRecord"),
+        (ArrayRecord({"v": Array(np.ones(2, dtype=np.float32))}), "'w' is missing"),
+        (ArrayRecord({"w": Array(np.full(2, np.nan, dtype=np.float32))}), "NaN"),
+    ],
+)
+def test_a_malformed_global_model_is_refused(shared: ArrayRecord | None, message: str) -> None:
+    records = {kinds.ARRAYS: MODEL, kinds.METRICS: METRICS, **({} if shared is None else {kinds.GLOBAL: shared})}
+    with pytest.raises(MalformedMessage, match=message):
+        read_bilevel_update(RecordDict(records), LAYOUT, 0)
+
+
+# Runs
+
+
+@pytest.mark.parametrize("more", [(), ("strategy.fraction_train=0.5", "num_rounds=3")])
+def test_one_cluster_without_a_global_model_is_fedavg_to_the_bit(more: tuple[str, ...]) -> None:
+    found = play(*SHORT, "strategy.tau=-1", "strategy.mu=0", *more)
+    assert found.final == play("strategy=fedavg", *more).final
+    # Trained from the same start on the same draws, the global model is the same one, too.
+    assert [a.numpy().tobytes() for a in found.strategy.state.shared.record.values()] == found.final
+
+
+def test_groups_are_found_while_clients_are_sampled_a_few_at_a_time() -> None:
+    found = play(*SHORT, "strategy.fraction_train=0.5", "num_rounds=12", "train.local_steps=1")
+    assert len(found.reports[0].assignment) == 3
+    assert len(found.reports[-1].assignment) == 6
+    assert found.ari == 1.0
+    assert found.models.count == len(found.strategy.state.directions) == 2
+
+
+def test_without_merges_every_client_has_a_model_and_mu_ties_them() -> None:
+    free, tied = (play(*SHORT, "strategy.tau=2", f"strategy.mu={mu}") for mu in (0, 10))
+    assert free.models.count == tied.models.count == 6
+    assert tied.models.bank.std(axis=0).mean() < free.models.bank.std(axis=0).mean() / 2
+
+
+def test_a_client_whose_direction_was_lost_takes_part_later() -> None:
+    found = play(*SHORT, lost={(kinds.TRAIN_ESTIMATE, 1, 4)})
+    assert "4" not in found.reports[0].assignment
+    assert found.ari == 1.0
+    assert len(found.reports[1].assignment) == 6
+
+
+def test_a_client_whose_update_was_lost_keeps_its_cluster() -> None:
+    found = play(
+        *SHORT,
+        lost={(kinds.TRAIN_BILEVEL, 1, client) for client in (0, 1, 2)},
+    )
+    assert found.ari == 1.0
+    assert found.reports[0].replies["error"] == 3
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    with pytest.raises(ValueError, match="tau=-2"):
+        StoCfl(tau=-2.0)
+    with pytest.raises(ValueError, match="mu=-1"):
+        StoCfl(mu=-1.0)
