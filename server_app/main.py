@@ -96,6 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given[:1] and given[0] in _COMMANDS:
             return _for_a_client(given[0], given[1:])
+        if given[:1] == ["advise"]:
+            return _advise(given[1:])
         if given[:1] == ["show-partition"]:
             return _show_partition(given[1:])
         if given[:1] == ["reproduce"]:
@@ -203,6 +205,25 @@ def _for_a_client(command: str, arguments: Sequence[str]) -> int:
 
     import_from(Path.cwd())
     return commands.main(command, arguments)
+
+
+def _advise(arguments: Sequence[str]) -> int:
+    from florets.server_app.advise.command import main as advise
+
+    import_from(Path.cwd())
+    return advise(arguments, run_in)
+
+
+def run_in(config: Config, folder: Path) -> RunSummary:
+    """Run a checked experiment on the engine that it names, with its results in `folder`."""
+    if config.engine == "flwr":
+        require("sim", "engine=flwr")
+        from florets.server_app.flower import flower_run
+
+        return flower_run.run_in(folder, config)
+    from florets.server_app.experiment import run_experiment
+
+    return run_experiment(_local_grid(config), config, folder)
 
 
 def _show_partition(arguments: Sequence[str]) -> int:

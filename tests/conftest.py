@@ -22,6 +22,5 @@ def mnist_dir() -> Path:
 def no_pictures(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Leave out what takes most of a small run's time, unless the test is marked `pictures`."""
     if request.node.get_closest_marker("pictures") is None:
-        monkeypatch.setattr(
-            "florets.server_app.results.report.draw_plots", lambda *_: {"curves": None, "heatmap": None}
-        )
+        nothing = {"curves": None, "heatmap": None, "discovery": None}
+        monkeypatch.setattr("florets.server_app.results.report.draw_plots", lambda *_: nothing)

@@ -87,6 +87,7 @@ TWO_PHASE = [
         (["strategy=k_fed"], 0.9),
         (["strategy=flexcfl", "num_rounds=2"], 0.9),
         (["strategy=cfl_s"], 0.85),
+        (["strategy=fesem"], 0.9),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else None,
 )

@@ -145,6 +145,7 @@ def test_every_strategy_goes_on_as_if_it_had_never_been_killed(
             *("averaging=gradients", "strategy.square_root=true", "eval_every=4"),
         ),
         ("stop_at_ari=0.9",),
+        ("strategy.restarts=2", "strategy.restart_rounds=2", "first_round=farthest", "num_rounds=4"),
     ],
 )
 def test_cloves_options_go_on_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""What is measured of a finished run, and how it is shown: counts of successes and means are never mixed."""
+"""Measures of a finished run, and their cells in a table: counts of successes and means are never mixed."""
 
 import json
 import math

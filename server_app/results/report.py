@@ -21,6 +21,9 @@ from florets.server_app.results.report_figures import Row
 from florets.server_app.results.report_template import PAGE, STYLE
 from florets.server_app.results.summary import RoundLine, RunSummary, last_evidence
 
+NO_PICTURES: dict[str, dict[str, Any] | None] = dict.fromkeys(("curves", "heatmap", "discovery"))
+"""What the page has where nothing is drawn."""
+
 
 def _rows(path: Path) -> list[Row]:
     if not path.is_file():
@@ -36,13 +39,9 @@ def embedded(path: Path) -> dict[str, Any]:
     return {"data": base64.b64encode(png).decode("ascii"), "width": int.from_bytes(png[16:20], "big") * 2 // 3}
 
 
-PICTURES = ("curves", "heatmap", "discovery")
-"""Those that the page may have."""
-
-
 def draw_plots(folder: Path, lines: Sequence[RoundLine], clients: Sequence[Row]) -> dict[str, dict[str, Any] | None]:
     """Draw a run's pictures into its folder; return those that there are, for the page."""
-    images: dict[str, dict[str, Any] | None] = dict.fromkeys(PICTURES)
+    images: dict[str, dict[str, Any] | None] = dict(NO_PICTURES)
     if lines and draw_curves(lines, folder / "curves.png"):
         images["curves"] = embedded(folder / "curves.png")
     evidence = last_evidence(lines)
@@ -90,7 +89,7 @@ def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
     # Client names come from other machines: autoescape keeps them text.
     page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(PAGE)
     with naming(folder):
-        plots = draw_plots(folder, lines, clients) if pictures else dict.fromkeys(PICTURES)
+        plots = draw_plots(folder, lines, clients) if pictures else dict(NO_PICTURES)
     html = page.render(
         style=STYLE,
         summary=summary,

@@ -1,7 +1,6 @@
 """Training of one model on each of several disjoint folds of a client's data, for discovery."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ LEARNING_RATE = 0.01
 update has many directions and none outweighs the rest. The updates of SGD lie in a few."""
 
 IntArray = NDArray[np.int64]
+Float32 = NDArray[np.float32]
 
 
 def disjoint_folds(x: Tensor, folds: int, size: int, rng: np.random.Generator) -> list[IntArray]:
@@ -62,7 +62,8 @@ def fold_changes(
     folds: list[IntArray],
     steps: int,
     rng: np.random.Generator,
-) -> list[dict[str, NDArray[Any]]]:
+    untrained: Collection[str] = (),
+) -> Float32:
     """Train a model on each fold alone, by so many steps of Adam on all of the fold; return what each changes.
 
     Parameters
@@ -79,24 +80,25 @@ def fold_changes(
         Of each training, at least 1.
     rng
         Seeds dropout.
+    untrained
+        Names of the entries that no gradient moves; counters need not be named.
 
     Returns
     -------
-    list of dict
-        Change of every entry of the state by its name, flat, float32.
+    (m, D) float32
+        Change of the trainable parameters, in the order of the state.
     """
-    start = {name: value.detach().cpu().numpy().astype(np.float32) for name, value in state.items()}
+    names = [name for name, value in state.items() if value.is_floating_point() and name not in untrained]
+    before = _flat(state, names)
     changes = []
     for fold in folds:
         module.load_state_dict(state)
         rows = torch.from_numpy(fold).to(x.device)
         settings = TrainSettings(LEARNING_RATE, 1, len(fold), "adam", local_steps=steps)
         local_update(module, x[rows], y[rows], loss, settings, rng)
-        after = module.state_dict()
-        changes.append(
-            {
-                name: (after[name].detach().cpu().numpy().astype(np.float32) - before).ravel()
-                for name, before in start.items()
-            }
-        )
-    return changes
+        changes.append(_flat(module.state_dict(), names) - before)
+    return np.stack(changes)
+
+
+def _flat(state: Mapping[str, Tensor], names: Sequence[str]) -> Float32:
+    return np.concatenate([state[name].detach().cpu().numpy().ravel() for name in names]).astype(np.float32)

@@ -1,0 +1,98 @@
+"""`Advice`: what was found, what was compared, and what follows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from florets.server_app.advise.compare import Difference, best, choose, difference, low_sites
+from florets.server_app.advise.findings import Finding
+from florets.server_app.advise.methods import TITLES
+from florets.server_app.advise.outcomes import Outcome
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The answer, with all that it stands on.
+
+    Attributes
+    ----------
+    finding
+        Whether there are groups.
+    outcomes
+        Of every method, the simplest first.
+    chosen
+        Name of the method to use.
+    standardised
+        What was found once every client had standardised its inputs; None where that was not looked at.
+    low
+        Clients that the chosen method serves worse than the others, by more than chance.
+    own_is_low
+        Of the clients that fit nobody, those on which their own model does badly too.
+    """
+
+    finding: Finding
+    outcomes: tuple[Outcome, ...]
+    chosen: str
+    standardised: Finding | None = None
+    low: tuple[str, ...] = ()
+    own_is_low: tuple[str, ...] = field(default=())
+
+    def outcome(self, name: str) -> Outcome | None:
+        """Return a method's results; None where it was not run."""
+        return next((one for one in self.outcomes if one.name == name), None)
+
+    @property
+    def best(self) -> Outcome:
+        """Results of the method to use."""
+        found = self.outcome(self.chosen)
+        assert found is not None
+        return found
+
+    @property
+    def is_scale(self) -> bool:
+        """Whether what sets the clients apart goes once each has standardised its inputs."""
+        return self.standardised is not None and self.standardised.kind == "none"
+
+    def against(self, name: str) -> Difference | None:
+        """Return the gain of the chosen method over another on the test records; None where that was not run."""
+        other = self.outcome(name)
+        return None if other is None else difference(self.best.test, other.test, other.metric)
+
+    @property
+    def runner_up(self) -> tuple[Outcome, Difference] | None:
+        """The best of the other methods on the validation records, and the chosen one's gain over it there."""
+        others = [one for one in self.outcomes if one.name != self.chosen]
+        if not others:
+            return None
+        second = best(others)
+        return second, difference(self.best.validation, second.validation, second.metric)
+
+
+def advise(finding: Finding, outcomes: Mapping[str, Outcome], standardised: Finding | None = None) -> Advice:
+    """Return the advice that a finding and the methods' results lead to.
+
+    The method is chosen on the validation records alone. Of the methods that none beats there by more than chance the
+    simplest is taken. Where groups were found, their models and the one model for all are both simple, and the better
+    of them comes first: that there are groups is settled already. Where the groups go once inputs are standardised,
+    one model on standardised inputs is taken, unless another beats it.
+    """
+    # Without groups discovery's one model is FedAvg's.
+    several = finding.kind in ("groups", "lone")
+    ordered = [outcomes[name] for name in TITLES if name in outcomes and (several or name != "discovery")]
+    compared = [one for one in ordered if one.name != "standardised"]
+    if finding.kind == "groups" and {"fedavg", "discovery"} <= outcomes.keys():
+        first = best([outcomes["fedavg"], outcomes["discovery"]])
+        compared = [first, *(one for one in compared if one.name != first.name)]
+    chosen = choose(compared)
+    scaled = outcomes.get("standardised")
+    if standardised is not None and standardised.kind == "none" and scaled is not None:
+        chosen = choose([scaled, chosen])
+    local = outcomes.get("local")
+    own = low_sites(local) if local is not None else []
+    return Advice(
+        finding=finding,
+        outcomes=tuple(ordered),
+        chosen=chosen.name,
+        standardised=standardised,
+        low=tuple(low_sites(chosen)),
+        own_is_low=tuple(key for key in finding.lone if key in own),
+    )

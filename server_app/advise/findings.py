@@ -1,0 +1,60 @@
+"""The finding of discovery in the terms of advice: groups, a client that fits nobody, or one population."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal["groups", "lone", "none", "all_differ", "too_few"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Whether there are groups.
+
+    Attributes
+    ----------
+    kind
+        "groups": at least two groups of at least two clients. "lone": one group, and clients that fit nobody. "none":
+        the clients cannot be told apart. "all_differ": every client differs from every other. "too_few": no test was
+        possible.
+    groups
+        The clients of each group, the largest first; of "none" all in one.
+    lone
+        Clients that are a group of their own, or that no group fits.
+    p_value
+        None where nothing was tested.
+    """
+
+    kind: Kind
+    groups: tuple[tuple[str, ...], ...]
+    lone: tuple[str, ...] = ()
+    p_value: float | None = None
+
+    @property
+    def num_clients(self) -> int:
+        """Clients that were looked at."""
+        return sum(map(len, self.groups)) + len(set(self.lone) - {key for group in self.groups for key in group})
+
+
+def finding_of(evidence: Mapping[str, Any], models: Mapping[str, int]) -> Finding:
+    """Return what the evidence of a run's discovery says.
+
+    Parameters
+    ----------
+    evidence
+        The detail of the round that looked for groups.
+    models
+        Model of each client at the end of the run, where it has one.
+    """
+    members: dict[int, list[str]] = {}
+    for key, model in sorted(models.items()):
+        members.setdefault(model, []).append(key)
+    groups = tuple(tuple(keys) for _, keys in sorted(members.items(), key=lambda item: (-len(item[1]), item[0])))
+    verdict, p_value = evidence["verdict"], evidence["p_value"]
+    if verdict != "groups":
+        everybody = (tuple(sorted(models)),)
+        kind: Kind = verdict if verdict in ("none", "all_differ") else "too_few"
+        return Finding(kind, everybody, (), p_value)
+    lone = tuple(sorted({keys[0] for keys in groups if len(keys) == 1} | set(evidence["unfit"])))
+    several = sum(len(keys) > 1 for keys in groups) > 1
+    return Finding("groups" if several else "lone", groups, lone, p_value)

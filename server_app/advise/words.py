@@ -1,0 +1,250 @@
+"""Advice in plain words: the answer, why, and what would change it."""
+
+import math
+from collections.abc import Sequence
+
+from florets.server_app.advise.advice import Advice
+from florets.server_app.advise.compare import FEW_CLIENTS, Difference
+from florets.server_app.advise.methods import Question, command
+from florets.server_app.advise.outcomes import Metric, Outcome
+from florets.server_app.results.report_figures import size
+
+_MOST_NAMES = 6
+_NEAR = 0.05
+"""A p value above the level and below this is near it."""
+
+SHORT = {
+    "fedavg": "FedAvg, one model for all",
+    "discovery": "strategy=discovery, one model for each group",
+    "tuned": "FedAvg, and let each {site} fine-tune its copy of the model",
+    "two_groups": "strategy=discovery with k=2",
+    "clove": "strategy=clove, one model for each group",
+    "local": "no federation: each {site} does better with a model of its own",
+    "standardised": "FedAvg after each {site} has standardised its own inputs (task.data_options.standardise=true)",
+}
+
+
+class Words:
+    """Texts of one advice."""
+
+    def __init__(self, advice: Advice, question: Question) -> None:
+        self.advice, self.question = advice, question
+        self.site = "site" if question.is_own else "client"
+
+    def sites(self, number: int) -> str:
+        """Return a number of sites (clients, in a simulation)."""
+        return f"{number} {self.site}{'' if number == 1 else 's'}"
+
+    @property
+    def use(self) -> str:
+        """What to use, without a verb."""
+        return SHORT[self.advice.chosen].format(site=self.site)
+
+    @property
+    def answer(self) -> str:
+        """The answer in one line."""
+        finding, lone = self.advice.finding, listed(self.advice.finding.lone)
+        count, p = self.sites(finding.num_clients), p_text(finding.p_value)
+        if finding.kind == "none":
+            return f"{count}, no groups ({p}): {self.use}."
+        if finding.kind == "too_few":
+            return f"{count}, too few to tell groups from chance: {self.use}."
+        if finding.kind == "all_differ":
+            return f"{count}, and each differs from every other ({p}), so that groups do not help: {self.use}."
+        if finding.kind == "lone":
+            fits = "fits" if len(finding.lone) == 1 else "fit"
+            return f"{count}, no groups of at least two; {lone} {fits} nobody ({p}): {self.use}."
+        return f"{count} in {len(finding.groups)} groups ({p}): {self.use}."
+
+    @property
+    def reasons(self) -> list[str]:
+        """What the answer stands on, in a few sentences."""
+        return [*self._groups(), *self._lone(), *self._scale(), *self._gain(), *self._low()]
+
+    def _groups(self) -> list[str]:
+        finding = self.advice.finding
+        if finding.kind != "groups":
+            return []
+        found = [f"{listed(group)}" for group in finding.groups]
+        said = [f"The groups: {' | '.join(found)}."]
+        if self.advice.chosen == "fedavg":
+            said.append("One model serves all of them as well as one for each group, so that nobody need be apart.")
+        return said
+
+    def _lone(self) -> list[str]:
+        advice = self.advice
+        if advice.finding.kind not in ("groups", "lone") or not advice.finding.lone:
+            return []
+        said = []
+        bad = advice.own_is_low
+        good = [key for key in advice.finding.lone if key not in bad]
+        if bad:
+            their = "its" if len(bad) == 1 else "their"
+            alone = advice.outcome("local")
+            figures = "" if alone is None else f" ({_of_sites(alone, bad)} alone; mean of all {_figure(alone)})"
+            said.append(
+                f"No model predicts the records of {listed(bad)}, {their} own neither{figures}: look for "
+                "mistakes there, such as labels that do not belong to their records."
+            )
+        if good:
+            their, its = ("its", "it follows") if len(good) == 1 else ("their", "they follow")
+            said.append(
+                f"{listed(good)} can be predicted from {their} own records: {its} another rule than the others, "
+                f"such as other codes, units, or patients. A model of {their} own is the way, or equal definitions."
+            )
+        return said
+
+    def _scale(self) -> list[str]:
+        advice, after = self.advice, self.advice.standardised
+        if after is None:
+            return []
+        if advice.is_scale:
+            return [
+                f"The difference is gone once each {self.site} standardises its own inputs "
+                f"({p_text(after.p_value)}): it lies in units, instruments or their settings, and not in what is to "
+                "be predicted."
+            ]
+        return [f"Standardising the inputs at each {self.site} does not remove the difference."]
+
+    def _gain(self) -> list[str]:
+        advice = self.advice
+        said = []
+        if advice.finding.kind in ("none", "too_few", "all_differ"):
+            other, gain = "two_groups", advice.against("two_groups")
+            subject = "Two groups"
+        elif advice.chosen == "fedavg":
+            other, subject = "discovery", "A model for each group"
+            gain = advice.against(other)
+        else:
+            other, gain, subject = "fedavg", advice.against("fedavg"), "One model for all (FedAvg)"
+        if gain is not None and advice.chosen != other:
+            said.append(f"{subject} would {self._lose(gain)}.")
+        if advice.chosen != "local" and (alone := advice.against("local")) is not None:
+            said.append(f"Each {self.site} alone would {self._lose(alone)}.")
+        return said
+
+    def _lose(self, gain: Difference) -> str:
+        """Return what another method would lose, given the chosen one's gain over it."""
+        metric = self.advice.best.metric
+        if gain.is_gain:
+            return f"lose {amount(gain.mean, gain.half, metric)}"
+        if gain.is_loss:
+            return f"gain {amount(-gain.mean, gain.half, metric)} on the test records"
+        return f"change {amount(-gain.mean, gain.half, metric, sign=True)}, which chance explains"
+
+    def _low(self) -> list[str]:
+        advice = self.advice
+        low = [key for key in advice.low if key not in advice.finding.lone]
+        if not low:
+            return []
+        return [
+            f"{listed(low)}: the advised model does worse here than elsewhere, by more than chance "
+            f"({_of_sites(advice.best, low)}; mean {_figure(advice.best)})."
+        ]
+
+    @property
+    def changes(self) -> list[str]:
+        """What would change the answer."""
+        advice, said = self.advice, []
+        finding = advice.finding
+        if (second := advice.runner_up) is not None and math.isfinite(second[1].half):
+            other, gain = second
+            title = SHORT[other.name].format(site=self.site).split(",")[0].split(":")[0]
+            there = amount(-gain.mean, gain.half, other.metric, sign=True)
+            seen = f", some {_plain(gain.half, other.metric)}: less cannot be seen" if gain.half else ""
+            said.append(
+                f"The next best on the validation records is {title}: {there}. It would be advised if it gained "
+                f"more than chance allows{seen}."
+            )
+        if finding.p_value is not None and finding.kind == "none":
+            near = finding.p_value < _NEAR
+            said.append(
+                "Groups are claimed at p = 0.005 or less. "
+                + (
+                    f"{p_text(finding.p_value)} is near: with more records at each {self.site} look again."
+                    if near
+                    else f"More records at each {self.site} would show smaller differences, which matter less."
+                )
+            )
+        if finding.kind == "too_few":
+            said.append(f"With more {self.site}s, or more records at each, groups can be looked for.")
+        if finding.kind in ("groups", "lone") and not advice.is_scale:
+            said.append(
+                f"If the {self.site}s agreed on what sets them apart (codes of the labels, units, whom they record), "
+                "one model could learn from all records."
+            )
+        if advice.is_scale:
+            said.append(
+                f"If a {self.site}'s level itself tells something (its patients are more severe cases), "
+                "standardising hides that: compare the figures of both."
+            )
+        return [*said, f"{self._place('Another')} changes the answer only as far as it is unlike these: ask again."]
+
+    def _place(self, word: str) -> str:
+        return f"{word} {self.site}"
+
+    @property
+    def interval(self) -> str:
+        """What the intervals are over."""
+        count = self.advice.finding.num_clients
+        if count < FEW_CLIENTS and self.advice.best.metric == "accuracy":
+            return (
+                f"± is a 95 % interval for these {self.sites(count)}: it comes from the number of records that each "
+                f"tested, and says nothing about other {self.site}s."
+            )
+        return f"± is a 95 % interval over {self.site}s like these (Student's t over paired differences)."
+
+    @property
+    def short(self) -> str:
+        """The answer for the screen."""
+        advice = self.advice
+        worst = advice.best.worst
+        lines = [self.answer, *self.reasons]
+        if worst is not None:
+            lines.append(
+                f"Expected: {_figure(advice.best)} on records that no model has seen (mean over {self.site}s); "
+                f"lowest at {worst[0]}, {value(worst[1].value, advice.best.metric)}."
+            )
+        cost = f"{size(advice.best.num_bytes)} sent and received, {advice.best.seconds:.0f} s of rounds"
+        lines.append(f"Cost: {cost} in this trial.")
+        return "\n".join([*lines, f"Use: {command(self.question, advice.chosen, advice.finding)}"])
+
+
+def listed(keys: Sequence[str]) -> str:
+    """Return names of clients, the first few of them."""
+    names = list(keys[:_MOST_NAMES])
+    if len(keys) > len(names):
+        return f"{', '.join(names)} and {len(keys) - len(names)} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def p_text(p_value: float | None) -> str:
+    """Return a p value as it is written."""
+    return "no test" if p_value is None else f"p = {p_value:.2g}"
+
+
+def value(number: float, metric: Metric) -> str:
+    """Return an accuracy or a loss as it is written."""
+    return f"{100 * number:.1f} %" if metric == "accuracy" else f"{number:.4g}"
+
+
+def _figure(outcome: Outcome) -> str:
+    return value(outcome.mean, outcome.metric) if outcome.metric == "accuracy" else f"loss {outcome.mean:.4g}"
+
+
+def _of_sites(outcome: Outcome, keys: Sequence[str]) -> str:
+    return ", ".join(value(outcome.test[key].value, outcome.metric) for key in keys if key in outcome.test)
+
+
+def _plain(number: float, metric: Metric) -> str:
+    return f"{number:.1f} points" if metric == "accuracy" else f"{number:.3g} of loss"
+
+
+def amount(mean: float, half: float, metric: Metric, sign: bool = False) -> str:
+    """Return a difference with its interval."""
+    plus = "+" if sign else ""
+    between = f" ± {half:.1f}" if metric == "accuracy" else f" ± {half:.2g}"
+    # No minus before what is rounded to 0.
+    mean = round(mean, 1) + 0.0 if metric == "accuracy" else mean
+    number = f"{mean:{plus}.1f}" if metric == "accuracy" else f"{mean:{plus}.3g}"
+    return f"{number}{between if math.isfinite(half) else ''} {'points' if metric == 'accuracy' else 'of loss'}"
