@@ -17,7 +17,7 @@ OURS = ("server_app", "client_app", "strategies", "task", "conf", "deploy")
 LONGEST_FILE = 350
 
 # Of our own folders and of the heavy packages, what each folder may import anywhere in its files.
-_ROUND = {"flwr", "numpy", "florets.task.wire", "florets.task.randomness"}
+_ROUND = {"flwr", "numpy", "florets.task.wire", "florets.task.randomness", "florets.task.work"}
 ALLOWED = {
     "strategies/core": {"florets.strategies.core", "numpy", "scipy", "sklearn"},
     "strategies/base": {"florets.strategies.base", "florets.strategies.core", "florets.strategies.settings", *_ROUND},
@@ -30,7 +30,7 @@ ALLOWED = {
     },
     "strategies": {"florets.strategies", *_ROUND},
     "task": {"florets.task", "numpy", "torch", "torchvision", "scipy", "sklearn"},
-    "task/wire": {"florets.task.wire", "flwr", "numpy"},
+    "task/wire": {"florets.task.wire", "florets.task.work", "flwr", "numpy"},
     "client_app": {"florets.client_app", "florets.task", "flwr", "torch", "numpy"},
     "server_app": {
         "florets.server_app",

@@ -99,6 +99,8 @@ def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
         tiles=figures.tiles(summary, lines),
         found=summary.discovery,
         confusion=figures.confusion(clients, num_models),
+        scores=figures.scores(summary),
+        predictions=figures.predictions(_rows(folder / "confusion.csv")),
         parts=figures.parts(lines),
         phases=figures.phases(lines),
         replies=figures.replies(lines),
