@@ -8,8 +8,8 @@ from scipy.spatial.distance import pdist
 from florets.strategies.core import FloatArray, IntArray, fold_permutations
 from florets.strategies.core import folds as folds_module
 from florets.strategies.core.cluster import canonical
-from florets.strategies.core.fold_scores import LINKAGES, centred_rows, gram_of, permuted, scores
 from florets.strategies.core.fold_permutations import can_reject, permutation_p_value
+from florets.strategies.core.fold_scores import LINKAGES, centred_rows, gram_of, permuted, scores
 from florets.strategies.core.folds import choose, discover
 from florets.strategies.core.placement import centres, place
 from florets.strategies.core.ward import cut

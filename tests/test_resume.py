@@ -100,7 +100,7 @@ def results(folder: Path) -> dict[str, Any]:
     lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     summary = json.loads((folder / "summary.json").read_text())
     for timed in (*lines, summary):
-        timed["seconds"] = timed["folder"] = None
+        timed["seconds"] = timed["client_seconds"] = timed["folder"] = None
     models = load_file(folder / "models.safetensors")
     return {
         "lines": lines,

@@ -19,8 +19,8 @@ from scipy.cluster.hierarchy import linkage
 
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical
-from florets.strategies.core.fold_scores import LINKAGES, centred_rows, distances, gram_of, scores
 from florets.strategies.core.fold_permutations import can_reject, permutation_p_value
+from florets.strategies.core.fold_scores import LINKAGES, centred_rows, distances, gram_of, scores
 from florets.strategies.core.placement import centres, unit_mean
 from florets.strategies.core.ward import cut
 
