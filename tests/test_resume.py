@@ -47,8 +47,6 @@ SMALL = (
 
 SAME_BYTES = ("clients.csv", "loss_matrix.csv", "models.safetensors", "clusters.safetensors")
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 
 class Killed(BaseException):
     """What stands in for SIGKILL in process: nothing catches it."""
