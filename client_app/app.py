@@ -30,7 +30,8 @@ from florets.task.callers_folder import import_as_caller_did
 from florets.task.threads import one_thread_for_good
 from florets.task.training.effort import counted
 from florets.task.wire import kinds
-from florets.task.wire.work import Work, pack_work
+from florets.task.wire.work import pack_work
+from florets.task.work import Work
 
 # One thread per process: clients run side by side, and gradients differ in bits between one thread and two.
 torch.set_num_threads(1)

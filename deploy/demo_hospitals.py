@@ -7,8 +7,7 @@ homogeneous
 labels
     Two of them write 0 for malignant and 1 for benign, the other three the other way round.
 scales
-    Two of them record in other units: every column is a tenth of what the others write, as centimetres for
-    millimetres.
+    Two of them record in other units, inches for centimetres, so that every column is smaller by one factor.
 noisy
     One hospital's diagnoses are not those of its patients: they were shuffled.
 """
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 NUM_HOSPITALS = 5
 CASES = ("homogeneous", "labels", "scales", "noisy")
-UNITS = 0.1
+UNITS = 1 / 2.54
 """Factor of the other units."""
 
 

@@ -205,6 +205,7 @@ def _run(
                 federation.columns.names,
                 federation.left_out,
                 config.pictures,
+                strategy.state.confusions,
             )
         except FederationError as error:
             raise FederationError(f"{error}. {checkpointing.last()}") from error

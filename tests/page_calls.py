@@ -75,13 +75,13 @@ def _florets(arguments: Sequence[str]) -> None:
     if arguments and arguments[0] in ("assign", "predict"):
         personal._read_keys(arguments[0], arguments[1:])
         return
-    if arguments and arguments[0] == "show-partition":
-        compose(arguments[1:])
-        return
     if arguments and arguments[0] == "reproduce":
         words = [word for word in arguments[1:] if not word.startswith("-")]
         if words:
             read_request(words)
+        return
+    if arguments and arguments[0] == "show-partition":
+        compose(arguments[1:])
         return
     given = read_arguments(arguments)
     if any(text.startswith("resume=") for text in given.overrides):

@@ -17,7 +17,7 @@ OURS = ("server_app", "client_app", "strategies", "task", "conf", "deploy")
 LONGEST_FILE = 350
 
 # Of our own folders and of the heavy packages, what each folder may import anywhere in its files.
-_ROUND = {"flwr", "numpy", "florets.task.wire", "florets.task.randomness"}
+_ROUND = {"flwr", "numpy", "florets.task.wire", "florets.task.randomness", "florets.task.work"}
 ALLOWED = {
     "strategies/core": {"florets.strategies.core", "numpy", "scipy", "sklearn"},
     "strategies/base": {"florets.strategies.base", "florets.strategies.core", "florets.strategies.settings", *_ROUND},
@@ -30,7 +30,7 @@ ALLOWED = {
     },
     "strategies": {"florets.strategies", *_ROUND},
     "task": {"florets.task", "numpy", "torch", "torchvision", "scipy", "sklearn"},
-    "task/wire": {"florets.task.wire", "flwr", "numpy"},
+    "task/wire": {"florets.task.wire", "florets.task.work", "flwr", "numpy"},
     "client_app": {"florets.client_app", "florets.task", "flwr", "torch", "numpy"},
     "server_app": {
         "florets.server_app",
@@ -48,11 +48,14 @@ ALLOWED = {
     },
     "deploy": {"florets.deploy", "florets.server_app", "florets.task", "numpy", "sklearn"},
 }
+# Quantiles and tests of the tables.
+ALLOWED["server_app/results"] = ALLOWED["server_app/advise"] = ALLOWED["server_app"] | {"scipy"}
 HEAVY = ("flwr", "torch", "torchvision", "numpy", "scipy", "sklearn", "hydra", "omegaconf", "matplotlib", "ray")
 # Loaded when first needed: they cost a second or more, and a client may lack the extra.
 LAZY = {
     "client_app": ("sklearn", "torchvision", "scipy"),
     "task": ("sklearn", "torchvision", "scipy"),
+    "server_app": ("scipy",),
     "deploy": ("sklearn",),
 }
 WIRES_BOTH_APPS = "server_app/main.py"
@@ -212,7 +215,9 @@ def test_nobody_outside_of_the_strategies_knows_one_of_them() -> None:
     algorithms = {f"florets.strategies.{name}" for name in ALGORITHMS}
     imported = {name_of(path): [m for m in imports_of(path) if is_under(m, algorithms)] for path in outside()}
     assert not {name: found for name, found in imported.items() if found}
-    by_name = {name_of(path): list(asked_by_name(tree_of(path))) for path in outside()}
+    # Advice compares methods by their names: that is what it is about.
+    general = [path for path in outside() if not name_of(path).startswith("server_app/advise/")]
+    by_name = {name_of(path): list(asked_by_name(tree_of(path))) for path in general}
     wrong = {name: found for name, found in by_name.items() if found}
     assert not wrong, "ask the settings or the strategy; the default's name is registry.DEFAULT"
     by_type = {name_of(path): list(asked_by_type(tree_of(path))) for path in outside()}

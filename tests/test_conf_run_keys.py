@@ -20,7 +20,7 @@ from florets.task.wire import kinds
 
 CHOICES = {
     "averaging": ("models", "gradients"),
-    "first_round": ("random", "evaluate", "update"),
+    "first_round": ("random", "evaluate", "update", "farthest"),
     "choose_k": ("silhouette", "silhouette_lone", "elbow", "spectral", "folds"),
     "loss_data": ("train", "held_out"),
 }

@@ -269,15 +269,21 @@ def test_a_run_of_other_settings_does_not_count(item: Path, ran: list[tuple[str,
     assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
     (record,) = (item.parent / "results" / "reproduce" / "runs").rglob("seed-*.json")
     values = json.loads(record.read_text())
+    assert "versions of the code" not in (results(item) / "table.md").read_text()
     # A key that this run did not know yet says nothing; another value of one that it knew does.
     del values["config"]["eval_every"]
     record.write_text(json.dumps(values))
     assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
     assert len(ran) == 1
+    values["values"]["code"] = "another"
+    record.write_text(json.dumps(values))
+    assert main(["reproduce", "item.yaml", "columns=clove"]) == 0
+    assert "The runs were made by 2 versions of the code" in (results(item) / "table.md").read_text()
+    ran.clear()
     values["config"]["train"]["learning_rate"] = 7.0
     record.write_text(json.dumps(values))
     assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
-    assert len(ran) == 2
+    assert len(ran) == 1
 
 
 def test_another_data_folder_is_another_run(item: Path, ran: list[tuple[str, int, int]]) -> None:
@@ -369,6 +375,18 @@ def test_the_small_scale_says_what_was_cut(item: Path, ran: list[tuple[str, int,
     # What it has in common with the whole table is not run again.
     assert main(["reproduce", "item.yaml"]) == 0
     assert len(ran) == 7
+
+
+@pytest.mark.pictures
+def test_a_run_without_pictures_has_all_else(tmp_path: Path) -> None:
+    given = ["num_clients=4", "num_rounds=1", "task.model_options.hidden=[8]", "pictures=false", "strategy=discovery"]
+    assert main([*given, f"results_dir={tmp_path}", "-q"]) == 0
+    (page,) = tmp_path.rglob("report.html")
+    # The key says nothing of what is computed: it is not in the folder's name.
+    assert "pictures" not in str(page.relative_to(tmp_path))
+    assert not list(tmp_path.rglob("*.png"))
+    assert "<img" not in page.read_text()
+    assert (page.parent / "loss_matrix.csv").is_file()
 
 
 # Processes

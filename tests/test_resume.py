@@ -98,7 +98,7 @@ def results(folder: Path) -> dict[str, Any]:
     lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     summary = json.loads((folder / "summary.json").read_text())
     for timed in (*lines, summary):
-        timed["seconds"] = timed["folder"] = None
+        timed["seconds"] = timed["client_seconds"] = timed["folder"] = None
     models = load_file(folder / "models.safetensors")
     return {
         "lines": lines,
@@ -143,6 +143,7 @@ def test_every_strategy_goes_on_as_if_it_had_never_been_killed(
             *("averaging=gradients", "strategy.square_root=true", "eval_every=4"),
         ),
         ("stop_at_ari=0.9",),
+        ("strategy.restarts=2", "strategy.restart_rounds=2", "first_round=farthest", "num_rounds=4"),
     ],
 )
 def test_cloves_options_go_on_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]) -> None:

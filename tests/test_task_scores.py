@@ -23,7 +23,8 @@ from florets.task.training.losses import evaluate, evaluated, loss_vector
 from florets.task.training.scores import class_scores, value_scores
 from florets.task.wire import MalformedMessage, kinds, payload_bytes
 from florets.task.wire.replies import read_evaluation, read_losses
-from florets.task.wire.work import Work, pack_work, read_work, total_work
+from florets.task.wire.work import pack_work, read_work
+from florets.task.work import Work, total_work
 
 
 @given(st.integers(0, 10_000), st.integers(2, 5), st.integers(1, 40))

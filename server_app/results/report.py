@@ -22,7 +22,7 @@ from florets.server_app.results.report_figures import Row
 from florets.server_app.results.report_template import PAGE, STYLE
 from florets.server_app.results.summary import RoundLine, RunSummary, last_evidence
 
-NO_PICTURES: dict[str, dict[str, Any] | None] = {"curves": None, "heatmap": None, "discovery": None}
+NO_PICTURES: dict[str, dict[str, Any] | None] = dict.fromkeys(("curves", "heatmap", "discovery"))
 """What the page has where nothing is drawn."""
 
 
@@ -104,6 +104,8 @@ def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
         tiles=figures.tiles(summary, lines),
         found=summary.discovery,
         confusion=figures.confusion(clients, num_models),
+        scores=figures.scores(summary),
+        predictions=figures.predictions(_rows(folder / "confusion.csv")),
         parts=figures.parts(lines),
         phases=figures.phases(lines),
         replies=figures.replies(lines),

@@ -12,7 +12,8 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from florets.task.wire import MalformedMessage, kinds
-from florets.task.wire.work import Work, read_work, total_work
+from florets.task.wire.work import read_work
+from florets.task.work import Work, total_work
 
 T = TypeVar("T")
 Read = Callable[[str, RecordDict], T]

@@ -10,7 +10,7 @@ from flwr.app import Message
 
 from florets.strategies.base.exchange import Replies
 from florets.task.wire import payload_bytes
-from florets.task.wire.work import Work, total_work
+from florets.task.work import Work, total_work
 
 
 class Meter:

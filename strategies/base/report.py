@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from florets.task.wire.work import Work
+from florets.task.work import Work
 
 Detail = float | str | list[float] | dict[str, Any]
 

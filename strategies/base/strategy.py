@@ -12,6 +12,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from florets.strategies.base.algorithm import Algorithm, M, S
 from florets.strategies.base.averaging import Averaging, averaging_of
+from florets.strategies.base.choices import choice_of, start_with
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.evaluation import EvaluationSettings, confusions_of, evaluation_of, mean_results
 from florets.strategies.base.exchange import log, send, sort_replies
@@ -106,13 +107,9 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
             raise ValueError(" ".join(problems))
         self.k = k
         self.averaging = averaging if isinstance(averaging, Averaging) else averaging_of(self.settings, averaging)
-        self.choose_k = self._choice("choose_k", choose_k)
-        self.loss_data = self._choice("loss_data", loss_data)
-        if k == "auto" and self.choose_k == "folds":
-            if first_round not in (None, "update"):
-                raise ValueError(f"first_round={first_round}: choose_k=folds finds K with first_round=update")
-            first_round = "update"
-        self.first_round = self._choice("first_round", first_round)
+        self.choose_k = choice_of(self.settings, "choose_k", choose_k)
+        self.loss_data = choice_of(self.settings, "loss_data", loss_data)
+        self.first_round = choice_of(self.settings, "first_round", start_with(k, self.choose_k, first_round))
         self.input_shape, self.num_outputs = tuple(input_shape), num_outputs
         self.shared_layers = tuple(getattr(self.settings, "shared_layers", ()))
         self.seed = seed
@@ -130,14 +127,6 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self._plan: Plan[Update] | None = None
         self._tests: Plan[TestResult] | None = None
         self._meter: Meter | None = None
-
-    def _choice(self, name: str, given: Any) -> Any:
-        """Return a run-level choice, or the algorithm's default."""
-        values = self.settings.follows.get(name, ())
-        if given is not None and given not in values:
-            can = f"it takes {' or '.join(values)}" if values else "it has no such choice"
-            raise ValueError(f"{name}={given}: {type(self).__name__} cannot follow it; {can}")
-        return given or (values[0] if values else None)
 
     @property
     def evaluations(self) -> dict[str, Evaluation]:

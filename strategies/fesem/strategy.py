@@ -40,9 +40,9 @@ class FeSem(ClusteredStrategy[FeSemSettings, FeSemState]):
     """Multi-centre federated learning by expectation-maximisation on models.
 
     In round 1 all that are online train one model, and k-means of what they return founds the K models. From then on
-    clients train their own; each joins the model that is nearest to what it returned (E-step), and every model is then
-    the mean of what its clients returned (M-step). With WeCFL's weights (`weighting=examples`) both are weighted by
-    examples.
+    clients train their own; each joins the model that is nearest to what it returned (E-step), and every model is
+    then the mean of what its clients returned (M-step). With WeCFL's weights (`weighting=examples`) both are weighted
+    by examples.
 
     Only the participants of a round are assigned anew. A model that none of them is nearest to stays as it is.
 
@@ -111,7 +111,7 @@ class FeSem(ClusteredStrategy[FeSemSettings, FeSemState]):
         compared = self._compared(models.layout)
         rows, places = vectors[:, compared], models.bank[:centres][:, compared]
         if self.settings.scaling == "layers":
-            scales = layer_scales(rows, _layers(models.layout)[compared])
+            scales = layer_scales(rows, models.layout.layers[compared])
             rows, places = rows / scales, places / scales
         if centres and self.settings.clustering == "nearest":
             return nearest_centres(rows, places)
@@ -127,8 +127,3 @@ class FeSem(ClusteredStrategy[FeSemSettings, FeSemState]):
         """Return the mask (R,) of the entries that are compared."""
         prefixes = self.settings.layers
         return layout.trained & layout.mask(prefixes) if prefixes else layout.trained
-
-
-def _layers(layout: Layout) -> IntArray:
-    """Return the number of the layer's array that each entry of a flat model belongs to, (R,)."""
-    return np.repeat(np.arange(len(layout.entries)), [entry.size for entry in layout.entries])

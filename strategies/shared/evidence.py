@@ -64,8 +64,8 @@ class Evidence:
         """Return the evidence of a discovery among the clients `keys`, in the order of its rows."""
         untested = math.isnan(groups.p_value)
         verdict = "too_few" if untested and not given else groups.verdict
-        # A client that stands alone is a group's number of its own.
-        order = np.argsort(groups.labels, kind="stable")
+        shown = np.arange(len(keys)) if groups.sample is None else groups.sample
+        order = np.argsort(groups.labels[shown], kind="stable")
         if len(order) > MOST_SHOWN:
             order = order[np.linspace(0, len(order) - 1, MOST_SHOWN).round().astype(np.int64)]
         return cls(
@@ -76,8 +76,8 @@ class Evidence:
             p_value=None if untested else round(groups.p_value, 6),
             candidates=tuple(groups.candidates.tolist()),
             scores=tuple(np.round(groups.scores, 6).tolist()),
-            clients=tuple(keys[row] for row in order),
-            groups=tuple(groups.labels[order].tolist()),
+            clients=tuple(keys[row] for row in shown[order]),
+            groups=tuple(groups.labels[shown[order]].tolist()),
             similarity=tuple(map(tuple, np.round(groups.similarity[np.ix_(order, order)], 3).tolist())),
             seen=len(keys),
             needed=len(keys),

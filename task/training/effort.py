@@ -1,4 +1,4 @@
-"""What a client computes, in samples: counted where they pass through a model."""
+"""Samples that a client computes on, counted where they pass through a model."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,42 +1,16 @@
-"""What a client's work cost, told beside every reply: a measurement, whose bytes are not counted as traffic."""
+"""Cost of a client's work, told beside every reply: a measurement, whose bytes are not counted as traffic."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.wire import kinds
 from florets.task.wire.layout import MalformedMessage
+from florets.task.work import Work
 
 _SECONDS, _GRADIENTS, _LOSSES = "seconds", "gradients", "losses"
 MOST_PASSES = 10**15
 MOST_SECONDS = 1e8
-
-
-@dataclass(frozen=True)
-class Work:
-    """Cost of handling one message.
-
-    Parameters
-    ----------
-    seconds
-        Wall time on the client.
-    gradients, losses
-        Passes of samples through models, forward and back, and forward alone.
-    """
-
-    seconds: float = 0.0
-    gradients: int = 0
-    losses: int = 0
-
-
-def total_work(parts: Iterable[Work]) -> Work:
-    """Return the cost of several replies together."""
-    total = Work()
-    for part in parts:
-        total = Work(total.seconds + part.seconds, total.gradients + part.gradients, total.losses + part.losses)
-    return total
 
 
 def pack_work(work: Work) -> ConfigRecord:
