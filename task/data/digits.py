@@ -22,7 +22,8 @@ def digits(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
     once with a fixed seed: 1,438 train and 359 test images. `data_dir`, `seed`, `num_clusters` are not used.
     """
     # Copies: an owner of data may change them.
-    return Dataset(*(array.copy() for array in _split()), num_outputs=10)
+    x_train, y_train, x_test, y_test = (array.copy() for array in _split())
+    return Dataset(x_train, y_train, x_test, y_test, num_outputs=10)
 
 
 @cache
