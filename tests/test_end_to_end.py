@@ -17,8 +17,6 @@ from florets.server_app.main import run
 from florets.server_app.results.summary import RunSummary
 from florets.strategies.base.federation import WrongNodeCount
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 KEYS = {
     "round", "phase", "ari", "accuracy", "loss", "cluster_sizes", "ari_participants", "stable",
     "bytes_down", "bytes_up", "seconds", "replies",

@@ -144,7 +144,7 @@ def _run(page: Path, how: tuple[str, ...], folder: Path, timeout: float) -> None
 
 @pytest.mark.parametrize("page", _pages_with(""), ids=lambda page: page.name)
 def test_a_pages_short_commands_work(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], no_pictures: None
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In this process: a new one takes longer to import its packages than these runs take."""
     _save_files(page, tmp_path)
