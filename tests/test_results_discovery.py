@@ -1,4 +1,4 @@
-"""What a run's folder and the screen show of a discovery: the sentence, the picture, the warning."""
+"""Evidence of a discovery in a run's folder and on the screen: the sentence, the picture, the warning."""
 
 import json
 from pathlib import Path
