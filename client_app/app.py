@@ -1,6 +1,7 @@
 """The ClientApp: one handler for each message kind."""
 
 from collections.abc import Callable
+from time import perf_counter
 
 import torch
 from flwr.app import Context, Message, RecordDict
@@ -27,7 +28,10 @@ from florets.client_app.handlers.subspace import subspace
 from florets.client_app.handlers.train import train
 from florets.task.callers_folder import import_as_caller_did
 from florets.task.threads import one_thread_for_good
+from florets.task.training.effort import counted
 from florets.task.wire import kinds
+from florets.task.wire.work import pack_work
+from florets.task.work import Work
 
 # One thread per process: clients run side by side, and gradients differ in bits between one thread and two.
 torch.set_num_threads(1)
@@ -38,10 +42,14 @@ app = ClientApp(mods=[within_deadline])
 
 
 def answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Context], Message]:
-    """Return a handler as Flower calls it."""
+    """Return a handler as Flower calls it; its reply tells what it cost."""
 
     def answer(message: Message, context: Context) -> Message:
-        return Message(handle(Client(message, context)), reply_to=message)
+        start = perf_counter()
+        with counted() as effort:
+            content = handle(Client(message, context))
+        content[kinds.WORK] = pack_work(Work(perf_counter() - start, effort.gradients, effort.losses))
+        return Message(content, reply_to=message)
 
     return answer
 

@@ -48,6 +48,11 @@ class Client:
         return is_simulated(self.context)
 
     @property
+    def shares_confusion(self) -> bool:
+        """Whether this node tells the server the counts of its test: a simulated one does, another if it says so."""
+        return self.is_simulated or self.context.node_config.get(kinds.SHARE_CONFUSION) is True
+
+    @property
     def num_partitions(self) -> int:
         """Number of simulated nodes, 0 on a node that is not simulated."""
         return num_partitions(self.context)

@@ -24,7 +24,7 @@ from florets.task.training.linear_steps import (
     takes_full_steps,
 )
 from florets.task.training.local_update import TrainSettings, gradient, local_update
-from florets.task.training.losses import evaluate, loss_vector
+from florets.task.training.losses import Evaluated, evaluated, loss_vector
 from florets.task.training.objective import Objective, Proximal
 from florets.task.training.proximal import exact_proximal
 from florets.task.wire import kinds
@@ -43,13 +43,12 @@ def model_losses(client: Client) -> NDArray[np.float64]:
 
 def test_result(client: Client) -> tuple[float, float | None, int]:
     """Return mean loss, accuracy (None without classes) and number of samples of this client's test set."""
-    return result_on(client, "test")
+    found = result_on(client, "test")
+    return found.loss, found.accuracy, len(client.data.x_test)
 
 
-def result_on(
-    client: Client, part: TestedOn, arrays: Mapping[str, NDArray[Any]] | None = None
-) -> tuple[float, float | None, int]:
-    """Return mean loss, accuracy (None without classes) and number of samples of one part of this client's data.
+def result_on(client: Client, part: TestedOn, arrays: Mapping[str, NDArray[Any]] | None = None) -> Evaluated:
+    """Return what a model comes to on one part of this client's data.
 
     Parameters
     ----------
@@ -61,11 +60,11 @@ def result_on(
     x, y = client.data.part(part)
     if linear := client.linear:
         models = client.linear_models(linear) if arrays is None else LinearModels.of([arrays], linear)
-        return *linear_test(models, *flat(x, y), client.loss), len(x)
+        return linear_test(models, *flat(x, y), client.loss)
     module = client.module
     if arrays is None:
         module.load_state_dict(client.states()[0])
-    return *evaluate(module, x, y, client.loss), len(x)
+    return evaluated(module, x, y, client.loss)
 
 
 def update(

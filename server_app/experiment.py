@@ -28,7 +28,7 @@ from florets.server_app.resume.resume import find_checkpoint, finished_summary, 
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.loop import NOTHING, Earlier
 from florets.strategies.base.models import Models, untrained_of
-from florets.strategies.base.report import EVIDENCE, STABLE_FROM, RoundReport
+from florets.strategies.base.report import ADVICE, STABLE_FROM, RoundReport
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.registry import find_strategy
 from florets.task.wire import bank
@@ -160,7 +160,7 @@ def _run(
             froze = STABLE_FROM in line["details"] and config.task.loss == "cross_entropy"
             if froze and (warning := chance_level(config.task.loss, outputs, recorder.lines)):
                 recorder.note(f"warning: {warning}")
-            if advice := line["details"].get(EVIDENCE, {}).get("advice"):
+            if advice := line["details"].get(ADVICE):
                 recorder.warn(advice)
             # The line first: a run that goes on takes back the lines of rounds without a checkpoint.
             checkpointing.after(report.server_round, arrays)
@@ -205,6 +205,7 @@ def _run(
                 federation.columns.names,
                 federation.left_out,
                 config.pictures,
+                strategy.state.confusions,
             )
         except FederationError as error:
             raise FederationError(f"{error}. {checkpointing.last()}") from error

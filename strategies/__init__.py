@@ -19,8 +19,10 @@ STRATEGIES = {
     "discovery": "Discovery",
     "flexcfl": "FlexCfl",
     "cfl_s": "CflS",
+    "fesem": "FeSem",
     "pacfl": "Pacfl",
     "stocfl": "StoCfl",
     "fedclust": "FedClust",
+    "sr_fca": "SrFca",
 }
 """The registry: a strategy's name, which is its folder's, and its class; `<class>Settings` are its settings."""

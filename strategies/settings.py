@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 T = TypeVar("T")
 
 Averages = Literal["models", "gradients"]
-FirstRound = Literal["random", "evaluate", "update"]
+FirstRound = Literal["random", "evaluate", "update", "farthest"]
 ChooseK = Literal["silhouette", "silhouette_lone", "elbow", "spectral", "folds"]
 LossData = Literal["train", "held_out"]
 Weighting = Literal["examples", "uniform", "all_participants"]
@@ -75,7 +75,8 @@ class RunKeys:
     first_round: FirstRound | None = key(
         None,
         "round 1 assigns models at random, by the losses (evaluate), or by the updates of one model, and each group "
-        "starts from its mean (update); null: the strategy's own (random)",
+        "starts from its mean (update), or by the losses of models of clients that are far apart (farthest); null: "
+        "the strategy's own (random)",
     )
     choose_k: ChooseK | None = key(
         None,

@@ -11,8 +11,12 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.task.data.dataset import FloatArray, TargetArray
+from florets.task.layers import untrained_entries
+from florets.task.randomness import Purpose, generator
 from florets.task.task import Task
+from florets.task.training.folds import disjoint_folds, fold_changes
 from florets.task.training.losses import CHUNK, evaluate, loss_vector, per_sample_losses, targets_of
+from florets.task.wire.folds import RowForm
 
 State = Mapping[str, NDArray[Any]]
 
@@ -51,6 +55,46 @@ def evaluate_model(task: Task, model: State, x: FloatArray, y: TargetArray) -> t
     """Return a model's mean loss and its accuracy, None where there are no classes; see `model_losses`."""
     module = _loaded(task, model)
     return evaluate(module, torch.from_numpy(x), torch.from_numpy(y), task.spec.loss)
+
+
+def fold_rows(
+    task: Task,
+    model: State,
+    x: FloatArray,
+    y: TargetArray,
+    folds: int,
+    size: int,
+    steps: int,
+    form: RowForm,
+    seed: int,
+) -> NDArray[np.float32]:
+    """Return what a client with these data would send in a discovery; see `florets.client_app.handlers.folds`.
+
+    Returns
+    -------
+    (folds, width) float32
+
+    Raises
+    ------
+    ValueError
+        If the arrays are not those of the task's model, or there are fewer different samples than folds.
+    """
+    module, inputs = _loaded(task, model), torch.from_numpy(x)
+    rng = generator(seed, 0, Purpose.FOLDS)
+    changes = fold_changes(
+        module,
+        {name: value.clone() for name, value in module.state_dict().items()},
+        inputs,
+        torch.from_numpy(y),
+        task.spec.loss,
+        disjoint_folds(inputs, folds, size, rng),
+        steps,
+        rng,
+        untrained_entries(module),
+    )
+    if changes.shape[1] != form.size:
+        raise ValueError(f"the model has {changes.shape[1]} trainable parameters, but the run's rows {form.size}.")
+    return form.unpack(form.pack(changes, generator(seed, 0, Purpose.FOLD_SKETCH)))
 
 
 def predict(task: Task, model: State, x: FloatArray) -> Predictions:

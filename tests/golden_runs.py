@@ -95,13 +95,21 @@ SETTINGS = {
     "digits-k_fed": f"{_DIGITS} strategy=k_fed",
     "digits-k_fed-partial": f"{_LABELS} strategy=k_fed strategy.local_clusters=2 strategy.fraction_train=0.5 "
     "strategy.features=inputs_and_targets",
+    "digits-discovery": f"{_DIGITS} strategy=discovery k=auto",
+    "digits-discovery-partial": f"{_DIGITS} strategy=discovery strategy.fraction_train=0.5 "
+    "strategy.fold_upload=signs",
     "digits-cfl_s": f"{_DIGITS} strategy=cfl_s train=sgd strategy.mean_threshold=1.1 strategy.fraction_train=0.7 "
     "k=3 num_rounds=5",
+    "digits-fesem": f"{_LABELS} strategy=fesem train=sgd strategy.weighting=examples strategy.scaling=layers "
+    "strategy.fraction_train=0.8",
+    "digits-fesem-kmeans": f"{_DIGITS} strategy=fesem strategy.clustering=kmeans strategy.layers=[3] train=sgd",
     "digits-flexcfl": f"{_DIGITS} strategy=flexcfl train=sgd strategy.cold_start_steps=10 "
     "strategy.cold_start_scale=2 strategy.fraction_train=0.5 strategy.inter_group_rate=0.1 strategy.migration=0.2",
     "digits-pacfl": f"{_LABELS} strategy=pacfl strategy.fraction_train=0.5 num_rounds=2",
     "digits-stocfl": f"{_LABELS} strategy=stocfl strategy.anchor_epochs=5 strategy.fraction_train=0.5 num_rounds=3",
     "digits-fedclust": f"{_LABELS} strategy=fedclust strategy.fraction_train=0.5 num_rounds=2",
+    "digits-sr_fca": f"{_LABELS} strategy=sr_fca strategy.solo_steps=20 strategy.refine_every=1 num_rounds=3 "
+    "strategy.fraction_train=0.5",
     "digits-autoencoder": "experiment=digits_autoencoder num_clients=10 k=5 task.num_clusters=5 train.local_epochs=1 "
     "task.model_options.bottleneck=2 eval_every=100",
     "clove-linear-clove": _CLOVE_LINEAR,

@@ -16,6 +16,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_config import run_config_overrides
 from florets.server_app.main import read_arguments
 from florets.server_app.new_client import commands as personal
+from florets.server_app.reproduce.command import read_request
 from florets.server_app.resume.resume import CHANGEABLE
 from florets.server_app.sweep.sweep_keys import expand, read_sweep
 from tests.pages import ROOT
@@ -31,14 +32,17 @@ Call = tuple[str, list[str]]
 
 def check_all(commands: str, folder: Path) -> None:
     """Raise where shell commands call anything that would be refused before it did any work, or call nothing."""
-    found = _calls(commands, folder)
+    found = calls(commands, folder)
     assert found, "no command that can be checked"
     for call in found:
         _check(call)
 
 
-def _calls(commands: str, folder: Path) -> list[Call]:
-    """Return the programs that shell commands call, with their arguments; any other program is an error."""
+def calls(commands: str, folder: Path) -> list[Call]:
+    """Return the programs that shell commands call, with their arguments; any other program is an error.
+
+    Programs that do nothing are left in `folder/bin`.
+    """
     for place in (folder / "bin", folder / ".venv" / "bin"):
         place.mkdir(parents=True)
         for name in _PROGRAMS:
@@ -70,6 +74,11 @@ def _check(call: Call) -> None:
 def _florets(arguments: Sequence[str]) -> None:
     if arguments and arguments[0] in ("assign", "predict"):
         personal._read_keys(arguments[0], arguments[1:])
+        return
+    if arguments and arguments[0] == "reproduce":
+        words = [word for word in arguments[1:] if not word.startswith("-")]
+        if words:
+            read_request(words)
         return
     if arguments and arguments[0] == "show-partition":
         compose(arguments[1:])

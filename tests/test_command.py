@@ -211,7 +211,7 @@ def test_help_names_every_preset_strategy_task_and_key():
     keys = {key for strategy in STRATEGIES for key in known_keys(strategy)} - {"strategy.name"}
     for name in [*names, *keys]:
         assert f"\n  {name} " in text, name
-    assert "[null | silhouette | silhouette_lone | elbow]" in " ".join(text.split())
+    assert "[null | silhouette | silhouette_lone | elbow | spectral | folds]" in " ".join(text.split())
     assert "[kmeans | agglomerative] (clove)" in text
     assert "[4 | auto]" in text
     assert max(map(len, text.splitlines())) <= 110

@@ -145,7 +145,9 @@ WRONG = {
     ("stop_at_ari=high",): "stop_at_ari=high: must be a number or null, for example stop_at_ari=0.5.",
     ("train.learning_rate=nan",): "train.learning_rate=nan: must be a number",
     ("train.learning_rate=inf",): "train.learning_rate=inf: must be a number",
-    ("first_round=x",): "first_round=x: strategy clove takes only random or evaluate; leave it out.",
+    (
+        "first_round=x",
+    ): "first_round=x: strategy clove takes only random or evaluate or update or farthest; leave it out.",
     ("eval_clients=x",): "eval_clients=x: must be one of all, participants, for example eval_clients=all.",
     ("min_clients=x",): "min_clients=x: must be an integer or null, for example min_clients=1.",
     ("server_optimizer=x", "averaging=gradients"): "server_optimizer=x: must be one of sgd, adam",

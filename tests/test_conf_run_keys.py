@@ -20,8 +20,8 @@ from florets.task.wire import kinds
 
 CHOICES = {
     "averaging": ("models", "gradients"),
-    "first_round": ("random", "evaluate"),
-    "choose_k": ("silhouette", "silhouette_lone", "elbow"),
+    "first_round": ("random", "evaluate", "update", "farthest"),
+    "choose_k": ("silhouette", "silhouette_lone", "elbow", "spectral", "folds"),
     "loss_data": ("train", "held_out"),
 }
 
@@ -168,6 +168,8 @@ def test_flowers_run_config_takes_both_names(overrides: str) -> None:
 
 def test_a_folder_of_the_last_release_is_read_under_the_new_names(tmp_path: Path) -> None:
     values = as_plain(compose(["strategy=ifca", "averaging=gradients", "strategy.weighting=uniform"]))
+    # There IFCA had no rule for K.
+    values["choose_k"] = None
     new = saved_config(_written(tmp_path, values))
     for name in (
         "averaging",

@@ -35,7 +35,7 @@ WRONG = {
     "k=0": "k=0: must be at least 1.",
     "k=auto k_max=21": "k_max=21: more models than clients",
     "k=auto k_max=0": "k_max=0: must be at least 1.",
-    "k=auto strategy=ifca": "k=auto: strategy ifca cannot find K; give an integer, or use strategy=clove or",
+    "k=auto strategy=one_shot": "k=auto: strategy one_shot cannot find K; give an integer, or use strategy=clove or",
     "strategy.fraction_train=0": "strategy.fraction_train=0.0: must be greater than 0 and at most 1; 1.0 means all",
     "strategy.fraction_train=1.1": "strategy.fraction_train=1.1: must be greater than 0 and at most 1; 1.0 means",
     "strategy.fraction_train=0.04": "no client would take part in a round; use at least 0.05, or more clients.",

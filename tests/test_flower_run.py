@@ -38,9 +38,15 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
         f"oracle {SMALL} num_rounds=2",
         f"one_shot {SMALL} num_rounds=2 strategy.estimate_epochs=2",
         f"k_fed {SMALL} num_rounds=2",
+        f"cfl_s {SMALL} num_rounds=3 strategy.mean_threshold=1 strategy.fraction_train=0.7",
+        f"fesem {SMALL} num_rounds=2",
+        f"flexcfl {SMALL} num_rounds=2 strategy.migration=0.2 strategy.cold_start_steps=5",
         f"pacfl {SMALL} num_rounds=2",
         f"stocfl {SMALL} num_rounds=2",
         f"fedclust {SMALL} num_rounds=2",
+        # Four groups in 20 clients, of which nobody is told.
+        "discovery num_rounds=2 k=auto",
+        f"sr_fca {SMALL} num_rounds=3 strategy.refine_every=1 strategy.solo_steps=20",
     ],
     ids=lambda settings: settings.split()[0],
 )

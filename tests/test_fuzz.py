@@ -20,6 +20,7 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 
 from florets.task.wire import Layout, MalformedMessage, kinds, payload_bytes
+from florets.task.wire.folds import RowForm, read_fold_rows, read_fold_update
 from florets.task.wire.kmeans import read_centres
 from florets.task.wire.labels import read_label_counts
 from florets.task.wire.moments import read_anchor_update, read_factors, read_term
@@ -72,6 +73,8 @@ TWO_MODELS = {f"{number}/{name}": array for number in range(2) for name, array i
 SHARES = NUMBERS | {kinds.MEMBERSHIPS: [0.25, 0.75], kinds.MODEL_LOSSES: [2.0, 1.0]}
 SIZES: dict[str, Any] = {kinds.SIZES: [4, 6]}
 POINTS = {kinds.CENTRES: MODEL["weight"]}
+ROWS, FULL = {kinds.FOLDS: MODEL["weight"]}, RowForm("full", 3, 3)
+SIGNS = {kinds.FOLDS: Array(np.array([[170, 128], [1, 0]], dtype=np.uint8))}
 FACTORS = {kinds.LEFT: BLOCK, kinds.RIGHT: BLOCK}
 
 
@@ -80,6 +83,7 @@ def reply(
     arrays: dict[str, Array] | None = None,
     texts: dict[str, Any] | None = None,
     profile: dict[str, Array] | None = None,
+    folds: dict[str, Array] | None = None,
 ) -> RecordDict:
     content = RecordDict({kinds.METRICS: MetricRecord(dict(numbers))})
     if arrays is not None:
@@ -88,6 +92,8 @@ def reply(
         content[kinds.CONFIG] = ConfigRecord(dict(texts))
     if profile is not None:
         content[kinds.PROFILE] = ArrayRecord(dict(profile))
+    if folds is not None:
+        content[kinds.FOLDS] = ArrayRecord(dict(folds))
     return content
 
 
@@ -105,6 +111,8 @@ READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object
     ("factor", lambda: reply(COUNT, {kinds.LEFT: BLOCK}), lambda sent: read_factors(sent, (2, 3, 4), symmetric=True)),
     ("descent", lambda: reply(ANCHOR, MODEL), lambda sent: read_anchor_update(sent, LAYOUT)),
     ("soft", lambda: reply(SHARES, TWO_MODELS), lambda sent: read_soft_update(sent, LAYOUT, SENT)),
+    ("folds", lambda: reply(NUMBERS, MODEL, folds=ROWS), lambda sent: read_fold_update(sent, LAYOUT, 0, FULL, 2)),
+    ("rows", lambda: reply(COUNT, folds=SIGNS), lambda sent: read_fold_rows(sent, RowForm("signs", 9, 40), 2)),
     ("kmeans", lambda: reply(SIZES, POINTS), lambda sent: read_centres(sent, 3, 4)),
     ("labels", lambda: reply({kinds.LABEL_COUNTS: [4, 0, 6]}), lambda sent: read_label_counts(sent, 3)),
 ]  # fmt: skip

@@ -5,14 +5,35 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from florets.strategies import STRATEGIES
 from tests.golden_runs import FOLDER, SETTINGS, TOLERANCE, Golden, differences, digest, environment, play, read
 
+# At least one of each strategy, and of each way to compute something else; `make slow` has the others.
+QUICK = {
+    "digits-clove-agglomerative", "digits-clove-gradients", "digits-clove-partial", "digits-clove-shared",
+    "digits-ifca-gradients", "digits-cfl_gp-gradients", "digits-cfl_gp-partial", "digits-two_phase",
+    "digits-fedavg-batch-norm", "digits-fedprox", "digits-local", "digits-oracle-gradients", "digits-one_shot",
+    "digits-k_fed-partial", "digits-discovery", "digits-cfl_s", "digits-fesem", "digits-flexcfl", "digits-pacfl",
+    "digits-stocfl", "digits-fedclust", "digits-sr_fca", "cfl_gp-linear-clove", "mixed_regression-a-two_phase",
+    "mixed_regression-a-direct", "mixed_regression-a-proximal", "mixed_regression-a-soft",
+    "mixed_regression-a-one_shot",
+}  # fmt: skip
 
-@pytest.mark.parametrize("name", SETTINGS)
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SETTINGS]
+)
 def test_a_run_gives_its_golden_results(name: str) -> None:
     lines = differences(read(name), play(name))
     # A deliberate change of results: python -m tests.golden_runs --write NAME ...
     assert not lines, "\n".join([f"golden run {name}:", *lines])
+
+
+def test_of_every_strategy_a_run_is_in_the_default_suite() -> None:
+    assert SETTINGS.keys() >= QUICK
+    for strategy in STRATEGIES:
+        of_it = {name for name in SETTINGS if strategy in name.split("-")}
+        assert not of_it or of_it & QUICK, f"no golden run of {strategy} is in QUICK"
 
 
 def test_every_golden_run_is_stored_and_nothing_else() -> None:

@@ -1,10 +1,12 @@
 """`florets assign` and `florets predict` on a finished run of digits, and on folders that were spoilt."""
 
 import csv
+import json
 import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from florets.server_app.build import build_task
 from florets.server_app.main import main, run
 from florets.server_app.new_client import commands, run_models
 from florets.server_app.new_client.run_models import CLUSTERS, load_run
+from florets.server_app.new_client.saved_groups import pack_groups, unpack_groups
 from florets.strategies.core.cluster import nearest_centroid
 from florets.task.data.new_data import Form, read_inputs, read_labelled, shaped
 from florets.task.data.samples import fits_shape
@@ -35,9 +38,13 @@ CLOVE = [*SETTINGS, "strategy.stability_rounds=1", "num_rounds=4", "first_round=
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Folders of a run whose clustering was frozen, and of one that has no clusters to freeze."""
+    """Folders of a run whose clustering was frozen, of one that has no clusters to freeze, and of a discovery."""
     folder = tmp_path_factory.mktemp("runs")
-    commands = {"clove": CLOVE, "ifca": [*SETTINGS, "strategy=ifca", "num_rounds=4"]}
+    commands = {
+        "clove": CLOVE,
+        "ifca": [*SETTINGS, "strategy=ifca", "num_rounds=4"],
+        "discovery": [*SETTINGS, "strategy=discovery", "strategy.level=0.05", "num_rounds=3"],
+    }
     found = {}
     for name, command in commands.items():
         given = [*command, f"results_dir={folder}"]
@@ -68,7 +75,14 @@ def found_model(folder: Path, client: str) -> str:
     return {row["client"]: row["found_cluster"] for row in rows}[client]
 
 
-@pytest.mark.parametrize(("strategy", "why"), [("clove", "saved when the run froze"), ("ifca", "the lowest")])
+@pytest.mark.parametrize(
+    ("strategy", "why"),
+    [
+        ("clove", "saved when the run froze"),
+        ("ifca", "the lowest"),
+        ("discovery", "what that group learned (cosine 0."),
+    ],
+)
 @pytest.mark.parametrize(("client", "suffix"), [("0", "npz"), ("5", "csv")])
 def test_new_data_get_the_model_of_their_cluster(
     runs: dict[str, Path], data: Path, capsys: pytest.CaptureFixture[str], strategy: str, why: str, client: str,
@@ -123,6 +137,41 @@ def test_new_data_are_measured_on_the_probes_too(
         # All of a new client's data are as good as held out: no model was trained on them.
         assert main(["assign", f"run={folder}", f"data={data / client}.npz"]) == 0
         assert f"Model {found[client]} fits best: its cluster's losses" in capsys.readouterr().out
+
+
+def test_data_that_no_group_of_a_discovery_fits_are_told_so(
+    runs: dict[str, Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part = np.load(data / "0.npz")
+    # Other labels: what the first model learns from them is like nothing that a group learned.
+    labels = (part["y"] + 5) % 10
+    np.savez(tmp_path / "other.npz", x=part["x"], y=labels)
+    assert main(["assign", f"run={runs['discovery']}", f"data={tmp_path / 'other.npz'}"]) == 0
+    assert lines(capsys)[0].startswith("None of the run's groups fits these data (cosine ")
+
+
+def test_groups_that_do_not_fit_the_run_are_refused(runs: dict[str, Path], tmp_path: Path) -> None:
+    loaded = load_run(runs["discovery"])
+    assert loaded.groups is not None
+    assert loaded.frozen is None
+    arrays, metadata = pack_groups(loaded.groups)
+    again = unpack_groups(arrays, metadata, 2)
+    assert again is not None
+    np.testing.assert_array_equal(again.centres.directions, loaded.groups.centres.directions)
+    about = json.loads(metadata["groups"])
+    spoilt: list[tuple[dict[str, Any], dict[str, Any], int]] = [
+        ({}, {"steps": 10**9}, 2),
+        ({}, {"folds": "4"}, 2),
+        ({}, {"upload": "none"}, 2),
+        ({}, {"width": about["width"] + 1}, 2),
+        ({}, {}, 3),
+        ({"origin": np.full(about["width"], np.nan)}, {}, 2),
+    ]
+    for other, changed, count in spoilt:
+        with pytest.raises(ValueError, match=r"."):
+            unpack_groups({**arrays, **other}, {"groups": json.dumps({**about, **changed})}, count)
+    with pytest.raises(KeyError):
+        unpack_groups({k: v for k, v in arrays.items() if k != "usual"}, metadata, 2)
 
 
 @pytest.mark.parametrize("which", ["client", "model"])

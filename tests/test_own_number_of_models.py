@@ -1,4 +1,4 @@
-"""What strategies that find their own number of models share: faulty clients, and newcomers after the run."""
+"""Strategies that find their own number of models: faulty clients, and newcomers after the run."""
 
 import csv
 from pathlib import Path
@@ -13,12 +13,15 @@ from florets.server_app.main import main, run
 from tests.faulty_app import FAULTS, GRID_FAULTS
 from tests.method_runs import SMALL
 
-STRATEGIES: dict[str, tuple[str, ...]] = {"pacfl": (), "stocfl": ("strategy.anchor_epochs=5",), "fedclust": ()}
+STRATEGIES: dict[str, tuple[str, ...]] = {
+    "pacfl": (),
+    "stocfl": ("strategy.anchor_epochs=5",),
+    "fedclust": (),
+    "sr_fca": ("strategy.solo_steps=20", "strategy.refine_every=1"),
+}
 """Each with the settings of its short run."""
 
 FAULTY = ("num_rounds=3", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]")
-
-pytestmark = pytest.mark.usefixtures("no_pictures")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -113,7 +113,10 @@ def test_settings_are_taken_whole_or_by_keyword_and_never_changed() -> None:
             "fraction_train=1.5: must be greater than 0 and at most 1; 1.0 means all",
         ),
         (lambda: FedAvg(first_round="random"), "first_round=random: FedAvg cannot follow it; it has no such choice"),
-        (lambda: Clove(first_round="x"), "first_round=x: Clove cannot follow it; it takes random or evaluate"),  # type: ignore[arg-type]
+        (
+            lambda: Clove(first_round="x"),
+            "first_round=x: Clove cannot follow it; it takes random or evaluate or update",
+        ),  # type: ignore[arg-type]
         (
             lambda: strategy_class("fedprox")(averaging="gradients"),
             "averaging=gradients: the algorithm cannot follow it; it takes models",

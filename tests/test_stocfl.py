@@ -7,8 +7,8 @@ from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from torch import nn
 
 from florets.strategies.core.cluster import canonical
+from florets.strategies.core.joining import joined
 from florets.strategies.core.similar import merge_similar
-from florets.strategies.stocfl.merging import joined
 from florets.strategies.stocfl.strategy import StoCfl
 from florets.task.training.local_update import TrainSettings, local_update
 from florets.task.training.objective import Anchored, Objective, Proximal

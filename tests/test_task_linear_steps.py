@@ -16,7 +16,7 @@ from florets.task.training.linear_steps import (
 )
 from florets.task.training.linear_steps import takes_full_steps as full
 from florets.task.training.local_update import TrainSettings, local_update
-from florets.task.training.losses import evaluate, loss_vector
+from florets.task.training.losses import evaluate, evaluated, loss_vector
 from florets.task.training.objective import PLAIN, Objective, Proximal
 from florets.task.training.seeding import torch_random
 
@@ -41,7 +41,9 @@ def test_losses_and_test_results_are_those_of_torch(loss, bias):
     expected = loss_vector(linear((1, 2, 3), models.weight.shape[1], bias=bias), map(state, modules), x, y, loss)
     np.testing.assert_allclose(linear_losses(models, *flat(x, y), loss), expected, rtol=1e-6)
     mean, accuracy = evaluate(modules[0], x, y, loss)
-    assert linear_test(models, *flat(x, y), loss) == (pytest.approx(mean, rel=1e-6), accuracy)
+    found = linear_test(models, *flat(x, y), loss)
+    assert (found.loss, found.accuracy) == (pytest.approx(mean, rel=1e-6), accuracy)
+    assert found.scores.values == pytest.approx(evaluated(modules[0], x, y, loss).scores.values, rel=1e-4)
 
 
 @pytest.mark.parametrize("mu", [0.0, 0.5])

@@ -13,30 +13,45 @@ from florets.client_app.local_training import result_on, trained
 from florets.client_app.outgoing import Number, reply, reported
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
+from florets.task.training.losses import Evaluated
 from florets.task.wire import kinds
+from florets.task.wire.scores import pack_scores
 
 
 def evaluate(client: Client) -> RecordDict:
     """Test the model that came on this client's test set, and where the message asks for it a fine-tuned copy too."""
-    metrics = _tests(client)
+    results = _tests(client)
+    metrics = _told(client, results)
     if epochs := client.number(kinds.FINE_TUNE_EPOCHS, 0):
         settings = replace(train_settings(client.config), local_epochs=epochs, local_steps=0)
         arrays, _ = trained(client, client.states()[0], Purpose.FINE_TUNING, settings=settings)
-        tuned = {kinds.TUNED + name: value for name, value in _tests(client, arrays).items()}
+        tuned = {kinds.TUNED + name: value for name, value in _told(client, _tests(client, arrays)).items()}
         # Both are tested on the same samples, whose number is told already.
         metrics |= {name: value for name, value in tuned.items() if not name.endswith(kinds.NUM_EXAMPLES)}
-    return reply(None, metrics)
+    content = reply(None, metrics)
+    scores = results["test"].scores
+    # The counts tell how many samples of each class a client has: a real node's owner decides on that.
+    counts = scores.confusion.ravel().tolist() if client.shares_confusion else []
+    if scores.values:
+        content[kinds.SCORES] = pack_scores(scores.values, counts)
+    return content
 
 
-def _tests(client: Client, arrays: Mapping[str, NDArray[Any]] | None = None) -> dict[str, Number]:
-    """Return a model's test result and, where the message asks for it, that on the validation data."""
-    metrics: dict[str, Number] = {}
-    parts: dict[TestedOn, str] = {"test": ""}
+def _tests(client: Client, arrays: Mapping[str, NDArray[Any]] | None = None) -> dict[TestedOn, Evaluated]:
+    """Return what a model comes to on the test set and, where the message asks for it, on the validation data."""
+    parts: list[TestedOn] = ["test"]
     if client.config.get(kinds.VALIDATION) is True:
-        parts["validation"] = kinds.VALIDATED
-    for part, prefix in parts.items():
-        loss, accuracy, num_examples = result_on(client, part, arrays)
-        metrics |= {prefix + kinds.EVAL_LOSS: reported(loss), prefix + kinds.NUM_EXAMPLES: num_examples}
-        if accuracy is not None:
-            metrics[prefix + kinds.EVAL_ACCURACY] = accuracy
+        parts.append("validation")
+    return {part: result_on(client, part, arrays) for part in parts}
+
+
+def _told(client: Client, results: Mapping[TestedOn, Evaluated]) -> dict[str, Number]:
+    """Return the metrics that a reply tells of one model."""
+    metrics: dict[str, Number] = {}
+    for part, found in results.items():
+        prefix = kinds.VALIDATED if part == "validation" else ""
+        metrics[prefix + kinds.EVAL_LOSS] = reported(found.loss)
+        metrics[prefix + kinds.NUM_EXAMPLES] = len(client.data.part(part)[0])
+        if found.accuracy is not None:
+            metrics[prefix + kinds.EVAL_ACCURACY] = found.accuracy
     return metrics

@@ -1,17 +1,13 @@
 """`train.folds` and `query.folds`: one common model trained on folds of this client's data, for discovery."""
 
-from typing import Any
-
-import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
-from numpy.typing import NDArray
 
 from florets.client_app.client import Client
 from florets.client_app.local_training import update
 from florets.client_app.outgoing import reply
 from florets.task.randomness import Purpose, generator
 from florets.task.training.folds import disjoint_folds, fold_changes
-from florets.task.wire import Layout, kinds
+from florets.task.wire import kinds
 from florets.task.wire.folds import RowForm
 
 
@@ -37,7 +33,7 @@ def _rows(client: Client, record: str) -> ArrayRecord:
     # Of one fold alone nothing is held out: it takes what is there.
     size = int(client.number(kinds.FOLD_SIZE)) if folds > 1 else client.num_examples
     rng = client.random(Purpose.FOLDS)
-    found = fold_changes(
+    changes = fold_changes(
         client.module,
         client.states(record)[0],
         data.x_train,
@@ -46,11 +42,8 @@ def _rows(client: Client, record: str) -> ArrayRecord:
         disjoint_folds(data.x_train, folds, size, rng),
         int(client.number(kinds.FOLD_STEPS)),
         rng,
+        client.names(kinds.UNTRAINED),
     )
-    model = client.arrays(record)
-    trained = Layout.of(model, client.names(kinds.UNTRAINED)).trained
-    changes: NDArray[Any] = np.stack([np.concatenate([change[name] for name in model])[trained] for change in found])
-    upload: Any = client.config.get(kinds.FOLD_UPLOAD)
-    form = RowForm(upload, int(client.number(kinds.FOLD_WIDTH)), changes.shape[1])
+    form = RowForm.read(client.config.get(kinds.FOLD_UPLOAD), int(client.number(kinds.FOLD_WIDTH)), changes.shape[1])
     rng = generator(int(client.number(kinds.FOLD_SEED)), 0, Purpose.FOLD_SKETCH)
     return ArrayRecord({kinds.FOLDS: Array(form.pack(changes, rng))})

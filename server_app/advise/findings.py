@@ -1,4 +1,4 @@
-"""What discovery found, in the terms of advice: groups, a client that fits nobody, or one population."""
+"""The finding of discovery in the terms of advice: groups, a client that fits nobody, or one population."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What one method reached on every client, read from its run's folder."""
+"""The results of one method on every client, read from its run's folder."""
 
 import csv
 import json

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app.console import counted
 from florets.server_app.new_client.run_models import RunModels, load_run
+from florets.server_app.new_client.saved_groups import nearest_group
 from florets.server_app.results.arrays_file import write_arrays
 from florets.strategies.core import FloatArray
 from florets.task.data.new_data import Form, read_inputs, read_labelled, shaped
@@ -23,8 +24,9 @@ from florets.task.partitions.own import OWN
 from florets.task.registry import check_options
 
 HELP = """florets assign run=<folder> data=<file or folder> [save=<file>]
-  Say which of a finished run's models fits data with their targets, and how well. CLoVE's frozen clusters decide
-  where the run has them, else the lowest loss. save= writes that model alone (.safetensors).
+  Say which of a finished run's models fits data with their targets, and how well. CLoVE's frozen clusters or
+  the groups of a discovery decide where the run has them, else the lowest loss. save= writes that model alone
+  (.safetensors).
 
 florets predict run=<folder> data=<file or folder> model=<number> | client=<key> [output=predictions.csv]
   Write that model's predictions for new inputs, or those of the model of one of the run's clients.
@@ -90,6 +92,15 @@ def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
     if run.frozen is not None:
         chosen = run.nearest_frozen(model_losses(run.task, run.frozen_models(), x, targets))
         why = "its cluster's losses, saved when the run froze the clustering, are the nearest"
+    if run.groups is not None:
+        group, cosine = nearest_group(run.groups, run.task, x, targets)
+        if group < 0:
+            print(f"None of the run's groups fits these data (cosine {cosine:.2f} with the nearest one's centre).")
+        else:
+            chosen, why = (
+                group,
+                f"the run's first model learns from them what that group learned (cosine {cosine:.2f})",
+            )
     if len(losses) == 1:
         why = "the run has only this one"
     print(f"Model {chosen} fits best: {why}.")

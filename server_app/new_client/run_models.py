@@ -16,9 +16,11 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
 from florets.conf.saved import saved_config
 from florets.conf.schema import Config
+from florets.server_app.new_client.saved_groups import pack_groups, unpack_groups
 from florets.server_app.results.arrays_file import write_arrays
 from florets.server_app.results.folder import whole_file
 from florets.strategies.base.frozen_clusters import FrozenClusters
+from florets.strategies.base.frozen_groups import FrozenGroups
 from florets.strategies.base.models import Models
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray
@@ -42,6 +44,8 @@ class RunModels:
         The K models at the run's end, each by its arrays' names.
     frozen
         The clusters at the moment of stability, None where the run froze none.
+    groups
+        Those that a discovery found; None where the run has none.
     columns
         Names of the models' inputs, in their order, where the run's clients read tables.
     """
@@ -51,6 +55,7 @@ class RunModels:
     models: tuple[Arrays, ...]
     frozen: FrozenClusters | None
     columns: tuple[str, ...] = ()
+    groups: FrozenGroups | None = None
 
     def frozen_models(self) -> list[Arrays]:
         """Return the models on which the losses for `nearest_frozen` are taken."""
@@ -70,16 +75,19 @@ def save_clusters(folder: Path, strategy: ClusteredStrategy[Any, Any], task: Tas
     """Write ``clusters.safetensors``: sizes that the models were built for, and frozen clusters if there are any."""
     arrays: Arrays = {}
     frozen = strategy.frozen_clusters()
-    if frozen is not None:
+    groups: dict[str, str] = {}
+    if isinstance(frozen, FrozenGroups):
+        arrays, groups = pack_groups(frozen)
+    elif frozen is not None:
         arrays = {"centroids": frozen.centroids, "model_of_cluster": frozen.model_of_cluster}
         if np.isfinite(frozen.limit):
             arrays["limit"] = np.array(frozen.limit)
         for index, state in enumerate(_states(frozen.models.record)):
             arrays.update({f"models/{index}/{name}": values for name, values in state.items()})
     sizes = {"input_shape": json.dumps(list(task.input_shape)), "num_outputs": str(task.num_outputs)}
-    square_root = {"square_root": json.dumps(frozen is not None and frozen.square_root)}
+    square_root = {"square_root": json.dumps(isinstance(frozen, FrozenClusters) and frozen.square_root)}
     with whole_file(folder / CLUSTERS, "wb") as file:
-        write_arrays(file, arrays, {**sizes, **square_root})
+        write_arrays(file, arrays, {**sizes, **square_root, **groups})
 
 
 def load_run(folder: Path, trust: bool = False) -> RunModels:
@@ -116,14 +124,15 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
             raise ValueError(f"sizes {shape} and {outputs} are not integers from 1")
         states = _models(models)
         probes = config.strategy.settings.extra_models
-        frozen = _frozen(clusters, len(states), probes, square_root) if clusters else None
+        groups = unpack_groups(clusters, metadata, len(states))
+        frozen = _frozen(clusters, len(states), probes, square_root) if clusters and groups is None else None
     except (KeyError, ValueError) as error:
         raise ConfigError([f"{folder / CLUSTERS}: does not fit the run ({error})."]) from error
     # Nodes with data of their own build the same models without any data of the server's.
     agreed = {"data": "own", "data_options": {}, "partition": "own"}
     agreed["partition_options"] = {"input_shape": shape, "num_outputs": outputs}
     task = Task(TaskSpec(**{**task_spec(config), **agreed}))
-    return RunModels(config, task, states, frozen, _columns(folder / MODELS, about, task))
+    return RunModels(config, task, states, frozen, _columns(folder / MODELS, about, task), groups)
 
 
 def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:

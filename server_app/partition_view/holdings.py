@@ -1,4 +1,4 @@
-"""Who holds what: numbers of samples of each client by label, of its own and of other clusters."""
+"""Holdings of the clients: numbers of samples of each client by label, of its own and of other clusters."""
 
 from __future__ import annotations
 

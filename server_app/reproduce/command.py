@@ -23,6 +23,8 @@ HELP = """florets reproduce <item> [scale=paper|small] [n_jobs=<n>] [<key>=<valu
   Run a table or figure: every row (data) with every column (method) and seed, each an ordinary run. Stopped with
   Ctrl-C or killed, the same command goes on; finished cells are never run again. Keys given by hand hold for all
   cells (task.data=fashion_mnist, data_dir=..., results_dir=...) and make another table.
+florets reproduce <file>.yaml
+  The same for an item of your own; docs/reproduce.md says what the file holds.
 florets reproduce <item> --table
   Remake table and plot of the cells that are finished; run none.
 florets reproduce --list
@@ -38,8 +40,9 @@ Results: <results_dir>/reproduce/<item>/<scale>/: table.md, table.csv, cells.csv
 
 _OPTIONS = ("--list", "--table", "-h", "--help", "--debug")
 _OWN_KEYS = ("scale", "n_jobs", "rows", "columns", "seeds")
-_BETWEEN_TABLES = 60.0
-"""Seconds between two tables that are written while cells are run; a killed command leaves the last."""
+_BETWEEN_TABLES, _SHARE = 60.0, 0.02
+"""Seconds between two tables that are written while cells are run, and how much of the time that may take; a killed
+command leaves the last."""
 
 
 @dataclass(frozen=True)
@@ -202,8 +205,7 @@ def _show(table: Table, folder: Path, command: str) -> int:
 def _run(table: Table, cells: Sequence[Cell], folder: Path, request: Request, engine: Engine) -> int:
     waiting = [cell for cell in cells if _found(table, cell)[cell.seed].state != "finished"]
     say(f"{request.item.name}: {state_words(table)}; {counted(len(waiting), 'cell')} to run; results go to {folder}")
-    write_table(table, folder, request.command)
-    written, ended_early = time.monotonic(), False
+    due, ended_early = _write(table, folder, request.command), False
     try:
         for number, (cell, progress, seconds) in enumerate(run_cells(waiting, engine, request.n_jobs), start=1):
             _found(table, cell)[cell.seed] = progress
@@ -212,9 +214,8 @@ def _run(table: Table, cells: Sequence[Cell], folder: Path, request: Request, en
                 _outcome(progress.values) if progress.state == "finished" else f"{progress.state}: {progress.note}"
             )
             say(f"[{number}/{len(waiting)}] {cell.title}: {outcome} ({seconds:.1f} s)")
-            if time.monotonic() - written > _BETWEEN_TABLES:
-                write_table(table, folder, request.command)
-                written = time.monotonic()
+            if time.monotonic() > due:
+                due = _write(table, folder, request.command)
     except KeyboardInterrupt:
         ended_early = True
     code = _show(_table(table.item, table.places, in_order(table.places)), folder, request.command)
@@ -222,6 +223,14 @@ def _run(table: Table, cells: Sequence[Cell], folder: Path, request: Request, en
         say(f"florets: interrupted; the same command goes on: {request.command}", sys.stderr)
         return 130
     return code
+
+
+def _write(table: Table, folder: Path, command: str) -> float:
+    """Write the table, and return when the next one is due."""
+    start = time.monotonic()
+    write_table(table, folder, command)
+    end = time.monotonic()
+    return end + max(_BETWEEN_TABLES, (end - start) / _SHARE)
 
 
 def _found(table: Table, cell: Cell) -> Found:

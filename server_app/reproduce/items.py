@@ -99,19 +99,23 @@ def item_names() -> list[str]:
 
 
 def find_item(name: str, scale: str = "paper") -> Item:
-    """Return the item of a name at one scale.
+    """Return the item of a name at one scale; a name that ends in .yaml is a file of one's own.
 
     Raises
     ------
     ConfigError
         If there is none, or its file is faulty.
     """
+    if scale not in SCALES:
+        raise ConfigError([f"scale={scale}: must be {' or '.join(SCALES)}."])
+    if name.endswith(".yaml"):
+        return read_item(Path(name).expanduser(), Path(name).stem, scale)
     known = item_names()
     if name not in known:
         hint = did_you_mean(name, known)
-        raise ConfigError([f"{name}: there is no such item.{hint} There are: {', '.join(known)}."])
-    if scale not in SCALES:
-        raise ConfigError([f"scale={scale}: must be {' or '.join(SCALES)}."])
+        raise ConfigError(
+            [f"{name}: there is no such item.{hint} There are: {', '.join(known)}; or name a .yaml file of your own."]
+        )
     return read_item(FOLDER / f"{name}.yaml", name, scale)
 
 
@@ -126,12 +130,14 @@ def read_item(path: Path, name: str, scale: str = "paper") -> Item:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError([f"{path}: cannot be read ({str(error).splitlines()[0]})."]) from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError([f"{path}: cannot be read ({reason})."]) from error
     reader = _Reader(str(path))
     item = reader.item(values, name)
-    small = values.get("small") if isinstance(values, Mapping) else None
-    if item is not None and scale == "small" and isinstance(small, Mapping):
-        item = reader.smaller(item, small)
+    if item is not None and scale == "small":
+        if "small" not in values:
+            raise ConfigError([f"scale=small: {name} has one scale alone; leave it out."])
+        item = reader.smaller(item, values["small"])
     if reader.problems or item is None:
         raise ConfigError(reader.problems)
     return item
@@ -199,13 +205,15 @@ class _Reader:
     def smaller(self, item: Item, small: Mapping[str, Any]) -> Item:
         """Return the item at the small scale."""
         self._keys("small", small, _SMALL_KEYS, ("cut",))
+        if self.problems:
+            return item
         chosen = {}
         for kind, lines in (("rows", item.rows), ("columns", item.columns)):
             names = [str(name) for name in small.get(kind, [line.name for line in lines])]
             self._known(f"small.{kind}", names, {line.name for line in lines}, kind[:-1])
             chosen[kind] = tuple(line for line in lines if line.name in names)
         seeds = self._count("small.seeds", small.get("seeds", item.seeds))
-        kept = {(line.name) for kind in chosen.values() for line in kind}
+        kept = {line.name for lines in chosen.values() for line in lines}
         return replace(
             item,
             rows=tuple(

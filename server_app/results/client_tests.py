@@ -1,5 +1,6 @@
 """One client's test results as the columns of ``clients.csv``."""
 
+from florets.server_app.results.client_scores import HIGHER_IS_BETTER
 from florets.strategies.base.report import Evaluation
 
 Cell = int | float | None
@@ -11,9 +12,12 @@ TEST_CELLS = ("test_examples", "test_loss", "test_accuracy")
 def test_cells(evaluation: Evaluation) -> dict[str, Cell]:
     """Return the cells by column: of the test and, where the run has them, of validation data and fine-tuned copies.
 
-    A fine-tuned copy's columns begin with ``tuned_``; it is tested on the same samples, whose number stands once.
+    Further scores follow the plain test's. A fine-tuned copy's columns begin with ``tuned_``; it is tested on the
+    same samples, whose number stands once.
     """
     cells = _cells(evaluation)
+    # In one order, whatever a client's test set defines.
+    cells |= {f"test_{name}": evaluation.scores[name] for name in HIGHER_IS_BETTER if name in evaluation.scores}
     if evaluation.tuned is not None:
         tuned = _cells(evaluation.tuned)
         cells |= {f"tuned_{name}": value for name, value in tuned.items() if not name.endswith("_examples")}

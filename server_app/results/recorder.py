@@ -166,6 +166,7 @@ class Recorder:
         columns: Sequence[str] = (),
         left_out: int = 0,
         pictures: bool = True,
+        confusions: Mapping[int, Sequence[int]] | None = None,
     ) -> RunSummary:
         """Write all that is known only at the end: tables, models, summary, plots and report.
 
@@ -185,12 +186,16 @@ class Recorder:
             Nodes that were online and could not take part.
         pictures : bool
             Whether the plots are drawn.
+        confusions : mapping of int to sequence of int
+            Counts of the last evaluation by model, see `RoundReport.confusions`.
         """
         self._progress.close()
         # The figures come first and the pictures last: a failure while drawing costs no results.
         self._write_clients(evaluations, assignment)
         if loss_matrix is not None:
             self._write_losses(*loss_matrix)
+        if confusions:
+            self._write_confusions(confusions)
         names = {"experiment": self._experiment, "strategy": self._strategy, "seed": str(self._seed)}
         if columns:
             names["columns"] = json.dumps(list(columns), ensure_ascii=False)
@@ -232,6 +237,13 @@ class Recorder:
                     + [cells.get(name) for name in tests]
                     + [client.device]
                 )
+
+    def _write_confusions(self, confusions: Mapping[int, Sequence[int]]) -> None:
+        with whole_file(self.folder / "confusion.csv") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["model", "label", "predicted", "samples"])
+            for model, counts in sorted(confusions.items()):
+                writer.writerows([model, *counts[place : place + 3]] for place in range(0, len(counts), 3))
 
     def _write_losses(self, keys: Sequence[str], losses: NDArray[np.float64]) -> None:
         with whole_file(self.folder / "loss_matrix.csv") as file:

@@ -19,6 +19,9 @@ from florets.server_app.results.summary import (
 
 MOST_CLIENTS = 300
 """With more clients than this a page is slow to open, and nobody reads on: the rest is in clients.csv."""
+MOST_TABLES = 12
+"""With more models than this their tables of predictions are left to confusion.csv."""
+SCORE_FIGURES = ("mean", "std", "weighted", "worst", "worst_tenth", "median", "q10", "q90")
 MOST_COLUMNS = 30
 """A table of clusters with more models than this tells nothing."""
 
@@ -34,6 +37,47 @@ def size(num_bytes: float) -> str:
         if rounded >= factor:
             return f"{rounded / factor:g} {unit}"
     return f"{rounded:g} B"
+
+
+def number(count: float) -> str:
+    """Return a count in three digits, with the word that suits it."""
+    rounded = float(f"{count:.3g}")
+    for unit, factor in (("billion", 1e9), ("million", 1e6), ("thousand", 1e3)):
+        if rounded >= factor:
+            return f"{rounded / factor:g} {unit}"
+    return f"{rounded:g}"
+
+
+def scores(summary: RunSummary) -> list[list[str]]:
+    """Return the table of the clients' scores at the end, its head first; nothing where one score is all there is."""
+    if len(summary.final_metrics) < 2:
+        return []
+    rows = [["score", "clients", *(name.replace("_", " ") for name in SCORE_FIGURES)]]
+    for name, told in summary.final_metrics.items():
+        cells = ["-" if (value := told[figure]) is None else f"{value:.4g}" for figure in SCORE_FIGURES]
+        rows.append([name.replace("_", " "), f"{told['clients']:.0f}", *cells])
+    return rows
+
+
+def predictions(counts: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return for each model what was predicted for each label, in shaded tables; none where these are too many."""
+    cells = Counter({(int(r["model"]), int(r["label"]), int(r["predicted"])): int(r["samples"]) for r in counts})
+    models, labels = sorted({cell[0] for cell in cells}), range(1 + max((max(cell[1:]) for cell in cells), default=0))
+    if len(models) > MOST_TABLES or len(labels) > MOST_COLUMNS:
+        return []
+    tables = []
+    for model in models:
+        rows = []
+        for label in labels:
+            of_label = [cells[model, label, predicted] for predicted in labels]
+            total = max(sum(of_label), 1)
+            shown = [{"text": str(n) if n else "", "shade": f"{0.4 * n / total:.2f}"} for n in of_label]
+            rows.append({"name": str(label), "cells": shown})
+        right = sum(cells[model, label, label] for label in labels)
+        every = sum(n for cell, n in cells.items() if cell[0] == model)
+        note = f"model {model}: {right} of {every} test samples are right"
+        tables.append({"note": note, "labels": list(labels), "rows": rows})
+    return tables
 
 
 def duration(seconds: float) -> str:
@@ -79,6 +123,10 @@ def tiles(summary: RunSummary, lines: Sequence[RoundLine]) -> list[dict[str, str
     elif summary.final_loss is not None:
         tiles.append({"name": "test loss", "value": f"{summary.final_loss:.4g}", "note": mean})
     tiles += _tuned_tile(summary, lines)
+    if summary.final_worst_tenth is not None:
+        name = "test accuracy, worst tenth"
+        note = "mean over the tenth of the clients with the lowest"
+        tiles.append({"name": name, "value": f"{summary.final_worst_tenth:.2%}", "note": note})
     if summary.final_ari is not None:
         first = summary.first_round_ari_90
         note = f"at least 0.9 from round {first}" if first is not None else "never reached 0.9"
@@ -97,6 +145,8 @@ def tiles(summary: RunSummary, lines: Sequence[RoundLine]) -> list[dict[str, str
     traffic = f"{size(summary.bytes_down)} down, {size(summary.bytes_up)} up"
     tiles.append({"name": "traffic", "value": size(summary.bytes_down + summary.bytes_up), "note": traffic})
     per_round = f"{duration(summary.seconds / summary.rounds)} a round" if summary.rounds else ""
+    passes = f"{number(summary.gradient_passes)} gradients and {number(summary.loss_passes)} losses of samples"
+    tiles.append({"name": "clients' work", "value": duration(summary.client_seconds), "note": passes})
     tiles.append({"name": "time", "value": duration(summary.seconds), "note": per_round})
     return tiles
 

@@ -133,6 +133,44 @@ alt="Heatmap of the loss of every model on every client">
 </section>
 {% endif %}
 
+{% if scores %}
+<section>
+<h2>Tests</h2>
+<p>Figures over the clients at the end of the run; weighted: by test samples, worst tenth: mean of the worst 10 %.</p>
+<div class="wide"><table class="clients">
+<thead><tr>{% for name in scores[0] %}<th scope="col">{{ name }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in scores[1:] -%}
+<tr>{% for cell in row %}<td{% if cell == "-" %} class="none"{% endif %}>{{ cell }}</td>{% endfor %}</tr>
+{% endfor -%}
+</tbody></table></div>
+</section>
+{% endif %}
+
+{% if predictions %}
+<section>
+<details>
+<summary>Predictions of each model</summary>
+<p>Test samples of the model's clients: their labels (rows), and what the model says (columns).</p>
+<div class="columns">
+{% for table in predictions %}
+<div class="wide"><table class="confusion">
+<caption>{{ table.note }}</caption>
+<thead><tr><th></th>{% for label in table.labels %}<th scope="col">{{ label }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in table.rows -%}
+<tr><th scope="row">{{ row.name }}</th>
+{%- for cell in row.cells %}
+<td style="background: rgba(0, 114, 178, {{ cell.shade }})">{{ cell.text }}</td>
+{%- endfor %}</tr>
+{% endfor -%}
+</tbody></table></div>
+{% endfor %}
+</div>
+</details>
+</section>
+{% endif %}
+
 <section>
 <h2>Time, traffic, replies</h2>
 <div class="columns">

@@ -6,11 +6,11 @@ import json
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from statistics import fmean, pstdev
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
 from florets.server_app.console import counted
+from florets.server_app.results.client_scores import WORST, finite, means, metrics_of, tuned
 from florets.strategies.base.report import EVIDENCE, FIRST_PHASE, STABLE_FROM, Evaluation, RoundReport
 from florets.strategies.core.metrics import adjusted_rand_index
 
@@ -62,6 +62,11 @@ class RunSummary:
     final_tuned_accuracy, final_tuned_loss : float or None
         As ``final_accuracy`` and ``final_loss``, after each client has fine-tuned a copy of its model; None without
         ``fine_tune_epochs``.
+    client_seconds, gradient_passes, loss_passes : float, int, int
+        Of all rounds and clients: wall time on the clients, and samples passed through models with and without a
+        gradient. Tests are not counted.
+    final_metrics : dict
+        Of each score, the figures over the clients at the end, see `client_scores.metrics_of`.
     """
 
     experiment: str
@@ -89,6 +94,20 @@ class RunSummary:
     discovery: str = ""
     final_tuned_accuracy: float | None = None
     final_tuned_loss: float | None = None
+    client_seconds: float = 0.0
+    gradient_passes: int = 0
+    loss_passes: int = 0
+    final_metrics: dict[str, dict[str, float | None]] = field(default_factory=dict)
+
+    @property
+    def megabytes(self) -> float:
+        """Payload in both directions."""
+        return (self.bytes_down + self.bytes_up) / 1e6
+
+    @property
+    def final_worst_tenth(self) -> float | None:
+        """Mean accuracy of the worst tenth of the clients at the end; None where there is none."""
+        return self.final_metrics.get("accuracy", {}).get(WORST)
 
     def to_json(self) -> str:
         """Return the summary as an indented JSON object."""
@@ -101,44 +120,19 @@ class RunSummary:
         Raises
         ------
         ValueError
-            If the text is not a JSON object with exactly the summary's keys.
+            If the text is not a JSON object with the summary's keys; those with a default may be missing, as in one
+            of an earlier version.
         """
         values = json.loads(text)
         expected = {field.name for field in fields(cls)}
-        if not isinstance(values, dict) or set(values) != expected:
+        needed = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
+        if not isinstance(values, dict) or not needed <= set(values) <= expected:
             found = sorted(values) if isinstance(values, dict) else type(values).__name__
             raise ValueError(
-                f"not a run summary: it needs exactly the keys {sorted(expected)}, but has {found}. "
+                f"not a run summary: it needs the keys {sorted(needed)}, but has {found}. "
                 "It was written by another version; run the experiment again."
             )
         return cls(**values)
-
-
-def finite(value: float | None) -> float | None:
-    """Return the value, or None where it is not finite: JSON has no NaN, and a mean with one says nothing."""
-    return float(value) if value is not None and math.isfinite(value) else None
-
-
-def mean_accuracy(evaluations: Iterable[Evaluation]) -> float | None:
-    """Return the unweighted mean accuracy over clients, None where there is none."""
-    values = [evaluation.accuracy for evaluation in evaluations if evaluation.accuracy is not None]
-    return finite(fmean(values)) if values else None
-
-
-def mean_loss(evaluations: Iterable[Evaluation]) -> float | None:
-    """Return the unweighted mean loss over clients, None where there is none or one has diverged."""
-    values = [evaluation.loss for evaluation in evaluations]
-    return finite(fmean(values)) if values else None
-
-
-def tuned(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
-    """Return the tests of the fine-tuned copies; none where the run fine-tunes nothing."""
-    return [evaluation.tuned for evaluation in evaluations if evaluation.tuned is not None]
-
-
-def _spread(values: Sequence[float]) -> float | None:
-    """Return the population standard deviation over clients, None without finite values."""
-    return pstdev(values) if values and all(map(math.isfinite, values)) else None
 
 
 def _ari(keys: Iterable[str], assignment: Mapping[str, int], truth: Mapping[str, int]) -> float | None:
@@ -174,12 +168,15 @@ def round_line(
         round's participants, as the CLoVE paper measures), ``accuracy`` and ``loss`` (unweighted mean over
         the evaluated clients) with ``accuracy_std`` and ``loss_std`` (population, over clients),
         the same with ``tuned_`` before the name (of copies that the clients fine-tuned first),
+        ``metrics`` (every score's figures over the clients, see `client_scores.metrics_of`),
         ``evaluated`` (clients) and ``diverged`` (those with a loss that is not finite), ``train_loss``,
         ``model_error``, ``cluster_error`` and ``cluster_loss`` (nearness to the truth, see `results.ground_truth`),
         ``cluster_sizes`` (clients of model 0, 1, ...), ``unplaced`` (clients without a model), ``num_clusters``,
-        ``stable``, ``participants`` (a count), ``bytes_down``, ``bytes_up``, ``seconds``, ``replies``, ``rejected``
-        (outliers: reason by client), ``tries`` (1 unless too few clients replied) and ``details`` (what only this
-        algorithm tells). A value that is not known or not finite is None, never absent.
+        ``stable``, ``participants`` (a count), ``bytes_down``, ``bytes_up``, ``client_seconds``,
+        ``gradient_passes`` and ``loss_passes`` (what the algorithm's messages cost all clients, see
+        `RoundReport.work`), ``seconds``, ``replies``, ``rejected`` (outliers: reason by client),
+        ``tries`` (1 unless too few clients replied) and ``details`` (what only this algorithm tells). A value
+        that is not known or not finite is None, never absent.
     """
     evaluations = list(report.evaluations.values())
     losses = [e.loss for e in evaluations]
@@ -191,8 +188,9 @@ def round_line(
         "ari_clients": sum(key in truth for key in report.assignment),
         "ari_of": len(truth),
         "ari_participants": finite(_ari(report.participants, report.assignment, truth)),
-        **_means(evaluations),
-        **{f"tuned_{name}": value for name, value in _means(tuned(evaluations)).items()},
+        **means(evaluations),
+        **{f"tuned_{name}": value for name, value in means(tuned(evaluations)).items()},
+        "metrics": metrics_of(evaluations),
         "evaluated": len(evaluations),
         "diverged": sum(not math.isfinite(loss) for loss in losses),
         "train_loss": finite(report.train_loss),
@@ -204,21 +202,14 @@ def round_line(
         "participants": len(report.participants),
         "bytes_down": report.bytes_down,
         "bytes_up": report.bytes_up,
+        "client_seconds": round(report.work.seconds, 6),
+        "gradient_passes": report.work.gradients,
+        "loss_passes": report.work.losses,
         "seconds": {part: round(seconds, 6) for part, seconds in report.seconds.items()},
         "replies": dict(report.replies),
         "rejected": dict(report.rejected),
         "tries": report.tries,
         "details": dict(report.details),
-    }
-
-
-def _means(evaluations: Sequence[Evaluation]) -> dict[str, float | None]:
-    """Return mean and spread over clients of accuracy and loss."""
-    return {
-        "accuracy": mean_accuracy(evaluations),
-        "accuracy_std": _spread([e.accuracy for e in evaluations if e.accuracy is not None]),
-        "loss": mean_loss(evaluations),
-        "loss_std": _spread([e.loss for e in evaluations]),
     }
 
 
@@ -304,8 +295,9 @@ def summarise(
         Nodes that could not take part.
     """
     if evaluations:
-        means = {"": _means(list(evaluations.values())), "tuned_": _means(tuned(evaluations.values()))}
-        final = {f"{prefix}{name}": value for prefix, of in means.items() for name, value in of.items()}
+        both = {"": means(list(evaluations.values())), "tuned_": means(tuned(evaluations.values()))}
+        final: RoundLine = {f"{prefix}{name}": value for prefix, of in both.items() for name, value in of.items()}
+        final["metrics"] = metrics_of(evaluations.values())
     else:
         final = next((line for line in reversed(lines) if line["evaluated"]), {})
     measured = next((line for line in reversed(lines) if line["ari"] is not None), None)
@@ -330,5 +322,9 @@ def summarise(
         final_unplaced=lines[-1].get("unplaced", 0) if lines else 0,
         warnings=list(warnings),
         discovery=(last_evidence(lines) or {}).get("text", ""),
+        client_seconds=sum(line.get("client_seconds", 0.0) for line in lines),
+        gradient_passes=sum(line.get("gradient_passes", 0) for line in lines),
+        loss_passes=sum(line.get("loss_passes", 0) for line in lines),
+        final_metrics=final.get("metrics", {}),
         **{f"final_{name}": last(lines, name) for name in FIGURES},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -105,32 +105,61 @@ def mean_std(values: Sequence[float | None], form: str = "{:.2f}", of: int | Non
     return text if of is None or len(known) == of else f"{text} ({len(known)} of {of})"
 
 
-def _cells(group: Group, with_accuracy: bool, with_loss: bool, tuned: bool, truth: Sequence[str]) -> list[str]:
-    runs, n = group.runs, len(group.runs)
-    unplaced = [run.final_unplaced for run in runs]
-    # A mean over the clients that have a model says how many have none.
-    without = f", {mean_std(unplaced, '{:.1f}')} clients not placed" if any(unplaced) else ""
-    megabytes = [(run.bytes_down + run.bytes_up) / 1e6 for run in runs]
-    cells = [group.label, f"{n}" if n == len(group.jobs) else f"{n} of {len(group.jobs)}"]
-    if with_accuracy:
-        percent = [None if run.final_accuracy is None else 100 * run.final_accuracy for run in runs]
-        cells.append(mean_std(percent, of=n) + without)
-    if with_loss:
-        cells.append(mean_std([run.final_loss for run in runs], "{:.4g}", n) + without)
-    if tuned:
-        form, factor, name = ("{:.1f}", 100, "accuracy") if with_accuracy else ("{:.4g}", 1, "loss")
-        values = [getattr(run, f"final_tuned_{name}") for run in runs]
-        cells.append(mean_std([None if value is None else factor * value for value in values], form, n))
-    cells += [mean_std([getattr(run, name) for run in runs], "{:.4g}", n) for name in truth]
-    return [
-        *cells,
-        mean_std([run.final_ari for run in runs], of=n),
-        mean_std([run.ari_at_10 for run in runs], of=n),
-        mean_std([run.first_round_ari_90 for run in runs], "{:.1f}", n),
-        mean_std([run.round_of_stability for run in runs], "{:.1f}", n),
-        mean_std(megabytes, "{:.1f}"),
-        mean_std([run.seconds for run in runs], "{:.1f}"),
+def _figure(name: str, form: str = "{:.2f}", factor: float = 1.0, told: bool = True) -> Callable[[Group], str]:
+    """Return the cell of one figure of the summaries; `told`: where some runs lack it, how many have it."""
+
+    def cell(group: Group) -> str:
+        values = [getattr(run, name) for run in group.runs]
+        scaled = [None if value is None else factor * value for value in values]
+        return mean_std(scaled, form, len(group.runs) if told else None)
+
+    return cell
+
+
+def _of_placed(cell: Callable[[Group], str]) -> Callable[[Group], str]:
+    """Let a mean over the clients that have a model say how many have none."""
+
+    def with_unplaced(group: Group) -> str:
+        unplaced = [run.final_unplaced for run in group.runs]
+        return cell(group) + (f", {mean_std(unplaced, '{:.1f}')} clients not placed" if any(unplaced) else "")
+
+    return with_unplaced
+
+
+def _num_runs(group: Group) -> str:
+    runs, jobs = len(group.runs), len(group.jobs)
+    return f"{runs}" if runs == jobs else f"{runs} of {jobs}"
+
+
+def _columns(runs: Sequence[RunSummary]) -> list[tuple[str, Callable[[Group], str]]]:
+    """Return head and cell of each column of the table; of what no run has there is none."""
+
+    def known(name: str) -> bool:
+        return any(getattr(run, name) is not None for run in runs)
+
+    columns: list[tuple[str, Callable[[Group], str]]] = [("strategy", lambda group: group.label), ("runs", _num_runs)]
+    accuracy = known("final_accuracy")
+    if accuracy:
+        columns.append(("accuracy %", _of_placed(_figure("final_accuracy", factor=100))))
+    if known("final_worst_tenth"):
+        columns.append(("worst 10 % of clients", _figure("final_worst_tenth", factor=100)))
+    # A loss says little beside an accuracy: it is shown where some run has nothing else.
+    if any(run.final_accuracy is None for run in runs):
+        columns.append(("loss", _of_placed(_figure("final_loss", "{:.4g}"))))
+    if known("final_tuned_loss"):
+        tuned = _figure("final_tuned_accuracy", "{:.1f}", 100) if accuracy else _figure("final_tuned_loss", "{:.4g}")
+        columns.append((f"fine-tuned {'%' if accuracy else 'loss'}", tuned))
+    columns += [(title, _figure(name, "{:.4g}")) for name, title in TRUTH.items() if known(name)]
+    columns += [
+        ("ARI", _figure("final_ari")),
+        ("ARI at 10", _figure("ari_at_10")),
+        ("ARI ≥ 0.9 from", _figure("first_round_ari_90", "{:.1f}")),
+        ("stable from", _figure("round_of_stability", "{:.1f}")),
+        ("MB", _figure("megabytes", "{:.1f}", told=False)),
     ]
+    if any(run.client_seconds for run in runs):
+        columns.append(("client s", _figure("client_seconds", "{:.1f}", told=False)))
+    return [*columns, ("seconds", _figure("seconds", "{:.1f}", told=False))]
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
@@ -154,19 +183,9 @@ def summary_markdown(jobs: Sequence[JobResult]) -> str:
         parts.append("Sweep with " + ", ".join(shared))
     if any(group.runs for group in groups):
         runs = [run for group in groups for run in group.runs]
-        accuracy = any(run.final_accuracy is not None for run in runs)
-        # A loss says little beside an accuracy: it is shown where some run has nothing else.
-        loss = any(run.final_accuracy is None for run in runs)
-        head = ["strategy", "runs", *(["accuracy %"] if accuracy else []), *(["loss"] if loss else [])]
-        # Of what only a simulation knows, no column for what no run has.
-        truth = [name for name in TRUTH if any(getattr(run, name) is not None for run in runs)]
-        tuned = any(run.final_tuned_loss is not None for run in runs)
-        head += [f"fine-tuned {'%' if accuracy else 'loss'}"] if tuned else []
-        head += [TRUTH[name] for name in truth]
-        head += ["ARI", "ARI at 10", "ARI ≥ 0.9 from", "stable from", "MB", "seconds"]
-        parts.append(
-            markdown_table([head, *(_cells(group, accuracy, loss, tuned, truth) for group in groups if group.runs)])
-        )
+        columns = _columns(runs)
+        rows = [[cell(group) for _, cell in columns] for group in groups if group.runs]
+        parts.append(markdown_table([[title for title, _ in columns], *rows]))
         parts.append(
             "Mean ± standard deviation (population) over runs that differ only in their seed; "
             "'(2 of 3)': only these have a value."
@@ -189,7 +208,9 @@ def job_name(job: JobResult) -> str:
 
 
 def _write_csv(path: Path, jobs: Sequence[JobResult]) -> None:
-    names = [field.name for field in fields(RunSummary)]
+    runs = [job.summary for job in jobs if job.summary is not None]
+    scores = {f"{name}.{figure}": None for run in runs for name, told in run.final_metrics.items() for figure in told}
+    names = [*(field.name for field in fields(RunSummary) if field.name != "final_metrics"), *scores]
     keys = [key for key in dict.fromkeys(k for job in jobs for k in job.overrides) if key not in names]
     with whole_file(path) as file:
         writer = csv.DictWriter(file, [*keys, *names, "error"], lineterminator="\n")
@@ -200,6 +221,9 @@ def _write_csv(path: Path, jobs: Sequence[JobResult]) -> None:
             row["folder"] = "" if job.folder is None else str(job.folder)
             if job.summary is not None:
                 row.update({**asdict(job.summary), "warnings": "; ".join(job.summary.warnings)})
+                # A column for each figure of each score.
+                metrics: dict[str, dict[str, object]] = row.pop("final_metrics")  # type: ignore[assignment]
+                row.update({f"{name}.{figure}": v for name, told in metrics.items() for figure, v in told.items()})
             writer.writerow({**row, "error": job.error or ""})
 
 

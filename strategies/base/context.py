@@ -262,6 +262,7 @@ class RoundContext:
 
         triaged = sort_replies(requests, replies, checked)
         self.meter.count(triaged)
+        self.meter.count_work(triaged.work)
         self.meter.count_bytes([request.message for request in requests], replies)
         return triaged
 

@@ -1,6 +1,6 @@
-"""What evaluations ask for besides the test, and what becomes of the clients' results."""
+"""Requests of an evaluation besides the test, and the reading of the clients' results."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,7 +41,31 @@ def evaluation_of(test: TestResult) -> Evaluation:
     """Return a client's reply as it is reported."""
     validation = None if test.validation is None else evaluation_of(test.validation)
     tuned = None if test.tuned is None else evaluation_of(test.tuned)
-    return Evaluation(test.num_examples, test.loss, test.accuracy, validation, tuned)
+    return Evaluation(test.num_examples, test.loss, test.accuracy, validation, tuned, dict(test.scores.values))
+
+
+def confusions_of(tests: Iterable[tuple[str, TestResult]], assignment: Mapping[str, int]) -> dict[int, list[int]]:
+    """Return the counts of the clients of each model together, as `RoundReport.confusions` has them.
+
+    Parameters
+    ----------
+    tests
+        Results by client key; those without counts add nothing.
+    assignment
+        Model of each client.
+    """
+    parts: dict[int, list[int]] = {}
+    for key, test in tests:
+        if key in assignment and test.scores.confusion:
+            parts.setdefault(assignment[key], []).extend(test.scores.confusion)
+    found = {}
+    for model in sorted(parts):
+        cells = np.array(parts[model], dtype=np.int64).reshape(-1, 3)
+        pairs, place = np.unique(cells[:, :2], axis=0, return_inverse=True)
+        counts = np.zeros(len(pairs), dtype=np.int64)
+        np.add.at(counts, place.ravel(), cells[:, 2])
+        found[model] = np.column_stack([pairs, counts]).ravel().tolist()
+    return found
 
 
 def mean_results(evaluations: Collection[Evaluation]) -> MetricRecord | None:

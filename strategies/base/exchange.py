@@ -11,7 +11,9 @@ from typing import Generic, TypeVar
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from florets.task.wire import MalformedMessage
+from florets.task.wire import MalformedMessage, kinds
+from florets.task.wire.work import read_work
+from florets.task.work import Work, total_work
 
 T = TypeVar("T")
 Read = Callable[[str, RecordDict], T]
@@ -75,6 +77,8 @@ class Replies(Generic[T]):
         Rule that the reply broke, by key.
     surplus
         Rule that a reply broke beside those: a client's second one, by its key, or a stranger's, by its node.
+    work
+        What the valid replies cost their clients, together.
     """
 
     ok: tuple[tuple[str, T], ...]
@@ -82,6 +86,7 @@ class Replies(Generic[T]):
     missing: tuple[str, ...]
     invalid: dict[str, str]
     surplus: dict[str, str] = field(default_factory=dict)
+    work: Work = field(default_factory=Work)
 
     @property
     def asked(self) -> int:
@@ -180,6 +185,7 @@ def sort_replies(
     error: dict[str, str] = {}
     invalid: dict[str, str] = {}
     surplus: dict[str, str] = {}
+    work: list[Work] = []
     for reply in replies:
         message_id = reply.metadata.reply_to_message_id
         key = keys.get(message_id)
@@ -194,12 +200,17 @@ def sort_replies(
         else:
             waiting.discard(message_id)
             try:
+                cost = read_work(reply.content)
+                # Readers hold a reply to its records, and this one is beside them all.
+                reply.content.pop(kinds.WORK, None)
                 ok[key] = read(key, reply.content)
+                work.append(cost)
             except MalformedMessage as problem:
                 invalid[key] = clean_reason(str(problem))
     # By key and not by message id: a message that the network refused has none.
     missing = tuple(sorted({request.key for request in requests} - ok.keys() - error.keys() - invalid.keys()))
-    sorted_replies = Replies(tuple(sorted(ok.items(), key=lambda item: item[0])), error, missing, invalid, surplus)
+    in_order = tuple(sorted(ok.items(), key=lambda item: item[0]))
+    sorted_replies = Replies(in_order, error, missing, invalid, surplus, total_work(work))
     if warn:
         sorted_replies.warn()
     return sorted_replies

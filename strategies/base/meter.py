@@ -10,6 +10,7 @@ from flwr.app import Message
 
 from florets.strategies.base.exchange import Replies
 from florets.task.wire import payload_bytes
+from florets.task.work import Work, total_work
 
 
 class Meter:
@@ -22,6 +23,7 @@ class Meter:
         self.replies = Counter(ok=0, error=0, missing=0, invalid=0)
         self.rejected: dict[str, str] = {}
         self.tries = 0
+        self.work = Work()
         self._start = time.perf_counter()
         self._inner = 0.0
 
@@ -55,6 +57,10 @@ class Meter:
         """Count the payload of an exchange in both directions, in bytes."""
         self.bytes_down += sum(payload_bytes(message.content) for message in sent)
         self.bytes_up += sum(payload_bytes(message.content) for message in received if message.has_content())
+
+    def count_work(self, work: Work) -> None:
+        """Count what the replies of an exchange cost the clients."""
+        self.work = total_work([self.work, work])
 
     def finish(self) -> None:
         """Close the round: its whole wall time becomes the part "total"."""

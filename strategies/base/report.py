@@ -1,8 +1,10 @@
 """The facts that a strategy reports: its clients, the cost of what is to come, and one report per round."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from florets.task.work import Work
 
 Detail = float | str | list[float] | dict[str, Any]
 
@@ -11,6 +13,9 @@ FIRST_PHASE = "moment_descent"
 
 STABLE_FROM = "stable_from"
 """The detail that a round tells whose clustering is frozen: the next one."""
+
+ADVICE = "advice"
+"""The detail that the user is warned of: a text that says what is wrong and what to do."""
 
 EVIDENCE = "discovery"
 """The detail of a round that looked for groups: what was found and why, with `text` and `advice` in plain words."""
@@ -42,8 +47,9 @@ class Client:
 class Evaluation:
     """A client's assigned model on that client's own test set; `accuracy` is None where there are no labels.
 
-    `validation` is the same on its validation data, `tuned` the same of a copy that the client fine-tuned first; None
-    where the run has none.
+    `scores` are those beside loss and accuracy, by name (`task.wire.scores`), of this test alone. `validation` is the
+    same on its validation data, `tuned` the same of a copy that the client fine-tuned first; None where the run has
+    none.
     """
 
     num_examples: int
@@ -51,6 +57,7 @@ class Evaluation:
     accuracy: float | None
     validation: "Evaluation | None" = None
     tuned: "Evaluation | None" = None
+    scores: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,11 @@ class RoundReport:
         client.
     evaluations
         By client key; empty in a round without evaluation.
+    confusions
+        Of the clients of each model together, by model, where clients tell it: a label, what was predicted for it,
+        how often; the next label, in one sequence.
+    work
+        What the algorithm's own messages cost the clients, all together; test evaluation is not counted.
     details
         What only this algorithm has to tell, e.g. the K that it found; values for JSON.
     tries
@@ -117,3 +129,5 @@ class RoundReport:
     details: Mapping[str, Detail] = field(default_factory=dict)
     tries: int = 1
     rejected: Mapping[str, str] = field(default_factory=dict)
+    confusions: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    work: Work = field(default_factory=Work)

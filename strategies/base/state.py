@@ -20,6 +20,8 @@ class State:
         Phase of the current round, for the report: "clustering", "stable", "training" or the algorithm's own.
     evaluations
         Results of the last test evaluation, by client key; empty after a round without one.
+    confusions
+        Counts of the same tests by model, see `RoundReport.confusions`.
     train_loss
         Mean training loss of the last round, weighted by examples.
     """
@@ -27,4 +29,5 @@ class State:
     assignment: dict[str, int] = field(default_factory=dict)
     phase: str = "training"
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
+    confusions: dict[int, list[int]] = field(default_factory=dict)
     train_loss: float | None = None

@@ -12,8 +12,9 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from florets.strategies.base.algorithm import Algorithm, M, S
 from florets.strategies.base.averaging import Averaging, averaging_of
+from florets.strategies.base.choices import choice_of, start_with
 from florets.strategies.base.context import Plan, RoundContext
-from florets.strategies.base.evaluation import EvaluationSettings, evaluation_of, mean_results
+from florets.strategies.base.evaluation import EvaluationSettings, confusions_of, evaluation_of, mean_results
 from florets.strategies.base.exchange import log, send, sort_replies
 from florets.strategies.base.federation import Federation, FederationError, RoundFailed
 from florets.strategies.base.loop import NOTHING, Earlier, EvaluateModels, RoundObserver, run_rounds
@@ -106,13 +107,9 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
             raise ValueError(" ".join(problems))
         self.k = k
         self.averaging = averaging if isinstance(averaging, Averaging) else averaging_of(self.settings, averaging)
-        self.choose_k = self._choice("choose_k", choose_k)
-        self.loss_data = self._choice("loss_data", loss_data)
-        if k == "auto" and self.choose_k == "folds":
-            if first_round not in (None, "update"):
-                raise ValueError(f"first_round={first_round}: choose_k=folds finds K with first_round=update")
-            first_round = "update"
-        self.first_round = self._choice("first_round", first_round)
+        self.choose_k = choice_of(self.settings, "choose_k", choose_k)
+        self.loss_data = choice_of(self.settings, "loss_data", loss_data)
+        self.first_round = choice_of(self.settings, "first_round", start_with(k, self.choose_k, first_round))
         self.input_shape, self.num_outputs = tuple(input_shape), num_outputs
         self.shared_layers = tuple(getattr(self.settings, "shared_layers", ()))
         self.seed = seed
@@ -131,14 +128,6 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self._tests: Plan[TestResult] | None = None
         self._meter: Meter | None = None
 
-    def _choice(self, name: str, given: Any) -> Any:
-        """Return a run-level choice, or the algorithm's default."""
-        values = self.settings.follows.get(name, ())
-        if given is not None and given not in values:
-            can = f"it takes {' or '.join(values)}" if values else "it has no such choice"
-            raise ValueError(f"{name}={given}: {type(self).__name__} cannot follow it; {can}")
-        return given or (values[0] if values else None)
-
     @property
     def evaluations(self) -> dict[str, Evaluation]:
         """Results of the last test evaluation, by client key."""
@@ -156,7 +145,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
     ) -> list[Message]:
         """Sample participants, let the algorithm plan, and return the messages of the training exchange."""
         self.open_round(server_round, arrays, config, grid)
-        self.state.evaluations = {}
+        self.state.evaluations, self.state.confusions = {}, {}
         plan = self._plan = self.plan(self.context)
         if not isinstance(plan, Plan):
             raise TypeError(f"{type(self).__name__}.plan() returned {plan!r}, and must return a Plan")
@@ -249,6 +238,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         tests = sort_replies(self._tests.requests, list(replies), self._tests.read)
         self.context.meter.count(tests)
         self.state.evaluations = {key: evaluation_of(test) for key, test in tests.ok}
+        self.state.confusions = confusions_of(tests.ok, self.assignment)
         return mean_results(self.evaluations.values())
 
     def summary(self) -> None:
@@ -343,6 +333,8 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
             replies=dict(meter.replies),
             train_loss=self.state.train_loss,
             evaluations=dict(self.evaluations),
+            confusions=dict(self.state.confusions),
+            work=meter.work,
             details=self.details(),
             tries=meter.tries,
             rejected=dict(meter.rejected),

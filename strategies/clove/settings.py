@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Weighted, key
+from florets.strategies.settings import key
+from florets.strategies.shared.restart_settings import Restarted
 
 
 @dataclass(frozen=True)
-class CloveSettings(Weighted):
+class CloveSettings(Restarted):
     """The server clusters the clients' loss vectors and matches clusters to models."""
 
     clustering: Literal["kmeans", "agglomerative"] = key("kmeans", "how loss vectors are clustered")
@@ -43,10 +44,17 @@ class CloveSettings(Weighted):
         """First models that the algorithm needs beside the K that are trained."""
         return self.probes
 
+    def conflicts(self) -> list[str]:
+        """Refuse several starts with probes, which belong to the models of one."""
+        problems = super().conflicts()
+        if self.restarts > 1 and self.probes > 0:
+            problems.append(f"strategy.probes={self.probes}: cannot be used with strategy.restarts; leave one out.")
+        return problems
+
     finds_k: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),
-        "first_round": ("random", "evaluate", "update"),
+        "first_round": ("random", "evaluate", "update", "farthest"),
         "loss_data": ("train", "held_out"),
         "choose_k": ("silhouette", "silhouette_lone", "elbow", "folds"),
     }

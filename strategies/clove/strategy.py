@@ -20,15 +20,17 @@ from florets.strategies.core.choose_k import choose_k
 from florets.strategies.core.cluster import cluster
 from florets.strategies.core.matching import match_in_order, match_min_cost, match_overlap
 from florets.strategies.core.outliers import clipped
+from florets.strategies.shared.far_start import far_models
 from florets.strategies.shared.first_round import draw_models
-from florets.strategies.shared.update_start import StartState, start_from_updates, starts_from_updates
+from florets.strategies.shared.restarts import RestartState, begin_round
+from florets.strategies.shared.update_start import start_from_updates, starts_from_updates
 from florets.task.randomness import Purpose
 from florets.task.wire import is_stable
 from florets.task.wire.replies import Losses, Update
 
 
 @dataclass
-class CloveState(StartState):
+class CloveState(RestartState):
     """What CLoVE remembers.
 
     Attributes
@@ -87,8 +89,8 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
             )
 
     def details(self) -> dict[str, Detail]:
-        """Return `stable_from`, the next round, in the round that froze the clustering; in round 1 what it found."""
-        found = self.state.found if self.context.server_round == 1 else {}
+        """Return `stable_from`, the next round, in the round that froze the clustering, and what starts came to."""
+        found = {**(self.state.found if self.context.server_round == 1 else {}), **self.state.told}
         froze = self.state.frozen is not None and self.state.phase != "stable"
         return {**found, STABLE_FROM: self.context.server_round + 1} if froze else found
 
@@ -103,12 +105,15 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
         context = sent = self._without_probes(context)
         if starts_from_updates(self, context):
             return start_from_updates(self, context, self._settle)
+        context = sent = begin_round(self, context)
+        if self.state.is_first and self.first_round == "farthest":
+            context = sent = replace(context, models=far_models(context))
         histories, length = self.state.histories, self.settings.stability_rounds
         kept: set[str] = set()
         if self.state.frozen is not None:
             self.state.phase = "stable"
             ready = self._assign_newcomers(self.state.frozen, context)
-        elif context.server_round == 1 and self.first_round == "random":
+        elif self.state.is_first and self.first_round == "random":
             ready = draw_models(context.participants, context.models.count, context.random(Purpose.FIRST_ROUND))
             histories.add(ready, length)
         else:

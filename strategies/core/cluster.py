@@ -15,7 +15,13 @@ from florets.strategies.core.ward import cut, ward_tree
 METHODS = ("kmeans", "agglomerative")
 
 
-def cluster(vectors: FloatArray, num_clusters: int, method: str, rng: np.random.Generator) -> IntArray:
+def cluster(
+    vectors: FloatArray,
+    num_clusters: int,
+    method: str,
+    rng: np.random.Generator,
+    weights: FloatArray | None = None,
+) -> IntArray:
     """Group the rows into clusters.
 
     Rows that are equal always share a cluster. With as many clusters asked for as there are distinct rows,
@@ -33,6 +39,8 @@ def cluster(vectors: FloatArray, num_clusters: int, method: str, rng: np.random.
         squared).
     rng : numpy.random.Generator
         Seeds k-means; not used otherwise.
+    weights : (M,) float64, optional
+        How much each row counts in k-means, above 0; not used otherwise.
 
     Returns
     -------
@@ -61,7 +69,7 @@ def cluster(vectors: FloatArray, num_clusters: int, method: str, rng: np.random.
         return own
     if method == "agglomerative":
         return canonical(cut(ward_tree(rows), num_clusters))
-    return canonical(_kmeans(rows, num_clusters, int(rng.integers(2**31 - 1))))
+    return canonical(_kmeans(rows, num_clusters, int(rng.integers(2**31 - 1)), weights))
 
 
 def canonical(labels: IntArray) -> IntArray:
@@ -133,7 +141,7 @@ def nearest_centroid(vectors: FloatArray, centroids: FloatArray) -> IntArray:
     return nearest
 
 
-def _kmeans(rows: FloatArray, num_clusters: int, seed: int) -> IntArray:
+def _kmeans(rows: FloatArray, num_clusters: int, seed: int, weights: FloatArray | None) -> IntArray:
     model = KMeans(n_clusters=num_clusters, init="k-means++", n_init=10, random_state=seed)
     # k-means adds up chunks of 256 rows in the order in which its threads finish: with one thread, equal
     # seeds give equal sums to the last bit.
@@ -142,5 +150,5 @@ def _kmeans(rows: FloatArray, num_clusters: int, seed: int) -> IntArray:
         # clusters then come out, which is this module's documented outcome for rows that cannot be told
         # apart.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        labels: IntArray = model.fit_predict(rows).astype(np.int64)
+        labels: IntArray = model.fit_predict(rows, sample_weight=weights).astype(np.int64)
     return labels

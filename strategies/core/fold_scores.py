@@ -116,8 +116,8 @@ def permuted(gram: FloatArray, order: IntArray) -> FloatArray:
     index = (np.arange(num_folds)[:, None] * num_clients + order).ravel()
     flat = gram.reshape(len(index), len(index))
     # Rows first, then columns: one indexing by both takes several times as long.
-    moved: FloatArray = flat.take(index, axis=0).take(index, axis=1).reshape(gram.shape)
-    return moved
+    both: FloatArray = flat.take(index, axis=0).take(index, axis=1).reshape(gram.shape)
+    return both
 
 
 def distances(gram: FloatArray) -> FloatArray:

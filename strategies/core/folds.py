@@ -7,7 +7,7 @@ The method has three steps, each a function of the inner products of the clients
 1. *How many*: the score of every number of groups, a cross-validated cosine; the smallest K whose score is within a
    tolerance of the largest. Above half the clients, groups explain nothing that the clients alone do not.
 2. *Are there any*: the largest score against its distribution when the clients of each fold are permuted
-   independently (`fold_test`). Step 1 always names a K; only this step can say that there is none.
+   independently (`fold_permutations`). Step 1 always names a K; only this step can say that there is none.
 3. *Which*: the tree of the clients' means over all folds, of the kind that scored best at K, cut there.
 """
 
@@ -19,8 +19,8 @@ from scipy.cluster.hierarchy import linkage
 
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical
+from florets.strategies.core.fold_permutations import can_reject, permutation_p_value
 from florets.strategies.core.fold_scores import LINKAGES, centred_rows, distances, gram_of, scores
-from florets.strategies.core.fold_test import can_reject, permutation_p_value
 from florets.strategies.core.placement import centres, unit_mean
 from florets.strategies.core.ward import cut
 

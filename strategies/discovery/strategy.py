@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.frozen_groups import FrozenGroups
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import EVIDENCE, STABLE_FROM, Detail
+from florets.strategies.base.report import ADVICE, STABLE_FROM, Detail
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray
 from florets.strategies.core.placement import Centres
 from florets.strategies.discovery.settings import DiscoverySettings
-from florets.strategies.shared.evidence import Evidence
+from florets.strategies.shared.evidence import Evidence, no_group_fits
 from florets.strategies.shared.fold_round import FoldRound, Found
 from florets.strategies.shared.group_models import group_models
 from florets.task.wire.replies import Update
@@ -73,6 +74,11 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
     def details(self) -> dict[str, Detail]:
         """Return the evidence, in a round that looked for groups."""
         return self.state.details
+
+    def frozen_clusters(self) -> FrozenGroups | None:
+        """Return the groups, and the model by which they were found."""
+        state = self.state
+        return None if state.folds is None or state.centres is None else state.folds.frozen(state.centres)
 
     def plan(self, context: RoundContext) -> Plan[Update]:
         """Look for groups while there are none; then let every participant train its group's model."""
@@ -135,7 +141,7 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         return found.assignment
 
     def _tell(self, evidence: Evidence) -> None:
-        self.state.details = {EVIDENCE: evidence.detail()}
+        self.state.details = evidence.details()
         if evidence.verdict == "groups":
             self.state.details[STABLE_FROM] = self.context.server_round + 1
 
@@ -184,7 +190,9 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         with context.meter.part("place"):
             placed, unfit = state.folds.place(new, state.centres, context)
         self.assignment.update(placed)
-        state.unfit |= unfit
+        if unfit:
+            state.unfit |= unfit
+            state.details[ADVICE] = no_group_fits(sorted(unfit))
 
 
 def _mean_model(bank: FloatArray, members: Sequence[int]) -> FloatArray:

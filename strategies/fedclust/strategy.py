@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-from scipy.spatial.distance import pdist, squareform
-
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray
+from florets.strategies.fedclust.distances import euclidean
 from florets.strategies.fedclust.settings import FedClustSettings
 from florets.strategies.shared.estimates import ask_estimates, sent_layout
 from florets.strategies.shared.linked_groups import LinkedGroups
@@ -62,8 +60,7 @@ class FedClust(ClusteredStrategy[FedClustSettings, LinkedGroups]):
 
     def distances(self, clients: Sequence[FloatArray]) -> FloatArray:
         """Return the Euclidean distances of the clients' layers."""
-        found: FloatArray = squareform(pdist(np.stack(clients)))
-        return found
+        return euclidean(clients)
 
     def _layers(self, models: Models) -> Sequence[str]:
         """Return the name prefixes of the layers to be sent: by default that of the last trained entry."""

@@ -1,4 +1,4 @@
-"""How far a client's labels have shifted since its cold start."""
+"""Shift of a client's labels since its cold start."""
 
 import numpy as np
 

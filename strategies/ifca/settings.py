@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from florets.strategies.settings import Weighted
+from florets.strategies.shared.restart_settings import Restarted
 
 
 @dataclass(frozen=True)
-class IfcaSettings(Weighted):
+class IfcaSettings(Restarted):
     """Each client picks the model with the lowest loss on its data, and trains it."""
 
     finds_k: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),
-        "first_round": ("random", "evaluate", "update"),
+        "first_round": ("random", "evaluate", "update", "farthest"),
         "loss_data": ("train", "held_out"),
         "choose_k": ("folds",),
     }

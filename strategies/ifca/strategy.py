@@ -1,20 +1,22 @@
 """IFCA: each client picks the model with the lowest loss on its data and trains it, in one exchange."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.report import Detail
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.ifca.settings import IfcaSettings
+from florets.strategies.shared.far_start import far_models
 from florets.strategies.shared.first_round import draw_models
-from florets.strategies.shared.update_start import StartState, start_from_updates, starts_from_updates
+from florets.strategies.shared.restarts import RestartState, begin_round
+from florets.strategies.shared.update_start import start_from_updates, starts_from_updates
 from florets.task.randomness import Purpose
 from florets.task.wire.replies import Update
 
 
 @dataclass
-class IfcaState(StartState):
-    """IFCA remembers nothing but what round 1 found, and never stops clustering."""
+class IfcaState(RestartState):
+    """IFCA remembers nothing but its start, and never stops clustering."""
 
     phase: str = "clustering"
 
@@ -24,7 +26,8 @@ class Ifca(ClusteredStrategy[IfcaSettings, IfcaState]):
 
     With `first_round=evaluate` clients choose from the first round on, as in the paper. With "random" in round 1 each
     client trains a random model, as CLoVE's experiments do. With "update" it starts from groups of updates of one
-    model, which also find K.
+    model, which also find K, and with "farthest" clients choose among models that single clients trained, as in
+    HypCluster. `restarts` begins several times and goes on with the best start.
 
     Source: Ghosh et al. 2020, Alg. 1 (l. 7 and 8: the choice; option I gradients, option II models).
     """
@@ -33,14 +36,20 @@ class Ifca(ClusteredStrategy[IfcaSettings, IfcaState]):
     State = IfcaState
 
     def details(self) -> dict[str, Detail]:
-        """Return what round 1 found."""
-        return self.state.found if self.context.server_round == 1 else {}
+        """Return what round 1 found, and what became of a start."""
+        return {**(self.state.found if self.context.server_round == 1 else {}), **self.state.told}
 
     def plan(self, context: RoundContext) -> Plan[Update]:
         """Send all models and let each participant choose; or a first round without a choice."""
         if starts_from_updates(self, context):
             return start_from_updates(self, context, lambda _: None)
-        if context.server_round == 1 and self.first_round == "random":
+        context = begin_round(self, context)
+        if self.state.is_first and self.first_round == "farthest":
+            context = replace(context, models=far_models(context))
+        if self.state.is_first and self.first_round == "random":
             rng = context.random(Purpose.FIRST_ROUND)
-            return context.train_assigned(draw_models(context.participants, context.models.count, rng))
-        return context.train_selected()
+            return replace(
+                context.train_assigned(draw_models(context.participants, context.models.count, rng)),
+                models=context.models,
+            )
+        return replace(context.train_selected(), models=context.models)

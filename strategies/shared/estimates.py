@@ -16,6 +16,7 @@ def ask_estimates(
     start: Models,
     epochs: int | None = None,
     layers: Sequence[str] = (),
+    steps: int | None = None,
 ) -> Replies[Update]:
     """Let clients train the first model of `start`, each alone; outliers among their replies are rejected.
 
@@ -25,6 +26,8 @@ def ask_estimates(
         Passes over a client's data; None: the local training of any round.
     layers
         Name prefixes of the layers that are sent; none: all of the model.
+    steps
+        Steps of the optimiser, in place of passes.
 
     Raises
     ------
@@ -38,6 +41,8 @@ def ask_estimates(
         if kinds.LOCAL_STEPS in context.config:
             # The run's steps are those of a round; an estimate takes its own epochs.
             settings[kinds.LOCAL_STEPS] = 0
+    if steps is not None:
+        settings[kinds.LOCAL_STEPS] = steps
     if layers:
         settings[kinds.SENT_LAYERS] = list(layers)
     record = start.one(0)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from florets.strategies.base.report import Detail
+from florets.strategies.base.report import ADVICE, EVIDENCE, Detail
 from florets.strategies.core.folds import Groups
 
 MOST_SHOWN = 100
@@ -64,8 +64,8 @@ class Evidence:
         """Return the evidence of a discovery among the clients `keys`, in the order of its rows."""
         untested = math.isnan(groups.p_value)
         verdict = "too_few" if untested and not given else groups.verdict
-        # A client that stands alone is a group's number of its own.
-        order = np.argsort(groups.labels, kind="stable")
+        shown = np.arange(len(keys)) if groups.sample is None else groups.sample
+        order = np.argsort(groups.labels[shown], kind="stable")
         if len(order) > MOST_SHOWN:
             order = order[np.linspace(0, len(order) - 1, MOST_SHOWN).round().astype(np.int64)]
         return cls(
@@ -76,8 +76,8 @@ class Evidence:
             p_value=None if untested else round(groups.p_value, 6),
             candidates=tuple(groups.candidates.tolist()),
             scores=tuple(np.round(groups.scores, 6).tolist()),
-            clients=tuple(keys[row] for row in order),
-            groups=tuple(groups.labels[order].tolist()),
+            clients=tuple(keys[row] for row in shown[order]),
+            groups=tuple(groups.labels[shown[order]].tolist()),
             similarity=tuple(map(tuple, np.round(groups.similarity[np.ix_(order, order)], 3).tolist())),
             seen=len(keys),
             needed=len(keys),
@@ -87,9 +87,10 @@ class Evidence:
         """Return it with what is known of the clients that were placed afterwards."""
         return replace(self, small=small, unfit=tuple(unfit))
 
-    def detail(self) -> Detail:
+    def details(self) -> dict[str, Detail]:
         """Return it as plain values for the round's line, with its texts."""
-        return {**asdict(self), "text": self.text, "advice": self.advice}
+        told: dict[str, Detail] = {EVIDENCE: {**asdict(self), "text": self.text, "advice": self.advice}}
+        return {**told, ADVICE: self.advice} if self.advice else told
 
     @property
     def text(self) -> str:
@@ -126,11 +127,7 @@ class Evidence:
                 f"{_clients(self.seen)} with enough samples are too few to tell groups from chance; more clients or "
                 "more samples are needed, or k where it is known"
             )
-        if self.unfit:
-            names = ", ".join(self.unfit[:_MOST_NAMES])
-            more = f" and {len(self.unfit) - _MOST_NAMES} more" if len(self.unfit) > _MOST_NAMES else ""
-            return f"no group fits client {names}{more}: left out of the training; look at the data there"
-        return ""
+        return no_group_fits(self.unfit) if self.unfit else ""
 
     def _figures(self) -> str:
         """Return p value and scores: at the number found, its neighbours and the best."""
@@ -145,6 +142,15 @@ class Evidence:
                 ", ".join([f"score {scores[first]:.2f} at K = {first}", *(f"{scores[k]:.2f} at {k}" for k in others)])
             )
         return "; ".join(words)
+
+
+def no_group_fits(keys: Sequence[str]) -> str:
+    """Return what is to be said of clients that no group fits."""
+    more = f" and {len(keys) - _MOST_NAMES} more" if len(keys) > _MOST_NAMES else ""
+    return (
+        f"no group fits client {', '.join(keys[:_MOST_NAMES])}{more}: left out of the training; look at its data, "
+        "or train a model there alone (strategy=local)"
+    )
 
 
 def _clients(count: int) -> str:

@@ -1,4 +1,4 @@
-"""How clients' data are divided for discovery: folds and their size, equal for all clients, and the steps on each."""
+"""Division of clients' data for discovery: folds and their size, equal for all clients, and the steps on each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

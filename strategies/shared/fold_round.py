@@ -1,5 +1,6 @@
 """The exchange of a discovery: clients train one common model on folds of their data, which tells them apart."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,19 +10,17 @@ from numpy.typing import NDArray
 
 from florets.strategies.base.context import RoundContext
 from florets.strategies.base.exchange import Read, Replies, Request
+from florets.strategies.base.frozen_groups import FrozenGroups
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.core.folds import discover
-from florets.strategies.core.placement import Centres, centres, place
+from florets.strategies.core.placement import Centres, centres
 from florets.strategies.shared.evidence import Evidence
 from florets.strategies.shared.fold_plan import FoldPlan
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
 from florets.task.wire.folds import FoldRows, FoldUpdate, RowForm, Upload, read_fold_rows, read_fold_update
 from florets.task.wire.replies import Update, read_update
-
-FIT, FIT_SMALL = 0.5, 0.25
-"""Share of a group's usual cosine below which it does not fit a client; a small client's one row is noisier."""
 
 
 @dataclass(frozen=True)
@@ -144,15 +143,17 @@ class FoldRound:
         folds = np.stack([self.rows[key] for key in keys]).astype(np.float64)
         wanted = None if k is None else min(k, len(keys))
         rng = context.random(Purpose.FOLD_TEST)
-        groups = discover(folds, wanted, level=level, tolerance=tolerance, rng=rng)
+        # Twice as many as a p value at the level takes: one of them may reach the score.
+        permutations = math.ceil(2 / level - 1e-9) - 1
+        groups = discover(folds, wanted, level=level, tolerance=tolerance, permutations=permutations, rng=rng)
         evidence = Evidence.of(groups, keys, k is not None)
         if groups.verdict != "groups":
             return Found(1, dict.fromkeys(sorted({*keys, *self.small}), 0), None, evidence)
         found = dict(zip(keys, groups.labels.tolist(), strict=True))
         directions = centres(folds, groups.labels)
-        unfit = []
+        unfit, frozen = [], self.frozen(directions)
         for key, row in sorted(self.small.items()):
-            group, _ = place(row.astype(np.float64), directions, FIT_SMALL)
+            group, _ = frozen.group_of(row)
             if group < 0:
                 unfit.append(key)
             else:
@@ -166,13 +167,20 @@ class FoldRound:
         """Return the group of each of these clients, as far as its rows arrive, and those that no group fits."""
         placed: dict[str, int] = {}
         unfit: set[str] = set()
+        frozen = self.frozen(groups)
         for key, reply in self.ask(clients, context).ok:
-            group, _ = place(reply.rows.astype(np.float64), groups, FIT_SMALL if len(reply.rows) == 1 else FIT)
+            group, _ = frozen.group_of(reply.rows)
             if group < 0:
                 unfit.add(key)
             else:
                 placed[key] = group
         return placed, unfit
+
+    def frozen(self, groups: Centres) -> FrozenGroups:
+        """Return what a new client is assigned by."""
+        return FrozenGroups(
+            self.common, self.plan.folds, self.plan.size, self.plan.steps, self.form, self.seed, groups
+        )
 
     def _folds(self, client: Client) -> int:
         return self.plan.folds if client.num_examples >= self.plan.samples else 1

@@ -9,7 +9,7 @@ import numpy as np
 from florets.strategies.base.algorithm import Algorithm
 from florets.strategies.base.averaging import ModelAveraging
 from florets.strategies.base.context import Plan, RoundContext
-from florets.strategies.base.report import EVIDENCE, Detail
+from florets.strategies.base.report import Detail
 from florets.strategies.base.state import State
 from florets.strategies.core import FloatArray
 from florets.strategies.core.update_groups import update_groups
@@ -79,7 +79,7 @@ def _by_folds(algorithm: Algorithm[Any, S], context: RoundContext, settle: Settl
         folds.take(updates)
         with context.meter.part("discover"):
             found = folds.decide(None, context)
-        algorithm.state.found = {EVIDENCE: found.evidence.detail()}
+        algorithm.state.found = found.evidence.details()
         # Of a client that no group fits nobody knows the model yet: the algorithm itself will place it.
         for key in found.evidence.unfit:
             algorithm.assignment.pop(key, None)

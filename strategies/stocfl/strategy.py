@@ -11,9 +11,9 @@ from florets.strategies.base.report import Client
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray
+from florets.strategies.core.joining import joined
 from florets.strategies.core.similar import merge_similar
 from florets.strategies.shared.estimates import ask_estimates
-from florets.strategies.stocfl.merging import joined
 from florets.strategies.stocfl.settings import StoCflSettings
 from florets.task.wire import kinds
 from florets.task.wire.bilevel import BilevelUpdate, read_bilevel_update

@@ -1,4 +1,4 @@
-"""How many samples each client has, and of which labels: sizes, label weights and fractions of clusters."""
+"""Number and labels of each client's samples: sizes, label weights and fractions of clusters."""
 
 from collections.abc import Sequence
 

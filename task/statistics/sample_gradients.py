@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from florets.task.training.effort import count
 from florets.task.training.linear_steps import CURVATURES, linear_names
 from florets.task.training.losses import per_sample_losses, targets_of
 
@@ -49,6 +50,7 @@ def sample_moments(module: nn.Module, estimates: Float32, x: Tensor, y: Tensor, 
             f"the estimates have {estimates.shape[1]} values each, but this client's model has {size}; "
             "server and clients must build the same model."
         )
+    count(gradients=len(estimates) * len(x))
     if names := linear_names(module, loss):
         shape = module.state_dict()[names.weight].shape
         return _linear_moments((shape[0], shape[1]), names.bias is not None, estimates, x, y, loss)

@@ -1,7 +1,6 @@
 """Training of one model on each of several disjoint folds of a client's data, for discovery."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -10,12 +9,14 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.task.training.local_update import TrainSettings, local_update
+from florets.task.training.objective import PLAIN, Objective
 
 LEARNING_RATE = 0.01
 """Of Adam, whatever the task's own optimiser is: its steps are of one size in all directions, so that the noise of an
 update has many directions and none outweighs the rest. The updates of SGD lie in a few."""
 
 IntArray = NDArray[np.int64]
+Float32 = NDArray[np.float32]
 
 
 def disjoint_folds(x: Tensor, folds: int, size: int, rng: np.random.Generator) -> list[IntArray]:
@@ -62,8 +63,11 @@ def fold_changes(
     folds: list[IntArray],
     steps: int,
     rng: np.random.Generator,
-) -> list[dict[str, NDArray[Any]]]:
+    untrained: Collection[str] = (),
+) -> Float32:
     """Train a model on each fold alone, by so many steps of Adam on all of the fold; return what each changes.
+
+    Samples of classes are weighted, see `class_weights`.
 
     Parameters
     ----------
@@ -79,24 +83,48 @@ def fold_changes(
         Of each training, at least 1.
     rng
         Seeds dropout.
+    untrained
+        Names of the entries that no gradient moves; counters need not be named.
 
     Returns
     -------
-    list of dict
-        Change of every entry of the state by its name, flat, float32.
+    (m, D) float32
+        Change of the trainable parameters, in the order of the state.
     """
-    start = {name: value.detach().cpu().numpy().astype(np.float32) for name, value in state.items()}
+    names = [name for name, value in state.items() if value.is_floating_point() and name not in untrained]
+    before = _flat(state, names)
     changes = []
     for fold in folds:
         module.load_state_dict(state)
         rows = torch.from_numpy(fold).to(x.device)
         settings = TrainSettings(LEARNING_RATE, 1, len(fold), "adam", local_steps=steps)
-        local_update(module, x[rows], y[rows], loss, settings, rng)
-        after = module.state_dict()
-        changes.append(
-            {
-                name: (after[name].detach().cpu().numpy().astype(np.float32) - before).ravel()
-                for name, before in start.items()
-            }
-        )
-    return changes
+        objective = Objective(weights=class_weights(y[rows])) if loss == "cross_entropy" else PLAIN
+        local_update(module, x[rows], y[rows], loss, settings, rng, objective)
+        changes.append(_flat(module.state_dict(), names) - before)
+    return np.stack(changes)
+
+
+def class_weights(labels: Tensor) -> Tensor:
+    """Return the weight of each sample of a fold: one over the square root of its class's count, of mean 1.
+
+    Which classes a fold happens to hold is noise, and what classes a client has more of is an effect of its own that
+    hides its group's: both weigh less then. Groups that differ by their classes alone are still found, which full
+    balance (without the root) makes harder. The counts are the fold's own, and not the client's: the folds would
+    compensate each other, and the test of discovery needs folds that are independent.
+
+    Parameters
+    ----------
+    labels
+        int64 (n,)
+
+    Returns
+    -------
+    Tensor
+        float32 (n,)
+    """
+    weights = torch.bincount(labels).to(torch.float32)[labels].rsqrt()
+    return weights / weights.mean()
+
+
+def _flat(state: Mapping[str, Tensor], names: Sequence[str]) -> Float32:
+    return np.concatenate([state[name].detach().cpu().numpy().ravel() for name in names]).astype(np.float32)

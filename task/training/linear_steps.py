@@ -13,7 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from florets.task.training.effort import count
 from florets.task.training.local_update import TrainSettings
+from florets.task.training.losses import Evaluated
+from florets.task.training.scores import scores_of
 
 Float32 = NDArray[np.float32]
 
@@ -100,12 +103,13 @@ def linear_losses(models: LinearModels, x: Float32, y: NDArray[Any], loss: str) 
     ValueError
         If there is no sample.
     """
+    count(losses=len(x) * len(models.weight))
     return _losses(_checked(models.outputs(x)), y, loss)
 
 
 @_may_diverge
-def linear_test(models: LinearModels, x: Float32, y: NDArray[Any], loss: str) -> tuple[float, float | None]:
-    """Return mean loss and accuracy of the first model; see `florets.task.training.losses.evaluate`.
+def linear_test(models: LinearModels, x: Float32, y: NDArray[Any], loss: str) -> Evaluated:
+    """Return what the first model comes to, with further scores; see `florets.task.training.losses.evaluated`.
 
     Raises
     ------
@@ -114,7 +118,8 @@ def linear_test(models: LinearModels, x: Float32, y: NDArray[Any], loss: str) ->
     """
     outputs = _checked(models.outputs(x))
     accuracy = float(np.mean(outputs[:, 0].argmax(axis=1) == y)) if loss == "cross_entropy" else None
-    return float(_losses(outputs, y, loss)[0]), accuracy
+    count(losses=len(x))
+    return Evaluated(float(_losses(outputs, y, loss)[0]), accuracy, scores_of(outputs[:, 0], y, loss))
 
 
 @_may_diverge
@@ -156,6 +161,7 @@ def linear_update(
     start, start_bias = models.weight[index], None if models.bias is None else models.bias[index]
     weight, bias = start.copy(), None if start_bias is None else start_bias.copy()
     outputs = np.empty((len(x), len(weight)), dtype=np.float32)
+    count(gradients=settings.num_steps(1) * len(x))
     for _ in range(settings.num_steps(1)):
         outputs = x @ weight.T
         if bias is not None:

@@ -14,6 +14,7 @@ from torch.nn import Module
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from florets.task.layers import frozen_layers
+from florets.task.training.effort import count
 from florets.task.training.losses import CHUNK, per_sample_losses, targets_of
 from florets.task.training.objective import PLAIN, Batch, Objective
 from florets.task.training.optimizers import Adam, Sgd
@@ -114,7 +115,7 @@ def local_update(
         raise ValueError("training on no samples is not defined: give every client at least one sample.")
     module.train()
     batches = _batches(len(x), settings.batch_size, joined=_normalises(module))
-    left, count = settings.num_steps(len(batches)), 0
+    left, in_epoch, passes = settings.num_steps(len(batches)), 0, 0
     seen = torch.zeros((), dtype=torch.float64, device=x.device)
     with torch_random(rng), frozen_layers(module, objective.frozen) if objective.frozen else nullcontext():
         trainable = objective.begin(module, len(x))
@@ -138,9 +139,11 @@ def local_update(
                 objective.add_gradients()
                 optimizer.step()
                 seen += mean.detach() * len(x_batch)
-                count = end
+                in_epoch = end
+            passes += in_epoch
             left -= len(batches)
-    return seen.item() / count
+    count(gradients=passes)
+    return seen.item() / in_epoch
 
 
 def _batches(num_samples: int, size: int, joined: bool) -> list[tuple[int, int]]:
@@ -234,6 +237,7 @@ def gradient(
             value.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
             total += losses.detach().sum(dtype=torch.float64)
         objective.add_gradients()
+    count(gradients=len(x))
     # Tied weights stand in the state dict under each of their names, and the server moves each of them.
     taken = {name: parameter.grad for name, parameter in module.named_parameters(remove_duplicate=False)}
     gradients: dict[str, NDArray[Any]] = {}

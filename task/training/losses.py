@@ -1,6 +1,7 @@
 """Losses of models on data: the hot path of every clustering round."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -9,6 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 from torch.nn import functional as F
+
+from florets.task.training.effort import count
+from florets.task.training.scores import Scores, scores_of
 
 Loss = Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"]
 
@@ -63,6 +67,23 @@ def per_sample_losses(outputs: Tensor, targets: Tensor, loss: str) -> Tensor:
     raise AssertionError("unreachable")
 
 
+@dataclass(frozen=True)
+class Evaluated:
+    """What a model came to on a data set, from one pass over it.
+
+    Parameters
+    ----------
+    loss, accuracy
+        See `evaluate`.
+    scores
+        Further scores; none where they were not asked for, or the targets are the inputs.
+    """
+
+    loss: float
+    accuracy: float | None
+    scores: Scores
+
+
 def evaluate(module: Module, x: Tensor, y: Tensor, loss: str, chunk: int = CHUNK) -> tuple[float, float | None]:
     """Return mean loss and accuracy of a model on a data set, from one pass over it.
 
@@ -88,12 +109,20 @@ def evaluate(module: Module, x: Tensor, y: Tensor, loss: str, chunk: int = CHUNK
     ValueError
         If there is no sample, or `loss` is unknown.
     """
+    found = evaluated(module, x, y, loss, chunk, scored=False)
+    return found.loss, found.accuracy
+
+
+def evaluated(module: Module, x: Tensor, y: Tensor, loss: str, chunk: int = CHUNK, scored: bool = True) -> Evaluated:
+    """Return what a model comes to on a data set; see `evaluate`, with further scores where `scored`."""
     if len(x) == 0:
         raise ValueError("a loss over no samples is not defined: give every client at least one sample.")
+    count(losses=len(x))
     module.eval()
     classes = loss == "cross_entropy"
     total = torch.zeros((), dtype=torch.float64)
     correct = torch.zeros((), dtype=torch.int64)
+    kept: list[NDArray[np.float64]] = []
     with torch.inference_mode():
         for start in range(0, len(x), chunk):
             x_part, y_part = x[start : start + chunk], y[start : start + chunk]
@@ -102,7 +131,10 @@ def evaluate(module: Module, x: Tensor, y: Tensor, loss: str, chunk: int = CHUNK
             total += losses.sum(dtype=torch.float64).to(total.device)
             if classes:
                 correct += (outputs.argmax(dim=1) == y_part).sum().to(correct.device)
-    return total.item() / len(x), correct.item() / len(x) if classes else None
+            if scored and loss != "reconstruction":
+                kept.append(outputs.reshape(len(x_part), -1).double().cpu().numpy())
+    scores = scores_of(np.concatenate(kept), y.cpu().numpy(), loss) if kept else Scores()
+    return Evaluated(total.item() / len(x), correct.item() / len(x) if classes else None, scores)
 
 
 def mean_loss(module: Module, x: Tensor, y: Tensor, loss: str, chunk: int = CHUNK) -> float:

@@ -1,7 +1,7 @@
 """A client's updates on folds of its data, compressed: what a row holds, how it is sent, and how it is read."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +64,19 @@ class RowForm:
         if upload == "full" or width >= size:
             return cls("full", size, size)
         return cls(upload, width, size)
+
+    @classmethod
+    def read(cls, upload: object, width: int, size: int) -> "RowForm":
+        """Return the form that a message or a file names.
+
+        Raises
+        ------
+        ValueError
+            If it is none.
+        """
+        if upload not in get_args(Upload) or not 1 <= width <= size:
+            raise ValueError(f"rows of {size} parameters cannot be sent as {upload!r} with {width} entries")
+        return cls(upload, width, size)  # type: ignore[arg-type]  # one of the words
 
     @property
     def dtype(self) -> str:

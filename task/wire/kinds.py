@@ -31,6 +31,8 @@ that has kept the models of `evaluate.losses` is sent the index of its own inste
 
 With `loss-data=held-out` clients take losses on a part of their training data, and train on the rest.
 
+Every reply also tells what it cost the client (`work`), and `evaluate` further `scores` of the test.
+
 Models travel in `arrays`, numbers in `metrics`, settings in `config`, under Flower's own names where it has them.
 A gradient (`reply=gradient`) has the entries of a model; those that the setting `untrained` names, such as running
 statistics, hold their values after the pass in place of a gradient.
@@ -61,6 +63,10 @@ METRICS = "metrics"
 CONFIG = "config"
 PROBE = "probe"
 PROFILE = "profile"
+SCORES = "scores"
+"""Record beside a test's metrics: further scores, and counts; see `task.wire.scores`."""
+WORK = "work"
+"""Record beside every reply: what handling the message cost the client; see `task.wire.work`."""
 FOLDS = "folds"
 COMMON = "common"
 GLOBAL = "global"
@@ -163,6 +169,8 @@ FINGERPRINT = "fingerprint"
 COLUMNS = "columns"
 """Names of a table's input columns: told in hello, and their agreed order in every later message."""
 
+# In a node's config: the server may be told the counts of its tests, label by label.
+SHARE_CONFUSION = "share-confusion"
 # In a node's config: its messages are all handled by one process, which can keep models from one to the next.
 ONE_PROCESS = "one-process"
 

@@ -32,7 +32,11 @@ def read_centres(content: RecordDict, num_features: int, most: int) -> LocalCent
         positive integer.
     """
     arrays, metrics = content.get(kinds.ARRAYS), content.get(kinds.METRICS)
-    if len(content) != 2 or not isinstance(arrays, ArrayRecord) or not isinstance(metrics, MetricRecord):
+    if (
+        len(content.keys() - {kinds.WORK}) != 2
+        or not isinstance(arrays, ArrayRecord)
+        or not isinstance(metrics, MetricRecord)
+    ):
         raise MalformedMessage(f"the reply holds {sorted(content)}, not {kinds.ARRAYS!r} and {kinds.METRICS!r}")
     if list(arrays) != [kinds.CENTRES] or list(metrics) != [kinds.SIZES]:
         raise MalformedMessage(f"the reply holds {sorted(arrays)} and {sorted(metrics)}, not centres and sizes")

@@ -121,6 +121,11 @@ class Layout:
         trained: Mask = ~(self.integers | self.untrained)
         return trained
 
+    @cached_property
+    def layers(self) -> npt.NDArray[np.int64]:
+        """Number of the named array that each entry of the flat vector belongs to, (R,)."""
+        return np.repeat(np.arange(len(self.entries), dtype=np.int64), [entry.size for entry in self.entries])
+
     def mask(self, prefixes: Iterable[str]) -> Mask:
         """Return the mask (R,) of the entries whose name starts with one of `prefixes`.
 

@@ -23,7 +23,11 @@ def read_principal_vectors(content: RecordDict, length: int, most: int) -> tuple
         not 1.
     """
     arrays, metrics = content.get(kinds.ARRAYS), content.get(kinds.METRICS)
-    if len(content) != 2 or not isinstance(arrays, ArrayRecord) or not isinstance(metrics, MetricRecord):
+    if (
+        len(content.keys() - {kinds.WORK}) != 2
+        or not isinstance(arrays, ArrayRecord)
+        or not isinstance(metrics, MetricRecord)
+    ):
         raise MalformedMessage(f"the reply holds {sorted(content)}, not {kinds.ARRAYS!r} and {kinds.METRICS!r}")
     if list(arrays) != [kinds.PRINCIPAL] or list(metrics) != [kinds.PLACES]:
         raise MalformedMessage(f"the reply holds {sorted(arrays)} and {sorted(metrics)}, not vectors and places")

@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from florets.task.wire import kinds
 from florets.task.wire.layout import Layout, MalformedMessage, Vector
+from florets.task.wire.scores import SentScores, read_scores
 
 _LARGEST = sys.float_info.max
 
@@ -62,7 +63,7 @@ class TestResult:
     """Reply to `evaluate`: mean loss and accuracy (None without labels) on the client's test set.
 
     `validation` is the same on its validation data, `tuned` the same of a copy that was fine-tuned first; None where
-    they were not asked for.
+    they were not asked for. `scores` are of the plain test alone.
     """
 
     loss: float
@@ -70,6 +71,7 @@ class TestResult:
     num_examples: int
     validation: "TestResult | None" = None
     tuned: "TestResult | None" = None
+    scores: SentScores = field(default_factory=SentScores)
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,7 @@ def read_evaluation(content: RecordDict, tuned: bool = False, validation: bool =
         counts | {prefix + kinds.EVAL_LOSS for prefix in prefixes},
         arrays=False,
         optional={prefix + kinds.EVAL_ACCURACY for prefix in prefixes},
+        beside=kinds.SCORES,
     )
     if len({prefix + kinds.EVAL_ACCURACY in metrics for prefix in prefixes}) > 1:
         raise MalformedMessage(f"{kinds.EVAL_ACCURACY} came for some of its tests only")
@@ -161,7 +164,9 @@ def read_evaluation(content: RecordDict, tuned: bool = False, validation: bool =
         beside = _test_result(metrics, model + kinds.VALIDATED, kinds.VALIDATED) if validation else None
         return replace(_test_result(metrics, model, ""), validation=beside)
 
-    return replace(result(""), tuned=result(kinds.TUNED) if tuned else None)
+    plain = result("")
+    scores = read_scores(content, plain.num_examples, plain.accuracy)
+    return replace(plain, tuned=result(kinds.TUNED) if tuned else None, scores=scores)
 
 
 def _test_result(metrics: MetricRecord, prefix: str, part: str) -> TestResult:
@@ -257,6 +262,7 @@ def reply_metrics(
     arrays: bool,
     config: bool = False,
     optional: set[str] | None = None,
+    beside: str = kinds.WORK,
 ) -> MetricRecord:
     """Return the metrics of a reply that must hold exactly these keys, and no other records than those named.
 
@@ -266,6 +272,8 @@ def reply_metrics(
         Metrics that must and that may be there.
     arrays, config
         Whether the reply also carries the record of that name.
+    beside
+        A record that may be there as well.
 
     Raises
     ------
@@ -273,7 +281,7 @@ def reply_metrics(
         If a record or a metric is missing, of another type, or one too many.
     """
     records = {kinds.METRICS} | ({kinds.ARRAYS} if arrays else set()) | ({kinds.CONFIG} if config else set())
-    if content.keys() != records:
+    if content.keys() - {kinds.WORK, beside} != records:
         raise MalformedMessage(f"the reply holds the records {sorted(content)}, not {sorted(records)}")
     metrics = content[kinds.METRICS]
     if not isinstance(metrics, MetricRecord):

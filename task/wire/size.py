@@ -2,16 +2,20 @@
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
+from florets.task.wire import kinds
+
 _NUMBER_BYTES = 8
 
 
 def payload_bytes(content: RecordDict) -> int:
-    """Return the bytes of a message's arrays, numbers and texts; keys and framing are not counted.
+    """Return the bytes of a message's arrays, numbers and texts; keys, framing and `kinds.WORK` are not counted.
 
     Flower's own `count_bytes` refuses empty texts and lists, which are legal values.
     """
     total = 0
-    for record in content.values():
+    for name, record in content.items():
+        if name == kinds.WORK:
+            continue
         if isinstance(record, ArrayRecord):
             total += sum(len(array.data) for array in record.values())
         elif isinstance(record, (MetricRecord, ConfigRecord)):  # a union costs more than all the rest

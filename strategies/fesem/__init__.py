@@ -1,0 +1,1 @@
+"""FeSEM: expectation-maximisation on the clients' models."""

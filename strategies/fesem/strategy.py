@@ -1,0 +1,129 @@
+"""FeSEM: after local training each client joins the nearest of K models, which become their clients' means."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import Detail
+from florets.strategies.base.state import State
+from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.core import BoolArray, FloatArray, IntArray
+from florets.strategies.core.cluster import cluster
+from florets.strategies.fesem.centres import layer_scales, matched, nearest_centres
+from florets.strategies.fesem.settings import FeSemSettings
+from florets.task.randomness import Purpose
+from florets.task.wire import Layout
+from florets.task.wire.replies import Update
+
+
+@dataclass
+class FeSemState(State):
+    """What FeSEM remembers.
+
+    Attributes
+    ----------
+    centres
+        How many of the models, from the first, ever had a client; 0 before the first clustering.
+    details
+        What the round tells in its report.
+    """
+
+    phase: str = "clustering"
+    centres: int = 0
+    details: dict[str, Detail] = field(default_factory=dict)
+
+
+class FeSem(ClusteredStrategy[FeSemSettings, FeSemState]):
+    """Multi-centre federated learning by expectation-maximisation on models.
+
+    In round 1 all that are online train one model, and k-means of what they return founds the K models. From then on
+    clients train their own; each joins the model that is nearest to what it returned (E-step), and every model is
+    then the mean of what its clients returned (M-step). With WeCFL's weights (`weighting=examples`) both are weighted
+    by examples.
+
+    Only the participants of a round are assigned anew. A model that none of them is nearest to stays as it is.
+
+    Source: Long et al. 2023 (FeSEM, arXiv 2005.01026), E- and M-step; Ma et al. (WeCFL, arXiv 2202.06187), weights.
+    With `clustering=kmeans`: the released codes, which group the models anew by k-means.
+    Deviation: round 1 is everybody's, whatever `fraction_train`: few participants could not found K models, and
+    hardly anything mends them later.
+    Deviation: trainable parameters alone are compared, without counters and running statistics.
+    Deviation: the paper has no newcomers; one takes the model with the lowest loss, because a model that it trained
+    from the common start would be far from all centres and nearest to the same one, whoever it is.
+    Deviation: models found anew by k-means are matched with the last round's, so that a cluster keeps its number.
+    """
+
+    Settings = FeSemSettings
+    State = FeSemState
+
+    def details(self) -> dict[str, Detail]:
+        """Return how many of the round's clients have another model than the one that they trained."""
+        return self.state.details
+
+    def check(self, models: Models) -> None:
+        """Refuse fewer models than clusters, and layers that the models do not have."""
+        super().check(models)
+        self._compared(models.layout)
+
+    def plan(self, context: RoundContext) -> Plan[Update]:
+        """Let every participant train its model: in round 1 the first one, which they all start from."""
+        self.state.details = {}
+        if self.state.centres > 0:
+            self._place_newcomers(context)
+            return replace(context.train_assigned(self.assignment), combine=self._combine)
+        if context.models.count > 1:
+            context = replace(context, participants=context.online)
+        plan = context.train_assigned({client.key: 0 for client in context.participants})
+        return replace(plan, combine=self._combine, participants=context.participants)
+
+    def _place_newcomers(self, context: RoundContext) -> None:
+        """Give participants without a model the one with the lowest loss; one whose losses are lost sits out."""
+        new = [client for client in context.participants if client.key not in self.assignment]
+        if not new:
+            return
+        with context.meter.part("losses"):
+            replies = context.ask_losses(new, context.models)
+        for key, reply in replies.ok:
+            self.assignment[key] = int(np.argmin(reply.losses[: self.state.centres]))
+
+    def _combine(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
+        """E-step where it is due, then M-step."""
+        context, state = self.context, self.state
+        vectors = np.stack([update.vector for _, update in updates])
+        weights = np.array([update.num_examples for _, update in updates], dtype=np.float64)
+        trained = np.array([update.model for _, update in updates], dtype=np.int64)
+        assigned, is_first = trained, state.centres == 0
+        if is_first or (context.server_round - 1) % self.settings.period == 0:
+            with context.meter.part("cluster"):
+                assigned = self._assign([key for key, _ in updates], vectors, trained, weights)
+            state.centres = max(state.centres, int(assigned.max()) + 1)
+            self.assignment.update({key: int(model) for (key, _), model in zip(updates, assigned, strict=True)})
+            if not is_first:
+                state.details = {"moved": float(np.sum(assigned != trained))}
+        return context.averaging.next_bank(context.models, vectors, assigned, weights)
+
+    def _assign(self, keys: Sequence[str], vectors: FloatArray, trained: IntArray, weights: FloatArray) -> IntArray:
+        """Return the model of each client (P,) whose weights came back."""
+        models, centres = self.context.models, self.state.centres
+        compared = self._compared(models.layout)
+        rows, places = vectors[:, compared], models.bank[:centres][:, compared]
+        if self.settings.scaling == "layers":
+            scales = layer_scales(rows, models.layout.layers[compared])
+            rows, places = rows / scales, places / scales
+        if centres and self.settings.clustering == "nearest":
+            return nearest_centres(rows, places)
+        counts = weights if self.settings.weighting == "examples" else None
+        # Of clients that are away nobody knows where they belong now: those that are here are grouped into as many
+        # clusters as they had, and the other models stay.
+        everybody = not centres or set(keys) >= self.assignment.keys()
+        free = np.arange(models.count) if everybody else np.unique(trained)
+        found = cluster(rows, len(free), "kmeans", self.context.random(Purpose.CLUSTERING), counts)
+        return matched(found, trained, free) if centres else found
+
+    def _compared(self, layout: Layout) -> BoolArray:
+        """Return the mask (R,) of the entries that are compared."""
+        prefixes = self.settings.layers
+        return layout.trained & layout.mask(prefixes) if prefixes else layout.trained

@@ -1,0 +1,108 @@
+"""Scores of a model on one client's test set, beside its loss and accuracy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+BALANCED_ACCURACY, MACRO_F1, AUC = "balanced_accuracy", "macro_f1", "auc"
+R2, MAE = "r2", "mae"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a test tells beside loss and accuracy.
+
+    Parameters
+    ----------
+    values
+        Scores by name; one that is not defined on this test set is not there.
+    confusion
+        Counts (E, 3): a label, what was predicted for it, and how often, sorted, each at least once; empty where
+        there are no classes.
+    """
+
+    values: dict[str, float] = field(default_factory=dict)
+    confusion: IntArray = field(default_factory=lambda: np.empty((0, 3), dtype=np.int64))
+
+
+def scores_of(outputs: NDArray[np.floating], targets: NDArray[np.generic], loss: str) -> Scores:
+    """Return the scores of a model's outputs: logits (n, C), or values (n, 1) of a regression.
+
+    Parameters
+    ----------
+    targets
+        Class labels (n,), or values.
+    loss
+        ``cross_entropy`` for classes, else squared errors.
+    """
+    if loss != "cross_entropy":
+        return value_scores(targets.astype(np.float64), outputs.reshape(len(targets)))
+    margins = outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else None
+    return class_scores(targets.astype(np.int64), outputs.argmax(axis=1), margins)
+
+
+def class_scores(labels: IntArray, predicted: IntArray, margins: NDArray[np.floating] | None = None) -> Scores:
+    """Return balanced accuracy, macro F1 and, of two classes, the area under the ROC curve.
+
+    Parameters
+    ----------
+    labels, predicted
+        Classes (n,).
+    margins
+        Of two classes: by how much class 1 is preferred (n,); None: more classes.
+
+    Notes
+    -----
+    Balanced accuracy is the mean recall of the classes that the test set has; macro F1 the mean F1 of the classes
+    that it has or that were predicted. The area under the curve is not defined where one class is missing.
+
+    Source: the definitions of scikit-learn's balanced_accuracy_score, f1_score and roc_auc_score.
+    """
+    width = int(max(labels.max(), predicted.max())) + 1
+    cells, counts = np.unique(labels * width + predicted, return_counts=True)
+    confusion = np.stack([cells // width, cells % width, counts], axis=1)
+    correct = np.bincount(labels[labels == predicted], minlength=width)
+    there, named = (np.bincount(values, minlength=width) for values in (labels, predicted))
+    known = there > 0
+    values = {
+        BALANCED_ACCURACY: float((correct[known] / there[known]).mean()),
+        # F1 is 2 TP / (2 TP + FP + FN), and the denominator the samples of the class and those put into it.
+        MACRO_F1: float((2 * correct / np.maximum(there + named, 1))[(there + named) > 0].mean()),
+    }
+    if margins is not None and (area := _area_under_curve(labels, margins)) is not None:
+        values[AUC] = area
+    return Scores(values, confusion)
+
+
+def _area_under_curve(labels: IntArray, margins: NDArray[np.floating]) -> float | None:
+    """Return the probability that a sample of class 1 has the larger margin than one of class 0; ties count half."""
+    positive = labels == 1
+    num_positive = int(positive.sum())
+    num_negative = len(labels) - num_positive
+    if not num_positive or not num_negative or not np.isfinite(margins).all():
+        return None
+    _, place, counts = np.unique(margins, return_inverse=True, return_counts=True)
+    # The mean rank of equal values, from 1.
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    least = num_positive * (num_positive + 1) / 2
+    return float((ranks[positive].sum() - least) / (num_positive * num_negative))
+
+
+def value_scores(targets: FloatArray, predicted: NDArray[np.floating]) -> Scores:
+    """Return the coefficient of determination and the mean absolute error of a regression.
+
+    The first is not defined where all targets are alike, neither where a model diverged.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        residuals = predicted.astype(np.float64) - targets
+        error, squares = float(np.abs(residuals).mean()), float(np.square(residuals).sum())
+    if not np.isfinite(error) or not np.isfinite(squares):
+        return Scores()
+    spread = float(np.square(targets - targets.mean(dtype=np.float64)).sum())
+    return Scores({MAE: error} if spread == 0 else {R2: 1 - squares / spread, MAE: error})

@@ -1,0 +1,148 @@
+"""The real ClientApp's `train.folds` and `query.folds` on a small task, against training by hand."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+
+from florets.client_app.app import app
+from florets.conf.compose import compose
+from florets.server_app.build import build_models, build_task, message_settings
+from florets.server_app.local_grid import LocalGrid
+from florets.task.layers import untrained_entries
+from florets.task.randomness import Purpose, generator
+from florets.task.training.folds import disjoint_folds, fold_changes
+from florets.task.wire import Layout, bank, kinds
+from florets.task.wire.folds import RowForm, read_fold_rows, read_fold_update
+from florets.task.wire.replies import read_update
+
+CONFIG = compose(["num_clients=4", "k=2", "task.model_options={hidden: [8]}"])
+TASK = build_task(CONFIG)
+BANK = build_models(CONFIG, TASK)
+MODEL, OTHER = bank.model(BANK, 0), bank.model(BANK, 1)
+LAYOUT = Layout.of(MODEL)
+SIZE = int(LAYOUT.trained.sum())
+FULL = RowForm("full", SIZE, SIZE)
+ASK = {
+    kinds.NUM_FOLDS: 3, kinds.FOLD_SIZE: 10, kinds.FOLD_STEPS: 2, kinds.FOLD_UPLOAD: "full",
+    kinds.FOLD_WIDTH: SIZE, kinds.FOLD_SEED: 1, kinds.REPLY: kinds.REPLY_MODEL,
+}  # fmt: skip
+
+Ask = Callable[..., RecordDict]
+
+
+@pytest.fixture
+def ask() -> Ask:
+    grid = LocalGrid(app, 4)
+
+    def ask(kind: str, settings: dict[str, object], **records: ArrayRecord) -> RecordDict:
+        config = ConfigRecord({**message_settings(CONFIG, TASK), kinds.SERVER_ROUND: 2, **settings})  # type: ignore[dict-item]
+        (reply,) = grid.send_and_receive([Message(RecordDict({kinds.CONFIG: config, **records}), 2, kind)])
+        assert not reply.has_error(), reply.error.reason
+        return reply.content
+
+    return ask
+
+
+def by_hand(start: ArrayRecord) -> np.ndarray:
+    """Two steps of Adam at 0.01 on each fold, by PyTorch's own; rare classes weigh more."""
+    data = TASK.client(0)
+    folds = disjoint_folds(data.x_train, 3, 10, generator(CONFIG.seed, 2, Purpose.FOLDS, 0))
+    rows = []
+    for fold in folds:
+        module = TASK.build_model()
+        module.load_state_dict({name: torch.from_numpy(array.numpy().copy()) for name, array in start.items()})
+        optimizer = torch.optim.Adam(module.parameters(), lr=0.01)
+        labels = data.y_train[fold].tolist()
+        weights = torch.tensor([labels.count(label) ** -0.5 for label in labels])
+        for _ in range(2):
+            optimizer.zero_grad()
+            losses = torch.nn.functional.cross_entropy(
+                module(data.x_train[fold]), data.y_train[fold], reduction="none"
+            )
+            ((losses * weights).sum() / weights.sum()).backward()
+            optimizer.step()
+        after = np.concatenate([value.detach().numpy().ravel() for value in module.state_dict().values()])
+        change = after - LAYOUT.flatten(start)
+        rows.append(change / np.linalg.norm(change))
+    return np.stack(rows)
+
+
+def test_rows_are_what_adam_changes_on_each_fold_and_the_update_is_that_of_train(ask: Ask) -> None:
+    update = read_fold_update(ask(kinds.TRAIN_FOLDS, ASK, arrays=MODEL), LAYOUT, 0, FULL, 3)
+    np.testing.assert_allclose(update.rows, by_hand(MODEL), atol=2e-5)
+    plain = read_update(ask(kinds.TRAIN, ASK, arrays=MODEL), LAYOUT, 0)
+    assert update.vector.tobytes() == plain.vector.tobytes()
+    alone = read_fold_rows(ask(kinds.QUERY_FOLDS, ASK, arrays=MODEL), FULL, 3)
+    np.testing.assert_array_equal(alone.rows, update.rows)
+    assert alone.num_examples == update.num_examples
+
+
+def test_the_common_model_is_another_one_where_training_has_gone_on(ask: Ask) -> None:
+    update = read_fold_update(ask(kinds.TRAIN_FOLDS, ASK, arrays=MODEL, common=OTHER), LAYOUT, 0, FULL, 3)
+    np.testing.assert_allclose(update.rows, by_hand(OTHER), atol=2e-5)
+
+
+def test_one_fold_alone_is_all_of_the_data(ask: Ask) -> None:
+    rows = read_fold_rows(ask(kinds.QUERY_FOLDS, {**ASK, kinds.NUM_FOLDS: 1}, arrays=MODEL), FULL, 1).rows
+    data, module = TASK.client(0), TASK.build_model()
+    state = {name: torch.from_numpy(array.numpy().copy()) for name, array in MODEL.items()}
+    everything = [np.arange(len(data.x_train))]
+    change = fold_changes(
+        module, state, data.x_train, data.y_train, "cross_entropy", everything, 2, np.random.default_rng(0)
+    )
+    np.testing.assert_allclose(rows, change / np.linalg.norm(change), atol=2e-5)
+
+
+@pytest.mark.parametrize("upload", ["projection", "signs"])
+def test_rows_are_compressed_as_the_server_says(ask: Ask, upload: str) -> None:
+    form = RowForm(upload, 40, SIZE)  # type: ignore[arg-type]
+    settings = {**ASK, kinds.FOLD_UPLOAD: upload, kinds.FOLD_WIDTH: 40}
+    rows = read_fold_rows(ask(kinds.QUERY_FOLDS, settings, arrays=MODEL), form, 3).rows
+    full = by_hand(MODEL).astype(np.float32)
+    expected = form.unpack(form.pack(full, generator(1, 0, Purpose.FOLD_SKETCH)))
+    assert np.mean(np.abs(rows - expected) < 1e-2) > 0.95
+
+
+def test_running_statistics_are_no_part_of_a_row() -> None:
+    config = compose(["num_clients=4", "task.model=tests.own_functions:net"])
+    task = build_task(config)
+    module, data = task.build_model(), task.client(0)
+    state = {name: value.clone() for name, value in module.state_dict().items()}
+    untrained = untrained_entries(module)
+    folds = disjoint_folds(data.x_train, 2, 8, np.random.default_rng(0))
+    changes = fold_changes(
+        module, state, data.x_train, data.y_train, "cross_entropy", folds, 2, np.random.default_rng(0), untrained
+    )
+    assert changes.shape == (2, sum(p.numel() for p in module.parameters()))
+
+
+# Folds
+
+
+def test_folds_are_disjoint_of_one_size_and_drawn_anew_by_seed() -> None:
+    x = torch.arange(40.0).reshape(20, 2)
+    folds = disjoint_folds(x, 3, 5, np.random.default_rng(1))
+    assert [len(fold) for fold in folds] == [5, 5, 5]
+    assert len(set(np.concatenate(folds).tolist())) == 15
+    again = disjoint_folds(x, 3, 5, np.random.default_rng(1))
+    other = disjoint_folds(x, 3, 5, np.random.default_rng(2))
+    assert np.array_equal(folds, again)
+    assert not np.array_equal(folds, other)
+
+
+def test_equal_records_are_in_one_fold() -> None:
+    # Six different records, each there five times.
+    x = torch.arange(6.0).repeat(5).reshape(30, 1)
+    for seed in range(20):
+        folds = disjoint_folds(x, 3, 10, np.random.default_rng(seed))
+        inside = [set(x[torch.from_numpy(fold)].flatten().tolist()) for fold in folds]
+        assert sum(map(len, inside)) == len(set().union(*inside)) == 6
+        assert [len(fold) for fold in folds] == [10, 10, 10]
+
+
+def test_fewer_different_records_than_folds_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 different samples, too few for 3 folds"):
+        disjoint_folds(torch.tensor([[1.0], [2.0], [1.0]]), 3, 1, np.random.default_rng(0))

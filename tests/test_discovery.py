@@ -1,0 +1,297 @@
+"""Discovery against clients of vectors: groups, none, small clients, faults, samples of clients, changing groups."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.serverapp.strategy import Result
+
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, RoundReport
+from florets.strategies.clove.strategy import Clove
+from florets.strategies.discovery.strategy import Discovery
+from florets.strategies.fedavg.strategy import FedAvg
+from florets.strategies.ifca.strategy import Ifca
+from florets.task.wire import bank, kinds
+from tests.fold_clients import SIZE, FoldClients, directions, vector
+
+START = np.zeros(SIZE)
+A, B, C = directions(3)
+TWO = [A, A, A, B, B, B]
+
+
+def lost(_: RecordDict) -> RecordDict:
+    raise RuntimeError("lost")
+
+
+def run(strategy: Any, clients: FoldClients, rounds: int = 2) -> tuple[Result, list[RoundReport]]:
+    reports: list[RoundReport] = []
+    result = strategy.start(
+        clients.grid(), vector(START), num_rounds=rounds, on_round=lambda report, _: bool(reports.append(report))
+    )
+    return result, reports
+
+
+def models(record: ArrayRecord) -> np.ndarray:
+    return np.stack([one["w"].numpy() for one in bank.models(record)])
+
+
+def evidence(report: RoundReport) -> dict[str, Any]:
+    found = report.details[EVIDENCE]
+    assert isinstance(found, dict)
+    return found
+
+
+def noise(clients: int) -> list[np.ndarray]:
+    """One target for all: folds differ by noise alone."""
+    return [A] * clients
+
+
+def test_groups_are_found_in_round_1_and_each_starts_from_the_mean_of_its_members() -> None:
+    clients = FoldClients([A, A, B, A, B, B])
+    strategy = Discovery(k="auto", level=0.05, seed=1)
+    result, (first,) = run(strategy, clients, 1)
+    assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 0, "4": 1, "5": 1}
+    # Halfway from zero to the groups' targets, in the one exchange that round 1 has.
+    np.testing.assert_allclose(models(result.arrays), [A / 2, B / 2], atol=1e-6)
+    assert [kind for kind, r, _ in clients.seen if r == 1] == [kinds.TRAIN_FOLDS] * 6 + [kinds.EVALUATE] * 6
+    found = evidence(first)
+    assert (found["verdict"], found["k"], found["sizes"]) == ("groups", 2, (3, 3))
+    assert found["text"].startswith("2 groups of 3, 3 clients (p = 0.025; score 0.")
+    assert found["advice"] == ""
+    assert found["groups"] == (0, 0, 0, 1, 1, 1)
+    assert found["clients"] == ("0", "1", "3", "2", "4", "5")
+    assert first.details[STABLE_FROM] == 2
+
+
+def test_later_rounds_cost_one_exchange_and_train_the_groups_models() -> None:
+    clients = FoldClients(TWO)
+    result, reports = run(Discovery(k="auto", level=0.05), clients, 3)
+    assert [report.phase for report in reports] == ["discovery", "stable", "stable"]
+    assert [report.details for report in reports[1:]] == [{}, {}]
+    assert clients.asked(kinds.TRAIN, 2) == list(range(6))
+    assert not clients.asked(kinds.QUERY_FOLDS, 2)
+    np.testing.assert_allclose(models(result.arrays), [7 / 8 * A, 7 / 8 * B], atol=1e-6)
+
+
+def test_clients_alike_are_given_fedavgs_model_to_the_last_bit() -> None:
+    examples = [100, 70, 90, 200, 50, 80, 75, 60]
+    result, reports = run(Discovery(k="auto", level=0.05), FoldClients(noise(8), examples=examples), 3)
+    fedavg, _ = run(FedAvg(), FoldClients(noise(8), examples=examples), 3)
+    found = evidence(reports[0])
+    assert found["verdict"] == "none"
+    assert found["p_value"] > 0.05
+    assert found["text"].startswith("no groups: the clients cannot be told apart (p = ")
+    assert models(result.arrays).tobytes() == models(fedavg.arrays).tobytes()
+    assert reports[-1].phase == "training"
+    assert set(reports[-1].assignment.values()) == {0}
+
+
+def test_clients_that_all_differ_share_a_model_and_are_told_what_to_try() -> None:
+    clients = FoldClients(list(directions(8)))
+    result, (first,) = run(Discovery(k="auto", level=0.05), clients, 1)
+    found = evidence(first)
+    assert found["verdict"] == "all_differ"
+    assert found["text"].startswith("every client differs")
+    assert "strategy=local" in found["advice"]
+    assert len(models(result.arrays)) == 1
+
+
+@pytest.mark.parametrize("upload", ["projection", "signs", "full"])
+def test_every_form_of_upload_tells_the_groups_apart(upload: str) -> None:
+    strategy = Discovery(k="auto", level=0.05, fold_upload=upload, fold_width=40, seed=3)
+    run(strategy, FoldClients([A, B, C] * 4), 1)
+    assert [strategy.assignment[str(client)] for client in range(12)] == [0, 1, 2] * 4
+
+
+def test_a_given_k_is_cut_without_a_test() -> None:
+    strategy = Discovery(k=3)
+    result, (first,) = run(strategy, FoldClients(noise(6)), 1)
+    assert len(models(result.arrays)) == 3
+    found = evidence(first)
+    assert found["given"]
+    assert found["p_value"] is None
+    assert ", as k says (score " in found["text"]
+
+
+def test_clients_with_few_samples_are_placed_in_round_1_and_train_with_their_group() -> None:
+    examples = [100] * 6 + [10, 10]
+    clients = FoldClients([*TWO, A, B], examples=examples)
+    strategy = Discovery(k="auto", level=0.05)
+    _, (first,) = run(strategy, clients, 1)
+    assert (strategy.assignment["6"], strategy.assignment["7"]) == (0, 1)
+    folds = [c[kinds.CONFIG][kinds.NUM_FOLDS] for c in clients.contents if kinds.NUM_FOLDS in c[kinds.CONFIG]]
+    assert folds == [4] * 6 + [1] * 2
+    assert "2 clients with too few samples placed afterwards" in evidence(first)["text"]
+
+
+def test_a_client_that_no_group_fits_is_told_and_trains_nothing() -> None:
+    # Client 6 has few samples and comes in round 1, client 7 comes in round 2.
+    faults = {(kinds.TRAIN_FOLDS, 1, 7): lost}
+    clients = FoldClients([*TWO, C, C], examples=[100] * 6 + [10, 100], faults=faults, noise=0.2)
+    strategy = Discovery(k="auto", level=0.05)
+    _, reports = run(strategy, clients, 3)
+    assert evidence(reports[0])["unfit"] == ("6",)
+    assert [str(report.details.get(ADVICE))[:26] for report in reports] == [
+        "no group fits client 6: le",
+        "no group fits client 7: le",
+        "None",
+    ]
+    assert len(strategy.assignment) == 6
+    assert clients.asked(kinds.TRAIN, 3) == list(range(6))
+    assert not clients.asked(kinds.QUERY_FOLDS, 3), "they have been asked, and are not asked again"
+
+
+def with_rows(values: np.ndarray) -> Any:
+    def fault(content: RecordDict) -> RecordDict:
+        content[kinds.FOLDS] = ArrayRecord({kinds.FOLDS: Array(values)})
+        return content
+
+    return fault
+
+
+ROWS = np.ones((4, SIZE), dtype=np.float32)
+FAULTY = {
+    "lost": lost,
+    "nan": with_rows(np.where(np.eye(4, SIZE) > 0, np.nan, ROWS).astype(np.float32)),
+    "zero": with_rows(ROWS * np.array([[1], [0], [1], [1]], dtype=np.float32)),
+    "shape": with_rows(ROWS[:3]),
+    "dtype": with_rows(ROWS.astype(np.float64)),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTY)
+def test_a_client_whose_reply_is_no_good_is_placed_when_it_comes_again(fault: str) -> None:
+    clients = FoldClients([*TWO, B], faults={(kinds.TRAIN_FOLDS, 1, 6): FAULTY[fault]})
+    strategy = Discovery(k="auto", level=0.05)
+    _, reports = run(strategy, clients, 2)
+    assert "6" not in reports[0].assignment
+    assert sum(reports[0].replies.values()) - reports[0].replies["ok"] == 1
+    assert clients.asked(kinds.QUERY_FOLDS, 2) == [6]
+    assert strategy.assignment["6"] == strategy.assignment["5"] == 1
+    # It was sent the common model of round 1, not one of the two of today.
+    (asked,) = (
+        c for (kind, _, _), c in zip(clients.seen, clients.contents, strict=True) if kind == kinds.QUERY_FOLDS
+    )
+    np.testing.assert_array_equal(asked.array_records[kinds.ARRAYS]["w"].numpy(), START)
+
+
+def test_a_sample_of_the_clients_trains_one_model_until_enough_have_been_seen() -> None:
+    clients = FoldClients([A, B] * 8)
+    strategy = Discovery(k="auto", level=0.05, fraction_train=0.5, clients_needed=12, seed=2)
+    _, reports = run(strategy, clients, 6)
+    opened = [report for report in reports if evidence_of(report) == "open"]
+    assert opened
+    assert len(opened) < 6
+    decided = reports[len(opened)]
+    assert evidence(decided)["verdict"] == "groups"
+    assert evidence(decided)["seen"] >= 12
+    assert "groups are looked for once 12 clients have taken part (8 so far)" in evidence(reports[0])["text"]
+    # Until then one model, trained on; rows come from the common one, and once from each client.
+    assert [len(set(report.assignment.values())) for report in opened] == [1] * len(opened)
+    again = [c for kind, r, c in clients.seen if kind == kinds.TRAIN_FOLDS]
+    assert len(again) == len(set(again))
+    second = [
+        c for (k, r, _), c in zip(clients.seen, clients.contents, strict=True) if (k, r) == (kinds.TRAIN_FOLDS, 2)
+    ]
+    assert all((c.array_records[kinds.COMMON]["w"].numpy() == 0).all() for c in second)
+    assert second
+    assert all(c.array_records[kinds.ARRAYS]["w"].numpy().any() for c in second)
+    assert all(group == int(key) % 2 for key, group in strategy.assignment.items()) or all(
+        group == 1 - int(key) % 2 for key, group in strategy.assignment.items()
+    )
+
+
+def evidence_of(report: RoundReport) -> str | None:
+    return evidence(report)["verdict"] if EVIDENCE in report.details else None
+
+
+def changing(server_round: int) -> Sequence[np.ndarray]:
+    """Two groups, from round 3 on three, from round 5 on one."""
+    return TWO + [B] * 3 if server_round < 3 else TWO + [C] * 3 if server_round < 5 else noise(9)
+
+
+def test_groups_that_change_are_found_again_and_the_number_of_models_with_them() -> None:
+    clients = FoldClients(changing)
+    strategy = Discovery(k="auto", level=0.05, rediscover_every=2)
+    counts, banks = [], []
+
+    def look(report: RoundReport, record: ArrayRecord) -> None:
+        counts.append(len(models(record)))
+        banks.append(models(record))
+
+    strategy.start(clients.grid(), vector(START), num_rounds=6, on_round=look)
+    assert counts == [2, 2, 3, 3, 1, 1]
+    # Round 3: the new group's members had B's model (3/4 B), and train it towards C.
+    np.testing.assert_allclose(banks[2], [7 / 8 * A, 7 / 8 * B, 3 / 8 * B + C / 2], atol=1e-6)
+    # Round 5: the mean of the nine clients' models of round 4, trained towards A.
+    three = [15 / 16 * A, 15 / 16 * B, 3 / 16 * B + 3 / 4 * C]
+    np.testing.assert_allclose(banks[4][0], (np.mean(three, axis=0) + A) / 2, atol=1e-6)
+    assert [len(clients.asked(kinds.QUERY_FOLDS, r)) for r in range(1, 7)] == [0, 0, 9, 0, 9, 0]
+
+
+def test_a_round_that_is_repeated_leaves_no_rows_of_the_failed_try() -> None:
+    tries = []
+
+    def fails_once(content: RecordDict) -> RecordDict:
+        tries.append(1)
+        if len(tries) <= 6:
+            raise RuntimeError("lost")
+        return content
+
+    clients = FoldClients(TWO, faults={(kinds.TRAIN_FOLDS, 1, client): fails_once for client in range(6)})
+    result, (first,) = run(Discovery(k="auto", level=0.05, quorum=1.0), clients, 1)
+    plain, _ = run(Discovery(k="auto", level=0.05), FoldClients(TWO), 1)
+    assert first.tries == 2
+    assert models(result.arrays).tobytes() == models(plain.arrays).tobytes()
+
+
+def test_too_few_clients_for_a_test_are_told_so() -> None:
+    _, (first,) = run(Discovery(k="auto", level=0.05), FoldClients([A, B], examples=[60, 60]), 1)
+    assert evidence(first)["verdict"] == "too_few"
+    assert "too few" in evidence(first)["advice"]
+
+
+# The same start for other algorithms
+
+
+@pytest.mark.parametrize("algorithm", [Clove, Ifca])
+def test_a_start_from_updates_sends_one_model_and_gives_each_group_its_mean(algorithm: Any) -> None:
+    clients = FoldClients(TWO)
+    strategy = algorithm(k=2, first_round="update")
+    first = ArrayRecord({f"{k}/w": Array(np.full(SIZE, k, dtype=np.float32)) for k in range(2)})
+    result = strategy.start(clients.grid(), first, num_rounds=1)
+    assert strategy.assignment == {"0": 0, "1": 0, "2": 0, "3": 1, "4": 1, "5": 1}
+    np.testing.assert_allclose(models(result.arrays), [A / 2, B / 2], atol=1e-6)
+    sent = [c for (kind, _, _), c in zip(clients.seen, clients.contents, strict=True) if kind == kinds.TRAIN]
+    assert [list(c.array_records[kinds.ARRAYS]) for c in sent] == [["w"]] * 6
+
+
+def test_a_start_from_updates_keeps_k_models_where_fewer_clients_replied() -> None:
+    clients = FoldClients(TWO[2:4], faults={(kinds.TRAIN, 1, 1): lost})
+    first = ArrayRecord({f"{k}/w": Array(np.zeros(SIZE, dtype=np.float32)) for k in range(2)})
+    result = Clove(k=2, first_round="update", quorum=0.5).start(clients.grid(), first, num_rounds=1)
+    np.testing.assert_allclose(models(result.arrays), [A / 2, A / 2], atol=1e-6)
+
+
+def test_folds_find_k_for_another_algorithm() -> None:
+    first = ArrayRecord({f"{k}/w": Array(np.zeros(SIZE, dtype=np.float32)) for k in range(4)})
+    strategy = Clove(k="auto", choose_k="folds")
+    reports: list[RoundReport] = []
+    result = strategy.start(
+        FoldClients(TWO).grid(), first, num_rounds=1, on_round=lambda report, _: bool(reports.append(report))
+    )
+    assert strategy.first_round == "update"
+    assert len(models(result.arrays)) == 2
+    assert evidence(reports[0])["k"] == 2
+    with pytest.raises(ValueError, match="first_round=random: choose_k=folds finds K with first_round=update"):
+        Clove(k="auto", choose_k="folds", first_round="random")
+
+
+def test_a_group_of_nobody_who_replied_starts_from_everybodys_mean() -> None:
+    clients = FoldClients([A, B] * 8)
+    strategy = Discovery(k="auto", level=0.05, fraction_train=0.5, clients_needed=9, seed=2)
+    result, _ = run(strategy, clients, 2)
+    assert Models(result.arrays).count == 2

@@ -1,0 +1,170 @@
+"""FeSEM: its distances by hand, and the algorithm against fake clients."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord
+
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.strategies.core.cluster import cluster
+from florets.strategies.fedavg.strategy import FedAvg
+from florets.strategies.fesem.centres import layer_scales, matched, nearest_centres
+from florets.strategies.fesem.strategy import FeSem
+from florets.task.wire import kinds
+from tests.fakes import FakeClients, models, thetas
+from tests.test_baselines import lost, play
+
+TARGETS = [0.0, 0.2, 10.0, 10.4]
+
+
+# Distances
+
+
+def test_the_nearest_centre_by_hand_and_with_rows_permuted() -> None:
+    centres = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 3.0]])
+    vectors = np.array([[1.9, 0.0], [2.0, 0.0], [2.1, 0.0], [0.0, 9.0], [-5.0, -5.0]])
+    expected = [0, 0, 1, 2, 0]
+    assert nearest_centres(vectors, centres).tolist() == expected
+    order = np.array([3, 0, 4, 2, 1])
+    assert nearest_centres(vectors[order], centres).tolist() == [expected[row] for row in order]
+    # Far from zero the digits that differ are the last ones: inner products lose them.
+    assert nearest_centres(1e9 + vectors, 1e9 + centres).tolist() == expected
+
+
+def test_every_layer_has_one_vote_by_hand() -> None:
+    layers = np.array([0, 0, 0, 1, 2])
+    vectors = np.array([[1.0, 5.0, 0.0, 300.0, 7.0], [3.0, 1.0, 4.0, 100.0, 7.0]])
+    # Squared distances from the mean: 1 + 4 + 4, 10000, and 0 in a layer that is equal in all models.
+    scales = layer_scales(vectors, layers)
+    assert scales.tolist() == [3.0, 3.0, 3.0, 100.0, np.inf]
+    scaled = vectors / scales
+    apart = np.sum((scaled[0] - scaled[1]) ** 2)
+    assert apart == pytest.approx(4 + 4)
+    assert layer_scales(vectors[::-1], layers).tolist() == scales.tolist()
+
+
+def test_clusters_found_anew_take_the_models_of_most_of_their_clients() -> None:
+    clusters, before = np.array([0, 0, 1, 1, 1]), np.array([5, 5, 2, 2, 5])
+    assert matched(clusters, before, np.array([2, 5])).tolist() == [5, 5, 2, 2, 2]
+
+
+def test_weights_count_in_k_means() -> None:
+    # At 0, 4 and 10: the middle one is nearer to 0, unless that weighs next to nothing.
+    rows = np.array([[0.0], [4.0], [10.0]])
+    even = cluster(rows, 2, "kmeans", np.random.default_rng(0))
+    heavy = cluster(rows, 2, "kmeans", np.random.default_rng(0), np.array([1.0, 1.0, 1.0]))
+    assert even.tolist() == heavy.tolist() == [0, 0, 1]
+    # Within {0, 4} the sum of squares is 8 times the first weight's share; within {4, 10} it is 36 times the last's.
+    light = cluster(rows, 2, "kmeans", np.random.default_rng(0), np.array([90.0, 90.0, 0.1]))
+    assert light.tolist() == [0, 1, 1]
+
+
+# The algorithm
+
+
+def test_k_means_of_the_first_round_founds_the_models_and_distances_keep_them() -> None:
+    clients = FakeClients(TARGETS, examples=[10, 30, 10, 10])
+    strategy = FeSem()
+    seen = play(strategy, clients, 2, 5.0, 5.0)
+    assert all(report.assignment == {"0": 0, "1": 0, "2": 1, "3": 1} for report in seen)
+    assert [report.details for report in seen] == [{}, {"moved": 0.0}]
+    # Round 1: 2.5, 2.6 and 7.5, 7.7, plain means 2.55 and 7.6; then half-way to 0.1 and 10.2.
+    assert thetas(strategy.context.models.record) == pytest.approx([1.325, 8.9])
+    assert len(clients.asked(kinds.TRAIN)) == len(clients.seen) - 4 - len(clients.asked(kinds.EVALUATE))
+
+
+def test_round_1_is_everybodys_though_few_take_part() -> None:
+    clients = FakeClients(TARGETS)
+    seen = play(FeSem(fraction_train=0.5), clients, 2, 5.0, 5.0)
+    assert (clients.asked(kinds.TRAIN, 1), len(clients.asked(kinds.TRAIN, 2))) == ([0, 1, 2, 3], 2)
+    assert [len(report.participants) for report in seen] == [4, 2]
+    assert seen[1].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
+
+
+def test_wecfl_weights_means_by_examples() -> None:
+    strategy = FeSem(weighting="examples")
+    play(strategy, FakeClients(TARGETS, examples=[10, 30, 10, 10]), 1, 5.0, 5.0)
+    assert thetas(strategy.context.models.record) == pytest.approx([2.575, 7.6])
+
+
+@pytest.mark.parametrize("clustering", ["nearest", "kmeans"])
+@pytest.mark.parametrize("weighting", ["uniform", "examples"])
+def test_with_one_model_it_is_fedavg_to_the_bit(clustering: Any, weighting: Any) -> None:
+    examples = [7, 7, 7] if weighting == "uniform" else [3, 5, 11]
+    clients = FakeClients([0.3, 1.7, 2.9], examples=examples)
+    own = FeSem(k=1, clustering=clustering, weighting=weighting, fraction_train=0.7)
+    fesem = own.start(clients.grid(), models(0.1), num_rounds=4)
+    fedavg = FedAvg(fraction_train=0.7).start(clients.grid(), models(0.1), num_rounds=4)
+    assert fesem.arrays["0/theta"].data == fedavg.arrays["0/theta"].data
+
+
+def moving(theta: float) -> Any:
+    def move(content: Any) -> Any:
+        record = content.array_records[kinds.ARRAYS]
+        new = Array(np.array([theta], dtype=np.float32))
+        content[kinds.ARRAYS] = ArrayRecord({"theta": new, "steps": record["steps"]})
+        return content
+
+    return move
+
+
+@pytest.mark.parametrize(
+    ("settings", "server_round", "expected"),
+    [
+        ({}, 2, 1),
+        ({"clustering": "kmeans"}, 2, 1),
+        ({"period": 2}, 2, 0),
+        ({"period": 2}, 3, 1),
+    ],
+)
+def test_a_client_whose_model_comes_near_another_moves_where_that_is_due(
+    settings: dict[str, Any], server_round: int, expected: int
+) -> None:
+    clients = FakeClients(TARGETS, faults={(kinds.TRAIN, server_round, 1): moving(9.0)})
+    seen = play(FeSem(**settings), clients, server_round, 5.0, 5.0)
+    assert seen[-1].assignment == {"0": 0, "1": expected, "2": 1, "3": 1}
+
+
+def test_a_newcomer_takes_the_model_with_the_lowest_loss() -> None:
+    faults = {(kinds.TRAIN, 1, 3): lost, (kinds.LOSSES, 2, 3): lost}
+    clients = FakeClients(TARGETS, faults=faults)
+    seen = play(FeSem(), clients, 3, 5.0, 5.0)
+    # In round 2 its losses are lost, and it sits out.
+    assert (clients.asked(kinds.LOSSES, 2), clients.asked(kinds.TRAIN, 2)) == ([3], [0, 1, 2])
+    assert "3" not in seen[1].assignment
+    assert seen[2].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
+
+
+def test_a_model_without_any_client_so_far_is_nobodys() -> None:
+    # Two different models came back in round 1: the third has no client, and keeps its initial weights.
+    clients = FakeClients([0.0, 0.0, 10.0, 5.0], faults={(kinds.TRAIN, 1, 3): lost})
+    strategy = FeSem()
+    seen = play(strategy, clients, 3, 5.0, 5.0, 5.0)
+    # Client 3 is at the initial weights, and joins the nearer of the two others.
+    assert set(seen[-1].assignment.values()) == {0, 1}
+    assert thetas(strategy.context.models.record)[2] == 5.0
+
+
+def test_k_means_leaves_the_models_of_those_who_are_away_alone() -> None:
+    # Three groups; in round 2 nobody of the last one is there.
+    targets = [0.0, 0.4, 10.0, 10.4, 30.0, 30.4]
+    faults = {(kinds.TRAIN, 2, client): lost for client in (4, 5)}
+    strategy = FeSem(clustering="kmeans")
+    seen = play(strategy, FakeClients(targets, faults=faults), 2, 5.0, 5.0, 5.0)
+    assert seen[0].assignment == seen[1].assignment == {"0": 0, "1": 0, "2": 1, "3": 1, "4": 2, "5": 2}
+    assert thetas(strategy.context.models.record)[2] == pytest.approx((17.5 + 17.7) / 2)
+
+
+def test_only_the_layers_that_are_named_are_compared() -> None:
+    # The counter is no layer that can tell clients apart.
+    with pytest.raises(ValueError, match="no layer of the model is called 'head'"):
+        play(FeSem(layers=["head"]), FakeClients(TARGETS), 1, 5.0, 5.0)
+    seen = play(FeSem(layers=["theta"], scaling="layers"), FakeClients(TARGETS), 2, 5.0, 5.0)
+    assert seen[-1].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
+
+
+def test_what_cannot_work_is_refused() -> None:
+    with pytest.raises(ConfigError, match="averaging=gradients: strategy fesem takes only models"):
+        compose(["strategy=fesem", "averaging=gradients"])

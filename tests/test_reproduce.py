@@ -1,0 +1,454 @@
+"""`florets reproduce`: items as files, cells that are run once, and a table that marks what is not finished."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from florets.conf.problems import ConfigError
+from florets.conf.schema import Config
+from florets.server_app import main as command
+from florets.server_app.main import main
+from florets.server_app.reproduce.cells import in_order, places
+from florets.server_app.reproduce.items import find_item, item_names, read_item
+from florets.server_app.reproduce.run import BUSY, Engine
+from florets.server_app.results.folder import FolderLock
+from florets.server_app.results.statistics import Spread, paired, signed_rank_p
+from florets.server_app.results.summary import RunSummary
+from tests import fake_cells
+
+ITEM = """
+title: Two methods on turned digits
+source: A paper, Table 3, p. 9
+seeds: 3
+overrides: [num_rounds=2, checkpoint_every=0]
+rows:
+  four: {label: 4 rotations, overrides: [k=4, task.num_clusters=4]}
+  two: {label: 2 rotations, overrides: [k=2, task.num_clusters=2], after: 1, seeds: 1, leave_out: [fedavg]}
+columns:
+  clove: {label: CLoVE & co, overrides: [strategy=clove]}
+  fedavg: {label: FedAvg, overrides: [strategy=fedavg], after: 2}
+measures: [right_k, recovered, rounds_to_ari_90, accuracy, accuracy - fedavg, loss, megabytes]
+plot: {kind: grid, measure: accuracy}
+references:
+  - {row: four, column: clove, measure: accuracy, value: 92.5, spread: 0.4}
+  - {row: four, column: fedavg, measure: accuracy, value: 71.5, spread: 0.2}
+  - {row: four, column: clove, measure: rounds_to_ari_90, value: 8}
+small: {cut: one seed and one row, seeds: 1, rows: [four]}
+"""
+
+
+@pytest.fixture
+def item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "item.yaml").write_text(ITEM)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "item.yaml"
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
+    """Strategy, K and seed of each run that was begun, in order; runs do no work."""
+    begun: list[tuple[str, int, int]] = []
+
+    def run(config: Config, overrides: Sequence[str]) -> RunSummary:
+        begun.append((config.strategy.name, config.task.num_clusters, config.seed))
+        return fake_cells.run(config, overrides)
+
+    monkeypatch.setattr(command, "run", run)
+    monkeypatch.setattr(command, "resume", fake_cells.resume)
+    return begun
+
+
+def breaks(monkeypatch: pytest.MonkeyPatch, at: int, how: Callable[[], None]) -> None:
+    """Let something happen in the middle of the n-th run."""
+    real, count = command.run, iter(range(1, 1000))
+
+    def run(config: Config, overrides: Sequence[str]) -> RunSummary:
+        if next(count) != at:
+            return real(config, overrides)
+        fake_cells.begin(config, fake_cells.results_folder(config, overrides))
+        return how()  # type: ignore[return-value]  # it raises
+
+    monkeypatch.setattr(command, "run", run)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def results(folder: Path, scale: str = "paper") -> Path:
+    return folder.parent / "results" / "reproduce" / "item" / scale
+
+
+# Items
+
+
+@pytest.mark.parametrize("name", item_names())
+def test_every_item_is_read_at_its_scales_and_its_runs_are_accepted(name: str) -> None:
+    item = find_item(name)
+    assert item.title
+    # Every row and every column once: all places would take seconds.
+    for part in (replace(item, columns=item.columns[:1]), replace(item, rows=item.rows[:1])):
+        assert not [place.problem for place in places(part, {}, Path("/")) if place.config is None]
+    small = find_item(name, "small")
+    assert small.cut
+    assert small.seeds <= item.seeds
+
+
+def test_an_item_that_does_not_exist_is_refused_with_those_that_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "discovery/recover"]) == 2
+    error = capsys.readouterr().err
+    assert "discovery/recover: there is no such item. Did you mean discovery/recovery?" in error
+    assert main(["reproduce"]) == 2
+    assert "takes one item, and there is none. There are: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["rows=for"], "rows=for: item has no such row. Did you mean four?"),
+        (["columns=clove,ifca"], "columns=ifca: item has no such column"),
+        (["scale=large"], "scale=large: must be paper or small"),
+        (["n_jobs=0"], "n_jobs=0: must be an integer from 1"),
+        (["seed=3"], "seed=3: the seeds are the item's"),
+        (["train.learning_rat=3"], "train.learning_rat=3: there is no such key"),
+        (["--lst"], "--lst: florets reproduce has no such option"),
+        (["other.yaml"], "takes one item, and item.yaml, other.yaml are 2"),
+    ],
+)
+def test_a_wrong_word_is_named(
+    item: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert main(["reproduce", "item.yaml", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not (item.parent / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("seeds: 3", "seeds: none", "seeds: none: must be an integer from 1"),
+        ("title: Two methods on turned digits", "titel: x", "titel: there is no such key. Did you mean title?"),
+        ("measures: [right_k", "measures: [right_q", "right_q: there is no such measure"),
+        ("accuracy - fedavg", "accuracy - local", "local: there is no such column"),
+        ("accuracy - fedavg", "right_k - fedavg", "a difference is <measure> - <column>"),
+        ("leave_out: [fedavg]", "leave_out: [oracle]", "rows.two: oracle: there is no such column"),
+        ("[strategy=clove]", "[strategy]", "columns.clove.overrides: strategy: is not of the form key=value"),
+        ("[strategy=clove]", "[seed=1]", "columns.clove.overrides: seed: is not set here"),
+        ("[strategy=clove]", "{strategy: clove}", "must be a list of key=value texts"),
+        ("kind: grid", "kind: pie", "plot.kind: pie: must be grid or curves"),
+        ("value: 92.5", "value: high", "references.0: value and spread must be numbers"),
+        (
+            "row: four, column: clove, measure: acc",
+            "row: fore, column: clove, measure: acc",
+            "fore: there is no such row",
+        ),
+        (ITEM, "", "must be a mapping"),
+        (ITEM, "{", "cannot be read"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(item: Path, old: str, new: str, message: str) -> None:
+    assert old in ITEM
+    item.write_text(ITEM.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        read_item(item, "item")
+
+
+def test_an_item_of_one_scale_has_no_small_one(item: Path) -> None:
+    item.write_text(ITEM[: ITEM.index("small:")])
+    with pytest.raises(ConfigError, match="scale=small: item has one scale alone"):
+        read_item(item, "item", "small")
+
+
+# Cells
+
+
+def test_the_runs_that_matter_most_come_first(item: Path, ran: list[tuple[str, int, int]]) -> None:
+    assert main(["reproduce", "item.yaml"]) == 0
+    # Steps: 0 for CLoVE on four, 1 on two, 2 for FedAvg.
+    assert ran == [("clove", 4, 0), ("clove", 4, 1), ("clove", 4, 2), ("clove", 2, 0)] + [
+        ("fedavg", 4, seed) for seed in range(3)
+    ]
+    many = read_item(item, "item")
+    cells = in_order(list(places(many, {"results_dir": "x"}, item.parent)))
+    assert all("pictures=false" in cell.overrides for cell in cells)
+    assert len({cell.folder for cell in cells}) == len(cells) == 7
+
+
+def test_an_interrupted_grid_goes_on_and_runs_no_finished_cell_again(
+    item: Path, ran: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        breaks(patch, 3, interrupt)
+        assert main(["reproduce", "item.yaml"]) == 130
+    told = capsys.readouterr()
+    assert "the same command goes on: florets reproduce item" in told.err
+    assert "7 cells: 2 finished, 1 stopped, 4 not run" in told.out
+    states = [row["state"] for row in rows_of(results(item) / "cells.csv")]
+    assert states == ["finished", "finished", "stopped", "not run", "not run", "not run", "not run"]
+    assert main(["reproduce", "item.yaml"]) == 0
+    assert max(Counter(ran).values()) == 1
+    assert len(ran) == 7
+    ended = [json.loads(text)["cell"] for text in (results(item) / "log.jsonl").read_text().splitlines()]
+    assert len(ended) == len(set(ended)) == 7
+    assert main(["reproduce", "item.yaml"]) == 0
+    assert len(ran) == 7
+
+
+def test_the_table_marks_what_is_not_finished(
+    item: Path, ran: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        breaks(patch, 5, interrupt)
+        assert main(["reproduce", "item.yaml"]) == 130
+    text = (results(item) / "table.md").read_text()
+    sections = dict(re.findall(r"## ([^\n]*)\n\n(.*?)\n\n", text, re.DOTALL))
+    lines = {name: [re.sub(" +", " ", row) for row in body.splitlines()[2:]] for name, body in sections.items()}
+    # Seeds 0, 1 and 2 of CLoVE: 4, 3 and 4 groups; accuracy 90, 91 and 92 %. FedAvg's first seed was stopped.
+    assert lines["Right number of groups at the end"] == ["| 4 rotations | 2 of 3 |", "| 2 rotations | 1 of 1 |"]
+    assert lines["Accuracy in %"] == [
+        "| 4 rotations | 91.0 ± 1.0; paper 92.5 ± 0.4: off by -1.5 | stopped after round 1; paper 71.5 ± 0.2: "
+        "stopped after round 1 |",
+        "| 2 rotations | 90.0 | -- |",
+    ]
+    assert lines["First round with an ARI of 0.9"] == [
+        "| 4 rotations | 3.0 ± 1.4 (2 of 3); paper 8.0: off by -5.0 |",
+        "| 2 rotations | 2.0 |",
+    ]
+    assert lines["Accuracy in %, less that of FedAvg (equal seeds)"] == ["| 4 rotations | stopped after round 1 |"]
+    # A loss stands where there is no accuracy.
+    assert "Test loss" not in sections
+    assert "7 cells: 4 finished, 1 stopped, 2 not run." in text
+
+
+def test_differences_are_paired_and_verdicts_are_the_papers(item: Path, ran: list[tuple[str, int, int]]) -> None:
+    item.write_text(ITEM.replace("value: 92.5, spread: 0.4", "value: 90.8, spread: 0.4"))
+    assert main(["reproduce", "item.yaml"]) == 0
+    entries = {(e["measure"], e["row"], e["column"]): e for e in rows_of(results(item) / "table.csv")}
+    difference = entries["accuracy - fedavg", "four", "clove"]
+    # 90, 91, 92 less 70: mean 21, sample deviation 1, t(2) = 4.303, so 21 ± 4.303 / sqrt(3).
+    assert float(difference["mean"]) == pytest.approx(21.0)
+    assert float(difference["low"]) == pytest.approx(21 - 4.3027 / 3**0.5, abs=1e-3)
+    assert entries["accuracy", "four", "clove"]["verdict"] == "within the paper's spread"
+    assert entries["accuracy", "four", "fedavg"]["verdict"] == "off by -1.5"
+    successes = entries["recovered", "four", "clove"]
+    assert (successes["successes"], successes["values"], successes["mean"]) == ("2", "3", "")
+    tex = (results(item) / "table.tex").read_text()
+    assert r"CLoVE \& co" in tex
+    assert r"91.0 $\pm$ 1.0" in tex
+    assert tex.count(r"\begin{tabular}") == 6
+    assert (results(item) / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_that_ended_before_it_was_noted_is_not_run_again(item: Path, ran: list[tuple[str, int, int]]) -> None:
+    assert main(["reproduce", "item.yaml"]) == 0
+    records = sorted((item.parent / "results" / "reproduce" / "runs").rglob("seed-*.json"))
+    assert len(records) == 7
+    for record in records:
+        record.unlink()
+    assert main(["reproduce", "item.yaml"]) == 0
+    assert len(ran) == 7
+
+
+def test_a_run_of_other_settings_does_not_count(item: Path, ran: list[tuple[str, int, int]]) -> None:
+    assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
+    (record,) = (item.parent / "results" / "reproduce" / "runs").rglob("seed-*.json")
+    values = json.loads(record.read_text())
+    assert "versions of the code" not in (results(item) / "table.md").read_text()
+    # A key that this run did not know yet says nothing; another value of one that it knew does.
+    del values["config"]["eval_every"]
+    record.write_text(json.dumps(values))
+    assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
+    assert len(ran) == 1
+    values["values"]["code"] = "another"
+    record.write_text(json.dumps(values))
+    assert main(["reproduce", "item.yaml", "columns=clove"]) == 0
+    assert "The runs were made by 2 versions of the code" in (results(item) / "table.md").read_text()
+    ran.clear()
+    values["config"]["train"]["learning_rate"] = 7.0
+    record.write_text(json.dumps(values))
+    assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
+    assert len(ran) == 1
+
+
+def test_another_data_folder_is_another_run(item: Path, ran: list[tuple[str, int, int]]) -> None:
+    for folder in ("here", "there", "here"):
+        assert main(["reproduce", "item.yaml", "columns=clove", "rows=two", f"data_dir={folder}"]) == 0
+    assert len(ran) == 2
+
+
+def test_a_cell_that_fails_is_named_and_tried_again(
+    item: Path, ran: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise ValueError("no such luck")
+
+    with monkeypatch.context() as patch:
+        breaks(patch, 4, fail)
+        assert main(["reproduce", "item.yaml"]) == 1
+    text = (results(item) / "table.md").read_text()
+    assert "7 cells: 6 finished, 1 failed." in text
+    assert "- 2 rotations | CLoVE & co | seed 0: failed: ValueError: no such luck" in text
+    assert main(["reproduce", "item.yaml"]) == 0
+    assert "7 cells: 7 finished." in (results(item) / "table.md").read_text()
+
+
+def test_a_stopped_run_with_checkpoints_goes_on_in_its_middle(
+    item: Path, ran: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resumed: list[Path] = []
+
+    def resume(config: Config, folder: Path) -> RunSummary:
+        resumed.append(folder)
+        return fake_cells.resume(config, folder)
+
+    monkeypatch.setattr(command, "resume", resume)
+    item.write_text(ITEM.replace("checkpoint_every=0", "checkpoint_every=1"))
+    with monkeypatch.context() as patch:
+        breaks(patch, 2, interrupt)
+        assert main(["reproduce", "item.yaml"]) == 130
+    assert main(["reproduce", "item.yaml"]) == 0
+    assert [folder.name for folder in resumed] == ["seed-1"]
+    cells = rows_of(results(item) / "cells.csv")
+    # What it cost in all is not known.
+    assert [row["cpu_seconds"] == "" for row in cells] == [False, True, False, False, False, False, False]
+
+
+def test_a_cell_that_another_process_runs_is_left_to_it(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
+    (record,) = (item.parent / "results" / "reproduce" / "runs").rglob("seed-*.json")
+    record.unlink()
+    folder = record.with_suffix("")
+    (folder / "report.html").unlink()
+    with FolderLock(folder):
+        assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
+    assert len(ran) == 1
+    assert f"2 rotations | CLoVE & co | seed 0: stopped: {BUSY}" in capsys.readouterr().out
+    assert "stopped after round 2" in (results(item) / "table.md").read_text()
+
+
+def test_the_table_is_remade_without_a_run_and_the_list_says_how_far_items_are(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["reproduce", "item.yaml", "seeds=1"]) == 0
+    before = (results(item) / "table.md").read_text()
+    (results(item) / "table.md").unlink()
+    begun = len(ran)
+    assert main(["reproduce", "item.yaml", "--table"]) == 0
+    assert (results(item) / "table.md").read_text() == before
+    assert "91.0" not in before
+    assert "90.0 [1/3]" in before
+    assert len(ran) == begun == 3
+    (item.parent / "items").mkdir()
+    item.rename(item.parent / "items" / "item.yaml")
+    monkeypatch.setattr("florets.server_app.reproduce.items.FOLDER", item.parent / "items")
+    capsys.readouterr()
+    assert main(["reproduce", "--list"]) == 0
+    told = capsys.readouterr().out
+    assert "item  Two methods on turned digits" in told
+    assert "7 cells: 3 finished, 4 not run" in told
+    assert len(ran) == 3
+
+
+def test_the_small_scale_says_what_was_cut(item: Path, ran: list[tuple[str, int, int]]) -> None:
+    assert main(["reproduce", "item.yaml", "scale=small"]) == 0
+    assert ran == [("clove", 4, 0), ("fedavg", 4, 0)]
+    text = (results(item, "small") / "table.md").read_text()
+    assert "Small scale: one seed and one row." in text
+    # What it has in common with the whole table is not run again.
+    assert main(["reproduce", "item.yaml"]) == 0
+    assert len(ran) == 7
+
+
+@pytest.mark.pictures
+def test_a_run_without_pictures_has_all_else(tmp_path: Path) -> None:
+    given = ["num_clients=4", "num_rounds=1", "task.model_options.hidden=[8]", "pictures=false", "strategy=discovery"]
+    assert main([*given, f"results_dir={tmp_path}", "-q"]) == 0
+    (page,) = tmp_path.rglob("report.html")
+    # The key says nothing of what is computed: it is not in the folder's name.
+    assert "pictures" not in str(page.relative_to(tmp_path))
+    assert not list(tmp_path.rglob("*.png"))
+    assert "<img" not in page.read_text()
+    assert (page.parent / "loss_matrix.csv").is_file()
+
+
+# Processes
+
+
+@pytest.mark.slow
+def test_cells_in_processes_survive_one_that_is_killed(item: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from florets.server_app.reproduce.command import main as reproduce
+
+    item.write_text(ITEM.replace("strategy=fedavg", "strategy=ifca"))
+    engine = Engine(fake_cells.run, fake_cells.resume)
+    assert reproduce(["item.yaml", "n_jobs=2"], engine) == 1
+    table = (results(item) / "table.md").read_text()
+    assert "7 cells: 6 finished, 1 failed." in table
+    assert "seed 2: failed: its process ended before it did" in table
+
+
+@pytest.mark.slow
+def test_killed_twice_every_cell_is_run_once(tmp_path: Path) -> None:
+    small = "num_clients=4, num_rounds=3, 'task.model_options.hidden=[8]', eval_every=10"
+    (tmp_path / "item.yaml").write_text(ITEM.replace("num_rounds=2", small).replace("seeds: 3", "seeds: 4"))
+    line = [sys.executable, "-m", "florets.server_app.main", "reproduce", "item.yaml", "n_jobs=2"]
+    log = results(tmp_path / "item.yaml") / "log.jsonl"
+
+    def ended() -> list[str]:
+        return [json.loads(text)["cell"] for text in log.read_text().splitlines()] if log.is_file() else []
+
+    for wanted in (2, 5):
+        process = subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.DEVNULL, env=os.environ)
+        give_up = time.monotonic() + 300
+        while len(ended()) < wanted and process.poll() is None and time.monotonic() < give_up:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    runs = tmp_path / "results" / "reproduce" / "runs"
+    finished = {record.with_suffix("") / "summary.json" for record in runs.rglob("seed-*.json")}
+    before = {path: path.stat().st_mtime_ns for path in finished}
+    assert len(before) >= 5
+    # The workers end with the process that started them.
+    time.sleep(2)
+    subprocess.run(line, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    assert "9 cells: 9 finished." in (log.parent / "table.md").read_text()
+    assert len(ended()) == len(set(ended()))
+    assert {path: path.stat().st_mtime_ns for path in finished} == before
+
+
+# Statistics
+
+
+def test_spread_and_interval_by_hand() -> None:
+    spread = Spread.of([1.0, 2.0, 3.0, 4.0])
+    assert (spread.number, spread.mean) == (4, 2.5)
+    assert spread.deviation == pytest.approx((5 / 3) ** 0.5)
+    # t(3) at 97.5 % is 3.1824.
+    assert spread.high - spread.mean == pytest.approx(3.1824 * (5 / 3) ** 0.5 / 2, abs=1e-4)
+    assert Spread.of([7.0]).mean == 7.0
+    assert Spread.of([7.0]).deviation != Spread.of([7.0]).deviation
+
+
+def test_pairs_are_equal_seeds_and_few_have_no_test() -> None:
+    assert paired({0: 1.0, 2: 5.0, 3: 1.0}, {2: 4.0, 0: 3.0, 9: 0.0}) == [-2.0, 1.0]
+    assert signed_rank_p([1.0] * 5) is None
+    assert signed_rank_p([0.0] * 8) is None
+    # All six differences on one side: 2 / 2^6.
+    assert signed_rank_p([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]) == pytest.approx(2 / 64)

@@ -1,0 +1,143 @@
+"""SR-FCA: cross losses, trimmed means, refinements."""
+
+import numpy as np
+import pytest
+from scipy.stats import trim_mean
+
+from florets.strategies.core.agglomerative import group_by_largest_gap
+from florets.strategies.core.trimmed import trimmed_mean, trimmed_means
+from florets.strategies.sr_fca.cross_losses import (
+    by_cluster,
+    distances_to_clusters,
+    farthest_neighbours,
+    group_by_largest_ratio,
+    mutual,
+    nearest_of_large,
+)
+from florets.strategies.sr_fca.strategy import SrFca
+from florets.task.wire import kinds
+from tests.method_runs import play
+
+SHORT = ("strategy=sr_fca", "strategy.solo_steps=20", "strategy.refine_every=1")
+
+# Trimmed means
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.15, 0.34, 0.49])
+def test_the_trimmed_mean_agrees_with_scipys_in_every_order(share: float) -> None:
+    rows = np.random.default_rng(0).standard_normal((9, 4))
+    np.testing.assert_allclose(trimmed_mean(rows, share), trim_mean(rows, share, axis=0))
+    np.testing.assert_array_equal(trimmed_mean(rows[::-1], share), trimmed_mean(rows, share))
+
+
+def test_a_liar_moves_the_trimmed_mean_no_further_than_to_the_others() -> None:
+    rows = np.array([[1.0], [2.0], [3.0], [1e9]])
+    assert trimmed_mean(rows, 0.25).tolist() == [2.5]
+    assert trimmed_mean(rows[:1], 0.4).tolist() == [1.0]
+
+
+def test_counters_and_statistics_are_not_trimmed_and_an_empty_model_stays() -> None:
+    bank = np.array([[5.0, 5, 5], [7.0, 7, 7]])
+    updates = np.array([[0.0, 1, 0], [1.0, 2, 1], [20.0, 9, 20]])
+    integers, untrained = np.array([False, True, False]), np.array([False, False, True])
+    found = trimmed_means(bank, updates, np.zeros(3, dtype=np.int64), 0.34, integers, untrained)
+    assert found.tolist() == [[1, 9, 7], [7, 7, 7]]
+
+
+# Cross losses
+
+
+def test_cross_losses_are_the_mean_of_both() -> None:
+    losses = np.array([[0.5, 4.0, np.nan], [2.0, 0.1, 6.0], [1.0, 0.0, 0.2]])
+    # The NaN counts as the largest loss, 6.
+    assert mutual(losses).tolist() == [[0, 3, 3.5], [3, 0, 3], [3.5, 3, 0]]
+    order = [2, 0, 1]
+    np.testing.assert_array_equal(mutual(losses[np.ix_(order, order)]), mutual(losses)[np.ix_(order, order)])
+
+
+def test_means_of_clusters_have_a_gap_where_there_is_nobody() -> None:
+    found = by_cluster(np.array([[1.0, 2], [3.0, 4], [5.0, 6]]), np.array([0, 2, 0]), 3)
+    np.testing.assert_array_equal(found, [[3, 4], [np.nan, np.nan], [3, 4]])
+
+
+def test_what_is_not_known_of_a_client_does_not_count() -> None:
+    losses, cross = np.array([[2.0, 4.0]]), np.array([[4.0, np.nan]])
+    assert distances_to_clusters(losses, cross).tolist() == [[3, 4]]
+
+
+def test_small_clusters_are_dissolved() -> None:
+    distances = np.array([[0.0, 2, 3], [0.1, 2, 3], [9.0, 1, 2]])
+    assert nearest_of_large(distances, 1).tolist() == [0, 0, 1]
+    assert nearest_of_large(distances, 2).tolist() == [0, 0, 0]
+    assert nearest_of_large(distances, 3).tolist() == [0, 0, 1]
+
+
+def test_the_largest_factor_decides_and_not_the_largest_difference() -> None:
+    # Merges at 1, 1, 1, 10 and 30: a factor of 10, then a difference of 20.
+    points = np.array([0.0, 1.0, 11.0, 12.0, 42.0, 43.0])
+    distances = np.abs(np.subtract.outer(points, points))
+    found = group_by_largest_ratio(distances)
+    assert found.clusters.tolist() == [0, 0, 1, 1, 2, 2]
+    assert found.threshold == pytest.approx(np.sqrt(10))
+    assert group_by_largest_gap(distances, "single").clusters.tolist() == [0, 0, 0, 0, 1, 1]
+    # What is next to nothing is nothing: 1e-9 to 1e-4 is no factor.
+    assert group_by_largest_ratio(np.array([[0, 1e-9, 1.0], [1e-9, 0, 1.0], [1.0, 1.0, 0]])).clusters.tolist() == [
+        0,
+        0,
+        1,
+    ]
+    assert group_by_largest_ratio(np.zeros((3, 3))).clusters.tolist() == [0, 0, 0]
+    order = [5, 2, 0, 4, 1, 3]
+    assert group_by_largest_ratio(distances[np.ix_(order, order)]).clusters.tolist() == [0, 1, 2, 0, 2, 1]
+
+
+def test_the_farthest_neighbours_are_those_of_the_longest_merge_that_was_made() -> None:
+    points = np.array([0.0, 1.0, 3.0, 20.0, 21.0])
+    distances = np.abs(np.subtract.outer(points, points))
+    assert farthest_neighbours(distances, group_by_largest_gap(distances, "single")) == 2.0
+    assert farthest_neighbours(np.zeros((1, 1)), group_by_largest_gap(np.zeros((1, 1)), "single")) == 0.0
+
+
+# Runs
+
+
+def test_groups_are_found_and_stay_through_the_refinements() -> None:
+    found = play(*SHORT, "num_rounds=4")
+    assert [report.phase for report in found.reports] == ["clustering", "clustering", "clustering", "stable"]
+    assert found.ari == 1.0
+    assert found.models.count == 2
+    assert {report.assignment["0"] for report in found.reports} == {0}
+
+
+def test_a_huge_threshold_makes_one_cluster() -> None:
+    found = play(*SHORT, "strategy.cut=threshold", "strategy.threshold=1e9", "strategy.refine_steps=0")
+    assert found.models.count == 1
+
+
+def test_clusters_that_are_near_each_other_merge_and_keep_all_clients() -> None:
+    found = play(*SHORT, "strategy.cut=k", "k=6", "strategy.least_size=1", "num_rounds=1")
+    assert found.models.count == 6
+    found.strategy.state.threshold = 1e9
+    context = found.strategy.context
+    merged = found.strategy._refine(context)
+    assert merged.count == 1
+    assert set(found.strategy.assignment.values()) == {0}
+    assert len(found.strategy.assignment) == 6
+
+
+@pytest.mark.parametrize("kind", [kinds.TRAIN_ESTIMATE, kinds.LOSSES])
+def test_a_client_that_round_1_lost_is_placed_by_its_loss(kind: str) -> None:
+    found = play(*SHORT, "train.local_epochs=5", "strategy.refine_steps=0", lost={(kind, 1, 4)})
+    assert "4" not in found.reports[0].assignment
+    assert found.ari == 1.0
+
+
+def test_who_does_not_answer_a_refinement_keeps_its_cluster() -> None:
+    found = play(*SHORT, "num_rounds=2", lost={(kinds.LOSSES, 2, 1)})
+    assert found.ari == 1.0
+    assert len(found.reports[-1].assignment) == 6
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"trim=0\.5"):
+        SrFca(trim=0.5)

@@ -1,0 +1,186 @@
+"""Starts of CLoVE and IFCA: several of them, of which the best goes on, and models of clients that are far apart."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord
+
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.strategies.base.federation import FederationError
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import RoundReport
+from florets.strategies.clove.strategy import Clove
+from florets.strategies.core.orthonormal import orthonormal_rows
+from florets.strategies.core.starts import farthest, least_loss, least_share, shuffled
+from florets.strategies.ifca.strategy import Ifca
+from florets.strategies.shared.far_start import far_models
+from florets.task.randomness import Purpose
+from florets.task.wire import kinds
+from tests.fakes import FakeClients, models, thetas
+from tests.test_baselines import lost, play
+
+TARGETS = [0.0, 0.4, 10.0, 10.4, 30.0, 30.4]
+
+
+# Functions on arrays
+
+
+def test_other_random_models_hold_the_same_entries_layer_by_layer() -> None:
+    rng = np.random.default_rng(0)
+    bank, layers = rng.normal(size=(3, 12)), np.repeat([0, 1, 2], [6, 4, 2])
+    bank[:, 10:] = 1.0
+    found = shuffled(bank, layers, np.random.default_rng(1))
+    for layer in range(3):
+        assert np.sort(found[:, layers == layer]).tolist() == np.sort(bank[:, layers == layer]).tolist()
+    assert not np.array_equal(found[:, :10], bank[:, :10])
+    # What holds between the models stays.
+    rows = orthonormal_rows(bank)
+    moved = shuffled(rows, layers, rng)
+    assert moved.tolist() != rows.tolist()
+    assert moved @ moved.T == pytest.approx(rows @ rows.T)
+
+
+def test_the_farthest_client_by_hand_and_with_rows_permuted() -> None:
+    losses = np.array([[0.1, 9.0], [5.0, 4.0], [8.0, 0.2], [7.0, 3.0], [np.inf, 4.5]])
+    assert farthest(losses, np.array([0, 2])) == 4
+    assert farthest(losses[:4], np.array([0, 2])) == 1
+    # Not itself, though its own model is bad for it as well.
+    assert farthest(losses[:4], np.array([1, 0])) == 3
+    order = np.array([3, 1, 0, 2])
+    assert order[farthest(losses[:4][order], np.array([2, 3]))] == 1
+
+
+def test_how_good_a_start_was_by_hand() -> None:
+    losses = np.array([[1.0, 2.0, 9.0], [3.0, 2.0, 9.0], [0.5, 4.0, 9.0], [6.0, 5.0, 4.5]])
+    assert least_loss(losses) == (1 + 2 + 0.5 + 4.5) / 4
+    assert least_share(losses) == 0.25
+    assert least_share(losses[:3]) == 0.0
+    assert least_loss(np.full((2, 2), np.inf)) == np.inf
+
+
+# Several starts
+
+
+@pytest.mark.parametrize("keep", ["loss", "share"])
+@pytest.mark.parametrize("make", [Ifca, Clove])
+def test_the_best_start_goes_on_as_if_it_had_been_the_only_one(make: Any, keep: Any) -> None:
+    clients = FakeClients([0.0, 1.0, 9.0, 10.0])
+    strategy = make(restarts=4, restart_rounds=2, keep_start=keep, first_round="random", seed=3)
+    banks: list[list[float]] = []
+    details: list[Any] = []
+
+    def note(report: RoundReport, arrays: ArrayRecord) -> None:
+        banks.append(thetas(arrays))
+        details.append(report.details)
+
+    strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=5, on_round=note)
+    # Three starts that do not go on, of two rounds each, and the five that were asked for.
+    assert len(banks) == 3 * 2 + 5
+    judged = [places.get("score") for places in details]
+    assert [number for number, score in enumerate(judged, 1) if score] == [3, 5, 7, 9]
+    scores = [score for score in judged if score]
+    best = max(range(4), key=scores.__getitem__)
+    assert details[8]["kept"] == best + 1
+    assert len({tuple(score) for score in scores}) > 1
+    # The score is that of the models at the start's end.
+    bank = np.array(banks[2 * best + 1])
+    losses = (bank - np.array([[0.0], [1.0], [9.0], [10.0]])) ** 2
+    loss, share = -least_loss(losses), least_share(losses)
+    assert scores[best] == pytest.approx([loss, share] if keep == "loss" else [share, loss], rel=1e-4)
+    # Every client's choice among these models, trained: what the best start's next round comes to.
+    chosen = losses.argmin(axis=1)
+    targets = np.array([0.0, 1.0, 9.0, 10.0])
+    expected = [np.mean((bank[m] + targets[chosen == m]) / 2) if (chosen == m).any() else bank[m] for m in (0, 1)]
+    if make is Ifca:
+        assert banks[8] == pytest.approx(expected, rel=1e-5)
+
+
+def test_each_start_draws_anew_and_begins_with_untrained_models() -> None:
+    clients = FakeClients([0.0, 1.0, 9.0, 10.0])
+    seen = play(Ifca(restarts=3, restart_rounds=2, first_round="random"), clients, 3, 4.0, 6.0)
+    assert len({tuple(sorted(seen[number].assignment.items())) for number in (0, 2, 4)}) > 1
+    # Messages of all starts count: each begins with a model for each client, not with both for a choice.
+    assert len(clients.asked(kinds.TRAIN)) == 3 * 4
+    assert all(report.bytes_down > 0 for report in seen)
+
+
+def test_a_start_is_judged_by_a_quorum_of_losses() -> None:
+    faults = {(kinds.LOSSES, 3, client): lost for client in range(3)}
+    strategy = Ifca(restarts=2, restart_rounds=2, quorum=0.5, round_tries=1)
+    with pytest.raises(FederationError, match="valid loss vector from 1 of 4 asked, and needs 2"):
+        play(strategy, FakeClients([0.0, 1.0, 9.0, 10.0], faults=faults), 3, 4.0, 6.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("strategy.restarts=2", "num_rounds=5"), r"restart_rounds=5: the best start goes on to round num_rounds=5"),
+        (("strategy.restarts=2", "k=auto"), "k=auto: starts with different numbers of models"),
+        (("strategy.restarts=2", "first_round=update"), "first_round=update starts from one model"),
+        (("strategy.restarts=2", "strategy.probes=1"), "strategy.probes=1: cannot be used with strategy.restarts"),
+        (("strategy.keep_start=share",), "keep_start=share: has an effect only with strategy.restarts of 2 or more"),
+    ],
+)
+def test_starts_that_cannot_work_are_refused(settings: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        compose(["strategy=clove", *settings])
+
+
+# Models of clients that are far apart
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_models_are_chosen_by_the_definition(seed: int) -> None:
+    strategy = Ifca(seed=seed)
+    play(strategy, FakeClients(TARGETS), 1, 5.0, 5.0, 5.0)
+    context = replace(strategy.context, models=Models(models(5.0, 5.0, 5.0)))
+    # From 5 each client comes half-way to its target.
+    trained = [(5 + target) / 2 for target in TARGETS]
+    chosen = [int(context.random(Purpose.FIRST_ROUND).integers(6))]
+    while len(chosen) < 3:
+        left = [client for client in range(6) if client not in chosen]
+        least = [min((trained[other] - TARGETS[client]) ** 2 for other in chosen) for client in left]
+        chosen.append(left[int(np.argmax(least))])
+    assert thetas(far_models(context).record) == pytest.approx([trained[client] for client in chosen])
+
+
+@pytest.mark.parametrize("make", [Ifca, Clove])
+def test_clients_then_choose_among_models_of_clients_that_are_far_apart(make: Any) -> None:
+    for seed in range(3):
+        clients = FakeClients([0.0, 0.4, 10.0, 10.4])
+        seen = play(make(first_round="farthest", seed=seed), clients, 1, 5.0, 5.0)
+        found = seen[0].assignment
+        assert found["0"] == found["1"] != found["2"] == found["3"]
+        # An exchange for the models of all, and one for the losses of each chosen model but the last.
+        assert clients.seen.count((kinds.TRAIN, 1, 0)) == (1 if make is Ifca else 2)
+        assert clients.seen.count((kinds.LOSSES, 1, 0)) == (1 if make is Ifca else 2)
+
+
+def test_a_start_from_far_models_does_without_those_that_are_lost_or_lie() -> None:
+    def huge(content: Any) -> Any:
+        metrics = content.metric_records[kinds.METRICS]
+        metrics[kinds.MODEL_LOSSES] = [1e30] * len(metrics[kinds.MODEL_LOSSES])
+        return content
+
+    faults = {(kinds.TRAIN, 1, 4): lost, (kinds.LOSSES, 1, 2): huge}
+    strategy = Ifca(first_round="farthest", k=3)
+    seen = play(strategy, FakeClients(TARGETS, faults=faults), 1, 5.0, 5.0, 5.0)
+    # Client 2's losses would make it the next one; client 3 stands for its group.
+    groups = {frozenset(key for key, own in seen[0].assignment.items() if own == model) for model in range(3)}
+    assert groups == {frozenset("01"), frozenset("23"), frozenset("45")}
+
+
+def test_with_fewer_clients_than_models_the_others_stay() -> None:
+    strategy = Ifca(first_round="farthest")
+    play(strategy, FakeClients([0.0, 10.0]), 1, 5.0, 5.0, 7.0)
+    assert sorted(thetas(strategy.context.models.record)) == pytest.approx([1.25, 7.0, 8.75])
+
+
+def test_one_model_needs_no_start() -> None:
+    clients = FakeClients([0.0, 1.0])
+    plain, far = (Ifca(k=1, first_round=first) for first in ("evaluate", "farthest"))
+    results = [strategy.start(clients.grid(), models(4.0), num_rounds=2) for strategy in (plain, far)]
+    assert results[0].arrays["0/theta"].data == results[1].arrays["0/theta"].data

@@ -1,0 +1,205 @@
+"""Scores beside loss and accuracy, held to scikit-learn's; how they travel and are checked; what work is counted."""
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import (
+    balanced_accuracy_score,
+    confusion_matrix,
+    f1_score,
+    mean_absolute_error,
+    r2_score,
+    roc_auc_score,
+)
+from torch import nn
+
+from florets.task.training.effort import counted
+from florets.task.training.linear_steps import LinearModels, flat, linear_losses, linear_test
+from florets.task.training.local_update import TrainSettings, gradient, local_update
+from florets.task.training.losses import evaluate, evaluated, loss_vector
+from florets.task.training.scores import class_scores, value_scores
+from florets.task.wire import MalformedMessage, kinds, payload_bytes
+from florets.task.wire.replies import read_evaluation, read_losses
+from florets.task.wire.work import pack_work, read_work
+from florets.task.work import Work, total_work
+
+
+@given(st.integers(0, 10_000), st.integers(2, 5), st.integers(1, 40))
+@settings(max_examples=40, deadline=None)
+# scikit-learn warns of classes that only one of both has.
+@pytest.mark.filterwarnings("ignore:.*label:UserWarning")
+@pytest.mark.filterwarnings("ignore:y_pred contains:UserWarning")
+def test_scores_of_classes_are_those_of_scikit_learn(seed, num_classes, n):
+    rng = np.random.default_rng(seed)
+    labels, predicted = rng.integers(num_classes, size=n), rng.integers(num_classes, size=n)
+    found = class_scores(labels, predicted)
+    assert found.values["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(labels, predicted))
+    f1 = f1_score(labels, predicted, average="macro", zero_division=0)
+    assert found.values["macro_f1"] == pytest.approx(f1)
+    table = np.zeros((num_classes, num_classes), dtype=int)
+    table[found.confusion[:, 0], found.confusion[:, 1]] = found.confusion[:, 2]
+    assert (table == confusion_matrix(labels, predicted, labels=range(num_classes))).all()
+
+
+@given(st.integers(0, 10_000), st.integers(2, 30))
+@settings(max_examples=40, deadline=None)
+def test_the_area_under_the_curve_counts_ties_half(seed, n):
+    rng = np.random.default_rng(seed)
+    labels, margins = rng.integers(2, size=n), rng.integers(-3, 3, size=n) / 2
+    found = class_scores(labels, (margins > 0).astype(int), margins).values
+    if len(set(labels)) == 1:
+        assert "auc" not in found
+    else:
+        assert found["auc"] == pytest.approx(roc_auc_score(labels, margins))
+
+
+def test_scores_of_values_are_those_of_scikit_learn_and_left_out_where_not_defined():
+    rng = np.random.default_rng(1)
+    targets, values = rng.normal(size=30), rng.normal(size=30).astype(np.float32)
+    found = value_scores(targets, values).values
+    assert found == {
+        "r2": pytest.approx(r2_score(targets, values)),
+        "mae": pytest.approx(mean_absolute_error(targets, values)),
+    }
+    assert value_scores(np.ones(3), np.array([1.0, 2.0, 3.0])).values == {"mae": pytest.approx(1.0)}
+    assert value_scores(targets[:1], np.array([np.nan])).values == {}
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "squared_error", "reconstruction"])
+def test_scored_or_not_loss_and_accuracy_are_the_same_bits(loss):
+    torch.manual_seed(0)
+    module = nn.Linear(4, {"cross_entropy": 3, "squared_error": 1, "reconstruction": 4}[loss])
+    x = torch.randn(1203, 4)
+    y = torch.randint(3, (1203,)) if loss == "cross_entropy" else torch.randn(1203)
+    found = evaluated(module, x, y, loss)
+    assert (found.loss, found.accuracy) == evaluate(module, x, y, loss)
+    assert (
+        set(found.scores.values)
+        == {
+            "cross_entropy": {"balanced_accuracy", "macro_f1"},
+            "squared_error": {"r2", "mae"},
+            "reconstruction": set(),
+        }[loss]
+    )
+    assert found.scores.confusion[:, 2].sum() == (1203 if loss == "cross_entropy" else 0)
+
+
+def test_passes_are_counted_where_they_are_made():
+    torch.manual_seed(0)
+    module, x, y = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), torch.randn(25, 4), torch.randint(3, (25,))
+    rng = np.random.default_rng(0)
+    with counted() as effort:
+        local_update(module, x, y, "cross_entropy", TrainSettings(0.1, 2, 10), rng)
+    assert (effort.gradients, effort.losses) == (50, 0)
+    with counted() as effort:
+        # Two steps are the first 20 samples of an epoch.
+        local_update(module, x, y, "cross_entropy", TrainSettings(0.1, 1, 10, local_steps=2), rng)
+        gradient(module, x, y, "cross_entropy", 7, rng)
+    assert (effort.gradients, effort.losses) == (27, 0)
+    state = module.state_dict()
+    models = LinearModels.of([{k: v.numpy() for k, v in state.items()}] * 3, _names())
+    with counted() as effort:
+        loss_vector(module, [state] * 2, x, y, "cross_entropy")
+        linear_losses(models, *flat(x, y), "cross_entropy")
+        linear_test(models, *flat(x, y), "cross_entropy")
+    assert (effort.gradients, effort.losses) == (0, 6 * 25)
+    # Outside of a block nothing is kept.
+    evaluate(module, x, y, "cross_entropy")
+    assert effort.losses == 150
+
+
+def _names():
+    from florets.task.training.linear_steps import LinearNames
+
+    return LinearNames("1.weight", "1.bias")
+
+
+def reply(accuracy=0.75, **scores):
+    """A reply of 8 tests; a score of None is left out."""
+    metrics = {kinds.EVAL_LOSS: 0.5, kinds.NUM_EXAMPLES: 8}
+    if accuracy is not None:
+        metrics[kinds.EVAL_ACCURACY] = accuracy
+    content = RecordDict({kinds.METRICS: MetricRecord(metrics)})
+    told = {"balanced_accuracy": 0.7, "auc": 1.0, "confusion": [0, 0, 4, 1, 0, 2, 1, 1, 2], **scores}
+    content[kinds.SCORES] = ConfigRecord({name: value for name, value in told.items() if value is not None})
+    return content
+
+
+def test_scores_and_counts_of_a_reply_are_read():
+    found = read_evaluation(reply()).scores
+    assert found.values == {"balanced_accuracy": 0.7, "auc": 1.0}
+    assert found.confusion == (0, 0, 4, 1, 0, 2, 1, 1, 2)
+    assert read_evaluation(reply(confusion=None)).scores.confusion == ()
+    bare = reply()
+    del bare[kinds.SCORES]
+    assert dict(read_evaluation(bare).scores.values) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"auc": 1.01}, "auc is no number from 0 to 1"),
+        ({"auc": 1}, "auc is no number from 0 to 1"),
+        ({"macro_f1": float("nan")}, "macro_f1 is no number"),
+        ({"r2": 10**18}, "r2 is no number"),
+        ({"mae": [0.1]}, "mae is no number"),
+        ({"mae": -0.1}, "mae is no number"),
+        ({"confusion": [0, 0]}, "no list of label"),
+        ({"confusion": 8}, "no list of label"),
+        ({"confusion": [0.0, 0.0, 8.0]}, "no list of label"),
+        ({"confusion": [0, 0, 10**18]}, "no label and no count"),
+        ({"confusion": [0, 0, 6, 0, -1, 2]}, "no label and no count"),
+        ({"confusion": [1, 1, 6, 0, 1, 2]}, "not sorted"),
+        ({"confusion": [0, 0, 6, 0, 0, 2]}, "not sorted"),
+        ({"confusion": [0, 0, 8, 1, 1, 0]}, "counts nothing"),
+        ({"confusion": [0, 10_000, 8]}, "labels of 10000 or more"),
+        ({"confusion": [0, 0, 6, 0, 1, 1]}, "counts 7 samples of 8"),
+        ({"confusion": [0, 0, 7, 0, 1, 1]}, "an accuracy of 0.875, but 0.75 was told"),
+        ({"accuracy": None}, "but None was told"),
+        ({"precision": 0.5}, "holds other things than"),
+    ],
+)
+def test_scores_and_counts_that_cannot_be_are_refused(changes, message):
+    with pytest.raises(MalformedMessage, match=message):
+        read_evaluation(reply(**changes))
+
+
+def test_scores_are_beside_a_test_alone():
+    content = RecordDict(
+        {kinds.METRICS: MetricRecord({kinds.MODEL_LOSSES: [0.5], kinds.NUM_EXAMPLES: 8, kinds.KEPT: 0})}
+    )
+    assert read_losses(content, 1).num_examples == 8
+    content[kinds.SCORES] = ConfigRecord({"auc": 0.5})
+    with pytest.raises(MalformedMessage, match="holds the records"):
+        read_losses(content, 1)
+
+
+def test_work_travels_beside_a_reply_and_is_no_traffic():
+    content = reply()
+    before = payload_bytes(content)
+    content[kinds.WORK] = pack_work(Work(0.25, 100, 40))
+    assert read_work(content) == Work(0.25, 100, 40)
+    assert payload_bytes(content) == before
+    assert read_work(reply()) == Work()
+    assert read_evaluation(content).num_examples == 8
+    assert total_work([Work(1.0, 2, 3), Work(0.5, 1, 0)]) == Work(1.5, 3, 3)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        ArrayRecord(),
+        ConfigRecord({"seconds": 1.0}),
+        ConfigRecord({"seconds": 1.0, "gradients": -1, "losses": 0}),
+        ConfigRecord({"seconds": 1.0, "gradients": 10**16, "losses": 0}),
+        ConfigRecord({"seconds": float("inf"), "gradients": 1, "losses": 0}),
+        ConfigRecord({"seconds": "1", "gradients": 1, "losses": 0}),
+        ConfigRecord({"seconds": 1.0, "gradients": 1.5, "losses": 0}),
+    ],
+)
+def test_work_that_cannot_be_is_refused(record):
+    with pytest.raises(MalformedMessage, match="record 'work'"):
+        read_work(RecordDict({kinds.WORK: record}))

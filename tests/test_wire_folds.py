@@ -1,0 +1,147 @@
+"""Rows of folds on the wire: what a row holds, its size, what is refused; and how clients' data are divided."""
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+
+from florets.strategies.shared.fold_plan import FoldPlan
+from florets.task.wire import Layout, MalformedMessage, kinds, payload_bytes
+from florets.task.wire.folds import RowForm, read_fold_rows, read_fold_update
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+def test_a_full_row_is_the_change_at_unit_length() -> None:
+    form = RowForm.of("full", None, 2, 2)
+    sent = form.pack(np.array([[3.0, 4.0], [0.0, -2.0]], dtype=np.float32), rng())
+    assert sent.dtype == np.float32
+    np.testing.assert_array_equal(sent, np.array([[0.6, 0.8], [0.0, -1.0]], dtype=np.float32))
+    np.testing.assert_array_equal(form.unpack(sent), sent)
+
+
+def test_changes_too_small_to_be_squared_have_a_direction_too() -> None:
+    sent = RowForm("full", 2, 2).pack(np.array([[3e-30, 4e-30]], dtype=np.float32), rng())
+    np.testing.assert_allclose(sent, [[0.6, 0.8]], rtol=1e-6)
+
+
+def test_signs_are_those_of_some_parameters_eight_in_a_byte() -> None:
+    form = RowForm("signs", 5, 5)
+    changes = np.array([[1.0, -1.0, 0.5, 0.0, 2.0]], dtype=np.float32)
+    sent = form.pack(changes, rng())
+    # 1 0 1 0 1, and three bits that say nothing.
+    assert sent.tolist() == [[0b10101000]]
+    assert form.unpack(sent).tolist() == [[1.0, -1.0, 1.0, -1.0, 1.0]]
+    few = RowForm("signs", 9, 40)
+    values = np.random.default_rng(0).standard_normal((3, 40)).astype(np.float32)
+    places = np.sort(rng().choice(40, 9, replace=False))
+    assert few.pack(values, rng()).shape == (3, 2)
+    np.testing.assert_array_equal(few.unpack(few.pack(values, rng())), np.sign(values[:, places]))
+
+
+def test_a_projection_keeps_cosines_and_is_the_same_for_all_clients() -> None:
+    form = RowForm.of("projection", None, 20_000, 4)
+    assert form.width == 1024
+    one, noise = np.random.default_rng(1).standard_normal((2, 20_000)).astype(np.float32)
+    rows = np.stack([one, one + noise, -one])
+    sent = form.pack(rows, rng())
+    assert sent.dtype == np.float16
+    cosines = (found := form.unpack(sent)) @ found.T
+    # A cosine of 1 / sqrt(2), to about 1 / sqrt(1024).
+    assert cosines[0, 1] == pytest.approx(2**-0.5, abs=0.08)
+    assert cosines[0, 2] == pytest.approx(-1, abs=1e-3)
+    np.testing.assert_array_equal(form.pack(rows[1:2], rng()), sent[1:2])
+
+
+@pytest.mark.parametrize("folds", [3, 4, 8])
+@pytest.mark.parametrize("size", [20, 300, 4810, 10**6])
+@pytest.mark.parametrize("upload", ["projection", "signs"])
+def test_the_rows_of_a_client_take_16_kb_at_most(upload: str, size: int, folds: int) -> None:
+    form = RowForm.of(upload, None, size, folds)  # type: ignore[arg-type]
+    empty = RecordDict({kinds.FOLDS: ArrayRecord({kinds.FOLDS: Array(np.zeros((folds, form.columns), form.dtype))})})
+    assert payload_bytes(empty) <= 16_000
+
+
+def test_a_projection_that_saves_nothing_is_the_row_itself() -> None:
+    assert RowForm.of("projection", None, 200, 4) == RowForm("full", 200, 200)
+    assert RowForm.of("projection", None, 4810, 4) == RowForm("projection", 962, 4810)
+    assert RowForm.of("projection", 64, 4810, 4) == RowForm("projection", 64, 4810)
+    assert RowForm.of("signs", None, 4810, 4) == RowForm("signs", 1024, 4810)
+    assert RowForm.of("signs", None, 100, 4) == RowForm("signs", 100, 100)
+
+
+def reply(rows: np.ndarray | None, record: str = kinds.FOLDS, **arrays: Array) -> RecordDict:
+    numbers: dict[str, float | int] = {kinds.NUM_EXAMPLES: 10}
+    content = RecordDict()
+    if arrays:
+        content[kinds.ARRAYS] = ArrayRecord(arrays)
+        numbers[kinds.TRAIN_LOSS] = 0.5
+    content[kinds.METRICS] = MetricRecord(numbers)  # type: ignore[arg-type]
+    if rows is not None:
+        content[record] = ArrayRecord({kinds.FOLDS: Array(rows)})
+    return content
+
+
+GOOD = np.array([[0.6, 0.8], [0.0, 1.0]], dtype=np.float32)
+FULL = RowForm("full", 2, 2)
+
+
+def test_rows_and_update_are_read() -> None:
+    np.testing.assert_array_equal(read_fold_rows(reply(GOOD), FULL, 2).rows, GOOD)
+    model = Array(np.array([1.0, 2.0], dtype=np.float32))
+    update = read_fold_update(reply(GOOD, w=model), Layout.of({"w": model}), 3, FULL, 2)
+    assert (update.model, update.num_examples, update.train_loss) == (3, 10, 0.5)
+    np.testing.assert_array_equal(update.vector, [1.0, 2.0])
+    np.testing.assert_array_equal(update.others, GOOD.ravel())
+
+
+WRONG = {
+    "must hold one array 'folds'": reply(None),
+    "must hold one array": reply(GOOD, record="rows"),
+    "is float64": reply(GOOD.astype(np.float64)),
+    r"\[1, 2\]": reply(GOOD[:1]),
+    "NaN or infinite": reply(np.array([[np.nan, 1.0], [0.0, 1.0]], dtype=np.float32)),
+    "row 1 of the folds is zero": reply(np.array([[0.6, 0.8], [0.0, 0.0]], dtype=np.float32)),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_other_rows_are_refused(message: str) -> None:
+    with pytest.raises(MalformedMessage, match=message):
+        read_fold_rows(WRONG[message], FULL, 2)
+
+
+def test_signs_that_are_all_alike_are_no_row() -> None:
+    with pytest.raises(MalformedMessage, match="row 0 of the folds is zero"):
+        read_fold_rows(reply(np.array([[0, 0]], dtype=np.uint8)), RowForm("signs", 9, 40), 1)
+
+
+@pytest.mark.parametrize(("upload", "width"), [("other", 2), ("full", 3), ("signs", 0), (None, 1)])
+def test_a_form_that_nothing_has_is_refused(upload: object, width: int) -> None:
+    with pytest.raises(ValueError, match="cannot be sent"):
+        RowForm.read(upload, width, 2)
+
+
+# How clients' data are divided
+
+PLANS = [
+    ([288] * 20, FoldPlan(4, 17, 4)),
+    ([50] * 20, FoldPlan(4, 12, 6)),
+    ([30] * 60, FoldPlan(3, 10, 10)),
+    ([90] * 5, FoldPlan(8, 11, 4)),
+    ([500] * 6, FoldPlan(8, 12, 4)),
+    ([50] * 5, FoldPlan(4, 12, 6)),
+    # Half of the clients have enough: the smallest of these decides.
+    ([10, 20, 48, 500], FoldPlan(4, 12, 6)),
+    ([10, 26, 28, 30, 31, 60, 70], FoldPlan(3, 9, 10)),
+    # Nobody has enough.
+    ([4] * 10, FoldPlan(3, 1, 10)),
+    ([1] * 10, FoldPlan(2, 1, 10)),
+]
+
+
+@pytest.mark.parametrize(("counts", "plan"), PLANS)
+def test_all_clients_have_folds_of_one_size_and_train_as_many_steps(counts: list[int], plan: FoldPlan) -> None:
+    assert FoldPlan.of(counts) == plan
+    assert FoldPlan.of(counts[::-1]) == plan
