@@ -24,6 +24,17 @@ TITLES = {
 }
 """The methods, the simplest first: what clients share costs nobody more than what they do alone."""
 
+NAMES = {
+    "fedavg": "FedAvg",
+    "discovery": "a model for each group",
+    "tuned": "FedAvg with fine-tuning",
+    "two_groups": "two groups all the same",
+    "clove": "CLoVE",
+    "local": "each {site} alone",
+    "standardised": "FedAvg on standardised inputs",
+}
+"""What a sentence calls them."""
+
 COMMANDS = {
     "fedavg": "strategy=fedavg",
     "discovery": "strategy=discovery k=auto",

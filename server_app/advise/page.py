@@ -31,7 +31,7 @@ def write_page(folder: Path, advice: Advice, question: Question) -> Path:
     page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(PAGE)
     html = page.render(
         style=STYLE + OWN_STYLE,
-        title=f"{base.experiment}, {base.task.data}, seed {base.seed}",
+        title=f"{base.experiment}, seed {base.seed}",
         words=words,
         finding=advice.finding,
         tiles=_tiles(advice, words),
@@ -71,9 +71,7 @@ def _tiles(advice: Advice, words: Words) -> list[dict[str, str]]:
     if outcome.worst is not None:
         key, figure = outcome.worst
         shown = value(figure.value, outcome.metric)
-        tiles.append(
-            {"name": f"lowest {words.site}", "value": shown, "note": f"{key}, {figure.records} test records"}
-        )
+        tiles.append({"name": f"worst {words.site}", "value": shown, "note": f"{key}, {figure.records} test records"})
     note = f"{duration(outcome.seconds)} of rounds in this trial"
     return [*tiles, {"name": "traffic", "value": size(outcome.num_bytes), "note": note}]
 
@@ -91,8 +89,7 @@ def _method(advice: Advice, outcome: Outcome, words: Words) -> dict[str, Any]:
         "mean": value(outcome.mean, outcome.metric),
         "gain": text,
         "worst": "-" if worst is None else f"{words.named([worst[0]])}: {value(worst[1].value, outcome.metric)}",
-        "traffic": size(outcome.num_bytes),
-        "seconds": duration(outcome.seconds),
+        "cost": f"{size(outcome.num_bytes)}, {duration(outcome.seconds)}",
     }
 
 
@@ -135,16 +132,18 @@ def _chart(advice: Advice) -> dict[str, Any]:
     """Return the places of the dots: a row for each method, a dot for each client."""
     found = [figure.value for one in advice.outcomes for figure in one.test.values()]
     finite = [number for number in found if math.isfinite(number)] or [0.0, 1.0]
-    accuracy = advice.best.metric == "accuracy"
-    low = math.floor(10 * min(finite)) / 10 if accuracy else 0.0
-    high = 1.0 if accuracy else max(finite) or 1.0
-    low = min(low, high - 0.1) if accuracy else low
+    if advice.best.metric == "accuracy":
+        # Round figures: every tenth, or every fifth where accuracies are far apart.
+        high, step = 1.0, 0.1 if min(finite) >= 0.5 else 0.2
+        low = max(0.0, high - step * max(1, math.ceil((high - min(finite)) / step - 1e-9)))
+    else:
+        low, high = 0.0, max(finite) or 1.0
+        step = high / 5
+    ticks = [low + step * number for number in range(round((high - low) / step) + 1)]
 
     def place(number: float) -> float:
-        return round(_LEFT + (_WIDTH - _LEFT - 12) * (min(number, high) - low) / (high - low), 1)
+        return round(_LEFT + (_WIDTH - _LEFT - 24) * (min(number, high) - low) / (high - low), 1)
 
-    steps = 5 if not accuracy or high - low > 0.5 else max(round(10 * (high - low)), 1)
-    ticks = [low + (high - low) * step / steps for step in range(steps + 1)]
     rows = [
         {
             "y": 18 + _ROW * number,
@@ -160,7 +159,7 @@ def _chart(advice: Advice) -> dict[str, Any]:
         for number, one in enumerate(advice.outcomes)
     ]
     bottom = 8 + _ROW * len(rows)
-    texts = [f"{100 * tick:.0f} %" if accuracy else f"{tick:.3g}" for tick in ticks]
+    texts = [f"{100 * tick:.0f} %" if advice.best.metric == "accuracy" else f"{tick:.3g}" for tick in ticks]
     return {
         "width": _WIDTH,
         "height": bottom + 24,

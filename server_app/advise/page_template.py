@@ -4,10 +4,11 @@ STYLE = """
 .answer { font-size: 1.12rem; }
 ul.why { margin: .9rem 0 0; padding-left: 1.2rem; }
 ul.why li { margin: .25rem 0; }
+table.methods { width: 100%; font-size: .88rem; }
 table.methods td:first-child, table.methods th:first-child { white-space: normal; min-width: 13rem; }
 table.methods tr.chosen > * { background: #eaf4fb; font-weight: 600; }
 table.sites { width: 100%; }
-svg.dots { display: block; width: 100%; height: auto; }
+svg.dots { display: block; width: 100%; min-width: 38rem; height: auto; }
 svg.dots text { font: 12px -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #1f2933; }
 svg.dots .tick { fill: #5a6673; font-size: 11px; }
 svg.dots .grid { stroke: #e3e8ed; }
@@ -50,7 +51,7 @@ PAGE = """<!doctype html>
 <p>Every method had {{ rounds }} rounds on the same records. Each {{ words.site }}'s records were split in three: to
 train on, to choose the method by ({{ validation }}), and to test the choice. Only test figures are shown. A dot is a
 {{ words.site }}, a bar the mean.</p>
-<svg class="dots" viewBox="0 0 {{ chart.width }} {{ chart.height }}" role="img"
+<div class="wide"><svg class="dots" viewBox="0 0 {{ chart.width }} {{ chart.height }}" role="img"
 aria-label="Test result of every {{ words.site }} under every method">
 {% for tick in chart.ticks -%}
 <line class="grid" x1="{{ tick.x }}" x2="{{ tick.x }}" y1="4" y2="{{ chart.bottom }}"/>
@@ -65,16 +66,16 @@ aria-label="Test result of every {{ words.site }} under every method">
 <line class="mean" x1="{{ row.mean }}" x2="{{ row.mean }}" y1="{{ row.y - 9 }}" y2="{{ row.y + 9 }}"/>
 {% endif %}
 {% endfor -%}
-</svg>
+</svg></div>
 <div class="wide"><table class="methods">
 <thead><tr><th scope="col">method</th><th scope="col">{{ figure }}, mean</th><th scope="col">against the advised</th>
-<th scope="col">lowest {{ words.site }}</th><th scope="col">traffic</th><th scope="col">time of rounds</th>
+<th scope="col">worst {{ words.site }}</th><th scope="col">traffic, time</th>
 </tr></thead>
 <tbody>
 {% for row in methods -%}
 <tr{% if row.chosen %} class="chosen"{% endif %}>
 <td>{{ row.title }}</td><td>{{ row.mean }}</td><td>{{ row.gain }}</td>
-<td>{{ row.worst }}</td><td>{{ row.traffic }}</td><td>{{ row.seconds }}</td></tr>
+<td>{{ row.worst }}</td><td>{{ row.cost }}</td></tr>
 {% endfor -%}
 </tbody></table></div>
 <p>{{ words.interval }}{% if fine_tuned %} Fine-tuning is one local training more than the other methods have

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from florets.server_app.advise.advice import Advice
 from florets.server_app.advise.compare import FEW_CLIENTS, Difference
-from florets.server_app.advise.methods import Question, command
+from florets.server_app.advise.methods import NAMES, Question, command
 from florets.server_app.advise.outcomes import Metric, Outcome
 from florets.server_app.results.report_figures import size
 
@@ -121,7 +121,9 @@ class Words:
             other, subject = "discovery", "A model for each group"
             gain = advice.against(other)
         else:
-            other, gain, subject = "fedavg", advice.against("fedavg"), "One model for all (FedAvg)"
+            other, gain = "fedavg", advice.against("fedavg")
+            as_is = advice.chosen == "standardised"
+            subject = "FedAvg on the inputs as they are" if as_is else "One model for all (FedAvg)"
         if gain is not None and advice.chosen != other:
             said.append(f"{subject} would {self._lose(gain)}.")
         if advice.chosen != "local" and (alone := advice.against("local")) is not None:
@@ -154,7 +156,7 @@ class Words:
         finding = advice.finding
         if (second := advice.runner_up) is not None and math.isfinite(second[1].half):
             other, gain = second
-            title = SHORT[other.name].format(site=self.site).split(",")[0].split(":")[0]
+            title = NAMES[other.name].format(site=self.site)
             there = amount(-gain.mean, gain.half, other.metric, sign=True)
             seen = f", some {_plain(gain.half, other.metric)}: less cannot be seen" if gain.half else ""
             said.append(
@@ -173,7 +175,10 @@ class Words:
             )
         if finding.kind == "too_few":
             said.append(f"With more {self.site}s, or more records at each, groups can be looked for.")
-        if finding.kind in ("groups", "lone") and not advice.is_scale:
+        mistakes = bool(advice.own_is_low) and advice.own_is_low == finding.lone
+        if finding.kind == "lone" and mistakes:
+            said.append(f"Once the records of {self.named(finding.lone)} have been looked at, ask again.")
+        elif finding.kind in ("groups", "lone") and not advice.is_scale:
             said.append(
                 f"If the {self.site}s agreed on what sets them apart (codes of the labels, units, whom they record), "
                 "one model could learn from all records."
