@@ -251,12 +251,24 @@ def _no_such_key(key: str, strategy: str) -> str:
     return f"there is no such key.{hint or ' florets --help lists them.'}"
 
 
+def _refers(value: Any) -> bool:
+    """Return whether a string in nested values refers to a key or to an environment variable."""
+    if isinstance(value, Mapping):
+        return any(map(_refers, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_refers, value))
+    return isinstance(value, str) and "${" in value
+
+
 def _read_yaml(path: Path) -> dict[str, Any]:
     loaded: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     return loaded
 
 
 def _resolve(values: Mapping[str, Any]) -> dict[str, Any]:
+    # OmegaConf would take a third of the time that composing takes.
+    if not _refers(values):
+        return dict(values)
     try:
         resolved: Any = OmegaConf.to_container(OmegaConf.create(dict(values)), resolve=True)
     except OmegaConfBaseException as error:

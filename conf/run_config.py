@@ -47,7 +47,8 @@ def run_config_overrides(run_config: Mapping[str, Any]) -> list[str]:
 
     A key that the app declares always arrives with a value, so a sentinel means "the experiment's own value":
     -1 for numbers and an empty text for texts. A 0 is taken as it is, to be refused. `overrides` is split and comes
-    first. `config-json` (read by `config_from_json`), `run-folder` and `resume` are other ways in and are left out.
+    first. `config-json` (read by `config_from_json`), `run-folder`, `resume` and `advise` are other ways in and are
+    left out.
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ def run_config_overrides(run_config: Mapping[str, Any]) -> list[str]:
     ConfigError
         If there is a key that means nothing here, or a text whose quotes do not close.
     """
-    known = [*_KEYS, "overrides", "config-json", "run-folder", "resume"]
+    known = [*_KEYS, "overrides", "config-json", "run-folder", "resume", "advise"]
     unknown = [name for name in run_config if name not in known]
     if unknown:
         raise ConfigError(

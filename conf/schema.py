@@ -9,6 +9,7 @@ declared. `florets --help` prints the texts; typed.py holds values to types, val
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, get_type_hints
 
 from florets.strategies.registry import DEFAULT, settings_type
@@ -135,9 +136,13 @@ OPTION_KEYS = ("task.data_options", "task.partition_options", "task.model_option
 """Keys whose value is a free mapping: the function that takes the options checks them."""
 
 
+type_hints = cache(get_type_hints)
+"""As `typing.get_type_hints`, which evaluates every annotation anew."""
+
+
 def walk(kind: type, prefix: str = "") -> Iterator[tuple[str, "dataclasses.Field[Any]"]]:
     """Yield the dotted name and the field of every key of a dataclass, in order, strategies left out."""
-    hints = get_type_hints(kind)
+    hints = type_hints(kind)
     for field in dataclasses.fields(kind):
         if field.name == "strategy":
             continue

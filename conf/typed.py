@@ -4,10 +4,10 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin
 
 from florets.conf.problems import did_you_mean
-from florets.conf.schema import Chosen, Config
+from florets.conf.schema import Chosen, Config, type_hints
 from florets.strategies.registry import DEFAULT, UnknownStrategy, find_strategy, settings_type
 from florets.strategies.settings import Settings
 
@@ -74,7 +74,7 @@ def read_strategy(name: str, problems: list[str]) -> type[Settings] | None:
 
 def _wrong_defaults(settings: type[Settings]) -> Iterator[str]:
     """Yield a line for each default of another type than its field's, or of a type that no key can have."""
-    hints = get_type_hints(settings)
+    hints = type_hints(settings)  # type: ignore[arg-type]  # classes are hashable, mypy doubts it of dataclasses
     for field in dataclasses.fields(settings):
         default = field.default_factory() if callable(field.default_factory) else field.default
         try:
@@ -89,7 +89,7 @@ def _wrong_defaults(settings: type[Settings]) -> Iterator[str]:
 def _read_fields(
     kind: type[Any], values: Mapping[str, Any], prefix: str, problems: list[str], defaulted: list[str]
 ) -> dict[str, Any]:
-    hints = get_type_hints(kind)
+    hints = type_hints(kind)  # type: ignore[arg-type]  # see above
     fields = {field.name: field for field in dataclasses.fields(kind)}
     read: dict[str, Any] = {}
     for name, value in values.items():

@@ -14,6 +14,8 @@ from florets.conf.run_config import config_from_json, quote, run_config_override
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
+from florets.server_app.advise.command import answer
+from florets.server_app.advise.methods import Question
 from florets.server_app.console import log, log_to_console
 from florets.server_app.experiment import run_experiment
 from florets.server_app.flower.run_end import end_hung_clients, end_with_parent
@@ -37,12 +39,15 @@ def main(grid: Grid, context: Context) -> None:
     """Run one experiment; what goes wrong becomes the run's status."""
     log_to_console()
     end_with_parent()
-    config, folder, resume = read_run_config(context.run_config)
-    check_own_clients(config)
     try:
-        run_experiment(grid, config, folder, resume, by_flower=not context.run_config.get("config-json"))
+        if context.run_config.get("advise"):
+            advise(grid, context.run_config)
+        else:
+            config, folder, resume = read_run_config(context.run_config)
+            check_own_clients(config)
+            run_experiment(grid, config, folder, resume, by_flower=not context.run_config.get("config-json"))
     except WrongNodeCount as error:
-        given = {name: value for name, value in context.run_config.items() if value not in _UNSET}
+        given = {n: value for n, value in context.run_config.items() if value not in _UNSET and value is not False}
         # JSON's texts, numbers and truth values are TOML's.
         settings = " ".join(f"{name}={json.dumps(value)}" for name, value in given.items() if name not in _INTERNAL)
         problem = error.explain(settings)
@@ -51,6 +56,25 @@ def main(grid: Grid, context: Context) -> None:
         raise ConfigError([problem]) from None
     finally:
         end_hung_clients()
+
+
+def advise(grid: Grid, run_config: Mapping[str, Any]) -> Path:
+    """Answer on these nodes what `florets advise` answers, and return the folder with the page.
+
+    Raises
+    ------
+    ConfigError
+        With every problem found; also where the run config names a strategy, or an interrupted run.
+    """
+    given = {name: value for name, value in run_config.items() if name != "advise"}
+    if named := [name for name in (*_INTERNAL, "resume") if given.get(name)]:
+        raise ConfigError([f"{name}: does not go with advise=true; leave it out." for name in named])
+    question = Question.of(run_config_overrides(given))
+    check_own_clients(question.base)
+    _, folder = answer(question, lambda config, place: run_experiment(grid, config, place, by_flower=True))
+    for line in (folder / "advice.txt").read_text(encoding="utf-8").splitlines():
+        log.info("%s", line)
+    return folder
 
 
 def read_run_config(run_config: Mapping[str, Any]) -> tuple[Config, Path, bool]:

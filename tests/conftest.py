@@ -18,7 +18,7 @@ def mnist_dir() -> Path:
     return DATA_DIR
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def no_pictures(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Leave out what takes most of a small run's time, unless the test is marked `pictures`."""
     if request.node.get_closest_marker("pictures") is None:

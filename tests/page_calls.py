@@ -32,14 +32,17 @@ Call = tuple[str, list[str]]
 
 def check_all(commands: str, folder: Path) -> None:
     """Raise where shell commands call anything that would be refused before it did any work, or call nothing."""
-    found = _calls(commands, folder)
+    found = calls(commands, folder)
     assert found, "no command that can be checked"
     for call in found:
         _check(call)
 
 
-def _calls(commands: str, folder: Path) -> list[Call]:
-    """Return the programs that shell commands call, with their arguments; any other program is an error."""
+def calls(commands: str, folder: Path) -> list[Call]:
+    """Return the programs that shell commands call, with their arguments; any other program is an error.
+
+    Programs that do nothing are left in `folder/bin`.
+    """
     for place in (folder / "bin", folder / ".venv" / "bin"):
         place.mkdir(parents=True)
         for name in _PROGRAMS:

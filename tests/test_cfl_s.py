@@ -20,13 +20,18 @@ from tests.test_resume import killed, results, resumed, straight
 NESTED = [-20.0, 5.0, -5.0, 19.0, -19.0, 4.0, -4.0, 20.0]
 
 
+def cfl_s(**settings: Any) -> CflS:
+    """Return the strategy without the tests of its models, which take most of a fake run's time."""
+    return CflS(eval_every=99, **settings)
+
+
 def nested_groups(assignment: dict[str, int]) -> dict[int, set[str]]:
     return {model: {key for key, own in assignment.items() if own == model} for model in set(assignment.values())}
 
 
 def test_clients_are_split_twice_under_their_own_names() -> None:
     clients = FakeClients(NESTED)
-    strategy = CflS()
+    strategy = cfl_s()
     seen = play(strategy, clients, 12, 0.0)
     assert seen[0].num_clusters == 2
     assert {frozenset(keys) for keys in nested_groups(dict(seen[0].assignment)).values()} == {
@@ -44,7 +49,7 @@ def test_clients_are_split_twice_under_their_own_names() -> None:
 
 
 def test_halves_go_on_from_their_clusters_model_and_the_first_client_keeps_its_number() -> None:
-    strategy = CflS(k=2)
+    strategy = cfl_s(k=2)
     seen = play(strategy, FakeClients([1.0, 2.0, -1.0, -3.0]), 1, 0.25)
     assert seen[0].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
     # Both are the mean of what came back: (0.625 + 1.125 - 0.375 - 1.375) / 4.
@@ -57,12 +62,11 @@ def test_halves_go_on_from_their_clusters_model_and_the_first_client_keeps_its_n
 
 def test_without_a_split_and_with_equal_sizes_it_is_fedavg_to_the_bit() -> None:
     clients = FakeClients([0.3, 1.7, 2.9, -0.7, 11.1], examples=[7] * 5)
-    for settings in ({"k": 1}, {"first_split": 99}, {"mean_threshold": 1e-9}):
-        for rho in (1.0, 0.6):
-            cfl_s = CflS(fraction_train=rho, **settings).start(clients.grid(), models(0.1), num_rounds=5)
-            fedavg = FedAvg(fraction_train=rho).start(clients.grid(), models(0.1), num_rounds=5)
-            assert list(cfl_s.arrays) == list(fedavg.arrays)
-            assert all(cfl_s.arrays[name].data == fedavg.arrays[name].data for name in fedavg.arrays)
+    for rho, settings in ((1.0, {"k": 1}), (0.6, {"first_split": 99}), (1.0, {"mean_threshold": 1e-9})):
+        own = cfl_s(fraction_train=rho, **settings).start(clients.grid(), models(0.1), num_rounds=3)
+        fedavg = FedAvg(fraction_train=rho, eval_every=99).start(clients.grid(), models(0.1), num_rounds=3)
+        assert list(own.arrays) == list(fedavg.arrays)
+        assert all(own.arrays[name].data == fedavg.arrays[name].data for name in fedavg.arrays)
 
 
 @pytest.mark.parametrize(
@@ -79,14 +83,14 @@ def test_without_a_split_and_with_equal_sizes_it_is_fedavg_to_the_bit() -> None:
 )
 def test_when_a_cluster_is_split(settings: dict[str, Any], rounds: int | None) -> None:
     # In round 1 the mean update is -0.4, and the largest -4.9; in round 2 they are -0.2 and -4.7.
-    seen = play(CflS(**settings), FakeClients([-9.0, -8.0, 8.0, 9.0]), 4, 0.8)
+    seen = play(cfl_s(**settings), FakeClients([-9.0, -8.0, 8.0, 9.0]), 4, 0.8)
     assert next((report.server_round for report in seen if report.num_clusters > 1), None) == rounds
 
 
 def test_who_was_away_at_a_split_goes_down_the_tree_when_it_takes_part() -> None:
     faults = {(kinds.TRAIN, server_round, 4): lost for server_round in range(1, 8)}
     clients = FakeClients(NESTED, faults=faults)
-    strategy = CflS()
+    strategy = cfl_s()
     seen = play(strategy, clients, 9, 0.0)
     # At first it has no model at all; its cluster was split twice, so that three exchanges bring it to its model.
     assert "4" not in seen[6].assignment
@@ -102,7 +106,7 @@ def test_a_member_that_was_away_keeps_a_model_until_its_place_is_known() -> None
     # Clients 6 and 4 take part until the first split, and are away at the second.
     faults = {(kinds.TRAIN, server_round, client): lost for server_round in range(2, 9) for client in (4, 6)}
     clients = FakeClients([*NESTED, -18.0, -21.0, -3.0], faults=faults)
-    strategy = CflS()
+    strategy = cfl_s()
     seen = play(strategy, clients, 9, 0.0)
     before, after = seen[7].assignment, seen[8].assignment
     assert sorted(before) == sorted(after) == sorted(map(str, range(11)))
@@ -113,7 +117,7 @@ def test_a_member_that_was_away_keeps_a_model_until_its_place_is_known() -> None
 
 def test_with_few_participants_all_clients_come_to_their_groups() -> None:
     targets = [*NESTED, -18.0, -21.0, -3.0, -6.0, 6.0, 3.0, 21.0, 18.0]
-    seen = play(CflS(fraction_train=0.6, seed=1), FakeClients(targets), 16, 0.0)
+    seen = play(cfl_s(fraction_train=0.6, seed=1), FakeClients(targets), 16, 0.0)
     groups = nested_groups(dict(seen[-1].assignment))
     for keys in groups.values():
         found = [targets[int(key)] for key in keys]
@@ -121,8 +125,8 @@ def test_with_few_participants_all_clients_come_to_their_groups() -> None:
 
 
 def test_gradients_are_split_as_models_are() -> None:
-    strategy = CflS(averaging=GradientAveraging(0.25))
-    seen = play(strategy, FakeClients(NESTED), 12, 0.0)
+    strategy = cfl_s(averaging=GradientAveraging(0.25))
+    seen = play(strategy, FakeClients(NESTED), 6, 0.0)
     groups = sorted(map(sorted, nested_groups(dict(seen[-1].assignment)).values()))
     assert groups == [["0", "4"], ["1", "5"], ["2", "6"], ["3", "7"]]
 
@@ -130,7 +134,7 @@ def test_gradients_are_split_as_models_are() -> None:
 def test_a_copy_of_the_state_shares_what_never_changes() -> None:
     from copy import deepcopy
 
-    strategy = CflS()
+    strategy = cfl_s()
     play(strategy, FakeClients(NESTED), 1, 0.0)
     copy = deepcopy(strategy.state)
     (split,) = [node for node in copy.tree.nodes if isinstance(node, Split)]
@@ -142,12 +146,11 @@ def test_a_copy_of_the_state_shares_what_never_changes() -> None:
 def test_k_bounds_the_number_of_models_where_it_is_given_by_hand() -> None:
     assert compose(["strategy=cfl_s"]).k == "auto"
     assert compose(["strategy=cfl_s", "k=3"]).k == 3
-    strategy = CflS(k=3)
-    play(strategy, FakeClients(NESTED), 12, 0.0)
+    strategy = cfl_s(k=3)
+    play(strategy, FakeClients(NESTED), 6, 0.0)
     assert strategy.context.models.count == 3
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_a_run_whose_models_grow_is_killed_and_resumed_and_serves_new_clients(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

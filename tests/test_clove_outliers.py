@@ -28,8 +28,6 @@ from florets.task.data.dataset import Dataset
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 
 def found(outliers: Outliers, losses: dict[str, list[float]], factor: float | None = 100.0) -> dict[str, set[str]]:
     reports = [(key, np.array(vector)) for key, vector in losses.items()]

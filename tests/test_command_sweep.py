@@ -15,6 +15,7 @@ from florets.server_app import main as command
 from florets.server_app.main import main
 from florets.server_app.results.recorder import read_summary
 from florets.server_app.results.summary import RunSummary
+from florets.server_app.sweep import launch
 from florets.server_app.sweep.sweep_job import Sweep, read_records, run_job
 from florets.server_app.sweep.sweep_keys import check_jobs, decode, encode, expand, read_sweep
 from tests.test_command import summary_of
@@ -51,18 +52,18 @@ def rows(folder: Path) -> list[dict[str, str]]:
 
 
 def test_a_sweep_runs_every_combination_and_ends_with_its_table(ran, tmp_path, capsys):
-    assert main(["-m", "strategy=clove,ifca", "seed=0,1,2", "experiment=quickstart"]) == 0
+    assert main(["-m", "strategy=clove,ifca", "seed=0,1", "experiment=quickstart"]) == 0
     assert [(config.strategy.name, config.seed) for config in ran] == list(
-        itertools.product(["clove", "ifca"], [0, 1, 2])
+        itertools.product(["clove", "ifca"], [0, 1])
     )
     out = capsys.readouterr().out
     folder = sweep_folder(tmp_path)
-    assert out.startswith(f"Sweep of 6 jobs; its summary goes to {folder}\n")
-    assert "[1/6] strategy=clove seed=0 experiment=quickstart\n      accuracy 98.5 %, ARI 1.00" in out
+    assert out.startswith(f"Sweep of 4 jobs; its summary goes to {folder}\n")
+    assert "[1/4] strategy=clove seed=0 experiment=quickstart\n      accuracy 98.5 %, ARI 1.00" in out
     assert "98.50 ± 0.00" in out
     assert out.endswith(f"Results of the sweep: {folder}\n")
     assert [(row["strategy"], row["seed"]) for row in rows(folder)] == [
-        (strategy, str(seed)) for strategy, seed in itertools.product(["clove", "ifca"], range(3))
+        (strategy, str(seed)) for strategy, seed in itertools.product(["clove", "ifca"], range(2))
     ]
     assert (folder / "summary.md").is_file()
 
@@ -90,10 +91,10 @@ def test_a_job_that_fails_is_recorded_and_the_others_go_on(ran, tmp_path, capsys
 
 
 def test_a_job_whose_configuration_is_wrong_is_recorded_and_the_others_go_on(ran, tmp_path, capsys):
-    assert main(["-m", "strategy=fedavg,clove,ifca", "strategy.memory=true", "k=2,30"]) == 1
+    assert main(["-m", "strategy=fedavg,clove", "strategy.memory=true", "k=2,30"]) == 1
     assert [(config.strategy.name, config.k) for config in ran] == [("clove", 2)]
     out = capsys.readouterr().out
-    assert "5 of 6 jobs failed" in out
+    assert "3 of 4 jobs failed" in out
     assert "strategy fedavg has no such key" in out
     assert "k=30: more models than clients" in out
     assert not list(sweep_folder(tmp_path).glob("*traceback*"))
@@ -170,15 +171,15 @@ def test_an_interrupted_sweep_keeps_the_summary_of_what_has_run(ran, tmp_path, c
 
 
 def test_results_go_where_they_are_sent(ran, tmp_path):
-    assert main(["-m", "seed=0,1", "results_dir=my out"]) == 0
+    assert main(["-m", "seed=0", "results_dir=my out"]) == 0
     assert {config.results_dir for config in ran} == {str(tmp_path / "my out")}
     assert (tmp_path / "my out" / "sweeps").is_dir()
 
 
-def test_two_sweeps_in_one_second_do_not_share_a_folder(ran, tmp_path, monkeypatch):
+def test_two_sweeps_in_one_second_do_not_share_a_folder(tmp_path, monkeypatch):
     monkeypatch.setattr("florets.server_app.sweep.launch.time.strftime", lambda _: "noon")
     for _ in range(3):
-        assert main(["-m", "seed=0"]) == 0
+        launch._sweep_folder([], tmp_path)
     assert sorted(path.name for path in (tmp_path / "results" / "sweeps").iterdir()) == ["noon", "noon-2", "noon-3"]
 
 
@@ -229,7 +230,6 @@ def test_jobs_in_other_processes_report_by_files(tmp_path, monkeypatch, capsys):
     assert "2 of 4 jobs failed" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_runs_on_different_data_keep_folders_of_their_own(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("florets.server_app.sweep.sweep_report._draw", lambda *_: None)

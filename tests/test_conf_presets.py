@@ -43,12 +43,12 @@ def test_every_promised_preset_is_there():
     assert set(choices("experiment")) >= REQUIRED
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("experiment", choices("experiment"))
-def test_every_preset_composes_with_every_strategy_and_survives_json(experiment, strategy):
-    config = compose([f"experiment={experiment}", f"strategy={strategy}"])
-    assert (config.experiment, config.strategy.name) == (experiment, strategy)
-    assert config_from_json(config_to_json(config)) == config
+def test_every_preset_composes_with_every_strategy_and_survives_json(experiment):
+    for strategy in STRATEGIES:
+        config = compose([f"experiment={experiment}", f"strategy={strategy}"])
+        assert (config.experiment, config.strategy.name) == (experiment, strategy)
+        assert config_from_json(config_to_json(config)) == config
 
 
 @pytest.mark.parametrize("group", ["task", "train"])

@@ -27,6 +27,7 @@ def test_the_demonstration_ends_with_all_clusters_found(tmp_path: Path) -> None:
     lines = done.stdout.splitlines()
     assert lines[-1] == "ari=1.0"
     assert sum("Refused, as it should be" in line for line in lines) == 3
+    assert any("Discovery: 2 groups of 2, 2 clients (p = 0.0025;" in line for line in lines)
 
 
 def rounds(results: Path) -> list[dict[str, Any]]:

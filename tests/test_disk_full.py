@@ -20,8 +20,6 @@ from tests.test_resume import ROOT, results, run_folder, settings
 
 FULL = "No space left on device"
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:

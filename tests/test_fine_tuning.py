@@ -103,7 +103,6 @@ def play(folder: Path, *overrides: str) -> tuple[RunSummary, list[dict[str, str]
     return summary, rows, json.loads((place / "rounds.jsonl").read_text().splitlines()[-1])
 
 
-@pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize("strategy", ["fedavg", "fedprox", "local", "clove", "ifca", "cfl_gp", "one_shot", "oracle"])
 def test_every_strategy_tests_the_copies_apart_and_ends_with_the_same_models(tmp_path: Path, strategy: str) -> None:
     plain, rows, line = play(tmp_path / "plain", f"strategy={strategy}", *SHORT)
@@ -124,7 +123,6 @@ def test_every_strategy_tests_the_copies_apart_and_ends_with_the_same_models(tmp
     assert "fine-tuned accuracy" in page
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_a_run_with_validation_data_reports_them_by_client(tmp_path: Path) -> None:
     summary, rows, line = play(tmp_path, "strategy=fedavg", *SHORT, "task.validation_fraction=0.25")
     assert summary.final_accuracy == pytest.approx(np.mean([float(row["test_accuracy"]) for row in rows]))

@@ -1,10 +1,11 @@
 """Fit with Flower: the app's parts in other Flower apps, the FAB, and the in-process Grid."""
 
-import importlib
 import io
 import pickle
 import shutil
 import subprocess
+import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.cli.build import build_fab_from_disk
 from flwr.clientapp import ClientApp
 from flwr.common.config import get_project_config
+from flwr.serverapp import ServerApp
+from flwr.supercore.object_ref import load_app, validate
 
 from florets.client_app.app import app as client_app
 from florets.conf.problems import ConfigError
@@ -75,9 +78,9 @@ def test_results_and_builds_are_ignored_in_the_projects_folder_alone(tmp_path: P
 
 def test_the_components_are_plain_assignments_that_flower_finds() -> None:
     components = get_project_config(ROOT)["tool"]["flwr"]["app"]["components"]
-    for reference in components.values():
-        module, _, name = reference.partition(":")
-        assert hasattr(importlib.import_module(module), name)
+    assert all(validate(reference, project_dir=ROOT) == (True, None) for reference in components.values())
+    assert isinstance(load_app(components["serverapp"], RuntimeError, ROOT), ServerApp)
+    assert isinstance(load_app(components["clientapp"], RuntimeError, ROOT), ClientApp)
 
 
 def test_the_wrong_number_of_nodes_is_answered_with_the_users_own_command(
@@ -143,3 +146,17 @@ def test_nodes_get_the_partitions_in_order(count: int) -> None:
     grid = LocalGrid(app, count)
     grid.send_and_receive([Message(RecordDict(), node, "query") for node in grid.get_node_ids()])
     assert seen == [(i, count) for i in range(count)]
+
+
+def test_the_apps_are_found_while_another_thread_imports_the_package() -> None:
+    # A package is in sys.modules before its own code has run: what looks for one of its parts then finds none.
+    components = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["components"]
+    code = (
+        "import sys, types; from flwr.supercore.object_ref import validate;"
+        "half = types.ModuleType('florets'); half.__path__ = []; half.__spec__ = __import__('importlib.util', "
+        "fromlist=['util']).find_spec('florets'); sys.modules['florets'] = half;"
+        f"found = [validate(name) for name in {list(components.values())}];"
+        "assert found == [(True, None)] * 2, found"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from flwr.app import Message
 from safetensors.numpy import load_file
 
@@ -14,8 +13,6 @@ from florets.server_app.local_grid import LocalGrid
 from florets.server_app.results.recorder import read_summary
 from florets.task.wire import kinds
 from tests.test_end_to_end import lines
-
-pytestmark = pytest.mark.usefixtures("no_pictures")
 
 SMALL = ("num_clients=8", "k=2", "task.num_clusters=2", "num_rounds=6", "eval_every=6", "quiet=true")
 MODEL_BYTES = 4 * (64 * 64 + 64 + 64 * 10 + 10)

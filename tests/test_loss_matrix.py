@@ -108,7 +108,6 @@ def test_too_many_entries_are_not_asked_for() -> None:
     assert said[0].startswith("no loss matrix: 2 clients x 1251 models, ")
 
 
-@pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize(
     ("settings", "line"),
     [

@@ -33,8 +33,6 @@ SETTINGS = (
     "train.local_epochs=20",
 )
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 
 def table(path: Path, order: Sequence[str], seed: int = 0, n: int = 30, target: str = "price") -> None:
     """Write rows with price = 3 age - dose + weight / 2; `order` is that of the columns alone."""

@@ -23,8 +23,6 @@ STRATEGIES: dict[str, tuple[str, ...]] = {
 
 FAULTY = ("num_rounds=3", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]")
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("fault", ["missing array", "huge weights (1e6)"])

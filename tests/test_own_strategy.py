@@ -21,8 +21,6 @@ PATH = "mean_groups:MeanGroups"
 SHORT = ["num_clients=8", "task.model_options.hidden=[8]", "quiet=true", "num_rounds=4"]
 SMALL = [*SHORT, "k=2", "task.num_clusters=2", "strategy.fraction_train=0.7"]
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 
 @pytest.fixture(autouse=True)
 def importable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:

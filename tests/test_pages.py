@@ -5,7 +5,7 @@ site only the first word shows, as the language.
 
 | fence                    | what is done with the block                                                        |
 |--------------------------|------------------------------------------------------------------------------------|
-| ```bash                  | run as it stands, in the default suite: for what takes seconds                      |
+| ```bash                  | `florets` alone, for what takes seconds: run in the default suite, inside the test  |
 | ```bash slow             | run as it stands, in the slow suite                                                 |
 | ```bash dry              | `florets`, `flwr`, `make`, `pip` and `python` are called with what the shell would  |
 |                          | give them, and refuse what they would refuse, but do no work: for what needs        |
@@ -14,7 +14,7 @@ site only the first word shows, as the language.
 | ```<language> name.ext   | saved as that file (Python, YAML, TOML, ...) before the page's commands are run     |
 | ```text                  | not run: output, or a drawing; so is ```console-output. No command may stand there  |
 
-The blocks of a page are run in their order, in one shell and one empty folder; in the slow suite the fast ones too.
+The blocks of a page are run in their order, in one empty folder; in the slow suite the fast ones too, in one shell.
 `florets` is on the PATH; PROJECT is the project's folder, PORT and NODE_PORT are free ports.
 What a reader does not see stands in comments right above a block, each on a line of its own:
 
@@ -33,22 +33,23 @@ import pytest
 
 from florets.conf.compose import compose
 from florets.server_app.flower import processes
+from florets.server_app.main import main
 from florets.strategies.base.report import RoundReport
 from florets.strategies.registry import strategy_class
 from tests.fakes import FakeClients, models
-from tests.page_calls import check_all
+from tests.page_calls import calls, check_all
 from tests.pages import HOW, OUTPUT, ROOT, Block, blocks, pages
 
-_SLOW_SECONDS, _FAST_SECONDS = 1800, 120
+_SLOW_SECONDS = 1800
 _COMMAND = re.compile(r"\s*(\$ |florets |flwr |make |pip |python3? |flower-\w+ )")
 
 
-def _in_shell(how: str) -> list[Block]:
-    return [block for block in blocks() if block.language == "bash" and block.how == how]
+def _in_shell(*how: str) -> list[Block]:
+    return [block for block in blocks() if block.language == "bash" and block.how in how]
 
 
-def _pages_with(how: str) -> list[Path]:
-    return sorted({block.page for block in _in_shell(how)})
+def _pages_with(*how: str) -> list[Path]:
+    return sorted({block.page for block in _in_shell(*how)})
 
 
 @pytest.mark.parametrize("block", blocks(), ids=str)
@@ -100,12 +101,16 @@ def test_a_command_that_would_be_refused_is_seen(wrong: str, tmp_path: Path) -> 
         check_all(wrong, tmp_path)
 
 
-def _run(page: Path, how: tuple[str, ...], folder: Path, timeout: float) -> None:
-    """Run a page's commands in one shell, and look for what they must print."""
-    chosen = [block for block in blocks(page) if block.language == "bash" and block.how in how]
+def _save_files(page: Path, folder: Path) -> None:
     for block in blocks(page):
         if block.language != "bash" and block.how:
             (folder / block.how).write_text(f"{block.code}\n", encoding="utf-8")
+
+
+def _run(page: Path, how: tuple[str, ...], folder: Path, timeout: float) -> None:
+    """Run a page's commands in one shell, and look for what they must print."""
+    chosen = [block for block in blocks(page) if block.language == "bash" and block.how in how]
+    _save_files(page, folder)
     program = folder / "bin" / "florets"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m florets.server_app.main "$@"\n')
@@ -138,13 +143,32 @@ def _run(page: Path, how: tuple[str, ...], folder: Path, timeout: float) -> None
 
 
 @pytest.mark.parametrize("page", _pages_with(""), ids=lambda page: page.name)
-def test_a_pages_commands_run_as_they_stand(page: Path, tmp_path: Path) -> None:
-    _run(page, ("",), tmp_path, _FAST_SECONDS)
+def test_a_pages_short_commands_work(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process: a new one takes longer to import its packages than these runs take."""
+    _save_files(page, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    modules = set(sys.modules)
+    try:
+        for block in (block for block in blocks(page) if (block.language, block.how) == ("bash", "")):
+            for number, (program, arguments) in enumerate(calls(block.commands, tmp_path / f"shell-{block.line}")):
+                assert program == "florets", f"{block}: mark it as `bash slow`, for {program} in call {number + 1}"
+                assert main(arguments) == 0, capsys.readouterr().err
+            said = capsys.readouterr().out
+            for text in block.prints:
+                assert text in said, f"{block}: {text!r} is not in\n{said[-5000:]}"
+    finally:
+        # The page's own modules; another page may have one of the same name.
+        for name in set(sys.modules) - modules:
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+                del sys.modules[name]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", _pages_with("slow"), ids=lambda page: page.name)
-def test_a_pages_long_commands_run_as_they_stand(page: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", _pages_with("", "slow"), ids=lambda page: page.name)
+def test_a_pages_commands_run_as_they_stand(page: Path, tmp_path: Path) -> None:
     for name in ("openssl", "ssh-keygen", "curl"):
         if any(name in block.code for block in blocks(page)) and shutil.which(name) is None:
             pytest.skip(f"{page.name} needs {name}")

@@ -269,15 +269,21 @@ def test_a_run_of_other_settings_does_not_count(item: Path, ran: list[tuple[str,
     assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
     (record,) = (item.parent / "results" / "reproduce" / "runs").rglob("seed-*.json")
     values = json.loads(record.read_text())
+    assert "versions of the code" not in (results(item) / "table.md").read_text()
     # A key that this run did not know yet says nothing; another value of one that it knew does.
     del values["config"]["eval_every"]
     record.write_text(json.dumps(values))
     assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
     assert len(ran) == 1
+    values["values"]["code"] = "another"
+    record.write_text(json.dumps(values))
+    assert main(["reproduce", "item.yaml", "columns=clove"]) == 0
+    assert "The runs were made by 2 versions of the code" in (results(item) / "table.md").read_text()
+    ran.clear()
     values["config"]["train"]["learning_rate"] = 7.0
     record.write_text(json.dumps(values))
     assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
-    assert len(ran) == 2
+    assert len(ran) == 1
 
 
 def test_another_data_folder_is_another_run(item: Path, ran: list[tuple[str, int, int]]) -> None:

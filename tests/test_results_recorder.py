@@ -28,6 +28,7 @@ def rows(path):
         return list(csv.reader(file))
 
 
+@pytest.mark.pictures
 def test_a_run_leaves_all_its_files(tmp_path):
     folder = tmp_path / "tiny" / "seed-0"
     summary = record(folder)

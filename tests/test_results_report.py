@@ -70,6 +70,7 @@ def test_the_page_shows_the_run(tmp_path):
     assert "k: 2" in text
 
 
+@pytest.mark.pictures
 def test_the_page_needs_no_other_file(tmp_path):
     record(tmp_path / "run")
     sources = page_of(tmp_path / "run").sources

@@ -10,6 +10,7 @@ from florets.strategies.sr_fca.cross_losses import (
     by_cluster,
     distances_to_clusters,
     farthest_neighbours,
+    group_by_largest_ratio,
     mutual,
     nearest_of_large,
 )
@@ -69,6 +70,25 @@ def test_small_clusters_are_dissolved() -> None:
     assert nearest_of_large(distances, 1).tolist() == [0, 0, 1]
     assert nearest_of_large(distances, 2).tolist() == [0, 0, 0]
     assert nearest_of_large(distances, 3).tolist() == [0, 0, 1]
+
+
+def test_the_largest_factor_decides_and_not_the_largest_difference() -> None:
+    # Merges at 1, 1, 1, 10 and 30: a factor of 10, then a difference of 20.
+    points = np.array([0.0, 1.0, 11.0, 12.0, 42.0, 43.0])
+    distances = np.abs(np.subtract.outer(points, points))
+    found = group_by_largest_ratio(distances)
+    assert found.clusters.tolist() == [0, 0, 1, 1, 2, 2]
+    assert found.threshold == pytest.approx(np.sqrt(10))
+    assert group_by_largest_gap(distances, "single").clusters.tolist() == [0, 0, 0, 0, 1, 1]
+    # What is next to nothing is nothing: 1e-9 to 1e-4 is no factor.
+    assert group_by_largest_ratio(np.array([[0, 1e-9, 1.0], [1e-9, 0, 1.0], [1.0, 1.0, 0]])).clusters.tolist() == [
+        0,
+        0,
+        1,
+    ]
+    assert group_by_largest_ratio(np.zeros((3, 3))).clusters.tolist() == [0, 0, 0]
+    order = [5, 2, 0, 4, 1, 3]
+    assert group_by_largest_ratio(distances[np.ix_(order, order)]).clusters.tolist() == [0, 1, 2, 0, 2, 1]
 
 
 def test_the_farthest_neighbours_are_those_of_the_longest_merge_that_was_made() -> None:

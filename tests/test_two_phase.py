@@ -82,8 +82,7 @@ def test_a_repeated_run_has_the_same_bits(overrides):
     assert run(*ANCHORS_5, "seed=1").banks[0].tobytes() != one.banks[0].tobytes()
 
 
-@pytest.mark.parametrize("pairing", ["all", "halves", "single"])
-@pytest.mark.parametrize("noise", [0.0, 0.1])
+@pytest.mark.parametrize(("pairing", "noise"), [("all", 0.0), ("halves", 0.1), ("single", 0.0)])
 def test_many_inner_steps_and_the_direct_decomposition_give_the_same_models(pairing, noise):
     shared = (
         "strategy.anchors=5",

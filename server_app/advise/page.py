@@ -12,7 +12,7 @@ from florets.server_app.advise.methods import TITLES, Question, command
 from florets.server_app.advise.outcomes import Outcome
 from florets.server_app.advise.page_template import PAGE
 from florets.server_app.advise.page_template import STYLE as OWN_STYLE
-from florets.server_app.advise.words import Words, amount, listed, p_text, value
+from florets.server_app.advise.words import Words, amount, p_text, value
 from florets.server_app.results.folder import write_whole
 from florets.server_app.results.report_figures import duration, size
 from florets.server_app.results.report_template import STYLE
@@ -45,7 +45,7 @@ def write_page(folder: Path, advice: Advice, question: Question) -> Path:
             if metric == "accuracy"
             else "How far predictions are from the truth, on average; lower is better."
         ),
-        methods=[_method(advice, one) for one in advice.outcomes],
+        methods=[_method(advice, one, words) for one in advice.outcomes],
         fine_tuned=advice.outcome("tuned") is not None,
         epochs=f"{question.fine_tune_epochs:g}",
         groups=_groups(advice, words),
@@ -78,7 +78,7 @@ def _tiles(advice: Advice, words: Words) -> list[dict[str, str]]:
     return [*tiles, {"name": "traffic", "value": size(outcome.num_bytes), "note": note}]
 
 
-def _method(advice: Advice, outcome: Outcome) -> dict[str, Any]:
+def _method(advice: Advice, outcome: Outcome, words: Words) -> dict[str, Any]:
     gain, worst = advice.against(outcome.name), outcome.worst
     text = "-"
     if outcome.name == advice.chosen:
@@ -90,7 +90,7 @@ def _method(advice: Advice, outcome: Outcome) -> dict[str, Any]:
         "title": TITLES[outcome.name],
         "mean": value(outcome.mean, outcome.metric),
         "gain": text,
-        "worst": "-" if worst is None else f"{worst[0]}: {value(worst[1].value, outcome.metric)}",
+        "worst": "-" if worst is None else f"{words.named([worst[0]])}: {value(worst[1].value, outcome.metric)}",
         "traffic": size(outcome.num_bytes),
         "seconds": duration(outcome.seconds),
     }
@@ -104,7 +104,7 @@ def _groups(advice: Advice, words: Words) -> str:
         return f"Not known: {words.sites(finding.num_clients)} with these records are too few for a test."
     if finding.kind == "all_differ":
         return f"None that help: each {words.site} differs from every other ({p})."
-    return f"{' | '.join(listed(group) for group in finding.groups)} ({p})."
+    return f"{' | '.join(words.named(group) for group in finding.groups)} ({p})."
 
 
 def _sites(advice: Advice, words: Words) -> tuple[list[str], list[list[str]]]:

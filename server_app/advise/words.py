@@ -35,6 +35,11 @@ class Words:
         """Return a number of sites (clients, in a simulation)."""
         return f"{number} {self.site}{'' if number == 1 else 's'}"
 
+    def named(self, keys: Sequence[str]) -> str:
+        """Return names of clients; numbers are called what they are of."""
+        plain = not any(key.isdecimal() for key in keys)
+        return listed(keys) if plain else f"{self.site}{'' if len(keys) == 1 else 's'} {listed(keys)}"
+
     @property
     def use(self) -> str:
         """What to use, without a verb."""
@@ -43,7 +48,7 @@ class Words:
     @property
     def answer(self) -> str:
         """The answer in one line."""
-        finding, lone = self.advice.finding, listed(self.advice.finding.lone)
+        finding, lone = self.advice.finding, self.named(self.advice.finding.lone)
         count, p = self.sites(finding.num_clients), p_text(finding.p_value)
         if finding.kind == "none":
             return f"{count}, no groups ({p}): {self.use}."
@@ -65,7 +70,7 @@ class Words:
         finding = self.advice.finding
         if finding.kind != "groups":
             return []
-        found = [f"{listed(group)}" for group in finding.groups]
+        found = [self.named(group) for group in finding.groups]
         said = [f"The groups: {' | '.join(found)}."]
         if self.advice.chosen == "fedavg":
             said.append("One model serves all of them as well as one for each group, so that nobody need be apart.")
@@ -83,13 +88,13 @@ class Words:
             alone = advice.outcome("local")
             figures = "" if alone is None else f" ({_of_sites(alone, bad)} alone; mean of all {_figure(alone)})"
             said.append(
-                f"No model predicts the records of {listed(bad)}, {their} own neither{figures}: look for "
+                f"No model predicts the records of {self.named(bad)}, {their} own neither{figures}: look for "
                 "mistakes there, such as labels that do not belong to their records."
             )
         if good:
             their, its = ("its", "it follows") if len(good) == 1 else ("their", "they follow")
             said.append(
-                f"{listed(good)} can be predicted from {their} own records: {its} another rule than the others, "
+                f"{self.named(good)} can be predicted from {their} own records: {its} another rule than the others, "
                 f"such as other codes, units, or patients. A model of {their} own is the way, or equal definitions."
             )
         return said
@@ -138,7 +143,7 @@ class Words:
         if not low:
             return []
         return [
-            f"{listed(low)}: the advised model does worse here than elsewhere, by more than chance "
+            f"{self.named(low)}: the advised model does worse here than elsewhere, by more than chance "
             f"({_of_sites(advice.best, low)}; mean {_figure(advice.best)})."
         ]
 
@@ -203,7 +208,7 @@ class Words:
         if worst is not None:
             lines.append(
                 f"Expected: {_figure(advice.best)} on records that no model has seen (mean over {self.site}s); "
-                f"lowest at {worst[0]}, {value(worst[1].value, advice.best.metric)}."
+                f"worst at {self.named([worst[0]])}, {value(worst[1].value, advice.best.metric)}."
             )
         cost = f"{size(advice.best.num_bytes)} sent and received, {advice.best.seconds:.0f} s of rounds"
         lines.append(f"Cost: {cost} in this trial.")

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from florets import strategies
 from florets.conf.problems import did_you_mean
 from florets.conf.schema import Config
 from florets.server_app.results.folder import MARKER
 from florets.server_app.results.summary import RunSummary
 from florets.strategies.base.report import EVIDENCE
+from florets.task.fingerprint import CLIENT_FOLDERS, fingerprint
 
 _SERVER_PARTS = ("cluster", "aggregate", "evaluate", "total")
 """Parts of a round that are not the clients' work for training; in process all the rest is."""
@@ -73,8 +75,15 @@ def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall:
         "cpu_seconds": cpu,
         # The rounds' parts are wall time, of which other processes take a part.
         "client_seconds": None if cpu is None or not wall else clients * min(1.0, cpu / wall),
+        "code": _code(),
         "warnings": summary.warnings,
     }
+
+
+def _code() -> str:
+    """Return a hash of the code that decides a run's results, so that a table can say where versions are mixed."""
+    root = Path(strategies.__file__).parents[1]
+    return fingerprint(tuple(root / name for name in (*CLIENT_FOLDERS, "strategies")))
 
 
 def _number(name: str, factor: float = 1.0) -> Callable[[Values, Config], float | None]:

@@ -40,7 +40,7 @@ def _draw_grid(table: Table, measure: str, path: Path) -> list[Path]:
     with rc_context(STYLE):
         width = 2.6 + _CELL * len(columns)
         figure, (axes,) = new_figure(width, 1.5 + _ROW * len(rows))
-        low, high = (0.0, 1.0) if entries_are_bounded(measure) else (np.nanmin(means), np.nanmax(means))
+        low, high = (0.0, 1.0) if is_bounded(measure) else (np.nanmin(means), np.nanmax(means))
         axes.imshow(np.ma.masked_invalid(means), aspect="auto", cmap="YlGnBu", vmin=low, vmax=high)
         for i, line in enumerate(entries):
             for j, entry in enumerate(line):
@@ -48,7 +48,9 @@ def _draw_grid(table: Table, measure: str, path: Path) -> list[Path]:
                     continue
                 dark = np.isfinite(means[i, j]) and means[i, j] > low + 0.6 * (high - low)
                 colour = "white" if dark else INK if entry.spread.number else QUIET
-                axes.text(j, i, entry.text, ha="center", va="center", fontsize=7, color=colour)
+                # What stands in brackets gets a line of its own: a column is narrow.
+                text = entry.text.replace(" [", "\n[").replace(" (", "\n(").replace(" after", "\nafter")
+                axes.text(j, i, text, ha="center", va="center", fontsize=7, linespacing=1.1, color=colour)
         for spine in axes.spines.values():
             spine.set_visible(False)
         axes.tick_params(length=0)
@@ -61,7 +63,7 @@ def _draw_grid(table: Table, measure: str, path: Path) -> list[Path]:
     return [path]
 
 
-def entries_are_bounded(measure: str) -> bool:
+def is_bounded(measure: str) -> bool:
     """Return whether a measure lies between 0 and 1, whatever the cells have given."""
     return measure in ("right_k", "recovered", "ari", "ari_at_10")
 

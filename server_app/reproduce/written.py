@@ -54,6 +54,8 @@ def markdown(table: Table, command: str) -> str:
         if matrix.rows:
             parts += [f"## {matrix.label[:1].upper()}{matrix.label[1:]}", markdown_table(_grid(table, matrix))]
     parts.append(_LEGEND)
+    if (versions := len(_codes(table))) > 1:
+        parts.append(f"The runs were made by {versions} versions of the code (column code of cells.csv).")
     if failures := table.failures():
         more = len(failures) - _MOST_FAILURES
         shown = failures[:_MOST_FAILURES] + ([f"and {more} more"] if more > 0 else [])
@@ -139,6 +141,12 @@ def _write_cells(table: Table, path: Path) -> None:
                 values = [progress.values.get(name) for name in names]
                 folder = place.folder / f"seed-{seed}"
                 writer.writerow([*key, seed, progress.state, progress.note, *values, folder])
+
+
+def _codes(table: Table) -> set[str]:
+    """Return the versions of the code that made the finished runs."""
+    finished = (progress.values for found in table.found.values() for progress in found.values())
+    return {str(values["code"]) for values in finished if "code" in values}
 
 
 def _value_names(table: Table) -> Sequence[str]:

@@ -6,11 +6,12 @@ import base64
 import csv
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 
 from florets.server_app.results import report_figures as figures
 from florets.server_app.results.evidence_plot import draw_evidence
@@ -58,6 +59,12 @@ def draw_plots(folder: Path, lines: Sequence[RoundLine], clients: Sequence[Row])
     return images
 
 
+@cache
+def _page() -> Template:
+    # Client names come from other machines: autoescape keeps them text.
+    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(PAGE)
+
+
 def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
     """Draw a finished run's plots and write its ``report.html``, from the files in its folder alone.
 
@@ -86,11 +93,9 @@ def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
     num_models = len({row["found_cluster"] for row in clients if row["found_cluster"]})
     verdict, recovered = figures.verdict(summary, clients, num_models)
     head, table = figures.client_table(clients)
-    # Client names come from other machines: autoescape keeps them text.
-    page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(PAGE)
     with naming(folder):
         plots = draw_plots(folder, lines, clients) if pictures else dict(NO_PICTURES)
-    html = page.render(
+    html = _page().render(
         style=STYLE,
         summary=summary,
         title=title,

@@ -3,8 +3,10 @@
 import numpy as np
 
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.agglomerative import Grouping, merge_tree
+from florets.strategies.core.agglomerative import Grouping, group_by_largest_gap, group_into, merge_tree
 from florets.strategies.core.finite import finite_losses
+
+_FLOOR = 1e-3
 
 
 def mutual(losses: FloatArray) -> FloatArray:
@@ -26,6 +28,26 @@ def mutual(losses: FloatArray) -> FloatArray:
     distances = (clean + clean.T) / 2
     np.fill_diagonal(distances, 0.0)
     return distances
+
+
+def group_by_largest_ratio(distances: FloatArray) -> Grouping:
+    """Cut single linkage where the distance of one merge is the largest multiple of that of the merge before.
+
+    A factor and not a difference: of groups that are all unlike each other some are more so, and losses on them may
+    lie further from one another than from those within a group. Distances below a thousandth of the largest count
+    alike.
+
+    Parameters
+    ----------
+    distances : (M, M) float64
+        See `mutual`.
+    """
+    floor = _FLOOR * float(distances.max(initial=0.0))
+    if floor == 0.0:
+        return group_into(distances, 1, "single")
+    # Single linkage asks for the order of distances alone, so that it makes the same tree of their logarithms.
+    found = group_by_largest_gap(np.log(np.maximum(distances, floor) / floor), "single")
+    return Grouping(found.clusters, floor * float(np.exp(found.threshold)))
 
 
 def farthest_neighbours(distances: FloatArray, grouping: Grouping) -> float:

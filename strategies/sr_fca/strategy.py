@@ -11,7 +11,7 @@ from florets.strategies.base.report import Client
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.agglomerative import Grouping, group_below, group_by_largest_gap, group_into
+from florets.strategies.core.agglomerative import Grouping, group_below, group_into
 from florets.strategies.core.cluster import canonical
 from florets.strategies.core.joining import joined
 from florets.strategies.core.outliers import loss_scale, outlier_losses
@@ -21,6 +21,7 @@ from florets.strategies.sr_fca.cross_losses import (
     by_cluster,
     distances_to_clusters,
     farthest_neighbours,
+    group_by_largest_ratio,
     mutual,
     nearest_of_large,
 )
@@ -70,7 +71,7 @@ class SrFca(ClusteredStrategy[SrFcaSettings, SrFcaState]):
     Source: Vardhan et al. 2024 (SR-FCA): ONE_SHOT, then REFINE, which is TrimmedMeanGD, RECLUSTER and MERGE. 250
     steps, at least 2 clients, 2 refinements and beta = 0.15 are those of its experiment on rotated MNIST. Deviation:
     the threshold is one of mean losses (the published code divides the batches' mean losses by the number of samples
-    once more); by default round 1 cuts at the largest gap, and later clusters merge if they are nearer than the
+    once more); by default round 1 cuts at the largest ratio, and later clusters merge if they are nearer than the
     farthest neighbours of round 1: their models have been trained less than those of single clients, so that all
     losses between clusters may lie in that gap. Clusters go on with their models in each refinement, the largest
     one's where they merge, in place of starting again; the rounds between two refinements are a setting; a client
@@ -137,7 +138,7 @@ class SrFca(ClusteredStrategy[SrFcaSettings, SrFcaState]):
             return group_below(distances, own.threshold, "single")
         if own.cut == "k":
             return group_into(distances, int(self.k or 1), "single")
-        return group_by_largest_gap(distances, "single")
+        return group_by_largest_ratio(distances)
 
     def _refine(self, context: RoundContext) -> Models:
         """Assign everybody anew, and merge clusters that are near each other."""

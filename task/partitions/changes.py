@@ -1,4 +1,4 @@
-"""Changes that clusters make to their samples: turns, mirror images, renamed labels, noise, blur; combinations."""
+"""Changes that clusters make to their samples: turns, mirror images, renamed labels, noise and blur, combined."""
 
 import zlib
 from collections.abc import Sequence

@@ -1,0 +1,328 @@
+"""Federations of digits for the benchmark of discovery, and the rows that all their clients would send, at once.
+
+Data, model (``mlp`` 64-32-10), plan of the folds and compression are the project's own. Training is written out for
+this one model with a leading axis for clients and folds, so that a federation takes tenths of a second; a test holds
+that it equals what a client does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from florets.strategies.shared.fold_plan import FoldPlan
+from florets.task.initial import initial_models
+from florets.task.registry import resolve
+from florets.task.wire.folds import RowForm, Upload
+
+HIDDEN, CLASSES, PIXELS = 32, 10, 64
+PARAMETERS = PIXELS * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES
+Data = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the data of a group's clients look like.
+
+    Parameters
+    ----------
+    turns, mirror
+        Quarter turns of the images; whether they are mirrored as well.
+    shift, swaps
+        What is added to the labels, modulo 10; pairs of labels that trade places.
+    classes
+        Classes that there are, in equal shares; all, with the data's own shares, where empty.
+    """
+
+    turns: int = 0
+    mirror: bool = False
+    shift: int = 0
+    swaps: tuple[tuple[int, int], ...] = ()
+    classes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One sort of federation.
+
+    Parameters
+    ----------
+    groups
+        Kind and number of clients of each group.
+    samples
+        Samples of each client, or the smallest and the largest of a log-uniform draw.
+    alpha, group_alpha
+        Of Dirichlet class shares, drawn for each client or for each group; 0: none.
+    fraction
+        Of the clients, drawn uniformly, that take part.
+    """
+
+    groups: tuple[tuple[Kind, int], ...]
+    samples: int | tuple[int, int] = 60
+    alpha: float = 0.0
+    group_alpha: float = 0.0
+    fraction: float = 1.0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How discovery trains and what is sent; None and 0 are the project's own choice.
+
+    Parameters
+    ----------
+    steps, folds, size
+        Steps on each fold, number of folds, samples of a fold.
+    batch
+        Samples of a step; 0: the whole fold.
+    weights
+        Power of the inverse count of its class in the fold by which a sample is weighted; 0.5 is the project's.
+    optimizer, learning_rate
+        ``adam`` or ``sgd``.
+    upload, width
+        See `RowForm`.
+    """
+
+    steps: int = 0
+    folds: int = 0
+    size: int = 0
+    batch: int = 0
+    weights: float = 0.5
+    optimizer: str = "adam"
+    learning_rate: float = 0.01
+    upload: Upload = "projection"
+    width: int | None = None
+
+
+@cache
+def pool() -> Data:
+    data = resolve("data", "digits")(None, 0, 1)
+    return data.x_train[:, 0], data.y_train
+
+
+@cache
+def rows_of_class() -> list[np.ndarray]:
+    return [np.flatnonzero(pool()[1] == label) for label in range(CLASSES)]
+
+
+def federation(cell: Cell, rng: np.random.Generator) -> tuple[list[Data], np.ndarray]:
+    """Return images and labels of each client that takes part, and its true group."""
+    everybody = [(kind, group) for group, (kind, number) in enumerate(cell.groups) for _ in range(number)]
+    chosen = np.arange(len(everybody))
+    if cell.fraction < 1.0:
+        chosen = np.sort(rng.choice(len(everybody), size=round(cell.fraction * len(everybody)), replace=False))
+    of_group = [rng.dirichlet([cell.group_alpha] * CLASSES) if cell.group_alpha else None for _ in cell.groups]
+    clients, truth = [], []
+    for kind, group in (everybody[i] for i in chosen):
+        count = cell.samples
+        if isinstance(count, tuple):
+            count = round(float(np.exp(rng.uniform(*np.log(count)))))
+        shares = rng.dirichlet([cell.alpha] * CLASSES) if cell.alpha else of_group[group]
+        clients.append(_client(kind, count, shares, rng))
+        truth.append(group)
+    return clients, np.array(truth)
+
+
+def _client(kind: Kind, count: int, shares: np.ndarray | None, rng: np.random.Generator) -> Data:
+    images, labels = pool()
+    if shares is None and not kind.classes:
+        rows = rng.choice(len(labels), size=count, replace=False)
+    else:
+        if shares is None:
+            shares = np.isin(np.arange(CLASSES), kind.classes) / len(kind.classes)
+        counts = rng.multinomial(count, shares)
+        picked = [
+            rng.choice(of_class, size=min(number, len(of_class)), replace=False)
+            for number, of_class in zip(counts, rows_of_class(), strict=True)
+        ]
+        rows = rng.permutation(np.concatenate(picked))
+    x = np.rot90(images[rows], kind.turns, axes=(1, 2))
+    if kind.mirror:
+        x = x[:, :, ::-1]
+    names = np.arange(CLASSES)
+    for a, b in kind.swaps:
+        names[a], names[b] = b, a
+    return x.reshape(len(rows), PIXELS), (names[labels[rows]] + kind.shift) % CLASSES
+
+
+def plan_of(clients: Sequence[Data], recipe: Recipe) -> FoldPlan:
+    plan = FoldPlan.of([len(y) for _, y in clients])
+    if recipe.folds or recipe.size:
+        folds = recipe.folds or plan.folds
+        plan = replace(plan, folds=folds, size=recipe.size or plan.samples // folds)
+    return replace(plan, steps=recipe.steps or plan.steps)
+
+
+def fold_changes(clients: Sequence[Data], plan: FoldPlan, recipe: Recipe, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return what each fold changes in the common model, (M, m, R), and which clients have samples enough."""
+    rng = np.random.default_rng([seed, 1])
+    enough = np.array([i for i, (_, y) in enumerate(clients) if len(y) >= plan.samples])
+    xs, ys = [], []
+    for i in enough:
+        rows = rng.permutation(len(clients[i][1]))[: plan.samples]
+        xs.append(clients[i][0][rows])
+        ys.append(clients[i][1][rows])
+    x = torch.from_numpy(np.stack(xs).astype(np.float32)).view(-1, plan.size, PIXELS)
+    y = torch.from_numpy(np.stack(ys)).view(-1, plan.size)
+    changes = train(initial(seed), x, y, plan.steps, recipe, np.random.default_rng([seed, 2]))
+    return changes.reshape(len(enough), plan.folds, -1), enough
+
+
+@cache
+def initial(seed: int) -> np.ndarray:
+    build = resolve("model", "mlp")
+    state = initial_models(lambda: build((1, 8, 8), CLASSES, hidden=[HIDDEN]), 1, "same", seed)[0]
+    return np.concatenate([value.ravel() for value in state.values()])
+
+
+def train(
+    start: np.ndarray, x: Tensor, y: Tensor, steps: int, recipe: Recipe, rng: np.random.Generator
+) -> np.ndarray:
+    """Train the model on B data sets apart, (B, n, 64) and (B, n); return what changed, (B, R) float32.
+
+    Batches smaller than the data sets are the same rows of all of them.
+    """
+    number, size, _ = x.shape
+    flat = torch.from_numpy(np.tile(start.astype(np.float32), (number, 1)))
+    gradient = torch.zeros_like(flat)
+    w1, b1, w2, b2 = _parts(flat)
+    g1, gb1, g2, gb2 = _parts(gradient)
+    first, second = torch.zeros_like(flat), torch.zeros_like(flat)
+    target = torch.nn.functional.one_hot(y, CLASSES).to(torch.float32)
+    weight = _class_weights(target, recipe.weights)
+    batch = min(recipe.batch or size, size)
+    left: list[int] = []
+    for step in range(1, steps + 1):
+        left = left or rng.permutation(size).tolist()
+        rows, left = left[:batch], left[batch:]
+        x_batch = x[:, rows]
+        hidden = torch.relu(torch.baddbmm(b1[:, None], x_batch, w1.transpose(1, 2)))
+        outputs = torch.baddbmm(b2[:, None], hidden, w2.transpose(1, 2))
+        error = (torch.softmax(outputs, dim=2) - target[:, rows]) * weight[:, rows] / len(rows)
+        g2.copy_(torch.bmm(error.transpose(1, 2), hidden))
+        gb2.copy_(error.sum(dim=1))
+        back = torch.bmm(error, w2) * (hidden > 0)
+        g1.copy_(torch.bmm(back.transpose(1, 2), x_batch))
+        gb1.copy_(back.sum(dim=1))
+        if recipe.optimizer == "sgd":
+            flat.add_(gradient, alpha=-recipe.learning_rate)
+            continue
+        first.mul_(0.9).add_(gradient, alpha=0.1)
+        second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+        scale = (second / (1 - 0.999**step)).sqrt_().add_(1e-8)
+        flat.addcdiv_(first, scale, value=-recipe.learning_rate / (1 - 0.9**step))
+    return (flat - torch.from_numpy(start)).numpy()
+
+
+def _parts(flat: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    w1, b1, w2, b2 = torch.split(flat, [PIXELS * HIDDEN, HIDDEN, HIDDEN * CLASSES, CLASSES], dim=1)
+    return w1.view(-1, HIDDEN, PIXELS), b1, w2.view(-1, CLASSES, HIDDEN), b2
+
+
+def _class_weights(target: Tensor, power: float) -> Tensor:
+    """Weight of each sample, (B, n, 1), of mean 1 within each fold: over all folds of a client they would depend."""
+    counts = (target * target.sum(dim=1, keepdim=True)).sum(dim=2, keepdim=True)
+    weight = counts**-power
+    return weight / weight.mean(dim=1, keepdim=True)
+
+
+def sent(changes: np.ndarray, recipe: Recipe, seed: int) -> np.ndarray:
+    """Return the rows as the server has them after the way over the wire, (M, m, width) float64."""
+    form = RowForm.of(recipe.upload, recipe.width, PARAMETERS, changes.shape[1])
+    rows = [form.unpack(form.pack(of_client, np.random.default_rng([seed, 3]))) for of_client in changes]
+    return np.stack(rows).astype(np.float64)
+
+
+def rotations(sizes: Sequence[int]) -> tuple[tuple[Kind, int], ...]:
+    if len(sizes) == 2:
+        return tuple((Kind(turns=2 * k), n) for k, n in enumerate(sizes))
+    return tuple((Kind(turns=k % 4, mirror=k >= 4), n) for k, n in enumerate(sizes))
+
+
+def shifts(sizes: Sequence[int]) -> tuple[tuple[Kind, int], ...]:
+    return tuple((Kind(shift=3 * k), n) for k, n in enumerate(sizes))
+
+
+def pairs(number: int, each: int) -> tuple[tuple[Kind, int], ...]:
+    return tuple((Kind(classes=(2 * k, 2 * k + 1)), each) for k in range(number))
+
+
+def concepts(sizes: Sequence[int]) -> tuple[tuple[Kind, int], ...]:
+    swaps = (((0, 3), (8, 9)), ((1, 4), (6, 9)), ((1, 2), (3, 6)), ((3, 5), (4, 7)))
+    return tuple((Kind(swaps=swaps[k]), n) for k, n in enumerate(sizes))
+
+
+def alike(number: int) -> tuple[tuple[Kind, int], ...]:
+    return ((Kind(), number),)
+
+
+def own(number: int) -> tuple[tuple[Kind, int], ...]:
+    """Each client a group of its own."""
+    return tuple((Kind(turns=k % 4, mirror=k % 8 >= 4, shift=3 * (k // 8)), 1) for k in range(number))
+
+
+NO_GROUPS = {
+    "8 clients x 60": Cell(alike(8)),
+    "20 clients x 60": Cell(alike(20)),
+    "60 clients x 30": Cell(alike(60), 30),
+    "20 clients, 10 to 500": Cell(alike(20), (10, 500)),
+    "5 clients x 96": Cell(alike(5), 96),
+}
+GROUPS = {
+    "2 rotations, 10 + 10": Cell(rotations([10, 10])),
+    "4 rotations, 5 each": Cell(rotations([5] * 4)),
+    "4 rotations, 2 each": Cell(rotations([2] * 4)),
+    "4 rotations, 15 each x 30": Cell(rotations([15] * 4), 30),
+    "4 rotations, 50 each x 30": Cell(rotations([50] * 4), 30),
+    "8 rotations and mirrors, 3 each": Cell(rotations([3] * 8)),
+    "3 label shifts, 7, 7, 6": Cell(shifts([7, 7, 6])),
+    "3 label shifts, 20 each x 30": Cell(shifts([20] * 3), 30),
+    "5 label pairs, 4 each": Cell(pairs(5, 4)),
+    "4 concepts, 5 each": Cell(concepts([5] * 4)),
+    "3 class mixes (alpha 1), 7, 7, 6": Cell((*alike(7), *alike(7), *alike(6)), group_alpha=1.0),
+    "sizes 10 to 500: 4 rotations": Cell(rotations([5] * 4), (10, 500)),
+    "sizes 10 to 500: 2 rotations": Cell(rotations([10, 10]), (10, 500)),
+}
+UNEQUAL = {
+    "18 + 2": Cell(rotations([18, 2])),
+    "10, 4, 4, 2": Cell(rotations([10, 4, 4, 2])),
+    "14, 2, 2, 2": Cell(rotations([14, 2, 2, 2])),
+    "10, 6, 3, 1": Cell(rotations([10, 6, 3, 1])),
+    "17, 1, 1, 1": Cell(rotations([17, 1, 1, 1])),
+    "19 + 1": Cell(rotations([19, 1])),
+    "58 + 2": Cell(rotations([58, 2])),
+    "59 + 1": Cell(rotations([59, 1])),
+    "20 clients that all differ": Cell(own(20)),
+}
+SKEWED = {
+    "4 rotations, alpha 10": Cell(rotations([5] * 4), alpha=10.0),
+    "4 rotations, alpha 3": Cell(rotations([5] * 4), alpha=3.0),
+    "4 rotations, alpha 1": Cell(rotations([5] * 4), alpha=1.0),
+    "no groups, alpha 1": Cell(alike(20), alpha=1.0),
+}
+FEW_SITES = {
+    "3 + 2": Cell(rotations([3, 2]), 96),
+    "4 + 1": Cell(rotations([4, 1]), 96),
+    "2 + 2": Cell(rotations([2, 2]), 96),
+    "2 + 1": Cell(rotations([2, 1]), 96),
+    "1 + 1": Cell(rotations([1, 1]), 96),
+}
+SAMPLED = {
+    f"{name}, {number} of 200": replace(cell, fraction=number / 200)
+    for name, cell in {
+        "4 rotations x 90": Cell(rotations([50] * 4), 90),
+        "4 rotations x 30": Cell(rotations([50] * 4), 30),
+        "8 groups x 60": Cell(rotations([25] * 8), 60),
+    }.items()
+    for number in (20, 40, 60)
+}
+TABLES = {
+    "no_groups": NO_GROUPS,
+    "groups": GROUPS,
+    "unequal": UNEQUAL,
+    "skewed": SKEWED,
+    "few_sites": FEW_SITES,
+    "sampled": SAMPLED,
+}

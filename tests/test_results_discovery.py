@@ -1,0 +1,110 @@
+"""Evidence of a discovery in a run's folder and on the screen: the sentence, the picture, the warning."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from results_examples import CLIENTS, FOUND, evaluations, report
+
+from florets.server_app import jobs
+from florets.server_app.results.evidence_plot import draw_evidence
+from florets.server_app.results.progress import describe
+from florets.server_app.results.recorder import Recorder
+from florets.server_app.results.summary import RunSummary, last_evidence, round_line
+from florets.strategies.base.report import ADVICE, EVIDENCE
+from florets.strategies.core.folds import Groups
+from florets.strategies.shared.evidence import MOST_SHOWN, Evidence
+
+KEYS = ["00", "01", "02", "03"]
+GROUPS = Groups(
+    "groups",
+    2,
+    np.array([1, 0, 1, 0]),
+    np.array([0.61, 0.5512, 0.3]),
+    np.array([2, 3, 4]),
+    0.0025,
+    np.array([[1, 0, 0.5, 0], [0, 1, 0, 0.25], [0.5, 0, 1, 0], [0, 0.25, 0, 1.0]]),
+)
+
+
+def groups(**changes: Any) -> Groups:
+    return Groups(**{**vars(GROUPS), **changes})
+
+
+def test_the_evidence_is_sorted_by_group_and_said_in_a_sentence() -> None:
+    found = Evidence.of(GROUPS, KEYS, given=False)
+    assert found.text == "2 groups of 2, 2 clients (p = 0.0025; score 0.61 at K = 2, 0.55 at 3)"
+    assert (found.clients, found.groups) == (("01", "03", "00", "02"), (0, 0, 1, 1))
+    assert found.similarity[0] == (1.0, 0.25, 0.0, 0.0)
+    assert found.details().keys() == {EVIDENCE}
+    json.dumps(found.details(), allow_nan=False)
+
+
+def test_each_answer_is_named_as_what_it_is() -> None:
+    none = Evidence.of(groups(verdict="none", k=1, labels=np.zeros(4, np.int64), p_value=0.41), KEYS, False)
+    assert none.text == (
+        "no groups: the clients cannot be told apart (p = 0.41; score 0.61 at K = 2, 0.55 at 3); one model for all"
+    )
+    differ = Evidence.of(groups(verdict="all_differ", k=4, labels=np.arange(4)), KEYS, False)
+    assert differ.text.startswith("every client differs: groups of clients explain less than the 4 clients alone")
+    assert "strategy=local" in str(differ.details()[ADVICE])
+    few = Evidence.of(groups(verdict="none", k=1, p_value=float("nan")), KEYS, False)
+    assert few.text == "no groups can be claimed from 4 clients: too few for a test; one model for all"
+    assert few.p_value is None
+    given = Evidence.of(groups(p_value=float("nan")), KEYS, True)
+    assert given.text == "2 groups of 2, 2 clients, as k says (score 0.61 at K = 2, 0.55 at 3)"
+    placed = given.with_placed(1, ["04", "05"])
+    assert placed.text.endswith("; 1 client with too few samples placed afterwards")
+    assert placed.advice.startswith("no group fits client 04, 05: left out")
+
+
+def test_of_many_clients_some_of_each_group_are_shown() -> None:
+    count = 5 * MOST_SHOWN
+    many = groups(
+        labels=np.arange(count) % 2, similarity=np.eye(300), sample=np.sort(np.arange(count)[200:]), p_value=0.1
+    )
+    found = Evidence.of(many, [str(client) for client in range(count)], False)
+    assert len(found.clients) == len(found.groups) == len(found.similarity) == MOST_SHOWN
+    assert sum(found.groups) == MOST_SHOWN // 2
+    assert all(int(client) >= 200 for client in found.clients)
+    assert [row[place] for place, row in enumerate(found.similarity)] == [1.0] * MOST_SHOWN
+
+
+def finished(folder: Path, found: Evidence) -> tuple[RunSummary, str]:
+    with Recorder(folder, "k: auto\n", "tiny", "discovery", 0, 2, quiet=True) as recorder:
+        recorder.clients(CLIENTS)
+        line = recorder.round(report(1, phase="discovery", assignment=FOUND, details=found.details()))
+        assert found.text in describe(line)
+        recorder.round(report(2, phase="stable", assignment=FOUND))
+        summary = recorder.finish({}, evaluations(), FOUND)
+    return summary, (folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.pictures
+def test_summary_and_page_show_the_evidence(tmp_path: Path) -> None:
+    summary, page = finished(tmp_path / "run", Evidence.of(GROUPS, KEYS, False))
+    assert summary.discovery == "2 groups of 2, 2 clients (p = 0.0025; score 0.61 at K = 2, 0.55 at 3)"
+    assert "Are there groups?" in page
+    assert summary.discovery in page
+    assert page.count("data:image/png") == 2
+    assert (tmp_path / "run" / "discovery.png").read_bytes().startswith(b"\x89PNG")
+    assert "discovery" not in jobs.headline(summary)
+
+
+def test_a_run_that_looked_for_no_groups_has_none_of_it(tmp_path: Path) -> None:
+    line = round_line(report(1), {})
+    assert last_evidence([line]) is None
+    with Recorder(tmp_path / "run", "k: 2\n", "tiny", "clove", 0, 1, quiet=True) as recorder:
+        recorder.clients(CLIENTS)
+        recorder.round(report(1))
+        assert recorder.finish({}, evaluations(), FOUND).discovery == ""
+    assert "Are there groups?" not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+
+
+def test_without_scores_there_is_nothing_to_draw(tmp_path: Path) -> None:
+    open_ = Evidence("open", seen=3, needed=8)
+    evidence: Any = open_.details()[EVIDENCE]
+    assert not draw_evidence(evidence, tmp_path / "x.png")
+    assert evidence["text"] == "groups are looked for once 8 clients have taken part (3 so far)"
