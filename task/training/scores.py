@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
+_FEW_CLASSES = 100
+
 BALANCED_ACCURACY, MACRO_F1, AUC = "balanced_accuracy", "macro_f1", "auc"
 R2, MAE = "r2", "mae"
 
@@ -65,15 +67,24 @@ def class_scores(labels: IntArray, predicted: IntArray, margins: NDArray[np.floa
     Source: the definitions of scikit-learn's balanced_accuracy_score, f1_score and roc_auc_score.
     """
     width = int(max(labels.max(), predicted.max())) + 1
-    cells, counts = np.unique(labels * width + predicted, return_counts=True)
-    confusion = np.stack([cells // width, cells % width, counts], axis=1)
-    correct = np.bincount(labels[labels == predicted], minlength=width)
-    there, named = (np.bincount(values, minlength=width) for values in (labels, predicted))
-    known = there > 0
+    places = labels * width + predicted
+    if width <= _FEW_CLASSES:
+        # Test sets are small and many: sorting and searching would cost more than the whole table.
+        table = np.bincount(places, minlength=width * width)
+        cells = table.nonzero()[0]
+        counts, square = table[cells], table.reshape(width, width)
+        correct, there, named = square.diagonal(), np.add.reduce(square, 1), np.add.reduce(square, 0)
+    else:
+        cells, counts = np.unique(places, return_counts=True)
+        correct = np.bincount(labels[labels == predicted], minlength=width)
+        there, named = np.bincount(labels, minlength=width), np.bincount(predicted, minlength=width)
+    confusion = np.empty((len(cells), 3), dtype=np.int64)
+    confusion[:, 0], confusion[:, 1], confusion[:, 2] = cells // width, cells % width, counts
+    # A class that is neither there nor predicted has no recall and no F1, and adds 0 to either sum.
     values = {
-        BALANCED_ACCURACY: float((correct[known] / there[known]).mean()),
+        BALANCED_ACCURACY: float((correct / np.maximum(there, 1)).sum() / np.count_nonzero(there)),
         # F1 is 2 TP / (2 TP + FP + FN), and the denominator the samples of the class and those put into it.
-        MACRO_F1: float((2 * correct / np.maximum(there + named, 1))[(there + named) > 0].mean()),
+        MACRO_F1: float((2 * correct / np.maximum(there + named, 1)).sum() / np.count_nonzero(there + named)),
     }
     if margins is not None and (area := _area_under_curve(labels, margins)) is not None:
         values[AUC] = area
