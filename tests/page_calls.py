@@ -80,6 +80,9 @@ def _florets(arguments: Sequence[str]) -> None:
         if words:
             read_request(words)
         return
+    if arguments and arguments[0] == "advise":
+        compose(arguments[1:])
+        return
     if arguments and arguments[0] == "show-partition":
         compose(arguments[1:])
         return
