@@ -23,10 +23,9 @@ from florets.server_app.results.folder import MARKER
 from florets.server_app.results.summary import RunSummary
 
 EXPERIMENT = "own_digits"
-RUNS = (("CLoVE, with k=2", "strategy=clove k=2"), ("Discovery, k unknown", "strategy=discovery k=auto"))
-"""What is run, and its overrides."""
+RUNS = (("CLoVE, with k=2", "strategy=clove k=2", None), ("Discovery, k unknown", "strategy=discovery k=auto", 3))
+"""What is run, its overrides and rounds; None: as many as the command says."""
 
-_DISCOVERY_ROUNDS = 3
 _ONLINE_SECONDS = 180.0
 _REFUSAL_SECONDS = 120.0
 _RUN_SECONDS = 15 * 60.0
@@ -74,8 +73,8 @@ def demonstrate(root: Path, results: Path, num_rounds: int) -> float | None:
         check_refusals(federation)
         wait_online(federation, len(clusters))
         found = [
-            run_one(federation, title, f"{own} num_rounds={rounds} eval_every={rounds}", results)
-            for (title, own), rounds in zip(RUNS, (num_rounds, _DISCOVERY_ROUNDS), strict=True)
+            run_one(federation, title, f"{own} num_rounds={rounds or num_rounds}", results)
+            for title, own, rounds in RUNS
         ]
         say("Stopping the nodes and the SuperLink")
     return None if None in found else min(ari for ari in found if ari is not None)
@@ -91,7 +90,8 @@ def run_one(federation: Federation, title: str, overrides: str, results: Path) -
     """
     say(f"{title}: flwr run . {CONNECTION} --run-config \"experiment='{EXPERIMENT}' overrides='{overrides}' ...\"")
     started = time.monotonic()
-    settings = {"experiment": EXPERIMENT, "overrides": overrides, "results-dir": str(results)}
+    # Tests in the last round alone, each round being one exchange more with them.
+    settings = {"experiment": EXPERIMENT, "overrides": f"{overrides} eval_every=1000", "results-dir": str(results)}
     folder = follow(federation, federation.run(PROJECT, settings), results)
     say(f"{title}: finished after {time.monotonic() - started:.0f} s")
     summary = RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
