@@ -1,6 +1,6 @@
 """Right answers of `florets advise` on five hospitals' breast cancer data, by case, over seeds.
 
-``python -m benchmarks.bench_advise [--seeds 10] [--cases homogeneous,labels,scales,noisy] [key=value ...]``
+``python -m benchmarks.bench_advise [--seeds 10] [--first 0] [--cases homogeneous,labels,scales,noisy] [key=value ...]``
 
 A right answer is: no groups and FedAvg (homogeneous); the two groups, and a model for each (labels); the two groups,
 that the difference lies in the scale, and FedAvg on standardised inputs (scales); no groups of at least two, FedAvg,
@@ -54,6 +54,7 @@ def ask(case: str, seed: int, root: Path, own: list[str]) -> Advice:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("keys", nargs="*", help="key=value for all runs")
     given = parser.parse_args()
@@ -61,7 +62,7 @@ def main() -> None:
     for case in given.cases.split(","):
         right = 0
         with tempfile.TemporaryDirectory() as folder:
-            for seed in range(given.seeds):
+            for seed in range(given.first, given.first + given.seeds):
                 advice = ask(case, seed, Path(folder), given.keys)
                 good = is_right(case, advice)
                 right += good

@@ -181,6 +181,9 @@ def test_a_site_that_fits_nobody_is_named_with_what_may_be_wrong_with_it() -> No
     assert said.reasons[0].startswith(
         "No model predicts the records of e, its own neither (50.0 % alone; mean of all 84.4 %): look for mistakes"
     )
+    # What a model of its own happens to gain on records without a rule is no reason for it.
+    luck = [0.95] * 4 + [0.75]
+    assert given(LONE, fedavg=[0.95] * 4 + [0.1], discovery=luck, local=[0.95] * 4 + [0.6]).chosen == "fedavg"
     other = given(LONE, fedavg=[0.95] * 4 + [0.05], discovery=[0.95] * 5, local=[0.95] * 5)
     assert other.chosen == "discovery"
     assert words(other).reasons[0].startswith("e can be predicted from its own records: it follows another rule")

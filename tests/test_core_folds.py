@@ -278,3 +278,17 @@ def test_of_many_clients_a_sample_is_clustered_and_the_others_are_placed(monkeyp
     assert (differ.verdict, differ.k, differ.labels.tolist()) == ("all_differ", 20, list(range(20)))
     alike = discover(planted([20], seed=1), None, level=0.02, permutations=49, rng=np.random.default_rng(0))
     assert (alike.verdict, alike.k, set(alike.labels.tolist())) == ("none", 1, {0})
+
+
+def test_of_few_clients_a_smaller_number_of_groups_may_cost_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+
+    def noted(values: FloatArray, p_value: float, level: float, tolerance: float) -> tuple[str, int]:
+        taken.append(tolerance)
+        return "none", 1
+
+    monkeypatch.setattr("florets.strategies.core.folds.choose", noted)
+    rng = np.random.default_rng(0)
+    for clients, tolerance in ((6, None), (7, None), (6, 0.02)):
+        discover(rng.normal(size=(clients, 4, 30)), None, tolerance=tolerance, permutations=20, rng=rng)
+    assert taken == [0.05, 0.01, 0.02]

@@ -73,26 +73,29 @@ def advise(finding: Finding, outcomes: Mapping[str, Outcome], standardised: Find
     The method is chosen on the validation records alone. Of the methods that none beats there by more than chance the
     simplest is taken. Where groups were found, their models and the one model for all are both simple, and the better
     of them comes first: that there are groups is settled already. Where the groups go once inputs are standardised,
-    one model on standardised inputs is taken, unless another beats it.
+    one model on standardised inputs is taken, unless another beats it. Clients that fit nobody, and on which not even
+    their own model does well, have no say.
     """
     # Without groups discovery's one model is FedAvg's.
+    local = outcomes.get("local")
+    own = low_sites(local) if local is not None else []
+    own_is_low = tuple(key for key in finding.lone if key in own)
     several = finding.kind in ("groups", "lone")
     ordered = [outcomes[name] for name in TITLES if name in outcomes and (several or name != "discovery")]
     compared = [one for one in ordered if one.name != "standardised"]
     if finding.kind == "groups" and {"fedavg", "discovery"} <= outcomes.keys():
         first = best([outcomes["fedavg"], outcomes["discovery"]])
         compared = [first, *(one for one in compared if one.name != first.name)]
-    chosen = choose(compared)
+    # Where not even a client's own model predicts its records, they are no reason for or against any.
+    chosen = choose([one.without(own_is_low) for one in compared])
     scaled = outcomes.get("standardised")
     if standardised is not None and standardised.kind == "none" and scaled is not None:
         chosen = choose([scaled, chosen])
-    local = outcomes.get("local")
-    own = low_sites(local) if local is not None else []
     return Advice(
         finding=finding,
         outcomes=tuple(ordered),
         chosen=chosen.name,
         standardised=standardised,
-        low=tuple(low_sites(chosen)),
-        own_is_low=tuple(key for key in finding.lone if key in own),
+        low=tuple(low_sites(outcomes[chosen.name])),
+        own_is_low=own_is_low,
     )

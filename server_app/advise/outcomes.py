@@ -3,8 +3,8 @@
 import csv
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -54,6 +54,14 @@ class Outcome:
     def mean(self) -> float:
         """Unweighted mean over clients on the test records; NaN without any."""
         return mean(self.test)
+
+    def without(self, clients: Collection[str]) -> "Outcome":
+        """Return the results without those of some clients."""
+        test, validation = (
+            {key: figure for key, figure in figures.items() if key not in clients}
+            for figures in (self.test, self.validation)
+        )
+        return replace(self, test=test, validation=validation)
 
     @property
     def worst(self) -> tuple[str, Figure] | None:

@@ -67,12 +67,19 @@ class Groups:
     sample: IntArray | None = None
 
 
+TOLERANCE = 0.01
+"""Share of the largest score that a smaller number of groups may cost."""
+FEW_CLIENTS, TOLERANCE_OF_FEW = 6, 0.05
+"""The same of so many clients or fewer: with two or three in a group, and some ten samples in a fold, a cut too many
+costs less than chance moves the score."""
+
+
 def discover(
     folds: FloatArray,
     k: int | None,
     *,
     level: float = 0.005,
-    tolerance: float = 0.01,
+    tolerance: float | None = None,
     permutations: int = 399,
     rng: np.random.Generator,
 ) -> Groups:
@@ -89,8 +96,9 @@ def discover(
         groups as clients, each client is its own.
     level : float
         Level of the test.
-    tolerance : float
-        A smaller number of groups is taken if it costs less than this share of the largest score.
+    tolerance : float or None
+        A smaller number of groups is taken if it costs less than this share of the largest score; None: 0.01, and
+        of at most six clients 0.05.
     permutations : int
         Most permutations of the test.
     rng : numpy.random.Generator
@@ -111,6 +119,8 @@ def discover(
         raise ValueError(f"discovery needs at least 2 folds of each client's data, not {num_folds}.")
     if k is not None and k < 1:
         raise ValueError(f"the number of groups is {k}: it must be at least 1.")
+    if tolerance is None:
+        tolerance = TOLERANCE_OF_FEW if num_clients <= FEW_CLIENTS else TOLERANCE
     if num_clients > MOST_CLIENTS:
         sample = np.sort(rng.choice(num_clients, size=MOST_CLIENTS, replace=False))
         part = _discover(folds[sample], k, level, tolerance, permutations, rng)

@@ -21,8 +21,12 @@ class DiscoverySettings(SharedLayers):
     level: float = key(
         0.005, "how often clients that do not differ may be divided: the level of the test", above=0, below=1
     )
-    tolerance: float = key(
-        0.01, "a smaller number of groups is taken if it costs less than this share of the score", least=0, below=1
+    tolerance: float | None = key(
+        None,
+        "a smaller number of groups is taken if it costs less than this share of the score; null: 0.01, and with at "
+        "most six clients 0.05",
+        least=0,
+        below=1,
     )
     clients_needed: int | None = key(
         None,

@@ -126,7 +126,9 @@ class FoldRound:
                 kept = np.float32 if self.form.upload == "full" else np.float16
                 (self.small if len(reply.rows) == 1 else self.rows)[key] = reply.rows.astype(kept)
 
-    def decide(self, k: int | None, context: RoundContext, level: float = 0.005, tolerance: float = 0.01) -> Found:
+    def decide(
+        self, k: int | None, context: RoundContext, level: float = 0.005, tolerance: float | None = None
+    ) -> Found:
         """Say whether the clients fall into groups, how many and which; then place those with too few samples.
 
         Parameters
