@@ -110,6 +110,7 @@ SETTINGS = {
     "digits-fedclust": f"{_LABELS} strategy=fedclust strategy.fraction_train=0.5 num_rounds=2",
     "digits-sr_fca": f"{_LABELS} strategy=sr_fca strategy.solo_steps=20 strategy.refine_every=1 num_rounds=3 "
     "strategy.fraction_train=0.5",
+    "digits-flux": f"{_LABELS} strategy=flux strategy.cluster_round=2 strategy.fraction_train=0.5 num_rounds=3",
     "digits-autoencoder": "experiment=digits_autoencoder num_clients=10 k=5 task.num_clusters=5 train.local_epochs=1 "
     "task.model_options.bottleneck=2 eval_every=100",
     "clove-linear-clove": _CLOVE_LINEAR,

@@ -135,7 +135,7 @@ def test_every_strategy_goes_on_as_if_it_had_never_been_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
     """A field that a strategy forgets to save shows here, be its clustering frozen when it is killed or not."""
-    rounds = {"clove": (2, 5), "cfl_gp": (2, 5), "two_phase": (2, 4)}.get(strategy, (3,))
+    rounds = {"clove": (2, 5), "cfl_gp": (2, 5), "two_phase": (2, 4), "flux": (3, 5)}.get(strategy, (3,))
     folder, copies = with_copies(monkeypatch, tmp_path, settings(strategy), rounds)
     whole = results(folder)
     if strategy == "clove":

@@ -21,6 +21,8 @@
 | `query.folds`     | one model                             | its compressed changes on folds, examples             |
 | `query.labels`    | settings                              | samples of each class                                 |
 | `query.principal_vectors` | settings                      | principal vectors of its inputs, and their places     |
+| `query.descriptor` | one model, settings                  | mean and spread of its features, overall and by class, |
+|                   |                                       | examples                                              |
 | `<any>.custom`    | what the strategy likes, and the      | what its handler returns (docs/extending.md)          |
 |                   | import path of a handler of its own   |                                                       |
 
@@ -54,6 +56,7 @@ MOMENTS = "query.moments"
 KMEANS = "query.kmeans"
 LABELS = "query.labels"
 PRINCIPAL_VECTORS = "query.principal_vectors"
+QUERY_DESCRIPTOR = "query.descriptor"
 EVALUATE = "evaluate"
 CUSTOM = "custom"
 """Action of the messages that a handler of the strategy's own answers: `train.custom`, `evaluate.custom`, ..."""
@@ -89,6 +92,7 @@ SIZES = "sizes"
 LABEL_COUNTS = "label-counts"
 PRINCIPAL = "principal"
 PLACES = "places"
+DESCRIPTOR = "descriptor"
 
 # Settings that a message's `config` may hold.
 TASK = "task"
@@ -142,6 +146,10 @@ LOCAL_CLUSTERS = "local-clusters"
 FEATURES = "features"
 VECTORS = "vectors"
 VECTORS_OF = "vectors-of"
+CLASSES = "classes"
+DIMENSIONS = "dimensions"
+PROJECTION_SEED = "projection-seed"
+EPSILON = "epsilon"
 EXACT_PROXIMAL = "exact-proximal"
 TEMPERATURE = "temperature"
 PAIRING = "pairing"
