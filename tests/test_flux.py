@@ -157,7 +157,7 @@ def test_saved_groups_are_read_back_and_spoilt_ones_refused(finished: Path) -> N
 
 
 def test_unlabelled_data_need_a_run_that_can_place_them(finished: Path, tmp_path: Path) -> None:
-    given = [*SMALL, "strategy=fedavg", "num_rounds=1", "quiet=true", f"results_dir={tmp_path}"]
+    given = [*SMALL, "strategy=fedavg", "quiet=true", f"results_dir={tmp_path}"]
     other = run(compose(given), given).folder
     data = next(parent for parent in finished.parents if parent.name == "runs").parent / "0.npz"
     for more, message in (("unlabelled=true", "needs none"), ("unlabelled=yes", "must be true or false")):

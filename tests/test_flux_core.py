@@ -206,8 +206,13 @@ def test_clusters_are_dbscans_with_each_outlier_alone(seed: int, scale: float) -
 
 
 def test_four_blobs_and_three_strangers_are_found() -> None:
-    labels, _ = density_clusters(blobs(1), 2.5)
-    assert labels.tolist() == [*np.repeat(range(4), 6), 4, 5, 6]
+    row = np.stack([np.arange(6.0), np.zeros(6)], axis=1)
+    groups = [row + centre for centre in ([0, 0], [50, 0], [0, 50], [50, 50])]
+    points = np.concatenate([*groups, [[300, 0], [-300, 0], [0, 400]]])
+    labels, radius = density_clusters(points)
+    assert (labels.tolist(), radius) == ([*np.repeat(range(4), 6), 4, 5, 6], 1.0)
+    # The ends of two rows are 45 apart, and 50 where one is above the other.
+    assert set(density_clusters(points, 50.0)[0]) == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("seed", range(4))
