@@ -47,7 +47,7 @@ def features(module: Module, x: Tensor, head_layers: Sequence[str] = ()) -> NDAr
     try:
         with torch.inference_mode():
             module.eval()
-            for part in x.split(CHUNK):
+            for part in x.split(CHUNK):  # type: ignore[no-untyped-call]
                 found.clear()
                 module(part)
                 if not found:
