@@ -66,14 +66,14 @@ def _tiles(advice: Advice, words: Words) -> list[dict[str, str]]:
     found = {"name": "groups", "value": groups.get(finding.kind, "too few to tell"), "note": p_text(finding.p_value)}
     tiles = [
         found,
-        {"name": f"{outcome.metric} with the advised", "value": value(outcome.mean, outcome.metric), "note": ""},
+        {"name": f"{outcome.metric}, advised method", "value": value(outcome.mean, outcome.metric), "note": ""},
     ]
     if outcome.worst is not None:
         key, figure = outcome.worst
         shown = value(figure.value, outcome.metric)
         tiles.append({"name": f"worst {words.site}", "value": shown, "note": f"{key}, {figure.records} test records"})
-    note = f"{duration(outcome.seconds)} of rounds in this trial"
-    return [*tiles, {"name": "traffic", "value": size(outcome.num_bytes), "note": note}]
+    note = f"all {words.site}s and rounds; {duration(outcome.seconds)} in this trial"
+    return [*tiles, {"name": "data sent and received", "value": size(outcome.num_bytes), "note": note}]
 
 
 def _method(advice: Advice, outcome: Outcome, words: Words) -> dict[str, Any]:

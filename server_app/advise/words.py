@@ -7,7 +7,7 @@ from florets.server_app.advise.advice import Advice
 from florets.server_app.advise.compare import FEW_CLIENTS, Difference
 from florets.server_app.advise.methods import NAMES, Question, command
 from florets.server_app.advise.outcomes import Metric, Outcome
-from florets.server_app.results.report_figures import size
+from florets.server_app.results.report_figures import duration, size
 
 _MOST_NAMES = 6
 _NEAR = 0.05
@@ -15,10 +15,10 @@ _NEAR = 0.05
 
 SHORT = {
     "fedavg": "FedAvg, one model for all",
-    "discovery": "strategy=discovery, one model for each group",
+    "discovery": "one model for each group (strategy=discovery)",
     "tuned": "FedAvg, and let each {site} fine-tune its copy of the model",
-    "two_groups": "strategy=discovery with k=2",
-    "clove": "strategy=clove, one model for each group",
+    "two_groups": "two groups, with a model each (strategy=discovery k=2)",
+    "clove": "one model for each group (strategy=clove)",
     "local": "no federation: each {site} does better with a model of its own",
     "standardised": "FedAvg after each {site} has standardised its own inputs (task.data_options.standardise=true)",
 }
@@ -64,7 +64,16 @@ class Words:
     @property
     def reasons(self) -> list[str]:
         """What the answer stands on, in a few sentences."""
-        return [*self._groups(), *self._lone(), *self._scale(), *self._gain(), *self._low()]
+        return [*self._chance(), *self._groups(), *self._lone(), *self._scale(), *self._gain(), *self._low()]
+
+    def _chance(self) -> list[str]:
+        """Say in words what p value speaks against groups; small ones need no words."""
+        finding = self.advice.finding
+        if finding.kind != "none" or finding.p_value is None:
+            return []
+        often = max(1, round(100 * finding.p_value))
+        who = self.site.capitalize()
+        return [f"{who}s that do not differ at all look as different as these in {often} of 100 cases."]
 
     def _groups(self) -> list[str]:
         finding = self.advice.finding
@@ -160,8 +169,8 @@ class Words:
             there = amount(-gain.mean, gain.half, other.metric, sign=True)
             seen = f", some {_plain(gain.half, other.metric)}: less cannot be seen" if gain.half else ""
             said.append(
-                f"The next best on the validation records is {title}: {there}. It would be advised if it gained "
-                f"more than chance allows{seen}."
+                f"On the records that the method was chosen by, the next best is {title}: {there}. It would be "
+                f"advised if it gained more than chance allows{seen}."
             )
         if finding.p_value is not None and finding.kind == "none":
             near = finding.p_value < _NEAR
@@ -197,12 +206,22 @@ class Words:
     def interval(self) -> str:
         """What the intervals are over."""
         count = self.advice.finding.num_clients
+        points = "Points are percentage points of accuracy; " if self.advice.best.metric == "accuracy" else ""
         if count < FEW_CLIENTS and self.advice.best.metric == "accuracy":
             return (
-                f"± is a 95 % interval for these {self.sites(count)}: it comes from the number of records that each "
-                f"tested, and says nothing about other {self.site}s."
+                f"{points}± is a 95 % interval for these {self.sites(count)}: it comes from the number of records "
+                f"that each tested, and says nothing about other {self.site}s."
             )
-        return f"± is a 95 % interval over {self.site}s like these (Student's t over paired differences)."
+        return f"{points}± is a 95 % interval over {self.site}s like these (Student's t over paired differences)."
+
+    @property
+    def cost(self) -> str:
+        """What the advised method took, all clients together."""
+        best, rounds = self.advice.best, self.question.base.num_rounds
+        return (
+            f"{size(best.num_bytes)} sent and received by all {self.site}s together in {rounds} "
+            f"round{'' if rounds == 1 else 's'}, which took {duration(best.seconds)} in this trial."
+        )
 
     @property
     def short(self) -> str:
@@ -215,9 +234,8 @@ class Words:
                 f"Expected: {_figure(advice.best)} on records that no model has seen (mean over {self.site}s); "
                 f"worst at {self.named([worst[0]])}, {value(worst[1].value, advice.best.metric)}."
             )
-        cost = f"{size(advice.best.num_bytes)} sent and received, {advice.best.seconds:.0f} s of rounds"
-        lines.append(f"Cost: {cost} in this trial.")
-        return "\n".join([*lines, f"Use: {command(self.question, advice.chosen, advice.finding)}"])
+        lines.append(f"Cost: {self.cost}")
+        return "\n".join([*lines, self.interval, f"Use: {command(self.question, advice.chosen, advice.finding)}"])
 
 
 def listed(keys: Sequence[str]) -> str:
