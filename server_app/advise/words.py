@@ -95,10 +95,12 @@ class Words:
         if bad:
             their = "its" if len(bad) == 1 else "their"
             alone = advice.outcome("local")
-            figures = "" if alone is None else f" ({_of_sites(alone, bad)} alone; mean of all {_figure(alone)})"
+            others = "" if alone is None else f"mean of the others {_figure(advice.judged(alone))}"
+            figures = "" if alone is None else f" ({_of_sites(alone, bad)} alone; {others})"
             said.append(
                 f"No model predicts the records of {self.named(bad)}, {their} own neither{figures}: look for "
-                "mistakes there, such as labels that do not belong to their records."
+                "mistakes there, such as labels that do not belong to their records. Means and differences are of "
+                f"the other {self.site}s."
             )
         if good:
             their, its = ("its", "it follows") if len(good) == 1 else ("their", "they follow")
@@ -127,7 +129,10 @@ class Words:
             other, gain = "two_groups", advice.against("two_groups")
             subject = "Two groups"
         elif advice.chosen == "fedavg":
-            other, subject = "discovery", "A model for each group"
+            # One group, and the clients that fit nobody: its model is one that they had no part in.
+            apart = advice.finding.kind == "lone" and advice.own_is_low == advice.finding.lone
+            alone = self.named(advice.finding.lone)
+            other, subject = "discovery", f"Training without {alone}" if apart else "A model for each group"
             gain = advice.against(other)
         else:
             other, gain = "fedavg", advice.against("fedavg")
@@ -227,15 +232,17 @@ class Words:
     def short(self) -> str:
         """The answer for the screen."""
         advice = self.advice
-        worst = advice.best.worst
+        expected = advice.judged(advice.best)
+        worst = expected.worst
         lines = [self.answer, *self.reasons]
         if worst is not None:
             lines.append(
-                f"Expected: {_figure(advice.best)} on records that no model has seen (mean over {self.site}s); "
+                f"Expected: {_figure(expected)} on records that no model has seen (mean over {self.site}s); "
                 f"worst at {self.named([worst[0]])}, {value(worst[1].value, advice.best.metric)}."
             )
         lines.append(f"Cost: {self.cost}")
-        return "\n".join([*lines, self.interval, f"Use: {command(self.question, advice.chosen, advice.finding)}"])
+        lines += [self.interval, f"What would change this answer: {' '.join(self.changes)}"]
+        return "\n".join([*lines, f"Use: {command(self.question, advice.chosen, advice.finding)}"])
 
 
 def listed(keys: Sequence[str]) -> str:
