@@ -6,6 +6,7 @@ ul.why { margin: .9rem 0 0; padding-left: 1.2rem; }
 ul.why li { margin: .25rem 0; }
 table.methods { width: 100%; font-size: .88rem; }
 table.methods td:first-child, table.methods th:first-child { white-space: normal; min-width: 13rem; }
+table.methods th, table.methods td:last-child { white-space: normal; }
 table.methods tr.chosen > * { background: #eaf4fb; font-weight: 600; }
 table.sites { width: 100%; }
 svg.dots { display: block; width: 100%; min-width: 38rem; height: auto; }

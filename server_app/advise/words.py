@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from florets.server_app.advise.advice import Advice
-from florets.server_app.advise.compare import FEW_CLIENTS, Difference
+from florets.server_app.advise.compare import FEW_CLIENTS, Difference, is_below, pooled
 from florets.server_app.advise.methods import NAMES, Question, command
 from florets.server_app.advise.outcomes import Metric, Outcome
 from florets.server_app.results.report_figures import duration, size
@@ -83,6 +83,25 @@ class Words:
         said = [f"The groups: {' | '.join(found)}."]
         if self.advice.chosen == "fedavg":
             said.append("One model serves all of them as well as one for each group, so that nobody need be apart.")
+        return [*said, *self._swapped()]
+
+    def _swapped(self) -> list[str]:
+        """Say whose labels may be coded the other way round: of two classes one model then takes the wrong one."""
+        together, outputs = (
+            self.advice.outcome("fedavg"),
+            self.question.base.task.partition_options.get("num_outputs"),
+        )
+        if together is None or together.metric != "accuracy" or outputs != 2:
+            return []
+        said = []
+        for group in self.advice.finding.groups:
+            joined = pooled(together, group)
+            if joined is not None and is_below(joined, 0.5):
+                said.append(
+                    f"One model for all is wrong on most records of {self.named(group)} ({100 * joined.value:.1f} % "
+                    "right). Of two classes that is what labels look like that are coded the other way round: "
+                    "compare the codes."
+                )
         return said
 
     def _lone(self) -> list[str]:
