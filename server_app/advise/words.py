@@ -150,8 +150,8 @@ class Words:
         elif advice.chosen == "fedavg":
             # One group, and the clients that fit nobody: its model is one that they had no part in.
             apart = advice.finding.kind == "lone" and advice.own_is_low == advice.finding.lone
-            alone = self.named(advice.finding.lone)
-            other, subject = "discovery", f"Training without {alone}" if apart else "A model for each group"
+            lone = self.named(advice.finding.lone)
+            other, subject = "discovery", f"Training without {lone}" if apart else "A model for each group"
             gain = advice.against(other)
         else:
             other, gain = "fedavg", advice.against("fedavg")
