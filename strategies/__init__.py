@@ -24,5 +24,6 @@ STRATEGIES = {
     "stocfl": "StoCfl",
     "fedclust": "FedClust",
     "sr_fca": "SrFca",
+    "fedgwc": "FedGwc",
 }
 """The registry: a strategy's name, which is its folder's, and its class; `<class>Settings` are its settings."""
