@@ -30,6 +30,11 @@ class FedGwcSettings(SharedLayers):
         "equal parts",
         least=1,
     )
+    memory: Literal["recent", "all"] = key(
+        "recent",
+        "interactions of two clients: as in the paper, forgotten by fraction_train whenever they meet, or the "
+        "mean over all rounds in which they met",
+    )
     gamma: float = key(0.1, "affinity of two clients: exp(-gamma |difference of their columns|^2)", above=0)
     rest_threshold: float = key(
         1e-5,
@@ -38,7 +43,7 @@ class FedGwcSettings(SharedLayers):
     )
     thresholds: Literal["relative", "absolute"] = key(
         "relative",
-        "relative: eps holds for 10 of 100 clients a round and is converted; absolute: it is taken as it is",
+        "relative: eps holds for 10 of 100 clients a round and is converted; absolute: taken as it is",
     )
     most_groups: int | None = key(
         None, "most groups that a cluster is split into at once; null: 1 / fraction_train, up to 4", least=2

@@ -61,14 +61,14 @@ class FedGwc(ClusteredStrategy[FedGwcSettings, FedGwcState]):
     code each cluster draws as many as the first one did, and a round costs more with every split. A cluster's share
     of them is thus the rate everywhere, and so is the number of groups that it may be split into.
     Deviation: eps, found for 10 of 100 clients a round, is converted for others (`interactions.resting_change`).
-    Deviation: a client that met fewer than half of its cluster has no say in a split; it is placed as a new client is.
+    Deviation: who met fewer than half of its cluster has no say in a split, and is then placed as a new client is.
     """
 
     Settings = FedGwcSettings
     State = FedGwcState
 
     def details(self) -> dict[str, Detail]:
-        """Return the number of models, the change of each cluster's interactions over eps, and the index of splits."""
+        """Return the number of models, the change of each cluster's interactions over eps, and a split's index."""
         return self.state.details
 
     def plan(self, context: RoundContext) -> Plan[Update]:
@@ -127,7 +127,7 @@ class FedGwc(ClusteredStrategy[FedGwcSettings, FedGwcState]):
         threshold = self.settings.rest_threshold
         if self.settings.thresholds == "absolute":
             return threshold
-        return resting_change(threshold, self._rate, len(cluster.members))
+        return resting_change(threshold, self._rate, self._rate * len(cluster.members))
 
     def _observe(self, cluster: Interactions, updates: dict[str, TracedUpdate]) -> bool:
         """Learn from one cluster's participants; return whether it has rested for long enough."""
@@ -136,7 +136,7 @@ class FedGwc(ClusteredStrategy[FedGwcSettings, FedGwcState]):
             return False
         losses = np.stack([update.step_losses for update in updates.values()])
         weights = np.array([update.num_examples for update in updates.values()], dtype=np.float64)
-        cluster.observe(rows, gaussian_rewards(losses, weights), self._rate)
+        cluster.observe(rows, gaussian_rewards(losses, weights), self._rate, self.settings.memory)
         cluster.rests = cluster.rests + 1 if cluster.change < self._eps(cluster) else 0
         # As many rounds as it takes, on average, for every client to take part once.
         return cluster.rests >= math.ceil(1 / self._rate - 1e-9)

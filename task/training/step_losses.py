@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,4 +61,4 @@ def in_parts(losses: Sequence[float], number: int) -> NDArray[np.float64]:
         raise ValueError(f"{len(losses)} losses of steps cannot make {number} parts: both must be at least 1.")
     starts = np.arange(number + 1) * len(losses) // number
     values = np.array(losses, dtype=np.float64)
-    return np.array([values[a : max(a + 1, b)].mean() for a, b in zip(starts, starts[1:], strict=False)])
+    return np.array([values[a : max(a + 1, b)].mean() for a, b in pairwise(starts)])
