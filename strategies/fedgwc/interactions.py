@@ -7,6 +7,9 @@ import numpy as np
 
 from florets.strategies.core import FloatArray, IntArray
 
+MEAN_RATE = 0.05
+"""Means over all rounds rest once they change as averages do that forget by this: after about 25 meetings."""
+
 _PAPER_RATE, _PAPER_PARTICIPANTS = 0.1, 10
 
 

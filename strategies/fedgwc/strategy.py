@@ -13,7 +13,7 @@ from florets.strategies.base.report import Detail
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.fedgwc.interactions import Interactions, resting_change
+from florets.strategies.fedgwc.interactions import MEAN_RATE, Interactions, resting_change
 from florets.strategies.fedgwc.rewards import gaussian_rewards
 from florets.strategies.fedgwc.settings import LEAST_PARTICIPANTS, FedGwcSettings
 from florets.strategies.fedgwc.splitting import affinities, best_split
@@ -127,7 +127,8 @@ class FedGwc(ClusteredStrategy[FedGwcSettings, FedGwcState]):
         threshold = self.settings.rest_threshold
         if self.settings.thresholds == "absolute":
             return threshold
-        return resting_change(threshold, self._rate, self._rate * len(cluster.members))
+        rate = self._rate if self.settings.memory == "recent" else MEAN_RATE
+        return resting_change(threshold, rate, self._rate * len(cluster.members))
 
     def _observe(self, cluster: Interactions, updates: dict[str, TracedUpdate]) -> bool:
         """Learn from one cluster's participants; return whether it has rested for long enough."""
