@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from florets.strategies.core.cluster import canonical
-from florets.strategies.fedgwc.interactions import Interactions, resting_change
+from florets.strategies.fedgwc.interactions import MEAN_RATE, Interactions, resting_change
 from florets.strategies.fedgwc.rewards import gaussian_rewards
 from florets.strategies.fedgwc.settings import FedGwcSettings
 from florets.strategies.fedgwc.splitting import affinities, best_split
@@ -177,6 +177,30 @@ def test_an_index_that_is_too_large_splits_nothing() -> None:
     found = best_split(affinities(blocks([6, 6]), 1.0), 2, 1.0)
     assert found is not None
     assert best_split(affinities(blocks([6, 6]), 1.0), 2, found.index) is None
+
+
+def first_split(gap: float, seed: int, rounds: int) -> tuple[int, list[int]]:
+    """Return when twelve clients and eight whose losses are higher are split, 8 of 20 taking part, and their groups."""
+    rng, cluster = np.random.default_rng(seed), Interactions()
+    keys = [f"{client:02d}" for client in range(20)]
+    cluster.admit(keys)
+    for server_round in range(1, rounds + 1):
+        rows = np.sort(rng.permutation(20)[:8])
+        levels = 1 + gap * (rows >= 12) + 0.2 * rng.standard_normal(8)
+        losses = np.abs(levels[:, np.newaxis] + 0.1 * rng.standard_normal((8, 3)))
+        cluster.observe(rows, gaussian_rewards(losses, np.ones(8)), 0.4, "all")
+        if cluster.change < resting_change(1e-5, MEAN_RATE, 8):
+            cluster.change = 1.0
+            if (found := best_split(affinities(cluster.filled(), 0.1), 2, 1.0)) is not None:
+                return server_round, found.groups.tolist()
+    return 0, []
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_of_the_means_of_many_rounds_the_first_split_is_the_right_one(seed: int) -> None:
+    server_round, found = first_split(1.0, seed, 200)
+    assert 100 < server_round <= 200
+    assert found == [0] * 12 + [1] * 8
 
 
 # Settings

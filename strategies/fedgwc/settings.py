@@ -1,6 +1,7 @@
 """Settings of FedGWC."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -52,6 +53,8 @@ class FedGwcSettings(SharedLayers):
 
     grows: ClassVar[bool] = True
     finds_k: ClassVar[bool] = True
+    # A gradient is one step, with one loss.
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
 
     @property
     def groups(self) -> int:

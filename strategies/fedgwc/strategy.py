@@ -62,6 +62,8 @@ class FedGwc(ClusteredStrategy[FedGwcSettings, FedGwcState]):
     of them is thus the rate everywhere, and so is the number of groups that it may be split into.
     Deviation: eps, found for 10 of 100 clients a round, is converted for others (`interactions.resting_change`).
     Deviation: who met fewer than half of its cluster has no say in a split, and is then placed as a new client is.
+    With `memory=all` interactions are means over all rounds, which is ours: at high participation the paper's average
+    forgets faster than it learns.
     """
 
     Settings = FedGwcSettings
@@ -150,9 +152,9 @@ class FedGwc(ClusteredStrategy[FedGwcSettings, FedGwcState]):
         most, models = own.groups, len(self.state.clusters)
         if isinstance(self.k, int):
             most = min(most, self.k - models + 1)
-        if most < 2 or len(cluster.members) <= len(self.context.participants):
-            return 0
         rows = cluster.known()
+        if most < 2 or len(rows) <= len(self.context.participants):
+            return 0
         known = cluster.part(rows)
         found = best_split(affinities(known.filled(), own.gamma), most, own.most_index)
         if found is None:
