@@ -180,7 +180,7 @@ def test_an_index_that_is_too_large_splits_nothing() -> None:
 
 
 def first_split(gap: float, seed: int, rounds: int) -> tuple[int, list[int]]:
-    """Return when twelve clients and eight whose losses are higher are split, 8 of 20 taking part, and their groups."""
+    """Return when twelve clients and eight with higher losses are split, 8 of 20 taking part, and their groups."""
     rng, cluster = np.random.default_rng(seed), Interactions()
     keys = [f"{client:02d}" for client in range(20)]
     cluster.admit(keys)
