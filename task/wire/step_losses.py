@@ -4,18 +4,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import RecordDict
+from flwr.app import MetricRecord, RecordDict
 
 from florets.task.wire import kinds
 from florets.task.wire.layout import Layout
-from florets.task.wire.replies import (
-    Update,
-    example_count,
-    finite_number,
-    reply_losses,
-    reply_metrics,
-    update_vector,
-)
+from florets.task.wire.replies import Update, read_update, reply_losses, reply_metrics
 
 
 @dataclass(frozen=True)
@@ -35,10 +28,7 @@ def read_traced_update(content: RecordDict, layout: Layout, model: int, number: 
     """
     keys = {kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES, kinds.STEP_LOSSES}
     metrics = reply_metrics(content, keys, arrays=True)
-    return TracedUpdate(
-        model,
-        update_vector(content, layout),
-        example_count(metrics),
-        finite_number(metrics, kinds.TRAIN_LOSS),
-        step_losses=reply_losses(metrics, number, kinds.STEP_LOSSES),
-    )
+    losses = reply_losses(metrics, number, kinds.STEP_LOSSES)
+    plain = MetricRecord({name: value for name, value in metrics.items() if name != kinds.STEP_LOSSES})
+    own = read_update(RecordDict({**content, kinds.METRICS: plain}), layout, model)
+    return TracedUpdate(own.model, own.values, own.num_examples, own.train_loss, step_losses=losses)
