@@ -1,7 +1,5 @@
 """`train`: local training of one model."""
 
-from contextlib import nullcontext
-
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
@@ -24,10 +22,12 @@ def train(client: Client) -> RecordDict:
     else:
         state = client.states()[0]
     parts = int(client.number(kinds.STEP_LOSSES, 0))
-    with recorded() if parts else nullcontext([]) as losses:
-        arrays, metrics = update(client, state)
     if parts:
+        with recorded() as losses:
+            arrays, metrics = update(client, state)
         metrics[kinds.STEP_LOSSES] = reported(in_parts(losses, parts)).tolist()
+    else:
+        arrays, metrics = update(client, state)
     if rounds := int(client.number(kinds.STABILITY_ROUNDS, 0)):
         history = client.config.get(kinds.HISTORY, [])
         metrics[kinds.STABLE] = int(is_stable(history if isinstance(history, list) else [], rounds))

@@ -45,7 +45,7 @@ class Interactions:
                 places[key] = len(self.members)
                 self.members.append(key)
         new = len(self.members) - len(self.matrix)
-        self.matrix, self.meetings = (np.pad(old, (0, new)) for old in (self.matrix, self.meetings))
+        self.matrix, self.meetings = np.pad(self.matrix, (0, new)), np.pad(self.meetings, (0, new))
         return np.array([places[key] for key in keys], dtype=np.int64)
 
     def observe(self, rows: IntArray, rewards: FloatArray, rate: float, memory: str) -> None:

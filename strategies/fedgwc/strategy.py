@@ -173,4 +173,4 @@ class FedGwc(ClusteredStrategy[FedGwcSettings, FedGwcState]):
 
 def _by_size(groups: IntArray) -> list[int]:
     """Return the groups' numbers, the largest first; of equal ones that of the first client."""
-    return np.argsort(-np.bincount(groups), kind="stable").tolist()
+    return [int(group) for group in np.argsort(-np.bincount(groups), kind="stable")]
