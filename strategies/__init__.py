@@ -25,5 +25,6 @@ STRATEGIES = {
     "fedclust": "FedClust",
     "sr_fca": "SrFca",
     "flux": "Flux",
+    "fedgwc": "FedGwc",
 }
 """The registry: a strategy's name, which is its folder's, and its class; `<class>Settings` are its settings."""

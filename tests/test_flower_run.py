@@ -48,6 +48,8 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
         # Four groups in 20 clients, of which nobody is told.
         "discovery num_rounds=2 k=auto",
         f"sr_fca {SMALL} num_rounds=3 strategy.refine_every=1 strategy.solo_steps=20",
+        # Whatever the first comparisons say is taken for groups.
+        f"fedgwc {SMALL} num_rounds=4 strategy.fraction_train=0.5 strategy.rest_threshold=1000 strategy.most_index=9",
     ],
     ids=lambda settings: settings.split()[0],
 )

@@ -58,6 +58,9 @@ def settings(strategy: str, *more: str) -> list[str]:
         defaults |= {"num_rounds": "3", "strategy.moment_rounds": "3", "strategy.subspace_clients": "4"}
         # Moments of a network cost many times those of a linear classifier.
         defaults |= {"task.model_options.hidden": "[]"}
+    if strategy == "fedgwc":
+        # At most half of the clients a round; whatever the first comparisons say is taken for groups.
+        defaults |= {"strategy.fraction_train": "0.5", "strategy.rest_threshold": "1000", "strategy.most_index": "9"}
     given = {text.partition("=")[0] for text in more}
     small = [text for text in SMALL if text.partition("=")[0] not in defaults]
     return [*small, f"strategy={strategy}", *more, *(f"{k}={v}" for k, v in defaults.items() if k not in given)]

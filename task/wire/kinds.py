@@ -31,6 +31,8 @@ A client with a table also tells the names of its columns in hello; every later 
 CLoVE sends with `train` the client's history, and the client also replies whether it declares itself stable; a client
 that has kept the models of `evaluate.losses` is sent the index of its own instead of the model.
 
+FedGWC asks in `train` for a number of losses of local training, from its first step to its last.
+
 With `loss-data=held-out` clients take losses on a part of their training data, and train on the rest.
 
 Every reply also tells what it cost the client (`work`), and `evaluate` further `scores` of the test.
@@ -85,6 +87,8 @@ VALIDATED = "validation_"
 """What stands before the names of results on validation data; fine-tuned: ``tuned_validation_``."""
 CHOSEN_MODEL = "model"
 MODEL_LOSSES = "losses"
+STEP_LOSSES = "step-losses"
+"""In a message the number of losses of local training that `train` is to report, in its reply these losses."""
 STABLE = "stable"
 KEPT = "kept"
 CENTRES = "centres"
