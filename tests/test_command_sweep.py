@@ -232,7 +232,6 @@ def test_jobs_in_other_processes_report_by_files(tmp_path, monkeypatch, capsys):
 
 def test_runs_on_different_data_keep_folders_of_their_own(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("florets.server_app.sweep.sweep_report._draw", lambda *_: None)
     x = np.random.default_rng(0).standard_normal((20, 3))
     for name, scale in {"raw": 100.0, "scaled": 1.0}.items():
         (tmp_path / name / "site").mkdir(parents=True)

@@ -36,6 +36,7 @@ from florets.strategies import STRATEGIES
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.federation import FederationError
 from florets.strategies.fedavg.strategy import FedAvg
+from florets.strategies.registry import strategy_class
 
 ROOT = Path(__file__).resolve().parents[1]
 # Two groups of three clients.
@@ -130,13 +131,26 @@ def results(folder: Path) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+REMEMBERS_AS = {"fedprox": "fedavg", "oracle": "fedavg", "k_fed": "one_shot", "pacfl": "fedclust"}
+"""Strategies that remember what another one does, and that one."""
+
+
+def test_of_every_kind_of_state_a_killed_run_is_in_the_default_suite() -> None:
+    for strategy, other in REMEMBERS_AS.items():
+        assert strategy_class(strategy).State is strategy_class(other).State
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in REMEMBERS_AS else []) for name in STRATEGIES],
+)
 def test_every_strategy_goes_on_as_if_it_had_never_been_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
     """A field that a strategy forgets to save shows here, be its clustering frozen when it is killed or not."""
-    rounds = {"clove": (2, 5), "cfl_gp": (2, 5), "two_phase": (2, 4)}.get(strategy, (3,))
-    folder, copies = with_copies(monkeypatch, tmp_path, settings(strategy), rounds)
+    rounds = {"clove": (2, 5), "cfl_gp": (2, 5), "two_phase": (2, 4)}.get(strategy, (2,))
+    given = settings(strategy, *(() if len(rounds) > 1 else ("num_rounds=4",)))
+    folder, copies = with_copies(monkeypatch, tmp_path, given, rounds)
     whole = results(folder)
     if strategy == "clove":
         # It freezes its clusters in round 4: the second time they are in the checkpoint.
