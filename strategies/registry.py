@@ -3,7 +3,10 @@
 import contextlib
 import hashlib
 import importlib
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -145,8 +148,14 @@ def _class_path(name: str) -> str:
     return f"{_PACKAGE}.{name}.strategy:{STRATEGIES[name]}"
 
 
-def _offered() -> dict[str, str]:
+def _offered() -> Mapping[str, str]:
     """Return name and import path of the strategies that installed packages offer; none takes a name of ours."""
+    return _offered_on(tuple(sys.path))
+
+
+# Python reads the entry points of every installed package, and one run looks a name up a dozen times.
+@lru_cache(maxsize=16)
+def _offered_on(_path: tuple[str, ...]) -> Mapping[str, str]:
     return {
         point.name: point.value.replace(" ", "")
         for point in entry_points(group=GROUP)
