@@ -4,10 +4,9 @@ import contextlib
 import hashlib
 import importlib
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from florets.strategies import STRATEGIES
@@ -148,16 +147,16 @@ def _class_path(name: str) -> str:
     return f"{_PACKAGE}.{name}.strategy:{STRATEGIES[name]}"
 
 
-def _offered() -> Mapping[str, str]:
+def _offered() -> dict[str, str]:
     """Return name and import path of the strategies that installed packages offer; none takes a name of ours."""
-    return _offered_on(tuple(sys.path))
-
-
-# Python reads the entry points of every installed package, and one run looks a name up a dozen times.
-@lru_cache(maxsize=16)
-def _offered_on(_path: tuple[str, ...]) -> Mapping[str, str]:
     return {
         point.name: point.value.replace(" ", "")
-        for point in entry_points(group=GROUP)
+        for point in _installed(tuple(sys.path))
         if point.name not in STRATEGIES
     }
+
+
+# Python looks through every installed package, and one run looks a name up a dozen times.
+@lru_cache(maxsize=16)
+def _installed(_path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=GROUP))

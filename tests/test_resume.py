@@ -59,6 +59,9 @@ def settings(strategy: str, *more: str) -> list[str]:
         defaults |= {"num_rounds": "3", "strategy.moment_rounds": "3", "strategy.subspace_clients": "4"}
         # Moments of a network cost many times those of a linear classifier.
         defaults |= {"task.model_options.hidden": "[]"}
+    if strategy == "sr_fca":
+        # By default every client trains 250 steps alone before the first round.
+        defaults |= {"strategy.solo_steps": "20"}
     given = {text.partition("=")[0] for text in more}
     small = [text for text in SMALL if text.partition("=")[0] not in defaults]
     return [*small, f"strategy={strategy}", *more, *(f"{k}={v}" for k, v in defaults.items() if k not in given)]
