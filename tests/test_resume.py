@@ -62,6 +62,9 @@ def settings(strategy: str, *more: str) -> list[str]:
     if strategy == "sr_fca":
         # By default every client trains 250 steps alone before the first round.
         defaults |= {"strategy.solo_steps": "20"}
+    if strategy == "fedgwc":
+        # At most half of the clients a round; whatever the first comparisons say is taken for groups.
+        defaults |= {"strategy.fraction_train": "0.5", "strategy.rest_threshold": "1000", "strategy.most_index": "9"}
     given = {text.partition("=")[0] for text in more}
     small = [text for text in SMALL if text.partition("=")[0] not in defaults]
     return [*small, f"strategy={strategy}", *more, *(f"{k}={v}" for k, v in defaults.items() if k not in given)]
@@ -151,9 +154,9 @@ def test_every_strategy_goes_on_as_if_it_had_never_been_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
     """A field that a strategy forgets to save shows here, be its clustering frozen when it is killed or not."""
-    rounds = {"clove": (2, 5), "cfl_gp": (2, 5), "two_phase": (2, 4)}.get(strategy, (2,))
-    given = settings(strategy, *(() if len(rounds) > 1 else ("num_rounds=4",)))
-    folder, copies = with_copies(monkeypatch, tmp_path, given, rounds)
+    kept = {"clove": (2, 5), "cfl_gp": (2, 5), "two_phase": (2, 4), "flux": (3, 5), "fedgwc": (3,)}
+    given = settings(strategy, *(() if strategy in kept else ("num_rounds=4",)))
+    folder, copies = with_copies(monkeypatch, tmp_path, given, kept.get(strategy, (2,)))
     whole = results(folder)
     if strategy == "clove":
         # It freezes its clusters in round 4: the second time they are in the checkpoint.
