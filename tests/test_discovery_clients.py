@@ -18,9 +18,7 @@ def run(strategy: Discovery | Clove, clients: FoldClients, rounds: int) -> list[
     reports: list[RoundReport] = []
     first = ArrayRecord({f"{k}/w": Array(np.zeros(SIZE, dtype=np.float32)) for k in range(4)})
     start = first if isinstance(strategy, Clove) else vector(np.zeros(SIZE))
-    strategy.start(
-        clients.grid(), start, num_rounds=rounds, on_round=lambda report, _: bool(reports.append(report))
-    )
+    strategy.start(clients.grid(), start, num_rounds=rounds, on_round=lambda report, _: bool(reports.append(report)))
     return reports
 
 
