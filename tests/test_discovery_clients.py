@@ -44,6 +44,13 @@ def test_a_round_whose_clients_no_group_fits_is_trained_by_others() -> None:
     assert {report.participants for report in reports[decided + 1 :]} <= {(str(client),) for client in range(6)}
 
 
+def test_one_group_that_was_asked_for_is_no_finding() -> None:
+    (first,) = run(Discovery(k=1), FoldClients(TWO), 1)
+    found = first.details[EVIDENCE]
+    assert isinstance(found, dict)
+    assert found["text"] == "one group of all clients, as k says; one model for all"
+
+
 def alike(content: RecordDict) -> RecordDict:
     """Send one row, as a client does whose samples are all equal."""
     rows = content.array_records[kinds.FOLDS][kinds.FOLDS].numpy()
