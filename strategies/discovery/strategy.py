@@ -65,6 +65,9 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
     none fits. Where a round is a sample of the clients, the common model is kept and groups are looked for once
     enough of them have taken part; until then one model is trained.
 
+    Where the first model is far from every group's, what its updates share can hide what they do not. `second_look`
+    names a round in which the one model trained so far becomes the common one, and groups are looked for again.
+
     Source: `strategies.core.folds` has the method and its theory.
     """
 
@@ -84,6 +87,9 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         """Look for groups while there are none; then let every participant train its group's model."""
         state, models = self.state, context.models
         state.details = {}
+        if self._is_second_look(context.server_round):
+            # What all clients share has been learned by now: of what is left, more tells them apart.
+            state.folds, state.decided = None, False
         if not state.decided:
             state.phase = "discovery"
             return self._look(context)
@@ -144,6 +150,11 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         self.state.details = evidence.details()
         if evidence.verdict == "groups":
             self.state.details[STABLE_FROM] = self.context.server_round + 1
+
+    def _is_second_look(self, server_round: int) -> bool:
+        """Return whether the one model that there is takes the place of the first common one."""
+        found_none = self.state.decided and self.state.centres is None
+        return found_none and self.k == "auto" and server_round == self.settings.second_look
 
     def _is_due(self, server_round: int) -> bool:
         every = self.settings.rediscover_every
