@@ -249,6 +249,18 @@ def test_groups_that_the_first_model_hides_are_found_at_the_second_look() -> Non
     np.testing.assert_allclose(models(result.arrays)[0], 31 / 128 * mean + 3 / 4 * targets[0], atol=1e-5)
 
 
+@pytest.mark.parametrize("k", ["auto", 2])
+def test_the_first_look_may_wait_for_what_fedavg_learns(k: Any) -> None:
+    targets = [10 * C + A] * 5 + [10 * C + B] * 5
+    clients = FoldClients(targets, noise_of_pull=0.8)
+    strategy = Discovery(k=k, level=0.05, first_look=6, seed=1)
+    _, reports = run(strategy, clients, 7)
+    assert [report.phase for report in reports] == [*["training"] * 5, "discovery", "stable"]
+    assert not any(report.details for report in reports[:5])
+    assert evidence(reports[5])["sizes"] == (5, 5)
+    assert list(strategy.assignment.values()) == [0] * 5 + [1] * 5
+
+
 def test_groups_that_were_found_are_not_looked_for_again() -> None:
     clients = FoldClients(TWO)
     _, reports = run(Discovery(k="auto", level=0.05, second_look=2), clients, 3)

@@ -65,8 +65,9 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
     none fits. Where a round is a sample of the clients, the common model is kept and groups are looked for once
     enough of them have taken part; until then one model is trained.
 
-    Where the first model is far from every group's, what its updates share can hide what they do not. `second_look`
-    names a round in which the one model trained so far becomes the common one, and groups are looked for again.
+    Where the first model is far from every group's, what its updates share can hide what they do not. With `first_look`
+    the common model is the one that FedAvg has trained until then, with `second_look` it takes the place of the first
+    where no groups were found.
 
     Source: `strategies.core.folds` has the method and its theory.
     """
@@ -90,6 +91,10 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         if self._is_second_look(context.server_round):
             # What all clients share has been learned by now: of what is left, more tells them apart.
             state.folds, state.decided = None, False
+        if context.server_round < self.settings.first_look:
+            state.phase = "training"
+            self.assignment.update({client.key: 0 for client in context.participants})
+            return context.train_assigned(dict(self.assignment))
         if not state.decided:
             state.phase = "discovery"
             return self._look(context)
