@@ -65,9 +65,9 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
     none fits. Where a round is a sample of the clients, the common model is kept and groups are looked for once
     enough of them have taken part; until then one model is trained.
 
-    Where the first model is far from every group's, what its updates share can hide what they do not. With `first_look`
-    the common model is the one that FedAvg has trained until then, with `second_look` it takes the place of the first
-    where no groups were found.
+    Where the first model is far from every group's, what its updates share can hide what they do not. With
+    `first_look` the common model is the one that FedAvg has trained until then, with `second_look` it takes the first
+    one's place where no groups were found.
 
     Source: `strategies.core.folds` has the method and its theory.
     """
