@@ -66,6 +66,10 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
     none fits. Where a round is a sample of the clients, the common model is kept and groups are looked for once
     enough of them have taken part; until then one model is trained.
 
+    Where the first model is far from every group's, what its updates share can hide what they do not. With
+    `first_look` the common model is the one that FedAvg has trained until then, with `second_look` it takes the first
+    one's place where no groups were found.
+
     Source: `strategies.core.folds` has the method and its theory.
     """
 
@@ -85,6 +89,13 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         """Look for groups while there are none; then let every participant train its group's model."""
         state, models = self.state, context.models
         state.details = {}
+        if self._is_second_look(context.server_round):
+            # What all clients share has been learned by now: of what is left, more tells them apart.
+            state.folds, state.decided = None, False
+        if context.server_round < self.settings.first_look:
+            state.phase = "training"
+            self.assignment.update({client.key: 0 for client in context.participants})
+            return context.train_assigned(dict(self.assignment))
         if not state.decided:
             state.phase = "discovery"
             return self._look(context)
@@ -147,6 +158,11 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         self.state.details = evidence.details()
         if evidence.verdict == "groups":
             self.state.details[STABLE_FROM] = self.context.server_round + 1
+
+    def _is_second_look(self, server_round: int) -> bool:
+        """Return whether the one model that there is takes the place of the first common one."""
+        found_none = self.state.decided and self.state.centres is None
+        return found_none and self.k == "auto" and server_round == self.settings.second_look
 
     def _is_due(self, server_round: int) -> bool:
         every = self.settings.rediscover_every
