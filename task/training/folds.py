@@ -19,13 +19,14 @@ IntArray = NDArray[np.int64]
 Float32 = NDArray[np.float32]
 
 
-def disjoint_folds(x: Tensor, folds: int, size: int, rng: np.random.Generator) -> list[IntArray]:
+def disjoint_folds(x: Tensor, y: Tensor, folds: int, size: int, rng: np.random.Generator) -> list[IntArray]:
     """Draw disjoint folds of equal size, equal records in one fold.
 
     Parameters
     ----------
-    x
-        Inputs (n, *input_shape). Records with equal inputs are equal.
+    x, y
+        Inputs (n, *input_shape) and targets (n, ...). Records that are equal in both are one record: of few columns with
+        few values many inputs are equal by chance.
     folds, size
         Number of folds, and samples of each.
     rng
@@ -34,16 +35,16 @@ def disjoint_folds(x: Tensor, folds: int, size: int, rng: np.random.Generator) -
     Returns
     -------
     list of ndarray
-        int64 (size,) each: no input is in two of them. Each different record is there once, as long as there are
+        int64 (size,) each: no record is in two of them. Each different record is there once, as long as there are
         enough; where there are not, each fold repeats its own until it is full. Fewer different records than folds
         cannot be divided: one fold of all n samples.
     """
     wanted = folds * size
     first: dict[bytes, int] = {}
     # Rows of an array: to index a tensor takes ten times as long.
-    records = x.detach().cpu().numpy()
+    inputs, targets = x.detach().cpu().numpy(), y.detach().cpu().numpy()
     for index in rng.permutation(len(x)).tolist():
-        first.setdefault(records[index].tobytes(), index)
+        first.setdefault(inputs[index].tobytes() + targets[index].tobytes(), index)
         if len(first) == wanted:
             break
     if len(first) < folds:
