@@ -144,7 +144,9 @@ def test_equal_records_are_in_one_fold() -> None:
 
 
 def test_fewer_different_records_than_folds_are_one_fold_of_all() -> None:
-    (fold,) = disjoint_folds(torch.tensor([[1.0], [2.0], [1.0], [2.0]]), torch.zeros(4), 3, 1, np.random.default_rng(0))
+    (fold,) = disjoint_folds(
+        torch.tensor([[1.0], [2.0], [1.0], [2.0]]), torch.zeros(4), 3, 1, np.random.default_rng(0)
+    )
     assert fold.tolist() == [0, 1, 2, 3]
 
 

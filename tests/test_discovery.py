@@ -283,7 +283,7 @@ def test_a_round_that_is_repeated_leaves_no_rows_of_the_failed_try() -> None:
 
 
 def test_too_few_clients_for_a_test_are_told_so() -> None:
-    _, (first,) = run(Discovery(k="auto", level=0.05), FoldClients([A, B], examples=[60, 60]), 1)
+    _, (first,) = run(Discovery(k="auto"), FoldClients([A, B], examples=[60, 60]), 1)
     assert evidence(first)["verdict"] == "too_few"
     assert "too few" in evidence(first)["advice"]
 

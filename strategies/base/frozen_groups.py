@@ -10,8 +10,8 @@ from florets.strategies.core.placement import Centres, place
 from florets.task.wire.folds import RowForm
 
 FIT, FIT_ONE = 0.5, 0.0
-"""Share of a group's usual cosine below which the group does not fit a client. The one row of a client with few samples
-is too noisy to say that no group fits: it joins the nearest, unless it points away from all."""
+"""Share of a group's usual cosine below which the group does not fit a client. The one row of a client with few
+samples is too noisy to say that no group fits: it joins the nearest, unless it points away from all."""
 
 
 @dataclass(frozen=True)

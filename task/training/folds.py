@@ -25,8 +25,8 @@ def disjoint_folds(x: Tensor, y: Tensor, folds: int, size: int, rng: np.random.G
     Parameters
     ----------
     x, y
-        Inputs (n, *input_shape) and targets (n, ...). Records that are equal in both are one record: of few columns with
-        few values many inputs are equal by chance.
+        Inputs (n, *input_shape) and targets (n, ...). Records that are equal in both are one record: of few
+        columns with few values many inputs are equal by chance.
     folds, size
         Number of folds, and samples of each.
     rng
