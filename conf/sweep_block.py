@@ -25,7 +25,7 @@ def sweep_block(experiment: str) -> dict[str, str]:
     if not isinstance(block, Mapping):
         raise ConfigError([f"preset {experiment}: {BLOCK}: must be a mapping of keys to their values."])
     problems = [
-        f"preset {experiment}: {BLOCK}.{key}: must be a value or a list of them; quote a mapping, as on the command line."
+        f"preset {experiment}: {BLOCK}.{key}: must be a value or a list of them; put a mapping in quotes."
         for key, value in block.items()
         if any(isinstance(one, Mapping | list) for one in _values(value))
     ]

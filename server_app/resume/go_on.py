@@ -47,16 +47,24 @@ def finished_run(folder: Path, wanted: Mapping[str, Any]) -> RunSummary | None:
     if not (folder / FINISHED).is_file() or not (folder / MARKER).is_file():
         return None
     try:
-        saved = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-        return read_summary(folder) if same_settings(saved, wanted) else None
-    except (OSError, ValueError, TypeError, yaml.YAMLError):
+        return read_summary(folder) if same_settings(_saved(folder), wanted) else None
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _saved(folder: Path) -> Any:
+    """Return the configuration that a run left as it is in the file, None where it cannot be read."""
+    try:
+        return yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
         return None
 
 
 def go_on(config: Config, overrides: Sequence[str], folder: Path, engine: Engine) -> tuple[RunSummary, bool]:
     """Run an experiment, from its last checkpoint where there is one; return its summary, and whether all is new."""
-    if config.checkpoint_every and (folder / MARKER).is_file():
-        # What is left there may be of other settings, or damaged: then the run begins anew.
+    left = (folder / MARKER).is_file() and same_settings(_saved(folder), plain(config))
+    if config.checkpoint_every and left:
+        # What is left there may be damaged: then the run begins anew.
         with contextlib.suppress(CheckpointError, ConfigError):
             return engine.resume(config, folder), False
     return engine.run(config, overrides), True

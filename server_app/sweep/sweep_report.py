@@ -54,7 +54,7 @@ class JobResult:
 
 @dataclass(frozen=True)
 class Group:
-    """The jobs that differ in nothing but the seed; `sampled` says which share takes part where others have another."""
+    """The jobs that differ in nothing but the seed; `sampled` tells the participation where others have another."""
 
     strategy: str
     settings: dict[str, str]
