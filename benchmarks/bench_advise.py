@@ -1,6 +1,6 @@
 """Right answers of `florets advise` on five hospitals' breast cancer data, by case, over seeds.
 
-``python -m benchmarks.bench_advise [--seeds 10] [--first 0] [--cases homogeneous,labels,scales,noisy] [key=value ...]``
+``python -m benchmarks.bench_advise [--seeds 10] [--first 0] [--cases homogeneous,labels,...] [key=value ...]``
 
 A right answer is: no groups and FedAvg (homogeneous); the two groups, and a model for each (labels); the two groups,
 that the difference lies in the scale, and FedAvg on standardised inputs (scales); no groups of at least two, FedAvg,

@@ -3,7 +3,9 @@
 Run: ``python benchmarks/bench_discovery.py`` for a look, ``python benchmarks/bench_discovery.py groups --seeds
 40 --first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites or sampled (the cells of
 `discovery_federations`), rules, placing, time. ``--steps 16 --weights 0.5 --upload signs`` and the like change the
-recipe. CPU seconds on one thread.
+recipe. ``presets`` runs the rows of `florets reproduce discovery/recovery` up to the decision, all of the project's own
+code in it: ``--data-dir DIR`` for MNIST, ``--keys strategy.fold_upload=signs`` for other settings. CPU seconds on one
+thread.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import numpy as np
 import torch
 
 from benchmarks.discovery_federations import TABLES, Cell, Kind, Recipe, federation, fold_changes, plan_of, sent
+from benchmarks.discovery_presets import presets
 from benchmarks.rival_rules import RULES
 from florets.strategies.core.folds import Groups, discover
 from florets.strategies.core.metrics import adjusted_rand_index
@@ -151,10 +154,12 @@ def server_time(sizes: list[int]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", nargs="?", choices=[*TABLES, "rules", "placing", "time"])
+    parser.add_argument("table", nargs="?", choices=[*TABLES, "presets", "rules", "placing", "time"])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", default="", help="cells whose name has this in it")
+    parser.add_argument("--data-dir", default="", help="of presets: torchvision data folder with MNIST")
+    parser.add_argument("--keys", nargs="*", default=[], help="of presets: key=value as on the command line")
     parser.add_argument("--clients", type=int, nargs="+", default=[200, 1000, 10_000])
     parser.add_argument("--permutations", type=int, default=399, help="0: no test, the best K is taken")
     plain = Recipe()
@@ -168,6 +173,9 @@ def main() -> None:
     if given.table is None:
         cells("no_groups", recipe, given.first, 5, "20 clients x 60", 199)
         cells("groups", recipe, given.first, 5, "rotations, 10", 199)
+    elif given.table == "presets":
+        extra = dict(text.split("=", 1) for text in given.keys)
+        presets(given.first, given.seeds, given.only, given.data_dir, extra)
     elif given.table == "rules":
         rules(recipe, given.first, given.seeds, given.only)
     elif given.table == "placing":

@@ -16,7 +16,7 @@ HOST = "127.0.0.1"
 CONNECTION = "demo"
 """Name of the connection in Flower's configuration."""
 
-_START_SECONDS = 60.0
+_START_SECONDS = 180.0
 _RETRY_SECONDS = 2.0
 _ENTERED = "SuperNode ID"
 """Words in the log of a SuperNode that the SuperLink has accepted."""

@@ -101,13 +101,13 @@ def test_averages_do_not_depend_on_the_order_of_clients_or_the_numbers_of_models
     ],
 )
 def test_gradients_are_averaged_under_each_weighting(weighting: str, expected: list[list[float]]) -> None:
-    gradient, members = average_gradients(UPDATES, ASSIGNMENT, WEIGHTS, weighting, 3)
+    gradient, members = average_gradients(UPDATES, ASSIGNMENT, WEIGHTS, weighting, (3, UPDATES.shape[1]))
     assert gradient == pytest.approx(np.array(expected))
     assert members.tolist() == [True, True, False]
 
 
 def test_one_gradient_step_is_theta_minus_gamma_times_the_gradient() -> None:
-    gradient, members = average_gradients(UPDATES, ASSIGNMENT, WEIGHTS, "examples", 3)
+    gradient, members = average_gradients(UPDATES, ASSIGNMENT, WEIGHTS, "examples", (3, UPDATES.shape[1]))
     stepped = apply_step(BANK, gradient, members, 2.0, "sgd")
     assert stepped.tolist() == [[5.0, -14.0], [10.0, -4.0], [30.0, 7.0]]
 
@@ -132,6 +132,6 @@ def test_unknown_settings_are_named() -> None:
     with pytest.raises(ValueError, match="'mean' is unknown: choose one of examples, uniform, all_participants"):
         average_models(BANK, UPDATES, ASSIGNMENT, WEIGHTS, "mean", NO_INTEGERS)
     with pytest.raises(ValueError, match="weighting 'sum' is unknown"):
-        average_gradients(UPDATES, ASSIGNMENT, WEIGHTS, "sum", 3)
+        average_gradients(UPDATES, ASSIGNMENT, WEIGHTS, "sum", (3, UPDATES.shape[1]))
     with pytest.raises(ValueError, match="'lamb' is unknown: choose one of sgd, adam"):
         apply_step(BANK, BANK, np.array([True] * 3), 0.1, "lamb")

@@ -127,14 +127,17 @@ def test_a_form_that_nothing_has_is_refused(upload: object, width: int) -> None:
 
 PLANS = [
     ([288] * 20, FoldPlan(4, 17, 4)),
-    ([50] * 20, FoldPlan(4, 12, 6)),
-    ([30] * 60, FoldPlan(3, 10, 10)),
+    ([100] * 20, FoldPlan(4, 17, 3)),
+    # Two epochs of 71 samples are 142 gradients, two steps on four folds of 17 samples 136.
+    ([71] * 20, FoldPlan(4, 17, 2)),
+    ([50] * 20, FoldPlan(4, 12, 3)),
+    ([30] * 60, FoldPlan(3, 10, 5)),
     ([90] * 5, FoldPlan(8, 11, 4)),
     ([500] * 6, FoldPlan(8, 12, 4)),
-    ([50] * 5, FoldPlan(4, 12, 6)),
+    ([50] * 5, FoldPlan(4, 12, 3)),
     # Half of the clients have enough: the smallest of these decides.
-    ([10, 20, 48, 500], FoldPlan(4, 12, 6)),
-    ([10, 26, 28, 30, 31, 60, 70], FoldPlan(3, 9, 10)),
+    ([10, 20, 48, 500], FoldPlan(4, 12, 3)),
+    ([10, 26, 28, 30, 31, 60, 70], FoldPlan(3, 9, 5)),
     # Nobody has enough.
     ([4] * 10, FoldPlan(3, 1, 10)),
     ([1] * 10, FoldPlan(2, 1, 10)),

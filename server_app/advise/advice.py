@@ -47,6 +47,10 @@ class Advice:
         assert found is not None
         return found
 
+    def judged(self, outcome: Outcome) -> Outcome:
+        """Return results without those of clients whose records no model predicts: chance alone sets them apart."""
+        return outcome.without(self.own_is_low)
+
     @property
     def is_scale(self) -> bool:
         """Whether what sets the clients apart goes once each has standardised its inputs."""
@@ -55,16 +59,18 @@ class Advice:
     def against(self, name: str) -> Difference | None:
         """Return the gain of the chosen method over another on the test records; None where that was not run."""
         other = self.outcome(name)
-        return None if other is None else difference(self.best.test, other.test, other.metric)
+        if other is None:
+            return None
+        return difference(self.judged(self.best).test, self.judged(other).test, other.metric)
 
     @property
     def runner_up(self) -> tuple[Outcome, Difference] | None:
         """The best of the other methods on the validation records, and the chosen one's gain over it there."""
-        others = [one for one in self.outcomes if one.name != self.chosen]
+        others = [self.judged(one) for one in self.outcomes if one.name != self.chosen]
         if not others:
             return None
         second = best(others)
-        return second, difference(self.best.validation, second.validation, second.metric)
+        return second, difference(self.judged(self.best).validation, second.validation, second.metric)
 
 
 def advise(finding: Finding, outcomes: Mapping[str, Outcome], standardised: Finding | None = None) -> Advice:

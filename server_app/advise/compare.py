@@ -79,6 +79,18 @@ def _variance(figure: Figure) -> float:
     return fraction * (1 - fraction) / (figure.records + 2)
 
 
+def pooled(outcome: Outcome, clients: Sequence[str]) -> Figure | None:
+    """Return a method's accuracy on the test records of some clients together; None without any."""
+    found = [outcome.test[key] for key in clients if key in outcome.test]
+    records = sum(figure.records for figure in found)
+    return Figure(math.fsum(one.value * one.records for one in found) / records, records) if records else None
+
+
+def is_below(figure: Figure, accuracy: float) -> bool:
+    """Say whether a model is right less often than so by more than chance (95 %, two-sided)."""
+    return figure.value + _QUANTILE * math.sqrt(_variance(figure)) < accuracy
+
+
 def choose(candidates: Sequence[Outcome]) -> Outcome:
     """Return the method to use, by the validation records alone: the simplest that none beats by more than chance.
 

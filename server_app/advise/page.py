@@ -61,23 +61,24 @@ def write_page(folder: Path, advice: Advice, question: Question) -> Path:
 
 
 def _tiles(advice: Advice, words: Words) -> list[dict[str, str]]:
-    outcome, finding = advice.best, advice.finding
+    outcome, finding = advice.judged(advice.best), advice.finding
     groups = {"groups": str(len(finding.groups)), "lone": "none", "none": "none", "all_differ": "all differ"}
     found = {"name": "groups", "value": groups.get(finding.kind, "too few to tell"), "note": p_text(finding.p_value)}
     tiles = [
         found,
-        {"name": f"{outcome.metric} with the advised", "value": value(outcome.mean, outcome.metric), "note": ""},
+        {"name": f"{outcome.metric}, advised method", "value": value(outcome.mean, outcome.metric), "note": ""},
     ]
     if outcome.worst is not None:
         key, figure = outcome.worst
         shown = value(figure.value, outcome.metric)
         tiles.append({"name": f"worst {words.site}", "value": shown, "note": f"{key}, {figure.records} test records"})
-    note = f"{duration(outcome.seconds)} of rounds in this trial"
-    return [*tiles, {"name": "traffic", "value": size(outcome.num_bytes), "note": note}]
+    note = f"all {words.site}s and rounds; {duration(outcome.seconds)} in this trial"
+    return [*tiles, {"name": "data sent and received", "value": size(outcome.num_bytes), "note": note}]
 
 
 def _method(advice: Advice, outcome: Outcome, words: Words) -> dict[str, Any]:
-    gain, worst = advice.against(outcome.name), outcome.worst
+    gain, figures = advice.against(outcome.name), advice.judged(outcome)
+    worst = figures.worst
     text = "-"
     if outcome.name == advice.chosen:
         text = "advised"
@@ -86,7 +87,7 @@ def _method(advice: Advice, outcome: Outcome, words: Words) -> dict[str, Any]:
     return {
         "chosen": outcome.name == advice.chosen,
         "title": TITLES[outcome.name],
-        "mean": value(outcome.mean, outcome.metric),
+        "mean": value(figures.mean, outcome.metric),
         "gain": text,
         "worst": "-" if worst is None else f"{words.named([worst[0]])}: {value(worst[1].value, outcome.metric)}",
         "cost": f"{size(outcome.num_bytes)}, {duration(outcome.seconds)}",
@@ -149,7 +150,7 @@ def _chart(advice: Advice) -> dict[str, Any]:
             "y": 18 + _ROW * number,
             "title": TITLES[one.name],
             "chosen": one.name == advice.chosen,
-            "mean": place(one.mean) if math.isfinite(one.mean) else None,
+            "mean": place(mean) if math.isfinite(mean := advice.judged(one).mean) else None,
             "dots": [
                 {"x": place(figure.value), "title": f"{key}: {value(figure.value, one.metric)}"}
                 for key, figure in one.test.items()

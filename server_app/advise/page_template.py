@@ -6,6 +6,7 @@ ul.why { margin: .9rem 0 0; padding-left: 1.2rem; }
 ul.why li { margin: .25rem 0; }
 table.methods { width: 100%; font-size: .88rem; }
 table.methods td:first-child, table.methods th:first-child { white-space: normal; min-width: 13rem; }
+table.methods th, table.methods td:last-child { white-space: normal; }
 table.methods tr.chosen > * { background: #eaf4fb; font-weight: 600; }
 table.sites { width: 100%; }
 svg.dots { display: block; width: 100%; min-width: 38rem; height: auto; }
@@ -49,8 +50,8 @@ PAGE = """<!doctype html>
 <section>
 <h2>What was compared</h2>
 <p>Every method had {{ rounds }} rounds on the same records. Each {{ words.site }}'s records were split in three: to
-train on, to choose the method by ({{ validation }}), and to test the choice. Only test figures are shown. A dot is a
-{{ words.site }}, a bar the mean.</p>
+train on, to choose the method by ({{ validation }}), and to test the choice. Figures are of the
+test records, which had no part in the choice. A dot is a {{ words.site }}, a bar the mean.</p>
 <div class="wide"><svg class="dots" viewBox="0 0 {{ chart.width }} {{ chart.height }}" role="img"
 aria-label="Test result of every {{ words.site }} under every method">
 {% for tick in chart.ticks -%}
@@ -68,8 +69,9 @@ aria-label="Test result of every {{ words.site }} under every method">
 {% endfor -%}
 </svg></div>
 <div class="wide"><table class="methods">
-<thead><tr><th scope="col">method</th><th scope="col">{{ figure }}, mean</th><th scope="col">against the advised</th>
-<th scope="col">worst {{ words.site }}</th><th scope="col">traffic, time</th>
+<thead><tr><th scope="col">method</th><th scope="col">{{ figure }}, mean</th>
+<th scope="col">compared with the advised</th>
+<th scope="col">worst {{ words.site }}</th><th scope="col">sent and received, time</th>
 </tr></thead>
 <tbody>
 {% for row in methods -%}

@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 
 from florets.server_app.advise.advice import Advice
-from florets.server_app.advise.compare import FEW_CLIENTS, Difference
+from florets.server_app.advise.compare import FEW_CLIENTS, Difference, is_below, pooled
 from florets.server_app.advise.methods import NAMES, Question, command
 from florets.server_app.advise.outcomes import Metric, Outcome
-from florets.server_app.results.report_figures import size
+from florets.server_app.results.report_figures import duration, size
 
 _MOST_NAMES = 6
 _NEAR = 0.05
@@ -15,10 +15,10 @@ _NEAR = 0.05
 
 SHORT = {
     "fedavg": "FedAvg, one model for all",
-    "discovery": "strategy=discovery, one model for each group",
+    "discovery": "one model for each group (strategy=discovery)",
     "tuned": "FedAvg, and let each {site} fine-tune its copy of the model",
-    "two_groups": "strategy=discovery with k=2",
-    "clove": "strategy=clove, one model for each group",
+    "two_groups": "two groups, with a model each (strategy=discovery k=2)",
+    "clove": "one model for each group (strategy=clove)",
     "local": "no federation: each {site} does better with a model of its own",
     "standardised": "FedAvg after each {site} has standardised its own inputs (task.data_options.standardise=true)",
 }
@@ -64,7 +64,16 @@ class Words:
     @property
     def reasons(self) -> list[str]:
         """What the answer stands on, in a few sentences."""
-        return [*self._groups(), *self._lone(), *self._scale(), *self._gain(), *self._low()]
+        return [*self._chance(), *self._groups(), *self._lone(), *self._scale(), *self._gain(), *self._low()]
+
+    def _chance(self) -> list[str]:
+        """Say in words what p value speaks against groups; small ones need no words."""
+        finding = self.advice.finding
+        if finding.kind != "none" or finding.p_value is None:
+            return []
+        often = max(1, round(100 * finding.p_value))
+        who = self.site.capitalize()
+        return [f"{who}s that do not differ at all look as different as these in {often} of 100 cases."]
 
     def _groups(self) -> list[str]:
         finding = self.advice.finding
@@ -74,6 +83,25 @@ class Words:
         said = [f"The groups: {' | '.join(found)}."]
         if self.advice.chosen == "fedavg":
             said.append("One model serves all of them as well as one for each group, so that nobody need be apart.")
+        return [*said, *self._swapped()]
+
+    def _swapped(self) -> list[str]:
+        """Say whose labels may be coded the other way round: of two classes one model then takes the wrong one."""
+        together, outputs = (
+            self.advice.outcome("fedavg"),
+            self.question.base.task.partition_options.get("num_outputs"),
+        )
+        if together is None or together.metric != "accuracy" or outputs != 2:
+            return []
+        said = []
+        for group in self.advice.finding.groups:
+            joined = pooled(together, group)
+            if joined is not None and is_below(joined, 0.5):
+                said.append(
+                    f"One model for all is wrong on most records of {self.named(group)} ({100 * joined.value:.1f} % "
+                    "right). Of two classes that is what labels look like that are coded the other way round: "
+                    "compare the codes."
+                )
         return said
 
     def _lone(self) -> list[str]:
@@ -86,10 +114,12 @@ class Words:
         if bad:
             their = "its" if len(bad) == 1 else "their"
             alone = advice.outcome("local")
-            figures = "" if alone is None else f" ({_of_sites(alone, bad)} alone; mean of all {_figure(alone)})"
+            others = "" if alone is None else f"mean of the others {_figure(advice.judged(alone))}"
+            figures = "" if alone is None else f" ({_of_sites(alone, bad)} alone; {others})"
             said.append(
                 f"No model predicts the records of {self.named(bad)}, {their} own neither{figures}: look for "
-                "mistakes there, such as labels that do not belong to their records."
+                "mistakes there, such as labels that do not belong to their records. Means and differences are of "
+                f"the other {self.site}s."
             )
         if good:
             their, its = ("its", "it follows") if len(good) == 1 else ("their", "they follow")
@@ -118,7 +148,10 @@ class Words:
             other, gain = "two_groups", advice.against("two_groups")
             subject = "Two groups"
         elif advice.chosen == "fedavg":
-            other, subject = "discovery", "A model for each group"
+            # One group, and the clients that fit nobody: its model is one that they had no part in.
+            apart = advice.finding.kind == "lone" and advice.own_is_low == advice.finding.lone
+            lone = self.named(advice.finding.lone)
+            other, subject = "discovery", f"Training without {lone}" if apart else "A model for each group"
             gain = advice.against(other)
         else:
             other, gain = "fedavg", advice.against("fedavg")
@@ -160,8 +193,8 @@ class Words:
             there = amount(-gain.mean, gain.half, other.metric, sign=True)
             seen = f", some {_plain(gain.half, other.metric)}: less cannot be seen" if gain.half else ""
             said.append(
-                f"The next best on the validation records is {title}: {there}. It would be advised if it gained "
-                f"more than chance allows{seen}."
+                f"On the records that the method was chosen by, the next best is {title}: {there}. It would be "
+                f"advised if it gained more than chance allows{seen}."
             )
         if finding.p_value is not None and finding.kind == "none":
             near = finding.p_value < _NEAR
@@ -197,26 +230,37 @@ class Words:
     def interval(self) -> str:
         """What the intervals are over."""
         count = self.advice.finding.num_clients
+        points = "Points are percentage points of accuracy; " if self.advice.best.metric == "accuracy" else ""
         if count < FEW_CLIENTS and self.advice.best.metric == "accuracy":
             return (
-                f"± is a 95 % interval for these {self.sites(count)}: it comes from the number of records that each "
-                f"tested, and says nothing about other {self.site}s."
+                f"{points}± is a 95 % interval for these {self.sites(count)}: it comes from the number of records "
+                f"that each tested, and says nothing about other {self.site}s."
             )
-        return f"± is a 95 % interval over {self.site}s like these (Student's t over paired differences)."
+        return f"{points}± is a 95 % interval over {self.site}s like these (Student's t over paired differences)."
+
+    @property
+    def cost(self) -> str:
+        """What the advised method took, all clients together."""
+        best, rounds = self.advice.best, self.question.base.num_rounds
+        return (
+            f"{size(best.num_bytes)} sent and received by all {self.site}s together in {rounds} "
+            f"round{'' if rounds == 1 else 's'}, which took {duration(best.seconds)} in this trial."
+        )
 
     @property
     def short(self) -> str:
         """The answer for the screen."""
         advice = self.advice
-        worst = advice.best.worst
+        expected = advice.judged(advice.best)
+        worst = expected.worst
         lines = [self.answer, *self.reasons]
         if worst is not None:
             lines.append(
-                f"Expected: {_figure(advice.best)} on records that no model has seen (mean over {self.site}s); "
+                f"Expected: {_figure(expected)} on records that no model has seen (mean over {self.site}s); "
                 f"worst at {self.named([worst[0]])}, {value(worst[1].value, advice.best.metric)}."
             )
-        cost = f"{size(advice.best.num_bytes)} sent and received, {advice.best.seconds:.0f} s of rounds"
-        lines.append(f"Cost: {cost} in this trial.")
+        lines.append(f"Cost: {self.cost}")
+        lines += [self.interval, f"What would change this answer: {' '.join(self.changes)}"]
         return "\n".join([*lines, f"Use: {command(self.question, advice.chosen, advice.finding)}"])
 
 

@@ -10,7 +10,8 @@ from florets.server_app.flower import processes
 NAME = "own"
 """Name of the connection in the SuperLink's own Flower configuration."""
 
-_START_SECONDS = 60.0
+_START_SECONDS = 180.0
+"""Seconds of a start; a few on an idle machine, but more than a minute where others keep its cores busy."""
 
 
 class SuperLink:
@@ -22,7 +23,7 @@ class SuperLink:
     Raises
     ------
     RuntimeError
-        If it does not answer within a minute; the text holds the end of its log.
+        If it ends, or does not answer within three minutes; the text holds the end of its log.
     """
 
     def __enter__(self) -> "SuperLink":
@@ -69,7 +70,9 @@ class SuperLink:
 
     def _wait(self, port: int) -> None:
         if not processes.wait_for_http(self._process, port, _START_SECONDS):
-            raise RuntimeError(f"the SuperLink did not start:\n{self.log_end()}")
+            ended = self._process.poll() is not None
+            why = "ended at once" if ended else f"did not answer within {_START_SECONDS:.0f} s; is the machine busy?"
+            raise RuntimeError(f"the SuperLink {why}\n{self.log_end()}")
 
     def _stop(self) -> None:
         try:

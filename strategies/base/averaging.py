@@ -1,6 +1,7 @@
 """Averaging of the clients' replies into the next models: models (option I) or gradients (option II)."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -8,10 +9,26 @@ from flwr.app import ConfigRecord
 
 from florets.strategies.base.models import Models
 from florets.strategies.core import BoolArray, FloatArray, IntArray
-from florets.strategies.core.aggregate import apply_step, average_gradients, average_models
+from florets.strategies.core.aggregate import Columns, Rows, apply_step, average_gradients, average_models
 from florets.strategies.settings import Settings, Weighting
 from florets.task.wire import kinds
+from florets.task.wire.replies import Update
 from florets.task.wire.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Updates:
+    """Clients' updates as the rows of a matrix (P, R), of which one at a time is unpacked."""
+
+    updates: Sequence[tuple[str, Update]]
+
+    def __len__(self) -> int:
+        """Return P."""
+        return len(self.updates)
+
+    def __getitem__(self, row: int, /) -> FloatArray:
+        """Return one client's vector (R,)."""
+        return self.updates[row][1].vector
 
 
 class Averaging(ABC):
@@ -30,20 +47,20 @@ class Averaging(ABC):
     def _next(
         self,
         bank: FloatArray,
-        vectors: FloatArray,
+        vectors: Rows,
         assignment: IntArray,
         weights: FloatArray,
         integers: BoolArray,
         untrained: BoolArray,
     ) -> FloatArray: ...
 
-    def next_bank(self, models: Models, vectors: FloatArray, assignment: IntArray, weights: FloatArray) -> FloatArray:
+    def next_bank(self, models: Models, vectors: Rows, assignment: IntArray, weights: FloatArray) -> FloatArray:
         """Return the next bank (K, R).
 
         Parameters
         ----------
         vectors
-            What the P participants returned, (P, R).
+            What the P participants returned, (P, R); of updates see `Updates`.
         assignment
             Model of each participant, (P,).
         weights
@@ -55,7 +72,7 @@ class Averaging(ABC):
         if shared.any():
             bank[:, shared] = self._next(
                 models.bank[:1, shared],
-                vectors[:, shared],
+                Columns(vectors, shared),
                 assignment * 0,
                 weights,
                 integers[shared],
@@ -81,7 +98,7 @@ class ModelAveraging(Averaging):
     def _next(
         self,
         bank: FloatArray,
-        vectors: FloatArray,
+        vectors: Rows,
         assignment: IntArray,
         weights: FloatArray,
         integers: BoolArray,
@@ -121,7 +138,7 @@ class GradientAveraging(Averaging):
     def _next(
         self,
         bank: FloatArray,
-        vectors: FloatArray,
+        vectors: Rows,
         assignment: IntArray,
         weights: FloatArray,
         integers: BoolArray,
@@ -129,11 +146,11 @@ class GradientAveraging(Averaging):
     ) -> FloatArray:
         if self.learning_rate is None:
             raise ValueError("this averaging has no learning rate: give it one, or take it from a round (`in_round`)")
-        gradient, members = average_gradients(vectors, assignment, weights, self.weighting, len(bank))
+        gradient, members = average_gradients(vectors, assignment, weights, self.weighting, bank.shape)
         stepped = apply_step(bank, gradient, members, self.learning_rate, self.optimizer)
         if untrained.any():
             # Running statistics have no gradient: clients send their values, which are averaged as in option I.
-            values = bank[:, untrained], vectors[:, untrained]
+            values = bank[:, untrained], Columns(vectors, untrained)
             stepped[:, untrained] = average_models(*values, assignment, weights, self.weighting, integers[untrained])
         return stepped
 

@@ -285,8 +285,13 @@ class RoundContext:
             return updates
         # Only the largest value counts: one a client is enough, and no copy of all vectors is made.
         found = outlier_updates(_largest(update.vector for _, update in updates.ok), self.models.bank)
-        if any(update.others is not update.vector for _, update in updates.ok):
-            found |= outlier_updates(_largest(update.others for _, update in updates.ok), self.models.bank)
+        others = [update.others for _, update in updates.ok]
+        if any(values is not None for values in others):
+            vectors = (
+                update.vector if values is None else values
+                for values, (_, update) in zip(others, updates.ok, strict=True)
+            )
+            found |= outlier_updates(_largest(vectors), self.models.bank)
         keys = {key for (key, _), is_outlier in zip(updates.ok, found, strict=True) if is_outlier}
         return self.reject(updates, keys, OUTLIER)
 

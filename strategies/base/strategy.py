@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from florets.strategies.base.algorithm import Algorithm, M, S
-from florets.strategies.base.averaging import Averaging, averaging_of
+from florets.strategies.base.averaging import Averaging, Updates, averaging_of
 from florets.strategies.base.choices import choice_of, start_with
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.evaluation import EvaluationSettings, confusions_of, evaluation_of, mean_results
@@ -215,7 +215,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         """Return the next bank (K, R): each model's updates averaged as `averaging` says."""
         return self.context.averaging.next_bank(
             self.context.models,
-            np.stack([update.vector for _, update in updates]),
+            Updates(updates),
             np.array([update.model for _, update in updates]),
             np.array([update.num_examples for _, update in updates], dtype=np.float64),
         )

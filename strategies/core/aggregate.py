@@ -4,6 +4,9 @@ Sums are taken in float64, row after row: rows come in the order of client keys,
 bits, and one model gives the same bits by every path.
 """
 
+from dataclasses import dataclass
+from typing import Protocol
+
 import numpy as np
 
 from florets.strategies.core import BoolArray, FloatArray, IntArray
@@ -14,9 +17,37 @@ OPTIMIZERS = ("sgd", "adam")
 ADAM_EPSILON = 1e-8
 
 
+class Rows(Protocol):
+    """Rows of a matrix, read one at a time: an array (P, R), or what makes each row when it is asked for."""
+
+    def __len__(self) -> int:
+        """Return P."""
+        ...
+
+    def __getitem__(self, row: int, /) -> FloatArray:
+        """Return one row (R,) in float64."""
+        ...
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Some columns of `rows`, those of the mask (R,)."""
+
+    rows: Rows
+    mask: BoolArray
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.rows)
+
+    def __getitem__(self, row: int, /) -> FloatArray:
+        """Return one row's entries in these columns."""
+        return self.rows[row][self.mask]
+
+
 def average_models(
     bank: FloatArray,
-    updates: FloatArray,
+    updates: Rows,
     assignment: IntArray,
     weights: FloatArray,
     weighting: str,
@@ -28,7 +59,7 @@ def average_models(
     ----------
     bank : (K, R) float64
         The models that were sent. Not modified.
-    updates : (P, R) float64
+    updates : (P, R) float64, read row by row
         The models that came back, P may be 0.
     assignment : (P,) int64
         Model that each participant trained.
@@ -69,18 +100,19 @@ def average_models(
             total += (everybody - share) * result[model]
             share = everybody
         result[model] = total / share
-        result[model, integers] = _largest(updates, members, integers)
+        if integers.any():
+            result[model, integers] = _largest(updates, members, integers)
     return result
 
 
 def average_gradients(
-    gradients: FloatArray, assignment: IntArray, weights: FloatArray, weighting: str, num_models: int
+    gradients: Rows, assignment: IntArray, weights: FloatArray, weighting: str, shape: tuple[int, int]
 ) -> tuple[FloatArray, BoolArray]:
     """Average the gradients of each model.
 
     Parameters
     ----------
-    gradients : (P, R) float64
+    gradients : (P, R) float64, read row by row
         Zero where an entry has no gradient (buffers).
     assignment : (P,) int64
     weights : (P,) float64
@@ -88,8 +120,8 @@ def average_gradients(
     weighting : str
         ``"examples"``: mean over the group with weights n. ``"uniform"``: plain mean over the group.
         ``"all_participants"``: plain sum over the group, divided by the number of all participants.
-    num_models : int
-        K: models in the bank.
+    shape : (int, int)
+        K and R of the bank.
 
     Returns
     -------
@@ -108,8 +140,8 @@ def average_gradients(
     factors = _factors(weights, weighting)
     if weighting == "all_participants":
         factors = np.ones_like(factors)  # As in the IFCA paper, where all clients have equally many examples.
-    gradient = np.zeros((num_models, gradients.shape[1]))
-    members = np.zeros(num_models, dtype=np.bool_)
+    gradient = np.zeros(shape)
+    members = np.zeros(len(gradient), dtype=np.bool_)
     for model in np.unique(assignment):
         group = np.flatnonzero(assignment == model)
         share = float(factors[group].sum())
@@ -162,14 +194,14 @@ def _factors(weights: FloatArray, weighting: str) -> FloatArray:
     return np.ones(len(weights)) if weighting == "uniform" else np.asarray(weights, dtype=np.float64)
 
 
-def _weighted_sum(rows: FloatArray, factors: FloatArray, members: IntArray) -> FloatArray:
+def _weighted_sum(rows: Rows, factors: FloatArray, members: IntArray) -> FloatArray:
     # One row after the other: a matrix product would leave the order of summation to the BLAS library.
-    total = np.zeros(rows.shape[1])
-    for member in members:
-        total += factors[member] * rows[member]
+    total: FloatArray = 0.0 + factors[members[0]] * rows[int(members[0])]
+    for member in members[1:]:
+        total += factors[member] * rows[int(member)]
     return total
 
 
-def _largest(rows: FloatArray, members: IntArray, entries: BoolArray) -> FloatArray:
-    largest: FloatArray = rows[np.ix_(members, np.flatnonzero(entries))].max(axis=0)
+def _largest(rows: Rows, members: IntArray, entries: BoolArray) -> FloatArray:
+    largest: FloatArray = np.max([rows[int(member)][entries] for member in members], axis=0)
     return largest

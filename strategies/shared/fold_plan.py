@@ -20,9 +20,12 @@ More cost work and gain nothing. The less noise a fold has, the less it costs to
 falls more slowly beyond the right number of groups.
 """
 MOST_OF_EIGHT = 96
-LEAST_STEPS, MOST_STEPS = 4, 10
-PASSES = 300
-"""Samples times steps of one client, all folds together: few samples are seen more often."""
+LEAST_STEPS, MOST_STEPS = 2, 10
+STEPS_OF_EIGHT = 4
+EPOCHS = 2
+"""Of local training on the smallest client's data: what all of its folds together may cost, in samples times steps."""
+LEAST_PASSES, MOST_PASSES = 150, 300
+"""The same where the client has few samples, which must be seen more often, and where it has many."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +69,10 @@ class FoldPlan:
         else:
             smallest = counts[len(counts) // 4]
         if len(counts) <= FEW_CLIENTS and smallest >= EIGHT_FOLDS:
-            folds, samples = 8, min(smallest, MOST_OF_EIGHT)
-        else:
-            # Of one sample no fold is left over: whoever has no more is placed afterwards.
-            samples = max(2, min(smallest, MOST))
-            folds = min(3 if samples < THREE_FOLDS else 4, samples)
-        steps = round(PASSES / samples)
-        return cls(folds, samples // folds, min(max(steps, LEAST_STEPS), MOST_STEPS))
+            return cls(8, min(smallest, MOST_OF_EIGHT) // 8, STEPS_OF_EIGHT)
+        # Of one sample no fold is left over: whoever has no more is placed afterwards.
+        samples = max(2, min(smallest, MOST))
+        folds = min(3 if samples < THREE_FOLDS else 4, samples)
+        passes = min(max(EPOCHS * smallest, LEAST_PASSES), MOST_PASSES)
+        steps = min(max(round(passes / samples), LEAST_STEPS), MOST_STEPS)
+        return cls(folds, samples // folds, steps)

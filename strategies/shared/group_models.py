@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from florets.strategies.base.averaging import Updates
 from florets.strategies.base.context import RoundContext
 from florets.strategies.core import FloatArray, IntArray
 from florets.task.wire.replies import Update
@@ -28,7 +29,7 @@ def group_models(
         start = context.models.replaced(np.repeat(context.models.bank[:1], rows, axis=0))
         return context.averaging.next_bank(
             start,
-            np.stack([update.vector for _, update in chosen]),
+            Updates(chosen),
             models,
             np.array([update.num_examples for _, update in chosen], dtype=np.float64),
         )

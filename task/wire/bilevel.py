@@ -36,4 +36,4 @@ def read_bilevel_update(content: RecordDict, layout: Layout, model: int) -> Bile
         raise MalformedMessage(f"record {kinds.GLOBAL!r} is a {type(shared).__name__}, not an ArrayRecord")
     rest = RecordDict({name: content[name] for name in content if name != kinds.GLOBAL})
     own = read_update(rest, layout, model)
-    return BilevelUpdate(own.model, own.vector, own.num_examples, own.train_loss, shared=layout.flatten(shared))
+    return BilevelUpdate(own.model, own.values, own.num_examples, own.train_loss, shared=layout.flatten(shared))

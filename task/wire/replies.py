@@ -9,7 +9,7 @@ import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from florets.task.wire import kinds
-from florets.task.wire.layout import Layout, MalformedMessage, Vector
+from florets.task.wire.layout import Layout, MalformedMessage, PackedVector, Vector
 from florets.task.wire.scores import SentScores, read_scores
 
 _LARGEST = sys.float_info.max
@@ -46,16 +46,21 @@ class Update:
     """
 
     model: int
-    vector: Vector
+    values: Vector | PackedVector
     num_examples: int
     train_loss: float
     losses: npt.NDArray[np.float64] | None = None
     stable: bool = field(default=False, kw_only=True)
 
     @property
-    def others(self) -> npt.NDArray[np.floating]:
-        """All that the server will use in place of `vector` or beside it; where there is nothing else, `vector`."""
-        return self.vector
+    def vector(self) -> Vector:
+        """The values as float64; where they are kept as they were sent, new at every call."""
+        return self.values.unpacked() if isinstance(self.values, PackedVector) else self.values
+
+    @property
+    def others(self) -> npt.NDArray[np.floating] | None:
+        """All that the server will use in place of `vector` or beside it; None where there is nothing else."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,7 @@ def read_update(content: RecordDict, layout: Layout, model: int) -> Update:
     metrics = reply_metrics(content, keys, arrays=True, optional={kinds.STABLE})
     return Update(
         model,
-        update_vector(content, layout),
+        _update_values(content, layout),
         example_count(metrics),
         finite_number(metrics, kinds.TRAIN_LOSS),
         stable=kinds.STABLE in metrics and _flag(metrics, kinds.STABLE),
@@ -136,7 +141,7 @@ def read_selected_update(content: RecordDict, layout: Layout, num_models: int) -
         raise MalformedMessage(f"chosen model {chosen!r} is not one of 0 to {num_models - 1}")
     losses = reply_losses(metrics, num_models)
     examples, train_loss = example_count(metrics), finite_number(metrics, kinds.TRAIN_LOSS)
-    return Update(chosen, update_vector(content, layout), examples, train_loss, losses)
+    return Update(chosen, _update_values(content, layout), examples, train_loss, losses)
 
 
 def read_evaluation(content: RecordDict, tuned: bool = False, validation: bool = False) -> TestResult:
@@ -293,10 +298,14 @@ def reply_metrics(
 
 def update_vector(content: RecordDict, layout: Layout) -> Vector:
     """Return the reply's model or gradient (R,); raise MalformedMessage where it is not of this layout."""
+    return _update_values(content, layout).unpacked()
+
+
+def _update_values(content: RecordDict, layout: Layout) -> PackedVector:
     arrays = content[kinds.ARRAYS]
     if not isinstance(arrays, ArrayRecord):
         raise MalformedMessage(f"record {kinds.ARRAYS!r} is a {type(arrays).__name__}, not an ArrayRecord")
-    return layout.flatten(arrays)
+    return layout.checked(arrays)
 
 
 def example_count(metrics: MetricRecord, name: str = kinds.NUM_EXAMPLES) -> int:
