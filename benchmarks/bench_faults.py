@@ -8,8 +8,9 @@ of the clients that are healthy in the last round, and in brackets how many repl
 The first row has no faults. Its settings are those of the whole column, chosen so that it is 1.0 with every seed:
 IFCA's random start settles for good in round 1, and with 5 groups and short training mostly for a wrong grouping, so
 that its column has 3 groups and 20 local epochs; two_phase finds the 5 groups with its own defaults too, but takes
-30 s a run, and has a linear classifier and short moment rounds here. Hangs, slow clients and deaths need processes:
-see tests/test_flower_faults.py.
+30 s a run, and has a linear classifier and short moment rounds here; flux is told the number of groups, because its
+DBSCAN splits some without faults, too. Hangs, slow clients and deaths need processes: see
+tests/test_flower_faults.py.
 """
 
 import argparse
@@ -38,6 +39,7 @@ EXPERIMENT = ("experiment=digits_label_skew", "eval_every=1000", "round_timeout=
 SETTINGS = {
     "ifca": ("k=3", "task.num_clusters=3", "train.local_epochs=20", "num_rounds=6"),
     "two_phase": ("strategy.moment_rounds=3", "strategy.inner_steps=2", "task.model_options.hidden=[]"),
+    "flux": ("strategy.clustering=kmeans",),
 }
 """Settings of some strategies' columns."""
 

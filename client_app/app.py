@@ -11,6 +11,7 @@ from florets.client_app.client import Client
 from florets.client_app.deadline import within_deadline
 from florets.client_app.handlers.bilevel import train_bilevel
 from florets.client_app.handlers.custom import custom
+from florets.client_app.handlers.descriptor import descriptor
 from florets.client_app.handlers.estimate import estimate
 from florets.client_app.handlers.evaluate import evaluate
 from florets.client_app.handlers.folds import query_folds, train_folds
@@ -58,6 +59,7 @@ app.query("hello")(answering(hello))
 app.query("kmeans")(answering(kmeans))
 app.query("labels")(answering(labels))
 app.query("principal_vectors")(answering(principal_vectors))
+app.query("descriptor")(answering(descriptor))
 app.query("subspace")(answering(subspace))
 app.query("moments")(answering(factors))
 app.query("folds")(answering(query_folds))

@@ -24,5 +24,7 @@ STRATEGIES = {
     "stocfl": "StoCfl",
     "fedclust": "FedClust",
     "sr_fca": "SrFca",
+    "flux": "Flux",
+    "fedgwc": "FedGwc",
 }
 """The registry: a strategy's name, which is its folder's, and its class; `<class>Settings` are its settings."""

@@ -42,7 +42,7 @@ def body_and_head(module: Module, head_layers: Sequence[str] = ()) -> tuple[tupl
     ValueError
         If nothing says which layers are the head, or a prefix fits no entry.
     """
-    head = tuple(head_layers) or tuple(getattr(module, _HEAD_LAYERS, ()))
+    head = _named_head(module, head_layers)
     entries = list(module.state_dict())
     if not head:
         raise ValueError(
@@ -57,6 +57,25 @@ def body_and_head(module: Module, head_layers: Sequence[str] = ()) -> tuple[tupl
     in_head = [name for name in entries if any(is_of_layer(name, prefix) for prefix in head)]
     body = [name for name in entries if name not in in_head]
     return tuple(dict.fromkeys(_prefix(name, in_head) for name in body)), head
+
+
+def head_or_last(module: Module, head_layers: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the name prefixes of a model's head; where nothing says which it is, its last layer with parameters.
+
+    Parameters
+    ----------
+    module, head_layers
+        See `body_and_head`.
+
+    Raises
+    ------
+    ValueError
+        If the model has no parameters.
+    """
+    layers = [name for name, part in module.named_modules() if next(part.parameters(recurse=False), None) is not None]
+    if not layers:
+        raise ValueError("the model has no parameters, and so no head.")
+    return _named_head(module, head_layers) or (layers[-1],)
 
 
 @contextmanager
@@ -94,6 +113,10 @@ def frozen_layers(module: Module, prefixes: Sequence[str]) -> Iterator[None]:
 def is_of_layer(name: str, prefix: str) -> bool:
     """Say whether an entry of this name belongs to the layer of this name prefix."""
     return name == prefix or name.startswith(f"{prefix}.")
+
+
+def _named_head(module: Module, head_layers: Sequence[str]) -> tuple[str, ...]:
+    return tuple(head_layers) or tuple(getattr(module, _HEAD_LAYERS, ()))
 
 
 def _prefix(name: str, others: Sequence[str]) -> str:

@@ -13,7 +13,9 @@ from torch.nn import Module
 from florets.task.data.dataset import FloatArray, TargetArray
 from florets.task.layers import untrained_entries
 from florets.task.randomness import Purpose, generator
+from florets.task.statistics.descriptors import describe, projection
 from florets.task.task import Task
+from florets.task.training.features import features
 from florets.task.training.folds import disjoint_folds, fold_changes
 from florets.task.training.losses import CHUNK, evaluate, loss_vector, per_sample_losses, targets_of
 from florets.task.wire.folds import RowForm
@@ -95,6 +97,25 @@ def fold_rows(
     if changes.shape[1] != form.size:
         raise ValueError(f"the model has {changes.shape[1]} trainable parameters, but the run's rows {form.size}.")
     return form.unpack(form.pack(changes, generator(seed, 0, Purpose.FOLD_SKETCH)))
+
+
+def descriptor(
+    task: Task, model: State, x: FloatArray, y: TargetArray | None, classes: int, dimensions: int, seed: int
+) -> NDArray[np.float64]:
+    """Return what a client with these data would send in FLUX, see `florets.task.statistics.descriptors.describe`.
+
+    Without targets (None), and in a task without classes, every class is absent.
+
+    Raises
+    ------
+    ValueError
+        If the arrays are not those of the task's model.
+    """
+    found = features(_loaded(task, model), torch.from_numpy(x), task.spec.head_layers)
+    labels = y if task.spec.loss == "cross_entropy" else None
+    rows = describe(found, labels, classes, projection(found.shape[1], dimensions, seed))
+    # As it would have been sent.
+    return rows.astype(np.float32).astype(np.float64)
 
 
 def predict(task: Task, model: State, x: FloatArray) -> Predictions:

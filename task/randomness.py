@@ -33,6 +33,8 @@ class Purpose(IntEnum):
     FOLDS = 50
     FOLD_SKETCH = 51
     FOLD_TEST = 52
+    FEATURE_PROJECTION = 60
+    DESCRIPTOR_NOISE = 61
 
 
 def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -> np.random.Generator:

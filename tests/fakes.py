@@ -121,6 +121,8 @@ class FakeClients:
         metrics = MetricRecord({kinds.TRAIN_LOSS: losses[chosen], kinds.NUM_EXAMPLES: n})
         if rounds := int(config.get(kinds.STABILITY_ROUNDS, 0)):  # type: ignore[arg-type]
             metrics[kinds.STABLE] = int(is_stable(config.get(kinds.HISTORY, []), rounds))  # type: ignore[arg-type]
+        if number := int(config.get(kinds.STEP_LOSSES, 0)):  # type: ignore[arg-type]
+            metrics[kinds.STEP_LOSSES] = [losses[chosen]] * number
         if kind == kinds.TRAIN_PROBE:
             change = 2 * (thetas(content.array_records[kinds.PROBE])[0] - self.targets[client])
             profile = np.array([change if config.get(kinds.REPLY) == kinds.REPLY_GRADIENT else -change / 4])

@@ -14,7 +14,7 @@ from florets.server_app.local_grid import LocalGrid
 from florets.task.wire import kinds
 
 Change = Callable[[RecordDict], RecordDict]
-LOSSES = (kinds.MODEL_LOSSES, kinds.TRAIN_LOSS, kinds.EVAL_LOSS)
+LOSSES = (kinds.MODEL_LOSSES, kinds.STEP_LOSSES, kinds.TRAIN_LOSS, kinds.EVAL_LOSS)
 
 
 def _losses(value: float) -> Change:
@@ -35,8 +35,9 @@ def _lengthen(by: int) -> Change:
 
     def change(content: RecordDict) -> RecordDict:
         for metrics in content.metric_records.values():
-            if isinstance(old := metrics.get(kinds.MODEL_LOSSES), list):
-                metrics[kinds.MODEL_LOSSES] = old[:by] if by < 0 else [*old, *[0.5] * by]
+            for key in (kinds.MODEL_LOSSES, kinds.STEP_LOSSES):
+                if isinstance(old := metrics.get(key), list):
+                    metrics[key] = old[:by] if by < 0 else [*old, *[0.5] * by]
         return content
 
     return change

@@ -110,6 +110,10 @@ SETTINGS = {
     "digits-fedclust": f"{_LABELS} strategy=fedclust strategy.fraction_train=0.5 num_rounds=2",
     "digits-sr_fca": f"{_LABELS} strategy=sr_fca strategy.solo_steps=20 strategy.refine_every=1 num_rounds=3 "
     "strategy.fraction_train=0.5",
+    "digits-flux": f"{_LABELS} strategy=flux strategy.cluster_round=2 strategy.fraction_train=0.5 num_rounds=3",
+    # Whatever the first comparisons say is taken for groups.
+    "digits-fedgwc": f"{_DIGITS} strategy=fedgwc train=sgd train.local_steps=4 strategy.rest_threshold=1000 "
+    "strategy.most_index=9 num_rounds=7",
     "digits-autoencoder": "experiment=digits_autoencoder num_clients=10 k=5 task.num_clusters=5 train.local_epochs=1 "
     "task.model_options.bottleneck=2 eval_every=100",
     "clove-linear-clove": _CLOVE_LINEAR,

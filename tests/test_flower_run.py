@@ -44,9 +44,12 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
         f"pacfl {SMALL} num_rounds=2",
         f"stocfl {SMALL} num_rounds=2",
         f"fedclust {SMALL} num_rounds=2",
+        f"flux {SMALL} num_rounds=2 strategy.cluster_round=1",
         # Four groups in 20 clients, of which nobody is told.
         "discovery num_rounds=2 k=auto",
         f"sr_fca {SMALL} num_rounds=3 strategy.refine_every=1 strategy.solo_steps=20",
+        # Whatever the first comparisons say is taken for groups.
+        f"fedgwc {SMALL} num_rounds=4 strategy.fraction_train=0.5 strategy.rest_threshold=1000 strategy.most_index=9",
     ],
     ids=lambda settings: settings.split()[0],
 )

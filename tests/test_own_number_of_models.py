@@ -18,6 +18,7 @@ STRATEGIES: dict[str, tuple[str, ...]] = {
     "stocfl": ("strategy.anchor_epochs=5",),
     "fedclust": (),
     "sr_fca": ("strategy.solo_steps=20", "strategy.refine_every=1"),
+    "flux": ("strategy.cluster_round=1",),
 }
 """Each with the settings of its short run."""
 

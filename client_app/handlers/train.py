@@ -4,15 +4,16 @@ from flwr.app import RecordDict
 
 from florets.client_app.client import Client
 from florets.client_app.local_training import update
-from florets.client_app.outgoing import reply
+from florets.client_app.outgoing import reply, reported
 from florets.client_app.session import session
+from florets.task.training.step_losses import in_parts, recorded
 from florets.task.wire import is_stable, kinds
 
 
 def train(client: Client) -> RecordDict:
     """Train the model that came, or the kept one that is named, and return it or its gradient.
 
-    Asked to, this client also says whether it is stable.
+    Asked to, this client also says whether it is stable, or what its losses were from step to step.
 
     Source: CLoVE Alg. 1, l. 19 and 21; stability: section 3, "Checking for cluster stability".
     """
@@ -20,7 +21,13 @@ def train(client: Client) -> RecordDict:
         state = session.states(session.kept(client.config))[int(client.number(kinds.MODEL_INDEX))]
     else:
         state = client.states()[0]
-    arrays, metrics = update(client, state)
+    parts = int(client.number(kinds.STEP_LOSSES, 0))
+    if parts:
+        with recorded() as losses:
+            arrays, metrics = update(client, state)
+        metrics[kinds.STEP_LOSSES] = reported(in_parts(losses, parts)).tolist()
+    else:
+        arrays, metrics = update(client, state)
     if rounds := int(client.number(kinds.STABILITY_ROUNDS, 0)):
         history = client.config.get(kinds.HISTORY, [])
         metrics[kinds.STABLE] = int(is_stable(history if isinstance(history, list) else [], rounds))

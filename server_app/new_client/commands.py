@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app.console import counted
 from florets.server_app.new_client.run_models import RunModels, load_run
+from florets.server_app.new_client.saved_descriptors import nearest_descriptor
 from florets.server_app.new_client.saved_groups import nearest_group
 from florets.server_app.results.arrays_file import write_arrays
 from florets.strategies.core import FloatArray
@@ -23,10 +24,10 @@ from florets.task.new_client import evaluate_model, model_losses, predict
 from florets.task.partitions.own import OWN
 from florets.task.registry import check_options
 
-HELP = """florets assign run=<folder> data=<file or folder> [save=<file>]
-  Say which of a finished run's models fits data with their targets, and how well. CLoVE's frozen clusters or
-  the groups of a discovery decide where the run has them, else the lowest loss. save= writes that model alone
-  (.safetensors).
+HELP = """florets assign run=<folder> data=<file or folder> [save=<file>] [unlabelled=true]
+  Say which of a finished run's models fits data with their targets, and how well. CLoVE's frozen clusters, the
+  groups of a discovery or those of FLUX decide where the run has them, else the lowest loss. save= writes that
+  model alone (.safetensors). unlabelled=true: the data have no targets; for runs of FLUX.
 
 florets predict run=<folder> data=<file or folder> model=<number> | client=<key> [output=predictions.csv]
   Write that model's predictions for new inputs, or those of the model of one of the run's clients.
@@ -38,7 +39,7 @@ trust=true lets a run's own model function (task.model=package.module:function) 
 
 _FORM_KEYS = ("target", "columns", "classes", "regression", "image_size", "grayscale")
 _KEYS = {
-    "assign": ("run", "data", "save", "trust", *_FORM_KEYS),
+    "assign": ("run", "data", "save", "trust", "unlabelled", *_FORM_KEYS),
     "predict": ("run", "data", "model", "client", "output", "trust", *_FORM_KEYS),
 }
 _MOST_LISTED = 20
@@ -78,6 +79,10 @@ def main(command: str, arguments: Sequence[str]) -> int:
 def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
     path, reconstructs = _path(given["data"]), run.task.spec.loss == "reconstruction"
     save = _new_file(given["save"], ".safetensors") if "save" in given else None
+    if given.get("unlabelled") == "true":
+        chosen = _assign_unlabelled(run, path, form)
+        _save_model(run, chosen, save)
+        return
     if reconstructs:
         inputs = read_inputs(path, form).x
         targets: np.ndarray[Any, Any] = np.zeros(len(inputs), dtype=np.int64)
@@ -101,6 +106,9 @@ def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
                 group,
                 f"the run's first model learns from them what that group learned (cosine {cosine:.2f})",
             )
+    if run.descriptors is not None:
+        chosen = nearest_descriptor(run.descriptors, run.task, x, targets)
+        why = "of what the run's common model makes of them, that group's is the nearest"
     if len(losses) == 1:
         why = "the run has only this one"
     print(f"Model {chosen} fits best: {why}.")
@@ -113,6 +121,24 @@ def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
     )
     if client := _trained_on(path, run, _path(given["run"])):
         print(f"Client {client} took part in this run: the figures include data that the models were trained on.")
+    _save_model(run, chosen, save)
+
+
+def _assign_unlabelled(run: RunModels, path: Path, form: Form) -> int:
+    """Say which model fits inputs without targets, and return its index."""
+    if run.descriptors is None:
+        raise ConfigError(
+            ["unlabelled=true: this run places data by their targets, too; a run of strategy=flux needs none."]
+        )
+    x = _as_clients_have(run, shaped(path, read_inputs(path, form).x, run.task.input_shape))
+    chosen = nearest_descriptor(run.descriptors, run.task, x, None)
+    print(
+        f"Model {chosen} fits best: of what the run's common model makes of the inputs, that group's is the nearest."
+    )
+    return chosen
+
+
+def _save_model(run: RunModels, chosen: int, save: Path | None) -> None:
     if save is not None:
         # As for predictions, the file system itself refuses a name that is there already.
         with save.open("xb") as file:
@@ -231,8 +257,11 @@ def _read_keys(command: str, arguments: Sequence[str]) -> dict[str, str]:
             problems.append(f"{text}: needs a value, {key}=<value>.")
         elif given.setdefault(key, value) != value:
             problems.append(f"{key}: given twice with two values; keep one.")
-    if given.get("trust", "true") not in ("true", "false"):
-        problems.append(f"trust={given['trust']}: must be true or false.")
+    problems += [
+        f"{key}={given[key]}: must be true or false."
+        for key in ("trust", "unlabelled")
+        if given.get(key, "true") not in ("true", "false")
+    ]
     problems += [
         f"{key} is missing: florets {command} needs {key}=<path>." for key in ("run", "data") if key not in given
     ]

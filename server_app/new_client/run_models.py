@@ -16,10 +16,12 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
 from florets.conf.saved import saved_config
 from florets.conf.schema import Config
+from florets.server_app.new_client.saved_descriptors import pack_descriptors, unpack_descriptors
 from florets.server_app.new_client.saved_groups import pack_groups, unpack_groups
 from florets.server_app.results.arrays_file import write_arrays
 from florets.server_app.results.folder import whole_file
 from florets.strategies.base.frozen_clusters import FrozenClusters
+from florets.strategies.base.frozen_descriptors import FrozenDescriptors
 from florets.strategies.base.frozen_groups import FrozenGroups
 from florets.strategies.base.models import Models
 from florets.strategies.base.strategy import ClusteredStrategy
@@ -46,6 +48,8 @@ class RunModels:
         The clusters at the moment of stability, None where the run froze none.
     groups
         Those that a discovery found; None where the run has none.
+    descriptors
+        Those that FLUX found; None where the run has none.
     columns
         Names of the models' inputs, in their order, where the run's clients read tables.
     """
@@ -56,6 +60,7 @@ class RunModels:
     frozen: FrozenClusters | None
     columns: tuple[str, ...] = ()
     groups: FrozenGroups | None = None
+    descriptors: FrozenDescriptors | None = None
 
     def frozen_models(self) -> list[Arrays]:
         """Return the models on which the losses for `nearest_frozen` are taken."""
@@ -78,6 +83,8 @@ def save_clusters(folder: Path, strategy: ClusteredStrategy[Any, Any], task: Tas
     groups: dict[str, str] = {}
     if isinstance(frozen, FrozenGroups):
         arrays, groups = pack_groups(frozen)
+    elif isinstance(frozen, FrozenDescriptors):
+        arrays, groups = pack_descriptors(frozen)
     elif frozen is not None:
         arrays = {"centroids": frozen.centroids, "model_of_cluster": frozen.model_of_cluster}
         if np.isfinite(frozen.limit):
@@ -125,14 +132,16 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
         states = _models(models)
         probes = config.strategy.settings.extra_models
         groups = unpack_groups(clusters, metadata, len(states))
-        frozen = _frozen(clusters, len(states), probes, square_root) if clusters and groups is None else None
+        described = unpack_descriptors(clusters, metadata, len(states), outputs)
+        has_losses = bool(clusters) and groups is None and described is None
+        frozen = _frozen(clusters, len(states), probes, square_root) if has_losses else None
     except (KeyError, ValueError) as error:
         raise ConfigError([f"{folder / CLUSTERS}: does not fit the run ({error})."]) from error
     # Nodes with data of their own build the same models without any data of the server's.
     agreed = {"data": "own", "data_options": {}, "partition": "own"}
     agreed["partition_options"] = {"input_shape": shape, "num_outputs": outputs}
     task = Task(TaskSpec(**{**task_spec(config), **agreed}))
-    return RunModels(config, task, states, frozen, _columns(folder / MODELS, about, task), groups)
+    return RunModels(config, task, states, frozen, _columns(folder / MODELS, about, task), groups, described)
 
 
 def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.frozen_clusters import FrozenClusters
+from florets.strategies.base.frozen_descriptors import FrozenDescriptors
 from florets.strategies.base.frozen_groups import FrozenGroups
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import CostEstimate, Detail
@@ -99,7 +100,7 @@ class Algorithm(ABC, Generic[S, M]):
         """Return what this algorithm alone has to tell of the round that just ended."""
         return {}
 
-    def frozen_clusters(self) -> FrozenClusters | FrozenGroups | None:
+    def frozen_clusters(self) -> FrozenClusters | FrozenGroups | FrozenDescriptors | None:
         """Return the clusters that a new client is assigned by; None: it takes the model with the lowest loss."""
         return None
 

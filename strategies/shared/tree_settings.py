@@ -33,11 +33,15 @@ class TreeSettings(Settings):
 
     def problems(self, run: Run) -> list[str]:
         """Refuse a K that cannot be."""
-        if self.cut != "k":
-            return []
-        if run.k == "auto":
-            return ["k=auto: strategy.cut=k needs a number; give an integer, or use strategy.cut=largest_gap."]
-        # Of nodes with data of their own the number of clients is not known before.
-        if run.k < 1 or (run.num_clients >= 1 and run.k > run.num_clients):
-            return [f"k={run.k}: strategy.cut=k needs a number of clusters from 1 to num_clients={run.num_clients}."]
-        return []
+        return problems_of_k(run, "strategy.cut=k", "largest_gap") if self.cut == "k" else []
+
+
+def problems_of_k(run: Run, setting: str, otherwise: str) -> list[str]:
+    """Return what is wrong with K where a setting, `key=value`, asks for it; `otherwise` is a value that does not."""
+    if run.k == "auto":
+        name = setting.partition("=")[0]
+        return [f"k=auto: {setting} needs a number; give an integer, or use {name}={otherwise}."]
+    # Of nodes with data of their own the number of clients is not known before.
+    if run.k < 1 or (run.num_clients >= 1 and run.k > run.num_clients):
+        return [f"k={run.k}: {setting} needs a number of clusters from 1 to num_clients={run.num_clients}."]
+    return []

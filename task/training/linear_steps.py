@@ -17,6 +17,7 @@ from florets.task.training.effort import count
 from florets.task.training.local_update import TrainSettings
 from florets.task.training.losses import Evaluated
 from florets.task.training.scores import scores_of
+from florets.task.training.step_losses import record, recording
 
 Float32 = NDArray[np.float32]
 
@@ -167,6 +168,8 @@ def linear_update(
         if bias is not None:
             outputs += bias
         slope = _slope(_checked(outputs), y, loss)
+        if recording():
+            record(float(_losses(outputs[:, None], y, loss)[0]))
         step = slope.T @ x
         bias_step = slope.sum(axis=0) if bias is not None else None
         if mu:

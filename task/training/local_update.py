@@ -19,6 +19,7 @@ from florets.task.training.losses import CHUNK, per_sample_losses, targets_of
 from florets.task.training.objective import PLAIN, Batch, Objective
 from florets.task.training.optimizers import Adam, Sgd
 from florets.task.training.seeding import torch_random
+from florets.task.training.step_losses import record
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,7 @@ def local_update(
                 value.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
                 objective.add_gradients()
                 optimizer.step()
+                record(mean)
                 seen += mean.detach() * len(x_batch)
                 in_epoch = end
             passes += in_epoch

@@ -21,6 +21,8 @@
 | `query.folds`     | one model                             | its compressed changes on folds, examples             |
 | `query.labels`    | settings                              | samples of each class                                 |
 | `query.principal_vectors` | settings                      | principal vectors of its inputs, and their places     |
+| `query.descriptor` | one model, settings                  | mean and spread of its features, overall and by class, |
+|                   |                                       | examples                                              |
 | `<any>.custom`    | what the strategy likes, and the      | what its handler returns (docs/extending.md)          |
 |                   | import path of a handler of its own   |                                                       |
 
@@ -28,6 +30,8 @@ A client with a table also tells the names of its columns in hello; every later 
 
 CLoVE sends with `train` the client's history, and the client also replies whether it declares itself stable; a client
 that has kept the models of `evaluate.losses` is sent the index of its own instead of the model.
+
+FedGWC asks in `train` for a number of losses of local training, from its first step to its last.
 
 With `loss-data=held-out` clients take losses on a part of their training data, and train on the rest.
 
@@ -54,6 +58,7 @@ MOMENTS = "query.moments"
 KMEANS = "query.kmeans"
 LABELS = "query.labels"
 PRINCIPAL_VECTORS = "query.principal_vectors"
+QUERY_DESCRIPTOR = "query.descriptor"
 EVALUATE = "evaluate"
 CUSTOM = "custom"
 """Action of the messages that a handler of the strategy's own answers: `train.custom`, `evaluate.custom`, ..."""
@@ -82,6 +87,8 @@ VALIDATED = "validation_"
 """What stands before the names of results on validation data; fine-tuned: ``tuned_validation_``."""
 CHOSEN_MODEL = "model"
 MODEL_LOSSES = "losses"
+STEP_LOSSES = "step-losses"
+"""In a message the number of losses of local training that `train` is to report, in its reply these losses."""
 STABLE = "stable"
 KEPT = "kept"
 CENTRES = "centres"
@@ -89,6 +96,7 @@ SIZES = "sizes"
 LABEL_COUNTS = "label-counts"
 PRINCIPAL = "principal"
 PLACES = "places"
+DESCRIPTOR = "descriptor"
 
 # Settings that a message's `config` may hold.
 TASK = "task"
@@ -143,6 +151,10 @@ LOCAL_CLUSTERS = "local-clusters"
 FEATURES = "features"
 VECTORS = "vectors"
 VECTORS_OF = "vectors-of"
+CLASSES = "classes"
+DIMENSIONS = "dimensions"
+PROJECTION_SEED = "projection-seed"
+EPSILON = "epsilon"
 EXACT_PROXIMAL = "exact-proximal"
 TEMPERATURE = "temperature"
 PAIRING = "pairing"

@@ -325,12 +325,12 @@ def finite_number(metrics: MetricRecord, key: str) -> float:
     return float(number)
 
 
-def reply_losses(metrics: MetricRecord, num_models: int) -> npt.NDArray[np.float64]:
+def reply_losses(metrics: MetricRecord, number: int, name: str = kinds.MODEL_LOSSES) -> npt.NDArray[np.float64]:
     """Return the losses (K,), infinite where a model diverged; raise MalformedMessage where they are no K losses."""
-    losses = metrics[kinds.MODEL_LOSSES]
-    if not isinstance(losses, list) or len(losses) != num_models:
+    losses = metrics[name]
+    if not isinstance(losses, list) or len(losses) != number:
         found = len(losses) if isinstance(losses, list) else "no"
-        raise MalformedMessage(f"{found} losses came, not {num_models}")
+        raise MalformedMessage(f"{found} {name} came, not {number}")
     return _losses(losses)
 
 

@@ -1,0 +1,74 @@
+"""Groups that a run of FLUX found, in its folder, and which of them new data belong to."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from numpy.typing import NDArray
+
+from florets.strategies.base.frozen_descriptors import FrozenDescriptors
+from florets.strategies.base.models import Models
+from florets.strategies.core.descriptors import RowScale
+from florets.task.data.dataset import FloatArray, TargetArray
+from florets.task.new_client import descriptor
+from florets.task.task import Task
+
+Arrays = dict[str, NDArray[Any]]
+
+NAME = "descriptors"
+"""Key of the file's metadata; without it the file has no descriptors."""
+_PREFIX = "common/"
+_MOST_DIMENSIONS = 100_000
+
+
+def pack_descriptors(groups: FrozenDescriptors) -> tuple[Arrays, dict[str, str]]:
+    """Return the arrays and the metadata of the file."""
+    arrays: Arrays = {"centroids": groups.centroids, "low": groups.scale.low, "width": groups.scale.width}
+    arrays |= {f"{_PREFIX}{name}": array.numpy() for name, array in groups.common.one(0).items()}
+    return arrays, {NAME: json.dumps({"seed": groups.seed})}
+
+
+def unpack_descriptors(
+    arrays: Arrays, metadata: Mapping[str, str], num_models: int, classes: int
+) -> FrozenDescriptors | None:
+    """Return what `pack_descriptors` wrote, None where the file has none; nothing in it is trusted.
+
+    Raises
+    ------
+    ValueError
+        If the parts do not fit together.
+    KeyError
+        If one is missing.
+    """
+    if NAME not in metadata:
+        return None
+    about = json.loads(metadata[NAME])
+    if not isinstance(about, dict) or type(about["seed"]) is not int or about["seed"] < 0:
+        raise ValueError("the descriptors have no seed")
+    centroids, low, width = (arrays[name].astype(np.float64) for name in ("centroids", "low", "width"))
+    rows = 2 * (classes + 1)
+    fits = centroids.ndim == 3 and centroids.shape[:2] == (num_models, rows)
+    if not fits or not 1 <= centroids.shape[2] <= _MOST_DIMENSIONS or low.shape != (rows,) or width.shape != (rows,):
+        raise ValueError(f"centroids {centroids.shape} do not fit {num_models} models and {classes} classes")
+    if not all(np.isfinite(part).all() for part in (centroids, low, width)) or (width < 0).any():
+        raise ValueError("the descriptors' scale and centroids are not finite, or a range is negative")
+    common = {name.removeprefix(_PREFIX): Array(v) for name, v in arrays.items() if name.startswith(_PREFIX)}
+    if not common:
+        raise ValueError("the common model is missing")
+    return FrozenDescriptors(Models(ArrayRecord(common)), about["seed"], RowScale(low, width), centroids)
+
+
+def nearest_descriptor(groups: FrozenDescriptors, task: Task, x: FloatArray, y: TargetArray | None) -> int:
+    """Return the group whose centroid is nearest to new data; without targets the rows that need none decide.
+
+    Raises
+    ------
+    ValueError
+        If data or model do not fit the task.
+    """
+    common = {name: array.numpy() for name, array in groups.common.one(0).items()}
+    _, rows, dimensions = groups.centroids.shape
+    found = descriptor(task, common, x, y, rows // 2 - 1, dimensions, groups.seed)
+    return groups.group_of(found, labelled=y is not None)

@@ -1,0 +1,1 @@
+"""FLUX: clients grouped once by what one trained model makes of their data."""

@@ -1,0 +1,181 @@
+"""FLUX: FedAvg, then groups by mean and spread of the clients' features in the common model, FedAvg in each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from flwr.app import RecordDict
+
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.exchange import Replies
+from florets.strategies.base.frozen_descriptors import FrozenDescriptors
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import Client, Detail
+from florets.strategies.base.state import State
+from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.cluster import centroids, cluster
+from florets.strategies.core.descriptors import RowScale
+from florets.strategies.core.outliers import LEAST_CLIENTS, lower_median
+from florets.strategies.flux.density import density_clusters
+from florets.strategies.flux.settings import FluxSettings
+from florets.task.randomness import Purpose
+from florets.task.wire import kinds
+from florets.task.wire.descriptor import Descriptor, read_descriptor
+from florets.task.wire.replies import Update
+
+_FACTOR = 100.0
+_LEAST_DIMENSIONS = 8
+FAR = f"rejected as an outlier: a value of its descriptor is over {_FACTOR:g} times the median client's largest"
+
+
+@dataclass
+class FluxState(State):
+    """What FLUX remembers.
+
+    Attributes
+    ----------
+    losses
+        Median client's training loss in each round before there were groups.
+    frozen
+        The common model and the groups; None before.
+    limit
+        Largest value that a descriptor may have; infinity where too few clients were there to say.
+    details
+        What the round tells in its report.
+    """
+
+    losses: list[float] = field(default_factory=list)
+    frozen: FrozenDescriptors | None = None
+    limit: float = float("inf")
+    details: dict[str, Detail] = field(default_factory=dict)
+
+
+class Flux(ClusteredStrategy[FluxSettings, FluxState]):
+    """Train one model, then group the clients once by what it makes of their data.
+
+    While the common model's training loss falls, all clients train it (FedAvg). Then each sends its descriptor: mean
+    and spread of its features, the inputs of the model's head, projected on a few random directions; of all its
+    samples, which shows how inputs are distributed, and of each class, which shows labels and concepts. Every row is
+    scaled to [0, 1] over the clients. DBSCAN groups the descriptors, and each group goes on from the common model
+    with FedAvg of its own. Clients that come later join the group whose mean descriptor is nearest; without labels
+    the first two rows decide.
+
+    In a task without classes each class counts as absent, and the first two rows are the whole descriptor.
+
+    Source: Fenoglio et al. 2025 (FLUX, arXiv 2511.22305), and the published code for what follows: slope 0.06 after
+    3 rounds and at most 0.8 of all, one dimension for each class, scaling by rows, minimum of two clients, radius at
+    the knee; k-means where K is known.
+    Deviation: the slope is that of the median client's training loss, relative to the first round's, and of the last
+    round alone; the code takes accuracies on held-out data, and any earlier round will do. Features are always the
+    input of the head, where the code takes those behind LeNet-5's convolutions. Descriptors are asked for in an
+    exchange of its own, of all clients that are there, where in the code they come with the updates of a round in
+    which all take part. At least 8 dimensions. Who has a model keeps it.
+    """
+
+    Settings = FluxSettings
+    State = FluxState
+
+    def details(self) -> dict[str, Detail]:
+        """Return the radius of DBSCAN, in the round that formed the groups."""
+        return self.state.details
+
+    def frozen_clusters(self) -> FrozenDescriptors | None:
+        """Return the groups, and the model by which they were found."""
+        return self.state.frozen
+
+    def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
+        """Note the training loss of the common model."""
+        if self.state.frozen is None:
+            # The median: one client that reports nonsense must neither hasten the groups nor put them off.
+            losses = np.array([update.train_loss for _, update in updates], dtype=np.float64)
+            self.state.losses.append(lower_median(losses))
+
+    def plan(self, context: RoundContext) -> Plan[Update]:
+        """Train the common model until groups are due; form them, or place newcomers; train each group's model."""
+        state = self.state
+        state.details = {}
+        models = context.models
+        if state.frozen is None and not self._is_due(context.server_round):
+            state.phase = "training"
+            return context.train_assigned({client.key: 0 for client in context.participants})
+        if state.frozen is None:
+            state.phase = "clustering"
+            models = self._form(context)
+        else:
+            state.phase = "stable"
+            self._place(state.frozen, context)
+        return replace(replace(context, models=models).train_assigned(self.assignment), models=models)
+
+    def _is_due(self, server_round: int) -> bool:
+        own, losses = self.settings, self.state.losses
+        if own.cluster_round is not None:
+            return server_round >= own.cluster_round
+        if self.last_round is not None and server_round > own.latest * self.last_round:
+            return True
+        return len(losses) >= own.least_rounds and losses[-2] - losses[-1] < own.slope * losses[0]
+
+    def _form(self, context: RoundContext) -> Models:
+        """Group everybody who is online; return a model for each group, all equal to the common one."""
+        state, common = self.state, context.models
+        replies = self._ask(context.online, common, context)
+        state.limit = _limit([reply.rows for _, reply in replies.ok])
+        replies = self._without_outliers(replies, context)
+        context.require(replies, "descriptor")
+        with context.meter.part("cluster"):
+            descriptors = np.stack([reply.rows for _, reply in replies.ok])
+            scale = RowScale.of(descriptors)
+            scaled = scale.apply(descriptors)
+            points = scaled.reshape(len(scaled), -1)
+            groups = self._group(points, context)
+            means = centroids(points, groups).reshape(-1, *scaled.shape[1:])
+        state.frozen = FrozenDescriptors(common, context.seed, scale, means)
+        self.assignment.clear()
+        self.assignment.update({key: int(group) for (key, _), group in zip(replies.ok, groups, strict=True)})
+        return common.replaced(np.repeat(common.bank, len(means), axis=0)) if len(means) > 1 else common
+
+    def _group(self, points: FloatArray, context: RoundContext) -> IntArray:
+        own = self.settings
+        if own.clustering == "kmeans":
+            return cluster(points, int(self.k or 1), "kmeans", context.random(Purpose.CLUSTERING))
+        groups, radius = density_clusters(points, own.eps_scale)
+        self.state.details = {"eps": radius}
+        return groups
+
+    def _place(self, frozen: FrozenDescriptors, context: RoundContext) -> None:
+        """Give participants without a model that of the nearest group; who does not answer sits this round out."""
+        new = [client for client in context.participants if client.key not in self.assignment]
+        if new:
+            replies = self._without_outliers(self._ask(new, frozen.common, context), context)
+            self.assignment.update({key: frozen.group_of(reply.rows) for key, reply in replies.ok})
+
+    def _ask(self, clients: Sequence[Client], common: Models, context: RoundContext) -> Replies[Descriptor]:
+        """Ask for the clients' descriptors (one exchange)."""
+        own, classes = self.settings, self.num_outputs
+        dimensions = own.dimensions or max(classes, _LEAST_DIMENSIONS)
+        settings = {
+            kinds.CLASSES: classes,
+            kinds.DIMENSIONS: dimensions,
+            kinds.PROJECTION_SEED: context.seed,
+            kinds.EPSILON: own.noise_epsilon or 0.0,
+        }
+
+        def read(_: str, content: RecordDict) -> Descriptor:
+            return read_descriptor(content, classes, dimensions, own.noise_epsilon is not None)
+
+        model = common.one(0)
+        requests = [context.request(kinds.QUERY_DESCRIPTOR, client, model, settings) for client in clients]
+        with context.meter.part("describe"):
+            return context.ask(requests, read)
+
+    def _without_outliers(self, replies: Replies[Descriptor], context: RoundContext) -> Replies[Descriptor]:
+        # One huge value would be the range of its row, in which all others are then equal.
+        far = {key for key, reply in replies.ok if np.abs(reply.rows).max() > self.state.limit}
+        return context.reject(replies, far, FAR)
+
+
+def _limit(descriptors: Sequence[FloatArray]) -> float:
+    if len(descriptors) < LEAST_CLIENTS:
+        return float("inf")
+    largest = np.array([np.abs(rows).max() for rows in descriptors])
+    return _FACTOR * max(lower_median(largest), 1.0)

@@ -1,0 +1,82 @@
+"""Descriptors of a client's features for FLUX: mean and spread of a projection, overall and for each class."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from florets.task.randomness import Purpose, generator
+from florets.task.threads import one_thread
+
+ABSENT = -1.0
+"""Mean and spread of a class with fewer than two samples: no spread is negative."""
+
+
+def projection(width: int, dimensions: int, seed: int) -> NDArray[np.float64]:
+    """Return random directions (width, dimensions), the same for all clients of a run.
+
+    They are orthonormal; where a feature vector has fewer entries than dimensions are asked for, the rows are, and
+    distances are kept exactly.
+
+    Source: the published code of Fenoglio et al. 2025 (FLUX), which takes the principal axes of 200 uniform random
+    points, the same ones at every client and of nobody's data. Deviation: such axes are random directions, so that
+    they are drawn here without the points.
+    """
+    rng = generator(seed, 0, Purpose.FEATURE_PROJECTION)
+    gaussian = rng.standard_normal((max(width, dimensions), min(width, dimensions)))
+    with one_thread():
+        basis: NDArray[np.float64] = np.linalg.qr(gaussian)[0]
+    return basis if width >= dimensions else basis.T
+
+
+def describe(
+    features: NDArray[np.float64],
+    labels: NDArray[np.integer] | None,
+    classes: int,
+    directions: NDArray[np.float64],
+    epsilon: float | None = None,
+    rng: np.random.Generator | None = None,
+) -> NDArray[np.float64]:
+    """Return a client's descriptor: one row for each mean or spread.
+
+    Parameters
+    ----------
+    features
+        (n, D), one sample a row.
+    labels
+        (n,), class of each sample; None: there are none, and every class is absent.
+    classes
+        C, number of classes.
+    directions
+        (D, l), from `projection`.
+    epsilon, rng
+        Laplace noise is added to every value: of scale range / (n epsilon), with the range of this client's projected
+        features and the number of samples of the row's class. None: no noise.
+
+    Returns
+    -------
+    (2 (C + 1), l) float64
+        Mean and spread (standard deviation) of all samples, the classes' means, the classes' spreads; `ABSENT` in
+        both rows of a class with fewer than two samples.
+
+    Source: Fenoglio et al. 2025 (FLUX), and the published code for the mark of absent classes and for the noise.
+    Deviation: the code gives every row the noise of all samples, which is too little for a class; rows of absent
+    classes get none. The range is the client's own and each value has epsilon to itself, so that neither is the whole
+    descriptor differentially private with this epsilon.
+    """
+    with one_thread():
+        projected = features @ directions
+    chosen = [np.ones(len(projected), dtype=bool)]
+    chosen += [np.zeros(len(projected), dtype=bool) if labels is None else labels == c for c in range(classes)]
+    means, spreads = [], []
+    span = float(projected.max() - projected.min())
+    for place, mask in enumerate(chosen):
+        rows, samples = projected[mask], int(mask.sum())
+        if place and samples < 2:
+            means.append(np.full(directions.shape[1], ABSENT))
+            spreads.append(np.full(directions.shape[1], ABSENT))
+            continue
+        pair = np.stack([rows.mean(axis=0), rows.std(axis=0)])
+        if epsilon is not None and rng is not None:
+            pair += rng.laplace(scale=span / (samples * epsilon), size=pair.shape)
+        means.append(pair[0])
+        spreads.append(pair[1])
+    return np.stack([means[0], spreads[0], *means[1:], *spreads[1:]])

@@ -1,0 +1,297 @@
+"""FedGWC: losses of local steps, splits, newcomers, faults, and runs that are killed."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from torch import nn
+
+from benchmarks.bench_faults import play as play_faulty
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.server_app.new_client.run_models import load_run
+from florets.server_app.resume.checkpointing import Checkpointing
+from florets.strategies.base.federation import FederationError
+from florets.strategies.fedgwc.strategy import FedGwc
+from florets.task.training.linear_steps import LinearModels, linear_update
+from florets.task.training.local_update import TrainSettings, local_update
+from florets.task.training.step_losses import in_parts, recorded
+from florets.task.wire import Layout, MalformedMessage, kinds
+from florets.task.wire.step_losses import read_traced_update
+from tests.fakes import FakeClients, Fault, thetas
+from tests.faulty_app import FAULTS, GRID_FAULTS
+from tests.method_runs import play as play_digits
+from tests.test_baselines import lost, play
+from tests.test_resume import Killed, killed, results, resumed, straight
+
+# Clients' losses
+
+X, Y = torch.randn(10, 3, generator=torch.Generator().manual_seed(0)), torch.arange(10) % 2
+
+
+def test_the_loss_of_every_step_is_recorded_before_it() -> None:
+    module = nn.Linear(3, 2)
+    start = {name: value.clone() for name, value in module.state_dict().items()}
+    settings = TrainSettings(0.1, local_epochs=1, batch_size=4, optimizer="sgd", local_steps=4)
+    with recorded() as losses:
+        local_update(module, X, Y, "cross_entropy", settings, np.random.default_rng(0))
+    assert len(losses) == 4
+    after = [value.clone() for value in module.state_dict().values()]
+    module.load_state_dict(start)
+    local_update(module, X, Y, "cross_entropy", settings, np.random.default_rng(0))
+    assert all(torch.equal(one, other) for one, other in zip(after, module.state_dict().values(), strict=True))
+    order = np.random.default_rng(0).permutation(10)[:4]
+    module.load_state_dict(start)
+    assert losses[0] == pytest.approx(nn.functional.cross_entropy(module(X[order]), Y[order]).item())
+
+
+def test_full_steps_in_numpy_record_the_same_losses() -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(3, 2))
+    state = {name: value.detach().numpy().copy() for name, value in module.state_dict().items()}
+    settings = TrainSettings(0.1, local_epochs=3, batch_size=10, optimizer="sgd")
+    with recorded() as slow:
+        local_update(module, X, Y, "cross_entropy", settings, np.random.default_rng(0))
+    models = LinearModels(state["1.weight"][None], state["1.bias"][None])
+    with recorded() as fast:
+        linear_update(models, 0, X.numpy(), Y.numpy(), "cross_entropy", settings)
+    assert len(fast) == 3
+    assert fast == pytest.approx(slow, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("losses", "number", "expected"),
+    [
+        ([4.0, 3.0, 2.0], 3, [4, 3, 2]),
+        ([4.0, 3.0, 2.0, 1.0], 2, [3.5, 1.5]),
+        ([5.0, 4.0, 3.0, 2.0, 1.0], 2, [4.5, 2]),
+        ([4.0, 3.0], 5, [4, 4, 4, 3, 3]),
+        ([4.0], 3, [4, 4, 4]),
+    ],
+)
+def test_trainings_of_any_length_are_told_in_equal_parts(
+    losses: list[float], number: int, expected: list[float]
+) -> None:
+    assert in_parts(losses, number).tolist() == expected
+
+
+def test_no_losses_make_no_parts() -> None:
+    with pytest.raises(ValueError, match="0 losses of steps cannot make 7 parts"):
+        in_parts([], 7)
+
+
+MODEL = ArrayRecord({"w": Array(np.ones(2, dtype=np.float32))})
+
+
+def reply(losses: Any, **more: float) -> RecordDict:
+    metrics = MetricRecord({kinds.TRAIN_LOSS: 0.5, kinds.NUM_EXAMPLES: 4, **more})
+    if losses is not None:
+        metrics[kinds.STEP_LOSSES] = losses
+    return RecordDict({kinds.ARRAYS: MODEL, kinds.METRICS: metrics})
+
+
+def test_an_update_is_read_with_its_losses() -> None:
+    found = read_traced_update(reply([0.5, kinds.DIVERGED]), Layout.of(MODEL), 1, 2)
+    assert (found.model, found.num_examples, found.step_losses.tolist()) == (1, 4, [0.5, math.inf])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (reply(None), "holds the metrics"),
+        (reply([0.5]), "1 step-losses came, not 2"),
+        (reply([0.5] * 3), "3 step-losses came, not 2"),
+        (reply(0.5), "no step-losses came"),
+        (reply([0.5, math.nan]), "a loss is NaN"),
+        (reply([0.5, math.inf]), "a loss is NaN, negative or larger"),
+        (reply([0.5, -0.1]), "negative"),
+        (reply([0.5, 0.5], extra=1.0), "holds the metrics"),
+    ],
+)
+def test_malformed_losses_are_refused(content: RecordDict, message: str) -> None:
+    with pytest.raises(MalformedMessage, match=message):
+        read_traced_update(content, Layout.of(MODEL), 0, 2)
+
+
+# Splits. Twelve clients are near 0 and eight near 10: the common model is nearer to the twelve.
+
+TARGETS = [*np.linspace(-0.3, 0.3, 12), *np.linspace(9.7, 10.3, 8)]
+KEYS = [f"{client:02d}" for client in range(20)]
+GROUPS = {frozenset(KEYS[:12]), frozenset(KEYS[12:])}
+
+AT_ONCE = {"rest_threshold": 1e3, "most_index": 1e3}
+"""Whatever the first comparisons say is taken for groups."""
+
+
+def federation(faults: dict[tuple[str, int, int], Fault] | None = None) -> FakeClients:
+    return FakeClients(TARGETS, keys=KEYS, faults=faults or {})
+
+
+def fedgwc(**settings: Any) -> FedGwc:
+    """Return the strategy without the tests of its models, which take most of a fake run's time."""
+    return FedGwc(eval_every=999, **settings)
+
+
+def groups(assignment: Mapping[str, int]) -> set[frozenset[str]]:
+    return {frozenset(k for k, own in assignment.items() if own == model) for model in set(assignment.values())}
+
+
+@pytest.mark.slow
+def test_two_groups_are_split_right_where_all_rounds_count() -> None:
+    strategy = fedgwc(memory="all", k=2, seed=2)
+    seen = play(strategy, federation(), 200, 3.0)
+    first = next(report for report in seen if report.num_clusters > 1)
+    # Every pair has to have met about 25 times, in 16 rounds of 100.
+    assert first.server_round > 100
+    assert float(str(first.details["davies_bouldin"])) < 1
+    assert groups(seen[-1].assignment) == GROUPS
+    # The larger group has kept the model's number.
+    assert thetas(strategy.context.models.record) == pytest.approx([0.0, 10.0], abs=0.5)
+
+
+def test_children_inherit_the_model_and_their_part_of_the_interactions() -> None:
+    strategy = fedgwc(**AT_ONCE)
+    seen = play(strategy, federation(), 12, 3.0)
+    split = next(report for report in seen if report.num_clusters > 1)
+    again = fedgwc(**AT_ONCE)
+    play(again, federation(), split.server_round, 3.0)
+    one, other = again.state.clusters
+    start = thetas(again.context.models.record)
+    assert start[0] == start[1]
+    assert sorted([*one.members, *other.members]) == sorted(split.assignment)
+    assert len(one.members) >= len(other.members) == len(other.matrix) == len(other.meetings)
+    assert (one.change, other.change, one.rests) == (1.0, 1.0, 0)
+    # A cluster no larger than a round is not split again.
+    assert all(len(c.members) > 8 or c.rests < 3 for c in strategy.state.clusters)
+
+
+def test_k_bounds_the_number_of_models() -> None:
+    seen = play(fedgwc(k=1, **AT_ONCE), federation(), 9, 3.0)
+    assert {report.num_clusters for report in seen} == {1}
+
+
+def test_a_newcomer_takes_the_best_model_and_joins_its_cluster() -> None:
+    away = {(kinds.TRAIN, server_round, 12): lost for server_round in range(1, 13)}
+    clients = federation(away)
+    strategy = fedgwc(**AT_ONCE, k=2, fraction_train=0.5)
+    seen = play(strategy, clients, 24, 3.0)
+    split = next(report.server_round for report in seen if report.num_clusters > 1)
+    assert split <= 12
+    # Before, it trains the one model; later it is asked for its losses until it has trained once.
+    asked = {r for kind, r, client in clients.seen if kind == kinds.LOSSES and client == 12}
+    assert asked
+    assert min(asked) > split
+    assert not any("12" in report.assignment for report in seen[:12])
+    joined = seen[-1].assignment["12"]
+    assert "12" in strategy.state.clusters[joined].members
+    assert sum("12" in cluster.members for cluster in strategy.state.clusters) == 1
+    assert len([r for r in asked if r > 12]) == 1
+
+
+def test_who_met_few_is_left_out_of_a_split_and_placed_later() -> None:
+    # Client 19 is away but for round 1, in which it meets seven of nineteen others.
+    strategy = fedgwc(**AT_ONCE, k=2, seed=5)
+    here = {c.key for c in _first_participants(strategy)}
+    away = int(sorted(here)[-1])
+    clients = federation({(kinds.TRAIN, r, away): lost for r in range(2, 12)})
+    seen = play(strategy, clients, 40, 3.0)
+    split = next(report.server_round for report in seen if report.num_clusters > 1)
+    key = f"{away:02d}"
+    assert seen[split - 1].assignment[key] == 0
+    asked = [r for kind, r, client in clients.seen if kind == kinds.LOSSES and client == away]
+    assert asked
+    assert min(asked) > split
+    assert sum(key in cluster.members for cluster in strategy.state.clusters) == 1
+
+
+def _first_participants(strategy: FedGwc) -> list[Any]:
+    probe = FedGwc(eval_every=999, seed=strategy.seed)
+    play(probe, federation(), 1, 3.0)
+    return list(probe.context.participants)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("strategy.fraction_train=1",), "all clients take part in every round"),
+        (("strategy.fraction_train=0.6",), "at most 0.5, or set strategy.most_groups=2"),
+        (("num_clients=5",), "fewer than 3; use at least 8 clients"),
+        (("averaging=gradients",), "takes only models"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_work_starts(given: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        compose(["strategy=fedgwc", *given])
+
+
+def test_too_few_clients_online_end_the_run() -> None:
+    with pytest.raises(FederationError, match=r"of 5 clients online .* samples 2"):
+        play(fedgwc(), FakeClients([0.0] * 5), 1, 0.0)
+
+
+# Runs on digits
+
+FORCED = ("strategy=fedgwc", "strategy.rest_threshold=1000", "strategy.most_index=9")
+HALF = "strategy.fraction_train=0.5"
+
+
+@pytest.mark.parametrize("more", [("k=1", *FORCED[1:]), ("train.local_steps=7",)])
+def test_without_a_split_it_is_fedavg_to_the_bit(more: tuple[str, ...]) -> None:
+    shared = [text for text in more if text.startswith("train")]
+    fedavg = play_digits("strategy=fedavg", HALF, "num_rounds=4", *shared)
+    assert play_digits("strategy=fedgwc", HALF, "num_rounds=4", *more).final == fedavg.final
+
+
+def test_a_run_that_is_killed_twice_goes_on_and_serves_new_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [
+        *("num_clients=8", "task.num_clusters=2", "task.model_options.hidden=[8]", "quiet=true", "num_rounds=6"),
+        *(*FORCED, HALF, "eval_every=6"),
+    ]
+    whole = results(straight(tmp_path / "whole", given))
+    models = [len(line["cluster_sizes"]) for line in whole["lines"]]
+    assert models[0] == 1
+    assert models[-1] > 1
+    # Killed before the split and after it.
+    split = next(place for place, count in enumerate(models) if count > 1)
+    folder = killed(monkeypatch, tmp_path / "killed", given, split)
+    after = Checkpointing.after
+
+    def last_words(self: Checkpointing, done: int, now: Any) -> None:
+        after(self, done, now)
+        if done == split + 1:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpointing, "after", last_words)
+        with pytest.raises(Killed):
+            resumed(folder)
+    assert results(resumed(folder)) == whole
+    assert len(load_run(folder).models) == models[-1]
+
+
+FAULTY = (
+    "num_rounds=4", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]", HALF,
+    *FORCED[1:],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", ["too few losses", "diverged losses"])
+def test_faulty_clients_leave_the_run_sound(fault: str) -> None:
+    outcome = play_faulty("fedgwc", fault, seed=0, more=FAULTY)
+    assert outcome.sound, outcome
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [*FAULTS, *GRID_FAULTS])
+def test_no_fault_ends_a_run_or_corrupts_its_models(fault: str) -> None:
+    outcome = play_faulty("fedgwc", fault, seed=1, more=FAULTY)
+    assert outcome.sound, outcome

@@ -1,0 +1,167 @@
+"""FLUX: when groups are formed, who is in them, and clients that come later, with and without labels."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.server_app.build import build_task
+from florets.server_app.main import main, run
+from florets.server_app.new_client.run_models import load_run
+from florets.server_app.new_client.saved_descriptors import pack_descriptors, unpack_descriptors
+from florets.strategies.flux.strategy import Flux
+from florets.task.wire import kinds
+from tests.method_runs import SMALL, play
+
+SHORT = ("strategy=flux", "strategy.cluster_round=1", "num_rounds=2")
+
+
+def due_in(losses: list[float], last_round: int, **own: float | int) -> int:
+    """Return the round in which groups are formed, where the loss goes like this."""
+    strategy = Flux(**own)
+    strategy.last_round = last_round
+    for server_round in range(1, last_round + 1):
+        strategy.state.losses = losses[: server_round - 1]
+        if strategy._is_due(server_round):
+            return server_round
+    return 0
+
+
+FALLING = [2.0, 1.5, 1.1, 1.0, 0.95, 0.9, 0.88, 0.87, 0.86, 0.86]
+
+
+def test_groups_are_formed_once_the_loss_levels_off() -> None:
+    # 6 % of the first loss are 0.12: in round 4 it fell by 0.1.
+    assert due_in(FALLING, 10) == 5
+    assert due_in(FALLING, 10, slope=0.03) == 6
+    # Not before the third round, be the loss flat from the first on.
+    assert due_in([1.0] * 10, 10) == 4
+    assert due_in([1.0] * 10, 10, least_rounds=5) == 6
+
+
+def test_groups_are_formed_in_time_whatever_the_loss() -> None:
+    steep = [100.0 - 10.0 * r for r in range(10)]
+    assert due_in(steep, 10) == 9
+    assert due_in(steep, 10, latest=0.5) == 6
+    assert [due_in(steep, rounds) for rounds in (1, 2, 3, 5)] == [1, 2, 3, 5]
+    assert due_in(steep, 10, cluster_round=2) == 2
+
+
+def test_groups_are_found_after_rounds_of_fedavg() -> None:
+    found = play("strategy=flux", "strategy.cluster_round=2", "num_rounds=3", "strategy.fraction_train=0.5")
+    assert found.ari == 1.0
+    assert [report.phase for report in found.reports] == ["training", "clustering", "stable"]
+    assert [report.num_clusters for report in found.reports] == [1, 2, 2]
+    assert len(found.reports[1].assignment) == 6
+    assert [list(report.details) for report in found.reports] == [[], ["eps"], []]
+
+
+@pytest.mark.parametrize("one", [("strategy.eps_scale=1e9",), ("strategy.clustering=kmeans", "k=1")])
+def test_one_group_is_fedavg_to_the_bit(one: tuple[str, ...]) -> None:
+    partial = "strategy.fraction_train=0.5"
+    assert play(*SHORT, partial, *one).final == play("strategy=fedavg", "num_rounds=2", partial).final
+
+
+def test_the_number_of_groups_can_be_given() -> None:
+    found = play(*SHORT, "strategy.clustering=kmeans", "k=3")
+    assert found.models.count == len(set(found.reports[0].assignment.values())) == 3
+
+
+def test_a_client_whose_descriptor_was_lost_is_placed_when_it_takes_part() -> None:
+    late = play(*SHORT, lost={(kinds.QUERY_DESCRIPTOR, 1, client) for client in (0, 5)})
+    assert sorted(late.reports[0].assignment) == ["1", "2", "3", "4"]
+    assert late.ari == 1.0
+    assert len(late.reports[1].assignment) == 6
+
+
+def test_without_classes_the_two_overall_rows_are_the_descriptor() -> None:
+    short = ("task.data_options.train_per_line=60", "task.data_options.test_per_line=20", "num_rounds=1")
+    found = play("experiment=cfl_gp/linear", "strategy=flux", *short)
+    frozen = found.strategy.state.frozen
+    assert frozen.centroids.shape[1:] == (4, 8)
+    assert (frozen.scale.low[2:] == -1.0).all()
+    assert (frozen.scale.width[2:] == 0.0).all()
+    assert (frozen.scale.width[:2] > 0.0).all()
+
+
+def test_settings_without_a_meaning_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"strategy.slope=0.1: has an effect only with strategy.cluster_round=null"):
+        Flux(cluster_round=3, slope=0.1)
+    with pytest.raises(ValueError, match=r"eps_scale=2.0: has an effect only with strategy.clustering=dbscan"):
+        Flux(clustering="kmeans", eps_scale=2.0)
+    for given, message in (
+        (("strategy.clustering=kmeans", "k=auto"), "k=auto: strategy.clustering=kmeans needs a number"),
+        (("strategy.clustering=kmeans", "k=21"), "from 1 to num_clients=20"),
+        (("strategy.cluster_round=11",), "must be one of the num_rounds=10 rounds"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            compose(["strategy=flux", *given])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a finished run, and archives of two of its clients beside it, one without targets."""
+    folder = tmp_path_factory.mktemp("flux")
+    given = [*SMALL, *SHORT, "quiet=true", f"results_dir={folder / 'runs'}"]
+    found = Path(run(compose(given), given).folder)
+    task = build_task(compose(given))
+    for client in (0, 5):
+        data = task.client(client)
+        np.savez(folder / f"{client}.npz", x=data.x_test.numpy())
+        np.savez(folder / f"{client}-labelled.npz", x=data.x_test.numpy(), y=data.y_test.numpy())
+    return found
+
+
+@pytest.mark.parametrize("client", [0, 5])
+def test_a_later_client_is_placed_with_and_without_targets(
+    finished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, client: int
+) -> None:
+    data = next(parent for parent in finished.parents if parent.name == "runs").parent
+    loaded = load_run(finished)
+    assert loaded.descriptors is not None
+    found = {}
+    for name, more in (
+        (f"{client}-labelled", ()),
+        (str(client), ("unlabelled=true", f"save={tmp_path}/m.safetensors")),
+    ):
+        assert main(["assign", f"run={finished}", f"data={data / name}.npz", *more]) == 0
+        found[name] = capsys.readouterr().out.split()[1]
+    row = next(line for line in (finished / "clients.csv").read_text().splitlines() if line.startswith(f"{client},"))
+    header = (finished / "clients.csv").read_text().splitlines()[0].split(",")
+    assert set(found.values()) == {row.split(",")[header.index("found_cluster")]}
+    assert (tmp_path / "m.safetensors").is_file()
+
+
+def test_saved_groups_are_read_back_and_spoilt_ones_refused(finished: Path) -> None:
+    frozen = load_run(finished).descriptors
+    assert frozen is not None
+    arrays, metadata = pack_descriptors(frozen)
+    read = unpack_descriptors(arrays, metadata, 2, 10)
+    assert read is not None
+    np.testing.assert_array_equal(read.centroids, frozen.centroids)
+    assert unpack_descriptors(arrays, {}, 2, 10) is None
+    for spoilt, about, models, message in (
+        (arrays, {"descriptors": "[]"}, 2, "no seed"),
+        (arrays, {"descriptors": json.dumps({"seed": -1})}, 2, "no seed"),
+        (arrays, metadata, 3, "do not fit 3 models"),
+        ({**arrays, "low": arrays["low"][:3]}, metadata, 2, "do not fit"),
+        ({**arrays, "width": -arrays["width"]}, metadata, 2, "a range is negative"),
+        ({**arrays, "centroids": arrays["centroids"] * np.nan}, metadata, 2, "not finite"),
+        ({name: arrays[name] for name in ("centroids", "low", "width")}, metadata, 2, "common model is missing"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            unpack_descriptors(spoilt, about, models, 10)
+
+
+def test_unlabelled_data_need_a_run_that_can_place_them(
+    finished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    given = [*SMALL, "strategy=fedavg", "quiet=true", f"results_dir={tmp_path}"]
+    other = run(compose(given), given).folder
+    data = next(parent for parent in finished.parents if parent.name == "runs").parent / "0.npz"
+    for more, message in (("unlabelled=true", "needs none"), ("unlabelled=yes", "must be true or false")):
+        assert main(["assign", f"run={other}", f"data={data}", more]) == 2
+        assert message in capsys.readouterr().err
