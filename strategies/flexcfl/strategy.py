@@ -167,7 +167,16 @@ class FlexCfl(ClusteredStrategy[FlexCflSettings, FlexCflState]):
         settings = {kinds.ESTIMATE: kinds.ESTIMATE_TRAIN, kinds.LOCAL_STEPS: self.settings.cold_start_steps}
         with context.meter.part("cold_start"):
             requests = [context.request(kinds.TRAIN_ESTIMATE, client, start, settings) for client in clients]
-            return context.reject_outliers(context.ask(requests, read))
+            # One newcomer alone is compared with those that formed the groups.
+            usual = 0.0 if self.state.directions is None else self._largest_cold_start()
+            return context.reject_outliers(context.ask(requests, read), usual)
+
+    def _largest_cold_start(self) -> float:
+        """Return the largest value in a group's mean cold start."""
+        assert self.state.start is not None
+        assert self.state.directions is not None
+        trained = self.state.start.layout.trained
+        return float(np.abs(self.state.start.bank[0, trained] + self.state.directions).max())
 
     def _changes(self, vectors: FloatArray) -> FloatArray:
         """Return what cold starts changed in the trainable parameters, (M, D)."""
