@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Glob, Override
 
 from florets.conf.compose import choices, preset_values
 from florets.conf.overrides import parse
@@ -68,7 +68,8 @@ def _values(value: Any) -> list[Any]:
 
 
 def _names(override: Override | None) -> list[str]:
-    if override is None:
+    # Globs are refused by whoever runs the sweep.
+    if override is None or isinstance(override.value(), Glob):
         return []
     if override.is_discrete_sweep():
         return list(override.sweep_string_iterator())
