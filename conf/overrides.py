@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -40,7 +41,6 @@ def parse_overrides_string(text: str) -> list[str]:
 
 def parse(overrides: Sequence[str], problems: list[str]) -> list[Override]:
     """Return what Hydra's grammar makes of each text; a text that it cannot read becomes a problem."""
-    parser = OverridesParser.create()
     parsed = []
     for text in overrides:
         key, equals, value = text.partition("=")
@@ -50,7 +50,7 @@ def parse(overrides: Sequence[str], problems: list[str]) -> list[Override]:
             candidates.append(f"{key}='{value}'")
         for candidate in candidates:
             try:
-                parsed.append(parser.parse_override(candidate))
+                parsed.append(_parse_one(candidate))
                 break
             except HydraException:
                 continue
@@ -60,6 +60,17 @@ def parse(overrides: Sequence[str], problems: list[str]) -> list[Override]:
                 f"{text}: cannot be read; {remedy}." if equals else f"{text}: is not of the form key=value."
             )
     return parsed
+
+
+@cache
+def _parser() -> OverridesParser:
+    return OverridesParser.create()
+
+
+# The jobs of a sweep have most of their texts in common. What is returned is not changed: `value()` copies.
+@lru_cache(maxsize=4096)
+def _parse_one(text: str) -> Override:
+    return _parser().parse_override(text)
 
 
 def read_overrides(overrides: Sequence[str], problems: list[str]) -> list[Given]:

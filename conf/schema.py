@@ -165,8 +165,12 @@ def known_keys(strategy: str) -> list[str]:
     UnknownStrategy
         If there is no such strategy.
     """
-    own = [name for name, _ in walk(settings_type(strategy), "strategy.")]
-    return [name for name, _ in walk(Config)] + own
+    return list(_keys_with(settings_type(strategy)))  # type: ignore[arg-type]  # a class is hashable; mypy doubts it
+
+
+@cache
+def _keys_with(settings: type[Settings]) -> tuple[str, ...]:
+    return tuple(name for kind, prefix in ((Config, ""), (settings, "strategy.")) for name, _ in walk(kind, prefix))
 
 
 def as_plain(config: Config) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 import contextlib
 import hashlib
 import importlib
+import sys
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from florets.strategies import STRATEGIES
@@ -149,6 +151,12 @@ def _offered() -> dict[str, str]:
     """Return name and import path of the strategies that installed packages offer; none takes a name of ours."""
     return {
         point.name: point.value.replace(" ", "")
-        for point in entry_points(group=GROUP)
+        for point in _installed(tuple(sys.path))
         if point.name not in STRATEGIES
     }
+
+
+# Python looks through every installed package, and one run looks a name up a dozen times.
+@lru_cache(maxsize=16)
+def _installed(_path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=GROUP))

@@ -2,12 +2,26 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 
 DATA_DIR = Path(os.environ.get("FLORETS_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let `-n` give each process neighbouring files whole, as far as that keeps all busy.
+
+    xdist's own default deals the tests of a file out, and what they share is then made in every process.
+    """
+    if config.getvalue("dist") != "load":
+        return None
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
 
 
 @pytest.fixture
@@ -37,3 +51,4 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest)
     if request.node.get_closest_marker("pictures") is None:
         nothing = {"curves": None, "heatmap": None, "discovery": None}
         monkeypatch.setattr("florets.server_app.results.report.draw_plots", lambda *_: nothing)
+        monkeypatch.setattr("florets.server_app.sweep.sweep_report._draw", lambda *_: None)

@@ -1,6 +1,7 @@
 """Anchors that fail, leave or never answer: phase 1 of mixed regression waits, goes on without them, or ends."""
 
 import logging
+from functools import cache
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from florets.strategies.base import federation
 from florets.strategies.base.federation import FederationError
 from florets.strategies.two_phase.strategy import TwoPhase
 from florets.task.wire import kinds
-from tests.mixed_regression import Watched, run
+from tests.mixed_regression import Outcome, Watched, run
 
 STOPPING = ("strategy.anchors=5", "strategy.moment_rounds=8", "strategy.delta=2.0", "strategy.epsilon=0.12")
 SMALL = ("strategy.anchors=5", "num_clients=12", "strategy.moment_rounds=3", "num_rounds=1")
@@ -26,6 +27,12 @@ def silent(*anchors: int, rounds: range) -> Watched:
 
 def anchors(strategy: TwoPhase) -> list[int]:
     return [int(anchor.key) for anchor in strategy.state.descent.anchors]
+
+
+@cache
+def undisturbed() -> Outcome:
+    """Return the small run in which every anchor answers."""
+    return run(*SMALL)
 
 
 def test_the_last_anchor_that_moves_cannot_end_the_run_by_failing(caplog: pytest.LogCaptureFixture) -> None:
@@ -47,7 +54,7 @@ def test_the_last_anchor_that_moves_cannot_end_the_run_by_failing(caplog: pytest
 
 @pytest.mark.parametrize(("heard", "answering"), [(2, 0), (3, 0), (5, 2)])
 def test_anchors_below_the_quorum_end_phase_1_once_as_many_as_models_were_heard(heard: int, answering: int) -> None:
-    some = anchors(run(*SMALL).strategy)
+    some = anchors(undisturbed().strategy)
     faults = {
         **silent(*some[heard:], rounds=range(1, 2)).faults,
         **silent(*some[answering:], rounds=range(2, 4)).faults,
@@ -66,7 +73,7 @@ def test_anchors_offline_are_waited_for_although_other_clients_are_online(
     come_back: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.WARNING, logger="florets")
-    whole = run(*SMALL)
+    whole = undisturbed()
     away: set[int] = set()
 
     class Gone(Watched):
@@ -110,7 +117,7 @@ def test_anchors_offline_are_waited_for_although_other_clients_are_online(
 
 
 def test_an_anchor_that_never_answered_is_in_no_group() -> None:
-    whole = run(*SMALL)
+    whole = undisturbed()
     mute = anchors(whole.strategy)[1]
     found = run(*SMALL, watched=silent(mute, rounds=range(1, 4)))
     descent = found.strategy.state.descent

@@ -43,6 +43,7 @@ def test_the_groups_are_found_in_all_variants(settings: tuple[str, ...]) -> None
     assert play(*settings)[0][-1] == 1.0
 
 
+@pytest.mark.slow  # Golden runs hold both to the bit.
 @pytest.mark.parametrize("averaging", ["gradients", "models"])
 def test_equal_seeds_give_equal_models_to_the_bit(averaging: str) -> None:
     def models(seed: int) -> dict[str, bytes]:

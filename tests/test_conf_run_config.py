@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path, PurePosixPath
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from florets.conf.compose import compose
@@ -118,6 +118,7 @@ def test_an_unknown_run_config_key_is_named():
         run_config_overrides({"num-rounds": 3})
 
 
+@settings(max_examples=40)
 @given(st.text(min_size=1).filter(lambda text: "${" not in text))
 @example("null")
 @example("True")

@@ -23,8 +23,8 @@ KEYS = {
 }  # fmt: skip
 
 
-# Half a quickstart, tested once: enough for models to fit their groups.
-SHORT = ("num_rounds=6", "eval_every=6", "loss_matrix=false")
+# A small quickstart, tested once: enough for models to fit their groups.
+SHORT = ("num_clients=8", "num_rounds=4", "eval_every=4", "loss_matrix=false")
 # Two groups of four clients.
 SMALL = ("num_clients=8", "k=2", "task.num_clusters=2")
 
@@ -80,17 +80,17 @@ TWO_PHASE = [
     ("strategy", "least_accuracy"),
     [
         (["strategy=clove"], 0.85),
-        (["strategy=ifca"], 0.6),
+        (["strategy=ifca"], 0.85),
         (["strategy=cfl_gp"], 0.85),
         ([*TWO_PHASE, *SMALL, "num_rounds=3"], 0.6),
-        (["strategy=fedavg"], 0.45),
-        (["strategy=fedprox"], 0.45),
+        (["strategy=fedavg"], 0.4),
+        (["strategy=fedprox"], 0.4),
         (["strategy=local"], 0.8),
         (["strategy=oracle"], 0.85),
         (["strategy=one_shot", "strategy.estimate_epochs=3"], 0.85),
         (["strategy=k_fed"], 0.85),
-        (["strategy=flexcfl", "num_rounds=2"], 0.9),
-        (["strategy=cfl_s", "num_rounds=10"], 0.85),
+        (["strategy=flexcfl", "num_rounds=1"], 0.9),
+        (["strategy=cfl_s", "num_rounds=6"], 0.85),
         (["strategy=fesem"], 0.85),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else None,
@@ -106,10 +106,11 @@ def test_every_strategy_learns_rotated_digits(tmp_path: Path, strategy: list[str
     "strategy",
     [
         ["strategy=clove"],
-        ["strategy=ifca"],
-        ["strategy=one_shot", "strategy.estimate_epochs=2"],
-        ["strategy=k_fed", "strategy.local_clusters=2"],
-        TWO_PHASE,
+        # Golden runs and resumed ones hold the others to the bit as well.
+        pytest.param(["strategy=ifca"], marks=pytest.mark.slow),
+        pytest.param(["strategy=one_shot", "strategy.estimate_epochs=2"], marks=pytest.mark.slow),
+        pytest.param(["strategy=k_fed", "strategy.local_clusters=2"], marks=pytest.mark.slow),
+        pytest.param(TWO_PHASE, marks=pytest.mark.slow),
     ],
     ids=" ".join,
 )
@@ -123,14 +124,14 @@ def test_equal_seeds_give_equal_runs_to_the_bit_and_other_seeds_do_not(tmp_path:
     assert any(first[name].tobytes() != other[name].tobytes() for name in first)
 
 
-LABELS = ("experiment=digits_label_skew", "num_rounds=5", "eval_every=5", "loss_matrix=false")
+LABELS = ("experiment=digits_label_skew", "num_clients=10", "num_rounds=4", "eval_every=4", "loss_matrix=false")
 LINEAR = ("experiment=clove/linear", "task.partition_options.samples_per_client=200", "loss_matrix=false")
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        (*LABELS, "k=auto", "k_max=10"),
+        (*LABELS, "k=auto", "k_max=8"),
         (*LABELS, "strategy.clustering=agglomerative", "strategy.square_root=true"),
         (*LABELS, "strategy.init=orthonormal", "first_round=evaluate"),
         (*LABELS, "strategy.init=same"),
@@ -159,7 +160,11 @@ def test_clove_recovers_the_groups_in_all_its_variants(tmp_path: Path, settings:
 )
 def test_the_baselines_that_know_or_see_the_groups_find_them(tmp_path: Path, settings: tuple[str, ...]) -> None:
     # Round 2 is the first in which groups found in round 1 are fixed.
-    given = settings if settings[0].startswith("experiment") else ("experiment=digits_label_skew", *settings)
+    given = (
+        settings
+        if settings[0].startswith("experiment")
+        else ("experiment=digits_label_skew", "num_clients=10", *settings)
+    )
     assert play(tmp_path, *given, "num_rounds=2").final_ari == 1.0
 
 
@@ -192,7 +197,7 @@ def test_the_autoencoder_finds_one_cluster_for_each_class(tmp_path: Path, settin
 
 
 def test_a_run_stops_at_the_asked_ari(tmp_path: Path) -> None:
-    summary = play(tmp_path, "experiment=digits_label_skew", "stop_at_ari=0.99", "num_rounds=50")
+    summary = play(tmp_path, "experiment=digits_label_skew", "num_clients=10", "stop_at_ari=0.99", "num_rounds=50")
     assert summary.final_ari == 1.0
     assert summary.rounds < 10
 

@@ -56,6 +56,13 @@ def item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "item.yaml"
 
 
+@pytest.fixture(autouse=True)
+def no_plot(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Leave out the plot, which takes longer than runs that do no work, unless the test is marked `pictures`."""
+    if request.node.get_closest_marker("pictures") is None:
+        monkeypatch.setattr("florets.server_app.reproduce.plot.draw", lambda *_: [])
+
+
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
     """Strategy, K and seed of each run that was begun, in order; runs do no work."""
@@ -237,6 +244,7 @@ def test_the_table_marks_what_is_not_finished(
     assert "7 cells: 4 finished, 1 stopped, 2 not run." in text
 
 
+@pytest.mark.pictures
 def test_differences_are_paired_and_verdicts_are_the_papers(item: Path, ran: list[tuple[str, int, int]]) -> None:
     item.write_text(ITEM.replace("value: 92.5, spread: 0.4", "value: 90.8, spread: 0.4"))
     assert main(["reproduce", "item.yaml"]) == 0

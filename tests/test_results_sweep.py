@@ -2,6 +2,7 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from results_examples import record
 
 from florets.server_app.results.summary import RunSummary
@@ -109,6 +110,7 @@ def test_the_csv_has_a_row_for_each_job_in_order(tmp_path):
     assert second["error"].startswith("k: 30 models")
 
 
+@pytest.mark.pictures
 def test_curves_are_drawn_from_the_runs_folders(tmp_path):
     jobs = []
     for strategy in ("clove", "ifca"):
@@ -121,6 +123,7 @@ def test_curves_are_drawn_from_the_runs_folders(tmp_path):
     assert (tmp_path / "sweep" / "curves.png").stat().st_size > 10_000
 
 
+@pytest.mark.pictures
 def test_many_groups_get_a_figure_for_each_setting(tmp_path):
     summary = record(tmp_path / "run")
     jobs = [

@@ -37,6 +37,7 @@ from florets.strategies import STRATEGIES
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.federation import FederationError
 from florets.strategies.fedavg.strategy import FedAvg
+from florets.strategies.registry import strategy_class
 
 ROOT = Path(__file__).resolve().parents[1]
 # Two groups of three clients.
@@ -59,6 +60,9 @@ def settings(strategy: str, *more: str) -> list[str]:
         defaults |= {"num_rounds": "3", "strategy.moment_rounds": "3", "strategy.subspace_clients": "4"}
         # Moments of a network cost many times those of a linear classifier.
         defaults |= {"task.model_options.hidden": "[]"}
+    if strategy == "sr_fca":
+        # By default every client trains 250 steps alone before the first round.
+        defaults |= {"strategy.solo_steps": "20"}
     if strategy == "fedgwc":
         # At most half of the clients a round; whatever the first comparisons say is taken for groups.
         defaults |= {"strategy.fraction_train": "0.5", "strategy.rest_threshold": "1000", "strategy.most_index": "9"}
@@ -141,13 +145,26 @@ def results(folder: Path) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+REMEMBERS_AS = {"fedprox": "fedavg", "oracle": "fedavg", "k_fed": "one_shot", "pacfl": "fedclust"}
+"""Strategies that remember what another one does, and that one."""
+
+
+def test_of_every_kind_of_state_a_killed_run_is_in_the_default_suite() -> None:
+    for strategy, other in REMEMBERS_AS.items():
+        assert strategy_class(strategy).State is strategy_class(other).State
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in REMEMBERS_AS else []) for name in STRATEGIES],
+)
 def test_every_strategy_goes_on_as_if_it_had_never_been_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
     """A field that a strategy forgets to save shows here, be its clustering frozen when it is killed or not."""
-    rounds = {"clove": (2, 5), "cfl_gp": (2, 5), "two_phase": (2, 4), "flux": (3, 5)}.get(strategy, (3,))
-    folder, copies = with_copies(monkeypatch, tmp_path, settings(strategy), rounds)
+    kept = {"clove": (2, 5), "cfl_gp": (2, 5), "two_phase": (2, 4), "flux": (3, 5), "fedgwc": (3,)}
+    given = settings(strategy, *(() if strategy in kept else ("num_rounds=4",)))
+    folder, copies = with_copies(monkeypatch, tmp_path, given, kept.get(strategy, (2,)))
     whole = results(folder)
     if strategy == "clove":
         # It freezes its clusters in round 4: the second time they are in the checkpoint.

@@ -112,12 +112,9 @@ def test_a_module_that_fails_while_it_is_imported_is_told_with_its_reason(
 
 
 def test_an_installed_entry_point_has_a_name_and_needs_no_trust(monkeypatch: pytest.MonkeyPatch) -> None:
-    def offered(group: str) -> list[EntryPoint]:
-        assert group == "florets.strategies"
-        # Nobody takes over a name of ours.
-        return [EntryPoint("even_odd", OWN, group), EntryPoint("clove", OWN, group)]
-
-    monkeypatch.setattr(registry, "entry_points", offered)
+    # Nobody takes over a name of ours.
+    offered = [EntryPoint(name, OWN, registry.GROUP) for name in ("even_odd", "clove")]
+    monkeypatch.setattr(registry, "_installed", lambda _: offered)
     found = find_strategy("even_odd")
     assert found == find_strategy(OWN)
     assert (found.id, found.label, found.folder, found.trusted) == ("even_odd", "even_odd", "even_odd", True)

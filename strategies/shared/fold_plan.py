@@ -23,7 +23,7 @@ MOST_OF_EIGHT = 96
 LEAST_STEPS, MOST_STEPS = 2, 10
 STEPS_OF_EIGHT = 4
 EPOCHS = 2
-"""Of local training on the smallest client's data: what all of its folds together may cost, in samples times steps."""
+"""Of local training on the smallest client's data: what all folds together may cost, in samples times steps."""
 LEAST_PASSES, MOST_PASSES = 150, 300
 """The same where the client has few samples, which must be seen more often, and where it has many."""
 
