@@ -272,6 +272,7 @@ TINY = (
 
 
 @pytest.mark.usefixtures("no_pictures")
+@pytest.mark.slow
 def test_a_whole_answer_on_digits_leaves_a_page_and_the_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,7 @@ def test_clove_runs_in_a_server_app_of_ten_lines() -> None:
 
 # Flower's own build step uses a name that its path library is about to drop.
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
+@pytest.mark.slow
 def test_the_fab_holds_the_apps_and_their_settings_and_no_results_or_tests() -> None:
     fab = build_fab_from_disk(ROOT)
     names = set(zipfile.ZipFile(io.BytesIO(fab)).namelist())
