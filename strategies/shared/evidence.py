@@ -123,8 +123,8 @@ class Evidence:
             )
         if self.verdict == "too_few":
             return (
-                f"{_clients(self.seen)} with enough samples: too few to tell groups from chance; it takes more clients "
-                "or more samples, or k where it is known"
+                f"{_clients(self.seen)} with enough samples: too few to tell groups from chance; it takes more "
+                "clients or more samples, or k where it is known"
             )
         return ""
 
