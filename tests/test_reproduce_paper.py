@@ -92,6 +92,8 @@ def test_values_are_read_with_source_spread_and_reason(tmp_path: Path) -> None:
 
 def test_runs_that_were_cut_short_are_off_because_of_that(tmp_path: Path) -> None:
     assert {entry.why for entry in item_of(tmp_path, scale="small").references} == {"small scale"}
+    own = ITEM.replace("[strategy=clove]", "[strategy=clove, num_rounds=9]")
+    assert {column.overrides["num_rounds"] for column in item_of(tmp_path, own, "small").columns} == {"1"}
     whole = ITEM.replace("small: {cut: one round, overrides: [num_rounds=1]}", "small: {cut: one seed, seeds: 1}")
     assert item_of(tmp_path, whole, "small").references == item_of(tmp_path, whole).references
 

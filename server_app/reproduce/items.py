@@ -209,11 +209,16 @@ class _Reader:
         return replace(
             item,
             rows=tuple(
-                replace(row, seeds=None if row.seeds is None else min(row.seeds, seeds)) for row in chosen["rows"]
+                replace(
+                    row,
+                    seeds=None if row.seeds is None else min(row.seeds, seeds),
+                    for_columns={column: {**keys, **cut} for column, keys in row.for_columns.items()},
+                )
+                for row in chosen["rows"]
             ),
-            columns=chosen["columns"],
+            # What is cut is cut for all: a column's own number of rounds does not win over it.
+            columns=tuple(replace(column, overrides={**column.overrides, **cut}) for column in chosen["columns"]),
             seeds=seeds,
-            overrides={**item.overrides, **cut},
             cut=str(small.get("cut", "")),
             # Runs that were cut short are no comparison: the table says so, whatever the file says of whole ones.
             references=tuple(
