@@ -1,6 +1,7 @@
 """Published values in items of `florets reproduce`: how they are read, and the verdicts on ours."""
 
 import re
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.server_app.reproduce.items import Item, read_item
+from florets.server_app.reproduce.items import Item, find_item, item_names, read_item
 from florets.server_app.reproduce.measures import MEASURES, values_of
 from florets.server_app.reproduce.references import read_paper
 from florets.server_app.reproduce.table import Entry
@@ -154,3 +155,66 @@ def test_an_ari_that_stays_below_counts_as_no_success() -> None:
     assert reached({"ari": 1.0, "first_round_ari_90": 3}, config) == 1.0
     assert reached({"ari": 0.5, "first_round_ari_90": None}, config) == 0.0
     assert reached({"ari": None, "first_round_ari_90": None}, config) is None
+
+
+# The items and presets that are there
+
+
+def test_what_is_named_after_a_paper_has_its_settings() -> None:
+    skew = compose(["experiment=paper/clove/mnist_label_skew_1", "strategy=clove"])
+    assert (skew.num_rounds, skew.k, skew.num_clients, skew.first_round) == (100, 5, 25, "random")
+    train = skew.train
+    assert (train.optimizer, train.learning_rate, train.batch_size, train.local_epochs) == ("adam", 0.001, 100, 1)
+    assert not skew.strategy.settings.stop_when_stable
+    assert skew.strategy.settings.outlier_loss is None
+    # What is recommended keeps its own name and its own rate.
+    assert compose(["experiment=clove/mnist_label_skew_1"]).train.learning_rate == 0.01
+    part = compose(["experiment=paper/clove/partial_participation"])
+    assert (part.k, part.num_clients, part.eval_clients) == (5, 125, "participants")
+    turned = compose(["experiment=paper/cfl_gp/rotated_mnist_4", "strategy=fedavg"])
+    assert (turned.averaging, turned.gradient_batch, turned.num_clients, turned.num_rounds) == (
+        "gradients",
+        100,
+        40,
+        200,
+    )
+    assert turned.task.partition_options["angles"] == [0, 90, 180, 270]
+    anchors = compose(["experiment=paper/mixed_regression/b"]).strategy.settings
+    assert (anchors.min_anchor_examples, anchors.weighting) == (2, "all_participants")
+    synthetic = compose(["experiment=paper/ifca/synthetic"])
+    assert (synthetic.averaging, synthetic.gradient_batch, synthetic.strategy.settings.weighting) == (
+        "gradients",
+        "full",
+        "all_participants",
+    )
+
+
+def test_all_methods_of_an_item_of_cfl_gp_average_gradients_and_those_of_mixed_regression_have_equal_rounds() -> None:
+    for name in (name for name in item_names() if name.startswith("cfl_gp/")):
+        item = find_item(name)
+        keys = [{**item.overrides, **column.overrides} for column in item.columns]
+        configs = [compose([f"{key}={value}" for key, value in one.items()]) for one in keys]
+        assert {config.averaging for config in configs} == {"gradients"}
+    for name in (name for name in item_names() if name.startswith("mixed_regression/")):
+        item = find_item(name)
+        rounds = set()
+        for column in item.columns:
+            config = compose([f"{k}={v}" for k, v in chain(item.overrides.items(), column.overrides.items())])
+            rounds.add(config.num_rounds + getattr(config.strategy.settings, "moment_rounds", 0))
+        assert len(rounds) == 1
+
+
+def test_published_values_are_those_of_the_table_named() -> None:
+    references = {
+        (entry.source, entry.row, entry.column, entry.measure): (entry.value, entry.spread)
+        for name in item_names()
+        for entry in find_item(name).references
+    }
+    assert references["Table 1", "concept_shift", "ifca", "accuracy"] == (80.0, 0.2)
+    assert references["Table 9", "label_skew_4", "clove", "ari"] == (0.6, 0.1)
+    assert references["Table 10", "label_skew_4", "clove", "ari_at_10"] == (0.9, 0.07)
+    assert references["Table 14", "rho_0_1", "clove", "rounds_to_ari_participants_90"] == (3.0, 0.8)
+    assert references["Table 16", "clients_500", "ifca", "ari"] == (0.21, 0.149)
+    assert references["Table 9", "clients_160", "ifca", "accuracy"] == (84.29, 2.27)
+    # Two papers have a Table 10.
+    assert references["Table 10", "clients_8", "cfl_s", "accuracy"] == (63.7, 4.02)

@@ -31,8 +31,8 @@ def linear(
     start
         How the weights begin. ``unit``: a random vector of norm 1, where the true models of CLoVE's mixed linear
         regression lie as well. ``uniform``: on [-scale, scale]. ``normal``: scale / sqrt(d) N(0, I), as the true
-        models of mixed regression are drawn. ``bernoulli``: each 0 or scale, by a fair coin. ``torch``: as PyTorch has
-        it. None: ``unit`` with one output, else ``torch``. But with ``unit`` and ``torch`` a bias begins at 0.
+        models of mixed regression are drawn. ``bernoulli``: each 0 or scale, by a fair coin. ``torch``: as PyTorch
+        has it. None: ``unit`` with one output, else ``torch``. But with ``unit`` and ``torch`` a bias begins at 0.
     scale
         Of ``uniform``, ``normal`` and ``bernoulli``.
 
