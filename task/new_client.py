@@ -75,11 +75,12 @@ def fold_rows(
     Returns
     -------
     (folds, width) float32
+        One row where there are fewer different samples than folds.
 
     Raises
     ------
     ValueError
-        If the arrays are not those of the task's model, or there are fewer different samples than folds.
+        If the arrays are not those of the task's model.
     """
     module, inputs = _loaded(task, model), torch.from_numpy(x)
     rng = generator(seed, 0, Purpose.FOLDS)

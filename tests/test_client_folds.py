@@ -143,6 +143,6 @@ def test_equal_records_are_in_one_fold() -> None:
         assert [len(fold) for fold in folds] == [10, 10, 10]
 
 
-def test_fewer_different_records_than_folds_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 different samples, too few for 3 folds"):
-        disjoint_folds(torch.tensor([[1.0], [2.0], [1.0]]), 3, 1, np.random.default_rng(0))
+def test_fewer_different_records_than_folds_are_one_fold_of_all() -> None:
+    (fold,) = disjoint_folds(torch.tensor([[1.0], [2.0], [1.0], [2.0]]), 3, 1, np.random.default_rng(0))
+    assert fold.tolist() == [0, 1, 2, 3]

@@ -133,6 +133,22 @@ def test_gradients_can_be_averaged_after_the_cold_start() -> None:
     assert thetas(strategy.context.models.record) == pytest.approx([-2.0, 11.0])
 
 
+def test_shared_layers_start_from_the_mean_of_all_cold_starts() -> None:
+    clients = FakeClients(TARGETS)
+    play(flexcfl(shared_layers=["theta"]), clients, 1, 0.0, 0.0)
+    sent = [theta for (kind, _, _), theta in zip(clients.seen, clients.received, strict=True) if kind == kinds.TRAIN]
+    assert sent == pytest.approx([4.5] * 4)
+
+
+def test_a_founder_that_is_cold_started_a_second_time_counts_once() -> None:
+    clients = FakeClients(TARGETS)
+    lost_once = iter([lost])
+    clients.faults = {(kinds.TRAIN_ESTIMATE, 1, 3): lambda content: next(lost_once, lambda same: same)(content)}
+    seen = play(flexcfl(), clients, 1, 0.0, 0.0)
+    assert seen[0].assignment["3"] == 1
+    assert seen[0].details == {"cold_started": 4.0}
+
+
 def test_migration_needs_labels() -> None:
     with pytest.raises(ConfigError, match=r"strategy.migration=0.2: compares counts of labels, and task.loss="):
         compose(["experiment=clove/linear", "strategy=flexcfl", "strategy.migration=0.2"])

@@ -96,11 +96,16 @@ def test_rows_and_update_are_read() -> None:
     np.testing.assert_array_equal(update.others, GOOD.ravel())
 
 
+def test_data_that_cannot_be_divided_are_one_row() -> None:
+    np.testing.assert_array_equal(read_fold_rows(reply(GOOD[:1]), FULL, 2).rows, GOOD[:1])
+
+
 WRONG = {
     "must hold one array 'folds'": reply(None),
     "must hold one array": reply(GOOD, record="rows"),
     "is float64": reply(GOOD.astype(np.float64)),
-    r"\[1, 2\]": reply(GOOD[:1]),
+    r"\[3, 2\]": reply(np.ones((3, 2), dtype=np.float32)),
+    r"\[1, 1\]": reply(GOOD[:1, :1]),
     "NaN or infinite": reply(np.array([[np.nan, 1.0], [0.0, 1.0]], dtype=np.float32)),
     "row 1 of the folds is zero": reply(np.array([[0.6, 0.8], [0.0, 0.0]], dtype=np.float32)),
 }
