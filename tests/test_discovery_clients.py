@@ -8,6 +8,7 @@ from florets.strategies.base.report import EVIDENCE, RoundReport
 from florets.strategies.clove.strategy import Clove
 from florets.strategies.discovery.strategy import Discovery
 from florets.task.wire import kinds
+from tests.fakes import Fault
 from tests.fold_clients import SIZE, FoldClients, directions, vector
 
 A, B, C = directions(3)
@@ -27,6 +28,10 @@ def verdicts(reports: list[RoundReport]) -> list[str]:
     return [str(one["verdict"]) for one in found if isinstance(one, dict)]
 
 
+def lost(_: RecordDict) -> RecordDict:
+    return RecordDict()
+
+
 def test_clients_with_too_few_samples_for_folds_are_not_waited_for() -> None:
     # Half of the clients have rows: three of four of them all would never come together.
     clients = FoldClients([A, B] * 8, examples=[100] * 8 + [10] * 8)
@@ -35,8 +40,9 @@ def test_clients_with_too_few_samples_for_folds_are_not_waited_for() -> None:
 
 
 def test_a_round_whose_clients_no_group_fits_is_trained_by_others() -> None:
-    clients = FoldClients([*TWO, C], examples=[100] * 6 + [10], noise=0.2)
-    strategy = Discovery(k="auto", level=0.05, clients_needed=6, fraction_train=0.15, round_tries=1, seed=1)
+    # With this seed client 6, which belongs to neither group, is drawn after the decision.
+    clients = FoldClients([*TWO, C], noise=0.2)
+    strategy = Discovery(k="auto", level=0.05, clients_needed=6, fraction_train=0.15, round_tries=1, seed=2)
     reports = run(strategy, clients, 30)
     assert strategy.state.unfit == {"6"}
     assert all(len(report.participants) == 1 for report in reports)
@@ -49,6 +55,23 @@ def test_one_group_that_was_asked_for_is_no_finding() -> None:
     found = first.details[EVIDENCE]
     assert isinstance(found, dict)
     assert found["text"] == "one group of all clients, as k says; one model for all"
+
+
+def test_rows_that_are_lost_are_waited_for_some_rounds() -> None:
+    def lose(rounds: int) -> dict[tuple[str, int, int], Fault]:
+        return {(kinds.TRAIN_FOLDS, r, client): lost for r in range(1, rounds + 1) for client in (0, 1, 2)}
+
+    back = FoldClients(TWO, faults=lose(1))
+    assert verdicts(run(Discovery(k="auto", level=0.05), back, 3)) == ["open", "groups"]
+    # Who never answers does not keep the others waiting for ever.
+    gone = FoldClients(TWO, faults=lose(9))
+    assert verdicts(run(Discovery(k=1), gone, 4)) == ["open", "open", "none"]
+
+
+def test_sites_that_are_few_have_enough_folds_for_a_test() -> None:
+    # Two and two: with four folds no p value reaches the level.
+    (first,) = run(Discovery(k="auto"), FoldClients([A, A, B, B], examples=[45] * 4, noise=0.2), 1)
+    assert verdicts([first]) == ["groups"]
 
 
 def alike(content: RecordDict) -> RecordDict:

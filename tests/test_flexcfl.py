@@ -77,8 +77,9 @@ def test_a_cold_start_with_values_beyond_reason_founds_no_group() -> None:
     clients = FakeClients(TARGETS, faults={(kinds.TRAIN_ESTIMATE, 1, 3): huge})
     strategy = flexcfl()
     play(strategy, clients, 1, 0.0, 0.0)
-    # Group 1 starts from client 2 alone, at 10; client 3 joins it in the second exchange by its direction.
-    assert max(thetas(strategy.context.models.record)) == pytest.approx((10 + 11) / 2)
+    # Group 1 starts from client 2 alone, at 10; client 3's second cold start is refused, too, though it comes alone.
+    assert max(thetas(strategy.context.models.record)) == pytest.approx(10)
+    assert "3" not in strategy.assignment
 
 
 def test_a_client_whose_labels_shift_is_cold_started_again() -> None:

@@ -139,9 +139,10 @@ PLANS = [
     ([30] * 60, FoldPlan(3, 10, 5)),
     ([90] * 5, FoldPlan(8, 11, 4)),
     ([500] * 6, FoldPlan(8, 12, 4)),
-    ([50] * 5, FoldPlan(4, 12, 3)),
+    ([50] * 5, FoldPlan(8, 6, 4)),
+    ([39] * 5, FoldPlan(3, 13, 4)),
     # Half of the clients have enough: the smallest of these decides.
-    ([10, 20, 48, 500], FoldPlan(4, 12, 3)),
+    ([10, 20, 48, 500], FoldPlan(8, 6, 4)),
     ([10, 26, 28, 30, 31, 60, 70], FoldPlan(3, 9, 5)),
     # Nobody has enough.
     ([4] * 10, FoldPlan(3, 1, 10)),

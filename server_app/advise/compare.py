@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from florets.server_app.advise.outcomes import Figure, Metric, Outcome, mean
 from florets.server_app.results.statistics import Spread
@@ -110,8 +111,12 @@ def choose(candidates: Sequence[Outcome]) -> Outcome:
     """
     candidates = [one for one in candidates if math.isfinite(mean(one.validation))] or candidates
 
+    # Every further method is another chance to seem better (Bonferroni): all of them together stay at 95 %.
+    wider = NormalDist().inv_cdf(1 - 0.025 / max(len(candidates) - 1, 1)) / _QUANTILE
+
     def beaten(one: Outcome) -> bool:
-        return any(difference(other.validation, one.validation, one.metric).is_gain for other in candidates)
+        found = (difference(other.validation, one.validation, one.metric) for other in candidates)
+        return any(gain.mean - wider * gain.half > 0 for gain in found)
 
     unbeaten = [one for one in candidates if not beaten(one)]
     # Differences that chance allows need not be transitive.

@@ -85,7 +85,9 @@ def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall:
         "cluster_loss": summary.final_cluster_loss,
         **_at_accuracy(lines, _TARGET),
         **_of_participants(lines),
+        "worst_tenth": summary.final_worst_tenth,
         "bytes": summary.bytes_down + summary.bytes_up,
+        "gradient_passes": summary.gradient_passes,
         "verdict": evidence[-1].get("verdict") if evidence else None,
         "cpu_seconds": cpu,
         # The rounds' parts are wall time, of which other processes take a part.
@@ -224,6 +226,15 @@ MEASURES = {
         _number("bytes_to_accuracy_60", 1e-6),
         _classes,
     ),
+    "worst_tenth": Measure(
+        "accuracy of the worst tenth of the clients in %",
+        "mean",
+        "{:.1f}",
+        _number("worst_tenth", 100.0),
+        _classes,
+        1.0,
+        "point",
+    ),
     "loss": Measure("test loss", "mean", "{:.4g}", _number("loss"), _values),
     "model_error": Measure(
         "distance from the true models, the largest", "mean", "{:.4f}", _number("model_error"), _linear
@@ -244,6 +255,13 @@ MEASURES = {
         "test loss of the best model for each cluster", "mean", "{:.3f}", _number("cluster_loss"), _cluster_test
     ),
     "megabytes": Measure("MB sent and received", "mean", "{:.2f}", _number("bytes", 1e-6), _always),
+    "gradient_passes": Measure(
+        "1,000 samples passed through models with a gradient",
+        "mean",
+        "{:,.0f}",
+        _number("gradient_passes", 1e-3),
+        _always,
+    ),
     "client_seconds": Measure(
         "CPU seconds of the clients' training and losses", "mean", "{:.2f}", _number("client_seconds"), _always
     ),

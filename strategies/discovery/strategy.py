@@ -25,6 +25,8 @@ _PER_GROUP, _UNKNOWN = 5, 40
 """Clients that a decision takes: for each group, and where nobody says how many there are."""
 _MOST_NEEDED = 0.75
 """Of all clients with enough samples for folds: the last ones to be drawn may take many rounds."""
+_PATIENCE = 2
+"""Rounds in which the rows of clients whose replies were lost are waited for, where all take part."""
 
 
 @dataclass
@@ -42,6 +44,8 @@ class DiscoveryState(State):
         By which later clients are placed; None where there is one model.
     unfit
         Clients that no group fits.
+    looks
+        Rounds in which groups were looked for among the rows at hand.
     details
         What the round tells in its report.
     """
@@ -51,6 +55,7 @@ class DiscoveryState(State):
     decided: bool = False
     centres: Centres | None = None
     unfit: set[str] = field(default_factory=set)
+    looks: int = 0
     details: dict[str, Detail] = field(default_factory=dict)
 
 
@@ -91,7 +96,7 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         state.details = {}
         if self._is_second_look(context.server_round):
             # What all clients share has been learned by now: of what is left, more tells them apart.
-            state.folds, state.decided = None, False
+            state.folds, state.decided, state.looks = None, False, 0
         if context.server_round < self.settings.first_look:
             state.phase = "training"
             self.assignment.update({client.key: 0 for client in context.participants})
@@ -118,6 +123,7 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
 
         def combine(updates: Sequence[tuple[str, Update]]) -> FloatArray:
             folds.take(updates)
+            self.state.looks += 1
             needed = self._needed(folds, context)
             if len(folds.rows) < needed:
                 self._tell(Evidence("open", seen=len(folds.rows), needed=needed))
@@ -131,14 +137,15 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
 
     def _needed(self, folds: FoldRound, context: RoundContext) -> int:
         """Return how many clients' rows it takes to decide; those with too few samples for folds send none."""
+        able = sum(folds.has_folds(client) for client in context.online)
+        most = max(2, math.ceil(_MOST_NEEDED * able))
         if len(context.participants) == len(context.online):
-            # Nobody else is there to wait for.
-            return 0
+            # Nobody else is there to wait for; whose reply was lost is asked again, for some rounds.
+            return min(able, most if self.state.looks <= _PATIENCE else 2)
         if self.settings.clients_needed is not None:
             return self.settings.clients_needed
         wanted = _PER_GROUP * self.k if isinstance(self.k, int) else _UNKNOWN
-        able = sum(folds.has_folds(client) for client in context.online)
-        return min(wanted, max(2, math.ceil(_MOST_NEEDED * able)))
+        return min(wanted, most)
 
     def _decide(self, folds: FoldRound, context: RoundContext) -> Found:
         k = self.k if isinstance(self.k, int) else None

@@ -159,7 +159,17 @@ class FlexCfl(ClusteredStrategy[FlexCflSettings, FlexCflState]):
         """Let clients take local steps from the one initial model (one exchange)."""
         assert self.state.start is not None
         with context.meter.part("cold_start"):
-            return ask_estimates(clients, context, self.state.start, steps=self.settings.cold_start_steps)
+            # One newcomer alone is compared with those that formed the groups.
+            known = 0.0 if self.state.directions is None else self._largest_cold_start()
+            steps = self.settings.cold_start_steps
+            return ask_estimates(clients, context, self.state.start, steps=steps, known=known)
+
+    def _largest_cold_start(self) -> float:
+        """Return the largest value in a group's mean cold start."""
+        assert self.state.start is not None
+        assert self.state.directions is not None
+        trained = self.state.start.layout.trained
+        return float(np.abs(self.state.start.bank[0, trained] + self.state.directions).max())
 
     def _changes(self, vectors: FloatArray) -> FloatArray:
         """Return what cold starts changed in the trainable parameters, (M, D)."""

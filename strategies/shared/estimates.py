@@ -17,6 +17,7 @@ def ask_estimates(
     epochs: int | None = None,
     layers: Sequence[str] = (),
     steps: int | None = None,
+    known: float = 0.0,
 ) -> Replies[Update]:
     """Let clients train the first model of `start`, each alone; outliers among their replies are rejected.
 
@@ -30,6 +31,8 @@ def ask_estimates(
         Name prefixes of the layers that are sent; none: all of the model.
     steps
         Steps of the optimiser, in place of passes.
+    known
+        Largest value of earlier replies, see `RoundContext.reject_outliers`.
 
     Raises
     ------
@@ -49,7 +52,7 @@ def ask_estimates(
         settings[kinds.SENT_LAYERS] = list(layers)
     record = start.one(0)
     requests = [context.request(kinds.TRAIN_ESTIMATE, client, record, settings) for client in clients]
-    return context.reject_outliers(context.ask(requests, lambda _, content: read_update(content, layout, 0)))
+    return context.reject_outliers(context.ask(requests, lambda _, content: read_update(content, layout, 0)), known)
 
 
 def first_rate(context: RoundContext) -> dict[str, str]:
