@@ -9,11 +9,13 @@ import pytest
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.server_app.reproduce.cells import places
 from florets.server_app.reproduce.items import Item, find_item, item_names, read_item
-from florets.server_app.reproduce.measures import MEASURES, values_of
+from florets.server_app.reproduce.measures import MEASURES, read_measure, values_of
 from florets.server_app.reproduce.references import read_paper
 from florets.server_app.reproduce.table import Entry
 from florets.server_app.results.statistics import Spread, signed_rank_p
+from florets.strategies import STRATEGIES
 from tests import fake_cells
 
 ITEM = """
@@ -218,3 +220,20 @@ def test_published_values_are_those_of_the_table_named() -> None:
     assert references["Table 9", "clients_160", "ifca", "accuracy"] == (84.29, 2.27)
     # Two papers have a Table 10.
     assert references["Table 10", "clients_8", "cfl_s", "accuracy"] == (63.7, 4.02)
+
+
+def test_a_method_that_starts_from_one_model_and_finds_groups_has_an_ari() -> None:
+    fits = {name: MEASURES["ari"].fits(compose([f"strategy={name}"])) for name in STRATEGIES}
+    assert {name for name, has in fits.items() if not has} == {"fedavg", "fedprox", "local"}
+
+
+@pytest.mark.parametrize("name", [name for name in item_names() if name != "discovery/recovery"])
+def test_each_published_value_belongs_to_a_place_and_a_measure_that_the_table_shows(name: str) -> None:
+    item = find_item(name)
+    shown = {
+        (place.row.name, place.column.name, measure)
+        for place in places(item, {}, Path("/"))
+        for measure in item.measures
+        if place.config is not None and read_measure(measure)[0].fits(place.config)
+    }
+    assert {(entry.row, entry.column, entry.measure) for entry in item.references} <= shown

@@ -156,7 +156,7 @@ def _linear(config: Config) -> bool:
 
 def _true_models(config: Config) -> bool:
     # One model for all cannot find several.
-    return _linear(config) and not config.strategy.settings.one_model
+    return _linear(config) and config.strategy.settings.has_groups
 
 
 def _cluster_test(config: Config) -> bool:
@@ -177,7 +177,7 @@ def _values(config: Config) -> bool:
 
 def _finds_groups(config: Config) -> bool:
     # One model for all, or one for each client: there is nothing that could be right or wrong.
-    return config.task.num_clusters >= 1 and not config.strategy.settings.one_model
+    return config.task.num_clusters >= 1 and config.strategy.settings.has_groups
 
 
 def _has_groups(config: Config) -> bool:
