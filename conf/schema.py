@@ -28,8 +28,8 @@ class TaskConfig:
     partition: str = key(
         "rotation",
         "who holds what: composed (from parts, see docs/partitions.md), natural, rotation, rotation_blocks, "
-        "rotated_anchors, label_skew_1 to label_skew_4, concept_shift, by_class, random_clusters, own (each node its "
-        "own data), or an import path",
+        "rotation_mixture, rotated_anchors, label_skew_1 to label_skew_4, concept_shift, by_class, random_clusters, "
+        "own (each node its own data), or an import path",
     )
     model: str = key("mlp", "model: mlp, cnn, linear or autoencoder, or an import path")
     loss: Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"] = key(

@@ -192,6 +192,8 @@ class Settings:
 
     one_model: ClassVar[bool] = False
     """All clients share one model, or each has its own: `k` is not used."""
+    has_groups: ClassVar[bool] = True
+    """Ends with clients in groups, known or found, which an ARI can be taken of."""
     grows: ClassVar[bool] = False
     """Starts from one model, of which groups make theirs: `k` counts groups, and a preset's does not apply."""
     finds_k: ClassVar[bool] = False
@@ -238,6 +240,7 @@ class OneModel(SharedLayers):
     """Keys of an algorithm with one model for everybody."""
 
     one_model: ClassVar[bool] = True
+    has_groups: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)

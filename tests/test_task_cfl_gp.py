@@ -9,7 +9,7 @@ from florets.task.data import Dataset, lines
 from florets.task.data.mnist import mnist
 from florets.task.data.vision import pool
 from florets.task.models import linear
-from florets.task.partitions import check_shards, rotation, rotation_blocks
+from florets.task.partitions import check_shards, rotation, rotation_blocks, rotation_mixture
 from florets.task.partitions.rotation import turned
 from florets.task.training.seeding import torch_random
 
@@ -127,3 +127,52 @@ def test_mnist_can_be_had_as_one_pool(mnist_dir: Path) -> None:
     data = mnist(mnist_dir, 0, 4, pooled=True)
     assert data.pooled
     assert data.x_train.shape == (70_000, 1, 28, 28)
+
+
+def test_a_mixture_has_two_pure_groups_and_one_of_both() -> None:
+    data = images()
+    shards = rotation_mixture(data, 4, 3, np.random.default_rng(2), kappa=0.5)
+    check_shards(shards, data, 4)
+    assert [shard.cluster for shard in shards] == [0, 0, 1, 2]
+    # 43 images: 15 for two clients, 14, 14; 30 % of 8, 7, 14 and 14 are for tests.
+    held = [sum(len(piece.test) for piece in shard.pieces) for shard in shards]
+    assert held == [2, 2, 4, 4]
+    rows = [np.concatenate([piece.train, piece.test]) for shard in shards for piece in shard.pieces]
+    np.testing.assert_array_equal(np.sort(np.concatenate(rows)), np.arange(43))
+    turns = [[piece.transform is not None for piece in shard.pieces] for shard in shards]
+    assert turns == [[False], [False], [True], [False, True]]
+    upright, over = shards[3].pieces
+    assert len(upright.train) > 0
+    assert over.transform is not None
+    seen, _ = over.transform(data.x_train[over.train], data.y_train[over.train])
+    np.testing.assert_array_equal(seen, data.x_train[over.train][..., ::-1, ::-1])
+
+
+def test_kappa_is_the_fraction_that_is_left_upright() -> None:
+    x = np.zeros((6000, 1, 2, 2), dtype=np.float32)
+    data = pool(
+        Dataset(x[:3000], np.zeros(3000, dtype=np.int64), x[3000:], np.zeros(3000, dtype=np.int64), num_outputs=2)
+    )
+    upright, over = rotation_mixture(data, 3, 3, np.random.default_rng(0), kappa=0.9)[2].pieces
+    share = len(upright.train) / (len(upright.train) + len(over.train))
+    # 1,400 draws: five standard deviations are 0.04.
+    assert share == pytest.approx(0.9, abs=0.04)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kappa": 0.0}, "kappa=0.0 must be between 0 and 1"),
+        ({"test_share": 1.0}, "test_share=1.0 must be between 0 and 1"),
+        ({"num_clusters": 2}, "num_clusters=2: partition rotation_mixture has 3 clusters"),
+        ({"num_clients": 2}, "num_clients=2"),
+    ],
+)
+def test_a_mixture_that_does_not_fit_is_refused(settings: dict[str, object], message: str) -> None:
+    given = {"num_clients": 3, "num_clusters": 3, "rng": np.random.default_rng(0), **settings}
+    with pytest.raises(ValueError, match=message):
+        rotation_mixture(images(), **given)  # type: ignore[arg-type]
+    data = images()
+    split = Dataset(data.x_train[:30], data.y_train[:30], data.x_train[30:], data.y_train[30:], num_outputs=10)
+    with pytest.raises(ValueError, match=r"add task\.data_options\.pooled=true"):
+        rotation_mixture(split, 3, 3, np.random.default_rng(0))

@@ -158,6 +158,15 @@ def test_a_side_that_does_not_divide_the_image_is_refused():
         mnist(DATA_DIR, 0, 2, side=10)
 
 
+def test_bernoulli_models_have_coordinates_of_zero_or_scale():
+    data = linear(None, 0, 2, d=400, noise=0.0, true_models="bernoulli", scale=0.5, samples_per_cluster=20)
+    assert np.unique(data.true_models).tolist() == [0.0, 0.5]
+    assert data.true_models.mean() == pytest.approx(0.25, abs=0.0625)
+    assert (data.true_models[0] != data.true_models[1]).any()
+    found = np.einsum("nd,nd->n", data.x_train, data.true_models[data.group_train])
+    np.testing.assert_allclose(data.y_train, found, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("options", "width"),
     [({}, 5), ({"features": "polynomial", "degree": 3}, 15), ({"features": "random", "num_features": 40}, 40)],

@@ -134,11 +134,16 @@ def test_the_start_of_a_linear_model_can_be_chosen(outputs):
         uniform = linear((400,), outputs, bias=True, start="uniform", scale=3.0)[1]
         normal = linear((400,), outputs, bias=True, start="normal", scale=2.0)[1]
         unit = linear((400,), outputs, start="unit")[1]
+        coin = linear((400,), outputs, bias=True, start="bernoulli", scale=0.5)[1]
     assert 2.9 < uniform.weight.abs().max() <= 3
     assert normal.weight.norm(dim=1).mean().item() == pytest.approx(2, rel=0.15)
     assert unit.weight.norm().item() == pytest.approx(1, rel=1e-6)
     assert not uniform.bias.any()
     assert not normal.bias.any()
+    assert coin.weight.unique().tolist() == [0.0, 0.5]
+    # Half of 400 fair coins: five standard deviations are 0.125.
+    assert coin.weight.mean().item() == pytest.approx(0.25, abs=0.0625)
+    assert not coin.bias.any()
 
 
 def test_a_start_without_extent_is_refused():

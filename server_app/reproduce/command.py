@@ -16,7 +16,7 @@ from florets.server_app.reproduce.cells import Cell, Place, in_order, places, pr
 from florets.server_app.reproduce.items import Item, as_mapping, find_item, item_names
 from florets.server_app.reproduce.run import run_cells
 from florets.server_app.reproduce.table import Found, Table
-from florets.server_app.reproduce.written import state_words, write_table
+from florets.server_app.reproduce.written import state_words, verdict_words, write_table
 from florets.server_app.results.folder import append_line
 from florets.server_app.resume.go_on import Engine
 
@@ -188,7 +188,8 @@ def _list(words: Sequence[str], caller: Path) -> int:
         table = _table(item, all_places, in_order(all_places))
         refused = sum(place.config is None for place in all_places)
         say(f"{name.ljust(width)}  {item.title}")
-        say(f"{' ' * width}  {state_words(table)}" + (f"; {counted(refused, 'place')} refused" if refused else ""))
+        words = [state_words(table), f"{counted(refused, 'place')} refused" if refused else "", verdict_words(table)]
+        say(f"{' ' * width}  {'; '.join(filter(None, words))}")
     return 0
 
 

@@ -11,6 +11,7 @@ from florets.conf.compose import CONFIG_DIR
 from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app.reproduce.measures import read_measure
+from florets.server_app.reproduce.references import Reference, read_paper
 
 FOLDER = CONFIG_DIR / "reproduce"
 SCALES = ("paper", "small")
@@ -48,17 +49,6 @@ class Line:
     seeds: int | None = None
     leave_out: tuple[str, ...] = ()
     for_columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Reference:
-    """A published value of one measure in one place of the table, and its spread where one is given."""
-
-    row: str
-    column: str
-    measure: str
-    value: float
-    spread: float | None = None
 
 
 @dataclass(frozen=True)
@@ -150,11 +140,13 @@ def as_mapping(overrides: Sequence[str], problems: list[str]) -> dict[str, str]:
 
 
 _ITEM_KEYS = (
-    *("title", "source", "about", "seeds", "overrides", "rows", "columns", "measures", "plot", "references", "small"),
+    *("title", "source", "about", "seeds", "overrides", "rows", "columns", "measures", "plot", "paper", "references"),
+    "small",
 )
 _LINE_KEYS = ("label", "overrides", "after", "seeds", "leave_out", "for_columns")
 _SMALL_KEYS = ("cut", "seeds", "overrides", "rows", "columns")
 _REFERENCE_KEYS = ("row", "column", "measure", "value", "spread")
+_SMALL = "small scale"
 _PLOTS = ("grid", "curves")
 
 
@@ -181,10 +173,9 @@ class _Reader:
             self._fault("plot.kind", f"{plot.get('kind')}: must be {' or '.join(_PLOTS)}.")
         if plot:
             self._measure("plot.measure", str(plot.get("measure")), names["columns"])
-        references = tuple(
-            self._reference(number, entry) for number, entry in enumerate(values.get("references", []))
-        )
-        for reference in filter(None, references):
+        single = [self._reference(number, entry) for number, entry in enumerate(values.get("references", []))]
+        references = [*filter(None, single), *read_paper(values.get("paper", []), self._fault)]
+        for reference in references:
             self._known("references", (reference.row,), names["rows"], "row")
             self._known("references", (reference.column,), names["columns"], "column")
             self._known("references", (reference.measure,), set(measures), "measure of the item")
@@ -199,7 +190,7 @@ class _Reader:
             source=str(values.get("source", "")),
             about=str(values.get("about", "")),
             plot=plot,
-            references=tuple(filter(None, references)),
+            references=tuple(references),
         )
 
     def smaller(self, item: Item, small: Mapping[str, Any]) -> Item:
@@ -214,16 +205,27 @@ class _Reader:
             chosen[kind] = tuple(line for line in lines if line.name in names)
         seeds = self._count("small.seeds", small.get("seeds", item.seeds))
         kept = {line.name for lines in chosen.values() for line in lines}
+        cut = self._overrides("small.overrides", small.get("overrides", []))
         return replace(
             item,
             rows=tuple(
-                replace(row, seeds=None if row.seeds is None else min(row.seeds, seeds)) for row in chosen["rows"]
+                replace(
+                    row,
+                    seeds=None if row.seeds is None else min(row.seeds, seeds),
+                    for_columns={column: {**keys, **cut} for column, keys in row.for_columns.items()},
+                )
+                for row in chosen["rows"]
             ),
-            columns=chosen["columns"],
+            # What is cut is cut for all: a column's own number of rounds does not win over it.
+            columns=tuple(replace(column, overrides={**column.overrides, **cut}) for column in chosen["columns"]),
             seeds=seeds,
-            overrides={**item.overrides, **self._overrides("small.overrides", small.get("overrides", []))},
             cut=str(small.get("cut", "")),
-            references=tuple(entry for entry in item.references if {entry.row, entry.column} <= kept),
+            # Runs that were cut short are no comparison: the table says so, whatever the file says of whole ones.
+            references=tuple(
+                replace(entry, why=_SMALL if cut else entry.why)
+                for entry in item.references
+                if {entry.row, entry.column} <= kept
+            ),
             measures=tuple(
                 name
                 for name in item.measures

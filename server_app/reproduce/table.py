@@ -5,14 +5,15 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 
 from florets.server_app.reproduce.cells import Place, Progress
-from florets.server_app.reproduce.items import Item, Reference
+from florets.server_app.reproduce.items import Item
 from florets.server_app.reproduce.measures import Measure, read_measure
+from florets.server_app.reproduce.references import Reference
 from florets.server_app.results.statistics import Spread, paired, signed_rank_p
 
 Found = MutableMapping[int, Progress]
 """Progress of one place's cells, by seed."""
 
-LEFT_OUT, MEANINGLESS = "--", "·"
+LEFT_OUT, MEANINGLESS, NOT_RUN = "--", "·", "not run"
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,17 @@ class Entry:
         elif self.measure.kind == "count":
             shown = f"{round(self.spread.mean * number)} of {number}"
         elif self.is_difference:
-            shown = f"{self._number(self.spread.mean, '+')}"
+            shown = f"{self.measure.number(self.spread.mean, '+')}"
             if number > 1:
-                shown += f" [{self._number(self.spread.low, '+')}, {self._number(self.spread.high, '+')}]"
+                shown += (
+                    f" [{self.measure.number(self.spread.low, '+')}, {self.measure.number(self.spread.high, '+')}]"
+                )
+            if self.p is not None:
+                shown += f", p {self.p:.2g}"
         else:
-            shown = self._number(self.spread.mean)
+            shown = self.measure.number(self.spread.mean)
             if number > 1:
-                shown += f" ± {self._number(self.spread.deviation)}"
+                shown += f" ± {self.measure.number(self.spread.deviation)}"
         if self.measure.kind == "mean" and 0 < number < self.finished:
             shown += f" ({number} of {self.finished})"
         return shown + (f" [{self.finished}/{self.seeds}]" if self.finished < self.seeds else "")
@@ -66,15 +71,12 @@ class Entry:
     @property
     def published(self) -> str:
         """The published value with its spread; empty where there is none."""
-        if self.reference is None:
-            return ""
-        spread = "" if self.reference.spread is None else f" ± {self._number(self.reference.spread)}"
-        return self._number(self.reference.value) + spread
+        return "" if self.reference is None else self.reference.text(self.measure)
 
     @property
     def difference(self) -> float | None:
         """Our mean less the published value, None where one of them is missing."""
-        if self.reference is None or not self.spread.number:
+        if self.reference is None or self.reference.value is None or not self.spread.number:
             return None
         return self.spread.mean - self.reference.value
 
@@ -83,16 +85,11 @@ class Entry:
         """How ours compares with the published value; empty where there is none."""
         if self.reference is None:
             return ""
-        if (difference := self.difference) is None:
-            return self.open or "no value"
-        if self.reference.spread is not None and abs(difference) <= self.reference.spread:
-            return "within the paper's spread"
-        if self.measure.near and abs(difference) <= self.measure.near:
-            return f"within {self.measure.near:g}"
-        return f"off by {self._number(difference, '+')}"
-
-    def _number(self, value: float, sign: str = "") -> str:
-        return self.measure.form.replace("{:", f"{{:{sign}").format(value) if self.measure.form else f"{value:g}"
+        if not self.finished:
+            return self.open
+        number = self.spread.number
+        verdict = self.reference.verdict(self.spread.mean if number else None, number, self.measure)
+        return verdict + (f" ({number} of {self.finished} seeds)" if 0 < number < self.finished else "")
 
 
 @dataclass(frozen=True)
@@ -138,6 +135,12 @@ class Table:
         rows = tuple(row.name for row in self.item.rows if any(key[0] == row.name for key in entries))
         label = measure.label if other is None else f"{measure.label}, less that of {labels[other]} (equal seeds)"
         return Matrix(name, label, entries, rows)
+
+    def comparisons(self) -> Iterator[tuple[Reference, Entry | None]]:
+        """Yield each published value with our entry, None where the place was refused or is left out."""
+        matrices = {name: self.matrix(name) for name in {entry.measure for entry in self.item.references}}
+        for reference in self.item.references:
+            yield reference, matrices[reference.measure].entries.get((reference.row, reference.column))
 
     def _entry(self, name: str, measure: Measure, place: Place, other: str | None) -> Entry:
         key = (place.row.name, place.column.name)

@@ -2,11 +2,15 @@
 
 import csv
 import math
+import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from florets.server_app.console import counted
-from florets.server_app.reproduce.table import LEFT_OUT, MEANINGLESS, Matrix, Table
+from florets.server_app.reproduce.measures import read_measure
+from florets.server_app.reproduce.references import NEVER
+from florets.server_app.reproduce.table import LEFT_OUT, MEANINGLESS, NOT_RUN, Matrix, Table
 from florets.server_app.results.folder import whole_file, write_whole
 from florets.server_app.sweep.sweep_report import markdown_table
 
@@ -53,6 +57,8 @@ def markdown(table: Table, command: str) -> str:
     for matrix in table.matrices():
         if matrix.rows:
             parts += [f"## {matrix.label[:1].upper()}{matrix.label[1:]}", markdown_table(_grid(table, matrix))]
+    if len(compared := _compared(table)) > 1:
+        parts += ["## The paper's values and ours", f"{verdict_words(table)}.", markdown_table(compared)]
     parts.append(_LEGEND)
     if (versions := len(_codes(table))) > 1:
         parts.append(f"The runs were made by {versions} versions of the code (column code of cells.csv).")
@@ -76,26 +82,61 @@ def _grid(table: Table, matrix: Matrix) -> list[list[str]]:
             entry = matrix.entries.get(key)
             if entry is None:
                 texts.append(LEFT_OUT if key in left_out else MEANINGLESS)
-            elif entry.reference is None:
-                texts.append(entry.text)
             else:
-                texts.append(f"{entry.text}; paper {entry.published}: {entry.verdict}")
+                texts.append(entry.text)
         grid.append([labels[row], *texts])
     return grid
+
+
+def _compared(table: Table) -> list[list[str]]:
+    """Return the texts of the comparison with the paper, the first row its head."""
+    rows = {row.name: row.label for row in table.item.rows}
+    columns = {column.name: column.label for column in table.item.columns}
+    grid = [["", "", "measure", "paper", "ours", "difference", "verdict"]]
+    for reference, entry in table.comparisons():
+        measure, _ = read_measure(reference.measure)
+        names = [rows[reference.row], columns[reference.column], measure.label]
+        if reference.source:
+            names[2] += f" ({reference.source})"
+        if entry is None:
+            grid.append([*names, reference.text(measure), "", "", NOT_RUN])
+            continue
+        difference = "" if entry.difference is None else measure.number(entry.difference, "+")
+        grid.append([*names, entry.published, entry.text, difference, entry.verdict])
+    return grid
+
+
+def verdict_words(table: Table) -> str:
+    """Return how many published values there are, and how ours compare; empty where there is none."""
+    compared = [NOT_RUN if entry is None else entry.verdict for _, entry in table.comparisons()]
+    if not compared:
+        return ""
+    counts = Counter(_kind(verdict) for verdict in compared)
+    return f"{counted(len(compared), 'published value')}: " + ", ".join(f"{n} {kind}" for kind, n in counts.items())
+
+
+def _kind(verdict: str) -> str:
+    """Return a verdict without what belongs to its place alone."""
+    if verdict.startswith("off"):
+        return "off"
+    return "not finished" if verdict.startswith("stopped") else re.sub(r" \(\d+ of \d+ seeds\)$", "", verdict)
 
 
 def latex(table: Table, command: str) -> str:
     """Return the table as LaTeX: one tabular for each measure, to be included in a page of one's own."""
     lines = [f"% {table.item.title}", f"% {command}", f"% {state_words(table)}"]
     for matrix in table.matrices():
-        if not matrix.rows:
-            continue
-        grid = _grid(table, matrix)
-        lines += ["", f"% {matrix.label}", rf"\begin{{tabular}}{{l{'r' * (len(grid[0]) - 1)}}}", r"\hline"]
-        lines += [" & ".join(map(_tex, grid[0])) + r" \\ \hline"]
-        lines += [" & ".join(map(_tex, row)) + r" \\" for row in grid[1:]]
-        lines += [r"\hline", r"\end{tabular}"]
+        if matrix.rows:
+            lines += ["", f"% {matrix.label}", *_tabular(_grid(table, matrix))]
+    if len(compared := _compared(table)) > 1:
+        lines += ["", f"% {verdict_words(table)}", *_tabular(compared)]
     return "\n".join(lines) + "\n"
+
+
+def _tabular(grid: list[list[str]]) -> list[str]:
+    head, *body = (" & ".join(map(_tex, row)) + r" \\" for row in grid)
+    columns = f"l{'r' * (len(grid[0]) - 1)}"
+    return [rf"\begin{{tabular}}{{{columns}}}", r"\hline", rf"{head} \hline", *body, r"\hline", r"\end{tabular}"]
 
 
 _TEX = {
@@ -111,7 +152,10 @@ def _tex(text: str) -> str:
 
 def _write_entries(table: Table, path: Path) -> None:
     """Write one line for each measure, row and column."""
-    head = "measure row column seeds finished values successes mean std low high p published difference verdict"
+    head = (
+        "measure row column seeds finished values successes mean std low high p published published_std difference "
+        "verdict source"
+    )
     with whole_file(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(head.split())
@@ -122,11 +166,16 @@ def _write_entries(table: Table, path: Path) -> None:
                 successes = round(spread.mean * spread.number) if is_count and spread.number else ""
                 means = [spread.mean, spread.deviation, spread.low, spread.high]
                 known = ["" if is_count or math.isnan(value) else value for value in means]
-                published = "" if entry.reference is None else entry.reference.value
+                paper = entry.reference
+                published = (
+                    ["", ""] if paper is None else [NEVER if paper.value is None else paper.value, paper.spread]
+                )
+                source = "" if paper is None else paper.source
                 difference = "" if entry.difference is None else entry.difference
                 p = "" if entry.p is None else entry.p
                 counts = (entry.seeds, entry.finished, spread.number, successes)
-                writer.writerow([matrix.name, row, column, *counts, *known, p, published, difference, entry.verdict])
+                compared = (*published, difference, entry.verdict, source)
+                writer.writerow([matrix.name, row, column, *counts, *known, p, *compared])
 
 
 def _write_cells(table: Table, path: Path) -> None:

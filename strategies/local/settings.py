@@ -11,3 +11,4 @@ class LocalSettings(Settings):
     """Every client trains alone: the reference without any federation."""
 
     one_model: ClassVar[bool] = True
+    has_groups: ClassVar[bool] = False

@@ -27,7 +27,7 @@ def linear(
     noise: float = 1e-4,
     samples_per_cluster: int = 5000,
     train_share: float = 0.9,
-    true_models: Literal["sphere", "gaussian"] = "sphere",
+    true_models: Literal["sphere", "gaussian", "bernoulli"] = "sphere",
     scale: float = 2.0,
     features: Features = "identity",
     degree: int = 2,
@@ -56,8 +56,9 @@ def linear(
         The first so many of them are the train set, the others the test set.
     true_models
         ``sphere``: unit vectors (CLoVE). ``gaussian``: ``scale`` / sqrt(R) N(0, I) (mixed regression, Sec. V).
+        ``bernoulli``: each coordinate 0 or ``scale``, by a fair coin (the synthetic data of IFCA's released code).
     scale
-        About the norm of a ``gaussian`` true model.
+        About the norm of a ``gaussian`` true model; the coordinates of a ``bernoulli`` one.
     features, degree, num_features
         The map phi, see `florets.task.data.feature_maps.feature_map`; the data set holds phi(x), of R entries.
     covariance_spread
@@ -73,7 +74,7 @@ def linear(
     Deviation: CLoVE's published code seeds models and samples alike, so that its first sample is its first model (not
     normalised); here they are independent.
 
-    Source: CLoVE, App. D.1.1; mixed regression, Sec. III and V.
+    Source: CLoVE, App. D.1.1; mixed regression, Sec. III and V; IFCA, synthetic data.
     """
     for name, value, holds, rule in (
         ("d", d, d >= 2, "at least 2"),
@@ -92,6 +93,8 @@ def linear(
     drawn = generator(seed, 0, Purpose.DATA)
     if true_models == "sphere":
         models = sphere_models(num_clusters, width, delta, drawn)
+    elif true_models == "bernoulli":
+        models = scale * drawn.integers(2, size=(num_clusters, width)).astype(np.float64)
     else:
         models = scale / np.sqrt(width) * drawn.standard_normal((num_clusters, width))
     num_train = min(max(round(train_share * samples_per_cluster), 1), samples_per_cluster - 1)

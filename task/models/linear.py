@@ -15,7 +15,7 @@ def linear(
     input_shape: tuple[int, ...],
     num_outputs: int,
     bias: bool = False,
-    start: Literal["unit", "uniform", "normal", "torch"] | None = None,
+    start: Literal["unit", "uniform", "normal", "bernoulli", "torch"] | None = None,
     scale: float = 1.0,
 ) -> nn.Module:
     """Flatten the input, then one linear layer; returns (n, num_outputs).
@@ -31,10 +31,10 @@ def linear(
     start
         How the weights begin. ``unit``: a random vector of norm 1, where the true models of CLoVE's mixed linear
         regression lie as well. ``uniform``: on [-scale, scale]. ``normal``: scale / sqrt(d) N(0, I), as the true
-        models of mixed regression are drawn. ``torch``: as PyTorch has it. None: ``unit`` with one output, else
-        ``torch``. With ``uniform`` and ``normal`` a bias begins at 0.
+        models of mixed regression are drawn. ``bernoulli``: each 0 or scale, by a fair coin. ``torch``: as PyTorch
+        has it. None: ``unit`` with one output, else ``torch``. But with ``unit`` and ``torch`` a bias begins at 0.
     scale
-        Of ``uniform`` and ``normal``.
+        Of ``uniform``, ``normal`` and ``bernoulli``.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def linear(
         If `scale` is not positive.
 
     Source: CLoVE, App. D.1.1; its Theorem's first models are made orthogonal by ``init=orthonormal``. Mixed
-    regression, Sec. V. ``uniform``: CFL-GP, Sec. 5.1.
+    regression, Sec. V. ``uniform``: CFL-GP, Sec. 5.1. ``bernoulli``: IFCA, synthetic data.
     """
     if scale <= 0:
         raise ValueError(f"task.model_options.scale={scale} must be above 0.")
@@ -56,6 +56,8 @@ def linear(
             layer.weight.uniform_(-scale, scale)
         elif how == "normal":
             layer.weight.normal_(0, scale / prod(input_shape) ** 0.5)
-        if layer.bias is not None and how in ("uniform", "normal"):
+        elif how == "bernoulli":
+            layer.weight.bernoulli_(0.5).mul_(scale)
+        if layer.bias is not None and how in ("uniform", "normal", "bernoulli"):
             layer.bias.zero_()
     return with_head(nn.Sequential(nn.Flatten(), layer), "1")

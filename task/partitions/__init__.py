@@ -11,6 +11,7 @@ from florets.task.partitions.random_clusters import random_clusters
 from florets.task.partitions.rotated_anchors import rotated_anchors
 from florets.task.partitions.rotation import rotation
 from florets.task.partitions.rotation_blocks import rotation_blocks
+from florets.task.partitions.rotation_mixture import rotation_mixture
 from florets.task.partitions.shard import Shard, check_shards
 
 __all__ = [
@@ -29,4 +30,5 @@ __all__ = [
     "rotated_anchors",
     "rotation",
     "rotation_blocks",
+    "rotation_mixture",
 ]

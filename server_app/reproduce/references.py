@@ -1,0 +1,137 @@
+"""Published values of an item: what a paper gives, in which of its tables, and how ours compares."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from florets.server_app.reproduce.measures import Measure
+
+NEVER = "never"
+"""Stands where a paper has a dash: the value was never reached."""
+
+_FIGURE = re.compile(r"(?P<value>-?\d+(?:\.(?P<decimals>\d+))?)(?:\s*±\s*(?P<spread>\d+(?:\.\d+)?))?")
+_KEYS = ("source", "measure", "values", "why")
+
+Fault = Callable[[str, str], None]
+"""Takes a place in the file and what is wrong there."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A published value of one measure in one place of the table.
+
+    Attributes
+    ----------
+    value
+        As the table shows the measure (accuracy in %); None: never reached.
+    spread
+        Standard deviation over the paper's seeds, None where it gives none.
+    rounding
+        Half a unit of the last decimal that is printed; 0 where the value was not given as text.
+    source
+        Table or figure that it stands in, where the item has several.
+    why
+        Reason that is given where ours is off.
+    """
+
+    row: str
+    column: str
+    measure: str
+    value: float | None
+    spread: float | None = None
+    rounding: float = 0.0
+    source: str = ""
+    why: str = ""
+
+    def text(self, measure: Measure) -> str:
+        """Return value and spread as the table shows them."""
+        if self.value is None:
+            return NEVER
+        spread = "" if self.spread is None else f" ± {measure.number(self.spread)}"
+        return measure.number(self.value) + spread
+
+    def verdict(self, ours: float | None, reached: int, measure: Measure) -> str:
+        """Return how our mean compares with the published value.
+
+        Parameters
+        ----------
+        ours
+            Mean over the finished seeds that have a value; None if none has.
+        reached
+            Number of those seeds.
+        """
+        if self.value is None:
+            return "never, as in the paper" if ours is None else self._off(f"reached by {reached}")
+        if ours is None:
+            return self._off("never reached" if measure.kind == "mean" else "no value")
+        difference = ours - self.value
+        # A value on the edge must not fail by the last bit of a float.
+        slack = self.rounding + 1e-9
+        if self.spread is not None and abs(difference) <= self.spread + slack:
+            return "within the paper's spread"
+        if measure.near and abs(difference) <= measure.near + 1e-9:
+            return f"within {measure.near:g} {measure.unit}".strip()
+        if self.spread is None and abs(difference) <= slack:
+            return "equal"
+        return self._off(f"by {measure.number(difference, '+')}")
+
+    def _off(self, what: str) -> str:
+        return f"off {what}" + (f": {self.why}" if self.why else "")
+
+
+def read_paper(blocks: Any, fault: Fault) -> Iterator[Reference]:
+    """Yield the values of an item's `paper`: blocks of one source and one measure each.
+
+    Parameters
+    ----------
+    fault
+        Is told of every entry that cannot be read; the others are still yielded.
+    """
+    if not isinstance(blocks, list):
+        fault("paper", "must be a list of blocks with the keys source, measure and values.")
+        return
+    for number, block in enumerate(blocks):
+        place = f"paper.{number}"
+        wrong = _wrong_keys(block)
+        if wrong:
+            fault(place, wrong)
+            continue
+        reasons = block.get("why", {})
+        used: set[str] = set()
+        for row, columns in block["values"].items():
+            for column, figure in columns.items():
+                match = None if isinstance(figure, bool) else _FIGURE.fullmatch(str(figure).strip())
+                if match is None and figure != NEVER:
+                    fault(
+                        f"{place}.values.{row}.{column}", f"{figure}: must be a number, 'mean ± spread' or {NEVER}."
+                    )
+                    continue
+                keys = [key for key in (f"{row}.{column}", str(column), str(row)) if key in reasons]
+                used.update(keys)
+                why = str(reasons[keys[0]]) if keys else ""
+                names = (str(row), str(column), str(block["measure"]))
+                yield _reference(names, match, isinstance(figure, str), str(block["source"]), why)
+        for key in reasons:
+            if key not in used:
+                fault(f"{place}.why.{key}", "there is no such value; use a column, a row or <row>.<column>.")
+
+
+def _wrong_keys(block: Any) -> str:
+    if not isinstance(block, Mapping) or not {"source", "measure", "values"} <= set(block) <= set(_KEYS):
+        return f"must have the keys source, measure and values, and may have why; nothing but {', '.join(_KEYS)}."
+    nested = isinstance(block["values"], Mapping) and all(isinstance(v, Mapping) for v in block["values"].values())
+    if not nested or not isinstance(block.get("why", {}), Mapping):
+        return "values must be a mapping of rows to columns to figures, and why one of columns or rows to reasons."
+    return ""
+
+
+def _reference(
+    names: tuple[str, str, str], match: re.Match[str] | None, is_text: bool, source: str, why: str
+) -> Reference:
+    if match is None:
+        return Reference(*names, value=None, source=source, why=why)
+    spread = None if match["spread"] is None else float(match["spread"])
+    # YAML has dropped the last zeros of what is no text: how it was rounded is not known.
+    rounding = 0.5 * 10.0 ** -len(match["decimals"] or "") if is_text else 0.0
+    return Reference(*names, float(match["value"]), spread, rounding, source, why)

@@ -1,0 +1,239 @@
+"""Published values in items of `florets reproduce`: how they are read, and the verdicts on ours."""
+
+import re
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.server_app.reproduce.cells import places
+from florets.server_app.reproduce.items import Item, find_item, item_names, read_item
+from florets.server_app.reproduce.measures import MEASURES, read_measure, values_of
+from florets.server_app.reproduce.references import read_paper
+from florets.server_app.reproduce.table import Entry
+from florets.server_app.results.statistics import Spread, signed_rank_p
+from florets.strategies import STRATEGIES
+from tests import fake_cells
+
+ITEM = """
+title: Two methods
+seeds: 3
+overrides: [num_rounds=2]
+rows: {one: {overrides: [k=4]}}
+columns: {clove: {overrides: [strategy=clove]}, ifca: {overrides: [strategy=ifca]}}
+measures: [accuracy, ari, rounds_to_ari_90]
+paper:
+  - source: Table 1
+    measure: accuracy
+    values: {one: {clove: 97.6 ± 0.1, ifca: 80}}
+    why: {ifca: the reason}
+  - source: Table 5
+    measure: rounds_to_ari_90
+    values: {one: {clove: 2.0 ± 0.0, ifca: never}}
+small: {cut: one round, overrides: [num_rounds=1]}
+"""
+
+
+def item_of(tmp_path: Path, text: str = ITEM, scale: str = "paper") -> Item:
+    (tmp_path / "item.yaml").write_text(text)
+    return read_item(tmp_path / "item.yaml", "item", scale)
+
+
+def verdict(figure: Any, measure: str, values: list[float], finished: int = 3, why: str = "") -> str:
+    """Return the verdict on a place whose finished seeds have these values."""
+    block = {"source": "", "measure": measure, "values": {"r": {"c": figure}}} | ({"why": {"c": why}} if why else {})
+    (reference,) = read_paper([block], lambda place, rule: pytest.fail(f"{place}: {rule}"))
+    entry = Entry(MEASURES[measure], False, finished, 3, Spread.of(values), open="not run", reference=reference)
+    return entry.verdict
+
+
+@pytest.mark.parametrize(
+    ("figure", "measure", "values", "words"),
+    [
+        # Means 97.7, 98.5 and 98.7: nearer than 0.1, than a point, and farther.
+        ("97.6 ± 0.1", "accuracy", [97.6, 97.7, 97.8], "within the paper's spread"),
+        ("97.6 ± 0.1", "accuracy", [98.4, 98.5, 98.6], "within 1 point"),
+        ("97.6 ± 0.1", "accuracy", [98.6, 98.7, 98.8], "off by +1.1"),
+        # What is printed as 99.8 may be 99.76; as a number nothing is known of its rounding.
+        ("99.8 ± 0.0", "accuracy", [99.76, 99.76, 99.76], "within the paper's spread"),
+        (99.8, "accuracy", [99.76, 99.76, 99.76], "within 1 point"),
+        ("1.00 ± 0.00", "ari", [1.0, 1.0, 0.988], "within the paper's spread"),
+        ("1.00 ± 0.00", "ari", [1.0, 1.0, 0.976], "within 0.01"),
+        ("1.00 ± 0.00", "ari", [1.0, 1.0, 0.94], "off by -0.02"),
+        ("0.014 ± 0.000", "loss", [0.0144, 0.0144, 0.0144], "within the paper's spread"),
+        (0.014, "loss", [0.014, 0.014, 0.014], "equal"),
+        (0.014, "loss", [0.015, 0.015, 0.015], "off by +0.001"),
+        ("2.0 ± 0.0", "rounds_to_ari_90", [3.0, 3.0, 3.0], "within 1 round"),
+        # One seed of three never gets there: the mean of the others alone would hide it.
+        ("2.0 ± 0.0", "rounds_to_ari_90", [2.0, 2.0], "within the paper's spread (2 of 3 seeds)"),
+        ("2.0 ± 0.0", "rounds_to_ari_90", [], "off never reached"),
+        ("never", "rounds_to_ari_90", [], "never, as in the paper"),
+        ("never", "rounds_to_ari_90", [4.0], "off reached by 1 (1 of 3 seeds)"),
+    ],
+)
+def test_a_verdict_says_how_ours_compares(figure: Any, measure: str, values: list[float], words: str) -> None:
+    assert verdict(figure, measure, values) == words
+
+
+def test_what_is_off_has_its_reason_and_what_is_not_run_says_so() -> None:
+    assert verdict("80 ± 1", "accuracy", [90.0] * 3, why="the reason") == "off by +10.0: the reason"
+    assert verdict("80 ± 1", "accuracy", [80.5] * 3, why="the reason") == "within the paper's spread"
+    assert verdict("80 ± 1", "accuracy", [], finished=0, why="the reason") == "not run"
+
+
+def test_values_are_read_with_source_spread_and_reason(tmp_path: Path) -> None:
+    first, second, third, fourth = item_of(tmp_path).references
+    assert (first.source, first.row, first.column, first.measure) == ("Table 1", "one", "clove", "accuracy")
+    assert (first.value, first.spread, first.rounding, first.why) == (97.6, 0.1, pytest.approx(0.05), "")
+    assert (second.value, second.spread, second.rounding, second.why) == (80.0, None, 0.0, "the reason")
+    assert (third.text(MEASURES["rounds_to_ari_90"]), third.source) == ("2.0 ± 0.0", "Table 5")
+    assert (fourth.value, fourth.text(MEASURES["rounds_to_ari_90"])) == (None, "never")
+
+
+def test_runs_that_were_cut_short_are_off_because_of_that(tmp_path: Path) -> None:
+    assert {entry.why for entry in item_of(tmp_path, scale="small").references} == {"small scale"}
+    own = ITEM.replace("[strategy=clove]", "[strategy=clove, num_rounds=9]")
+    assert {column.overrides["num_rounds"] for column in item_of(tmp_path, own, "small").columns} == {"1"}
+    whole = ITEM.replace("small: {cut: one round, overrides: [num_rounds=1]}", "small: {cut: one seed, seeds: 1}")
+    assert item_of(tmp_path, whole, "small").references == item_of(tmp_path, whole).references
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("97.6 ± 0.1", "about 97", "paper.0.values.one.clove: about 97: must be a number"),
+        ("clove: 97.6 ± 0.1", "clove: true", "paper.0.values.one.clove: True: must be a number"),
+        ("source: Table 1", "sauce: Table 1", "paper.0: must have the keys source, measure and values"),
+        ("values: {one: {clove: 97.6 ± 0.1, ifca: 80}}", "values: [97.6]", "values must be a mapping of rows"),
+        ("why: {ifca: the", "why: {fedavg: the", "paper.0.why.fedavg: there is no such value"),
+        ("{one: {clove: 97.6", "{two: {clove: 97.6", "two: there is no such row"),
+        ("measure: accuracy", "measure: loss", "loss: there is no such measure of the item"),
+    ],
+)
+def test_what_is_wrong_in_published_values_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in ITEM
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        item_of(tmp_path, ITEM.replace(old, new, 1))
+
+
+def test_the_signed_rank_test_of_six_pairs_is_that_of_the_books() -> None:
+    # All six differences above 0: of 2**6 equally likely signs 2 are as extreme, p = 2/64. One below 0, the
+    # smallest: the sum of its ranks is 1, and of 64 signs 2 * 2 are as extreme.
+    assert signed_rank_p([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]) == pytest.approx(2 / 64)
+    assert signed_rank_p([-1.0, 2.0, 3.0, 4.0, 5.0, 6.0]) == pytest.approx(4 / 64)
+    shown = Entry(MEASURES["accuracy"], True, 6, 6, Spread.of([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), p=2 / 64).text
+    # Mean 3.5, deviation sqrt(3.5), t(5) = 2.5706: 3.5 ± 1.963.
+    assert shown == "+3.5 [+1.5, +5.5], p 0.031"
+
+
+def test_figures_of_single_rounds_are_read_from_the_rounds(tmp_path: Path) -> None:
+    config = compose(["strategy=clove", "task=linear", "k=5", "num_clients=5"])
+    summary = fake_cells.end(config, tmp_path)
+    # Accuracy 0.3 and 0.6 in rounds of 0.75 MB.
+    values = values_of(tmp_path, summary)
+    assert MEASURES["rounds_to_accuracy_60"].read(values, config) == 2
+    assert MEASURES["megabytes_to_accuracy_60"].read(values, config) == pytest.approx(1.5)
+    # The ARI of the participants is 0.5, then 1.0.
+    assert MEASURES["ari_participants"].read(values, config) == 1.0
+    assert MEASURES["rounds_to_ari_participants_90"].read(values, config) == 2
+    assert MEASURES["ari_participants_at_10"].read(values, config) is None
+    fake_cells.begin(config, tmp_path)
+    assert MEASURES["rounds_to_accuracy_60"].read(values_of(tmp_path, summary), config) is None
+
+
+def test_models_are_found_where_all_are_near_their_truth() -> None:
+    config = compose(["strategy=clove", "task=linear", "k=5", "num_clients=5", "task.data_options.noise=0.1"])
+    found = MEASURES["models_found"].read
+    # 0.6 * 0.1 + 0.001 = 0.061.
+    assert [found({"model_error": error}, config) for error in (0.0609, 0.0611, None)] == [1.0, 0.0, None]
+
+
+def test_an_ari_that_stays_below_counts_as_no_success() -> None:
+    config = compose(["strategy=clove", "task=linear", "k=5", "num_clients=5"])
+    reached = MEASURES["reached_ari_90"].read
+    assert reached({"ari": 1.0, "first_round_ari_90": 3}, config) == 1.0
+    assert reached({"ari": 0.5, "first_round_ari_90": None}, config) == 0.0
+    assert reached({"ari": None, "first_round_ari_90": None}, config) is None
+
+
+# The items and presets that are there
+
+
+def test_what_is_named_after_a_paper_has_its_settings() -> None:
+    skew = compose(["experiment=paper/clove/mnist_label_skew_1", "strategy=clove"])
+    assert (skew.num_rounds, skew.k, skew.num_clients, skew.first_round) == (100, 5, 25, "random")
+    train = skew.train
+    assert (train.optimizer, train.learning_rate, train.batch_size, train.local_epochs) == ("adam", 0.001, 100, 1)
+    assert not skew.strategy.settings.stop_when_stable
+    assert skew.strategy.settings.outlier_loss is None
+    # What is recommended keeps its own name and its own rate.
+    assert compose(["experiment=clove/mnist_label_skew_1"]).train.learning_rate == 0.01
+    part = compose(["experiment=paper/clove/partial_participation"])
+    assert (part.k, part.num_clients, part.eval_clients) == (5, 125, "participants")
+    turned = compose(["experiment=paper/cfl_gp/rotated_mnist_4", "strategy=fedavg"])
+    assert (turned.averaging, turned.gradient_batch, turned.num_clients, turned.num_rounds) == (
+        "gradients",
+        100,
+        40,
+        200,
+    )
+    assert turned.task.partition_options["angles"] == [0, 90, 180, 270]
+    anchors = compose(["experiment=paper/mixed_regression/b"]).strategy.settings
+    assert (anchors.min_anchor_examples, anchors.weighting) == (2, "all_participants")
+    synthetic = compose(["experiment=paper/ifca/synthetic"])
+    assert (synthetic.averaging, synthetic.gradient_batch, synthetic.strategy.settings.weighting) == (
+        "gradients",
+        "full",
+        "all_participants",
+    )
+
+
+def test_all_methods_of_an_item_of_cfl_gp_average_gradients_and_those_of_mixed_regression_have_equal_rounds() -> None:
+    for name in (name for name in item_names() if name.startswith("cfl_gp/")):
+        item = find_item(name)
+        keys = [{**item.overrides, **column.overrides} for column in item.columns]
+        configs = [compose([f"{key}={value}" for key, value in one.items()]) for one in keys]
+        assert {config.averaging for config in configs} == {"gradients"}
+    for name in (name for name in item_names() if name.startswith("mixed_regression/")):
+        item = find_item(name)
+        rounds = set()
+        for column in item.columns:
+            config = compose([f"{k}={v}" for k, v in chain(item.overrides.items(), column.overrides.items())])
+            rounds.add(config.num_rounds + getattr(config.strategy.settings, "moment_rounds", 0))
+        assert len(rounds) == 1
+
+
+def test_published_values_are_those_of_the_table_named() -> None:
+    references = {
+        (entry.source, entry.row, entry.column, entry.measure): (entry.value, entry.spread)
+        for name in item_names()
+        for entry in find_item(name).references
+    }
+    assert references["Table 1", "concept_shift", "ifca", "accuracy"] == (80.0, 0.2)
+    assert references["Table 9", "label_skew_4", "clove", "ari"] == (0.6, 0.1)
+    assert references["Table 10", "label_skew_4", "clove", "ari_at_10"] == (0.9, 0.07)
+    assert references["Table 14", "rho_0_1", "clove", "rounds_to_ari_participants_90"] == (3.0, 0.8)
+    assert references["Table 16", "clients_500", "ifca", "ari"] == (0.21, 0.149)
+    assert references["Table 9", "clients_160", "ifca", "accuracy"] == (84.29, 2.27)
+    # Two papers have a Table 10.
+    assert references["Table 10", "clients_8", "cfl_s", "accuracy"] == (63.7, 4.02)
+
+
+def test_a_method_that_starts_from_one_model_and_finds_groups_has_an_ari() -> None:
+    fits = {name: MEASURES["ari"].fits(compose([f"strategy={name}"])) for name in STRATEGIES}
+    assert {name for name, has in fits.items() if not has} == {"fedavg", "fedprox", "local"}
+
+
+@pytest.mark.parametrize("name", [name for name in item_names() if name != "discovery/recovery"])
+def test_each_published_value_belongs_to_a_place_and_a_measure_that_the_table_shows(name: str) -> None:
+    item = find_item(name)
+    shown = {
+        (place.row.name, place.column.name, measure)
+        for place in places(item, {}, Path("/"))
+        for measure in item.measures
+        if place.config is not None and read_measure(measure)[0].fits(place.config)
+    }
+    assert {(entry.row, entry.column, entry.measure) for entry in item.references} <= shown
