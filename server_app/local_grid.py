@@ -53,7 +53,7 @@ class LocalGrid(Grid):
     ) -> None:
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = _RUN_ID, _SERVER_NODE_ID, 0
         self._app = client_app
-        self._in_blocks = in_blocks
+        self.in_blocks = in_blocks
         self.block_size = 1
         """Most clients whose work is computed together; 1: each by itself."""
         self._run = Run.create_empty(_RUN_ID)
@@ -117,13 +117,16 @@ class LocalGrid(Grid):
         """Deliver the messages with these ids, in the order in which they were sent, and return the replies."""
         wanted = sorted((message_id for message_id in message_ids if message_id in self._waiting), key=int)
         messages = [self._waiting.pop(message_id) for message_id in wanted]
-        if self._in_blocks is None or self.block_size < 2:
+        if self.in_blocks is None or self.block_size < 2:
             return [self._deliver(message) for message in messages]
-        there = [message for message in messages if message.metadata.dst_node_id in self._contexts]
-        sent = [(message, self._contexts[message.metadata.dst_node_id]) for message in there]
-        blocks = self._in_blocks(sent, self.block_size)
-        replies = {there[place].metadata.message_id: self._deliver(there[place]) for block in blocks for place in block}
-        return [replies.get(message.metadata.message_id) or self._deliver(message) for message in messages]
+        here, gone = [], []
+        for place, message in enumerate(messages):
+            (here if message.metadata.dst_node_id in self._contexts else gone).append(place)
+        sent = [(messages[place], self._contexts[messages[place].metadata.dst_node_id]) for place in here]
+        replies = {place: self._deliver(messages[place]) for place in gone}
+        for block in self.in_blocks(sent, self.block_size):
+            replies.update((here[place], self._deliver(messages[here[place]])) for place in block)
+        return [replies[place] for place in range(len(messages))]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """Send messages and return all replies; `timeout` has no effect without processes."""
