@@ -183,7 +183,9 @@ def _tested(block: Sequence[_Asked], models: Mapping[int, list[State]]) -> list[
     for record, rows in _by_record(block):
         clients = [block[row].client for row in rows]
         parts: list[Part] = [(client.data.x_test, client.data.y_test) for client in clients]
-        found.update(zip(rows, joined_tests(clients[0].module, models[record][0], parts, clients[0].loss), strict=True))
+        found.update(
+            zip(rows, joined_tests(clients[0].module, models[record][0], parts, clients[0].loss), strict=True)
+        )
     return [found[row] for row in range(len(block))]
 
 
@@ -200,7 +202,9 @@ def _trained(block: Sequence[_Asked], starts: Sequence[State]) -> list[Trained]:
     network, settings = _network(first), train_settings(first.config)
     assert network is not None
     shares = [
-        Share(state, asked.client.data.x_train, asked.client.data.y_train, asked.client.random(Purpose.LOCAL_TRAINING))
+        Share(
+            state, asked.client.data.x_train, asked.client.data.y_train, asked.client.random(Purpose.LOCAL_TRAINING)
+        )
         for asked, state in zip(block, starts, strict=True)
     ]
     return stacked_update(network, shares, first.loss, settings)

@@ -119,9 +119,8 @@ class LocalGrid(Grid):
         messages = [self._waiting.pop(message_id) for message_id in wanted]
         if self.in_blocks is None or self.block_size < 2:
             return [self._deliver(message) for message in messages]
-        here, gone = [], []
-        for place, message in enumerate(messages):
-            (here if message.metadata.dst_node_id in self._contexts else gone).append(place)
+        here = [place for place, message in enumerate(messages) if message.metadata.dst_node_id in self._contexts]
+        gone = set(range(len(messages))) - set(here)
         sent = [(messages[place], self._contexts[messages[place].metadata.dst_node_id]) for place in here]
         replies = {place: self._deliver(messages[place]) for place in gone}
         for block in self.in_blocks(sent, self.block_size):

@@ -64,7 +64,7 @@ def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport]]:
     [
         ("strategy=clove", "train.batch_size=20", "num_rounds=5"),
         ("strategy=ifca", "experiment=digits_label_skew", "num_clients=15", "num_rounds=5", "train=sgd"),
-        ("strategy=fedavg", "train.batch_size=7", "train.local_epochs=1.5", "num_rounds=5", "eval_every=2"),
+        ("strategy=fedavg", "train.batch_size=45", "train.local_epochs=1.5", "num_rounds=5", "eval_every=2"),
         ("strategy=clove", "loss_data=held_out", "task.validation_fraction=0.2", "num_rounds=2", "train=sgd"),
         ("strategy=ifca", "task.model=linear", "task.model_options={bias: true}", "num_rounds=2", "train=sgd"),
     ],
@@ -206,10 +206,11 @@ def test_a_client_that_fails_costs_its_own_reply_alone() -> None:
         assert one.has_error() == other.has_error() == (one.metadata.src_node_id in (4, 8))
         if other.has_error():
             assert one.error.reason == other.error.reason
-    # The last block holds nobody who fails: it is computed together.
-    sent = [reply.content[kinds.ARRAYS]["1.weight"].numpy() for reply in (replies[1][-1], replies[5][-1])]
-    assert (sent[0] != sent[1]).any()
-    np.testing.assert_allclose(sent[0], sent[1], rtol=0, atol=1e-6)
+    good = [(one, other) for one, other in zip(replies[1], replies[5], strict=True) if one.has_content()]
+    sent = [[reply.content[kinds.ARRAYS]["1.weight"].numpy() for reply in pair] for pair in good]
+    assert max(np.abs(one - other).max() for one, other in sent) < 1e-6
+    # The block in which nobody fails is computed together.
+    assert 4 <= sum(bool((one != other).any()) for one, other in sent) <= 5
 
 
 def message(node: int, config: ConfigRecord, models: ArrayRecord) -> Message:
@@ -235,7 +236,7 @@ def test_the_choice_and_the_hint() -> None:
     assert block_size(mlp((64,), 10, [64])) == 64
     assert block_size(mlp((784,), 10, [200])) == 6
     assert block_size(mlp((784,), 10, [2000])) == block_size(mlp((4,), 3, [5], batch_norm=True)) == 1
-    config = compose([*SMALL, "num_clients=60"])
+    config = replace(compose(list(SMALL)), num_clients=60)
     task, made = build_task(config), grid(7, 60)
     assert choose_blocks(made, config, task)[1].startswith("batch_clients=auto would")
     assert made.block_size == 1
@@ -243,7 +244,8 @@ def test_the_choice_and_the_hint() -> None:
     assert choose_blocks(made, replace(config, batch_clients=9), task) == (replace(config, batch_clients=9), "")
     assert made.block_size == 9
     chosen, line = choose_blocks(made, replace(config, batch_clients="auto", device="cuda"), task)
-    assert chosen.batch_clients == "off" and "each client alone" in line
+    assert chosen.batch_clients == "off"
+    assert "each client alone" in line
 
 
 def test_other_engines_refuse_blocks(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Losses and tests of models on the data of several clients at once, in eval mode, where samples do not see each other.
+"""Losses and tests of models on several clients' data at once, in eval mode, where samples do not see each other.
 
 A pass over all clients' samples one after the other costs far fewer calls than a pass for each client. Results agree
 with those of `florets.task.training.losses` to rounding.
