@@ -1,7 +1,7 @@
-"""CPU seconds of a round with each client's work by itself and with `batch_clients=auto`, in one run, and their ratio.
+"""CPU seconds of a round with each client's work by itself and with `batch_clients=auto`, in one run.
 
-Run: ``python benchmarks/bench_batch.py``: 1,000 clients of digits (one or two samples each) and
-the quickstart; clustering rounds with test. The median over the runs, which take turns, of each run's median round.
+Run: ``python benchmarks/bench_batch.py``: 1,000 clients of digits (one or two samples each), and the quickstart;
+clustering rounds with test. The runs take turns; the median over them of each one's median round.
 """
 
 import argparse
