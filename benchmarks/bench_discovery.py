@@ -3,9 +3,9 @@
 Run: ``python benchmarks/bench_discovery.py`` for a look, ``python benchmarks/bench_discovery.py groups --seeds
 40 --first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites or sampled (the cells of
 `discovery_federations`), rules, placing, time. ``--steps 16 --weights 0.5 --upload signs`` and the like change the
-recipe. ``presets`` runs the rows of `florets reproduce discovery/recovery` up to the decision, all of the project's own
-code in it: ``--data-dir DIR`` for MNIST, ``--keys strategy.fold_upload=signs`` for other settings. CPU seconds on one
-thread.
+recipe. ``presets`` runs the rows of `florets reproduce discovery/recovery` up to the decision, with the project's
+own code alone: ``--data-dir DIR`` for MNIST, ``--keys strategy.fold_upload=signs`` for other settings. CPU seconds on
+one thread.
 """
 
 import argparse

@@ -24,7 +24,6 @@ from florets.task.client_data import Part
 from florets.task.randomness import Purpose
 from florets.task.training.joined import joined_losses, joined_tests
 from florets.task.training.losses import Evaluated
-from florets.task.training.objective import PLAIN
 from florets.task.training.stacked import Network, Share, Trained, network_of, stacked_update
 from florets.task.wire import kinds
 
@@ -110,8 +109,8 @@ def _asked(place: int, message: Message, context: Context) -> _Asked | None:
 def _trains_plainly(client: Client) -> bool:
     """Say whether local training is steps on the plain loss, of which nobody asks more than the model."""
     config = client.config
-    asks_more = sends_gradient(client) or config.get(kinds.STEP_LOSSES) or config.get(kinds.EXACT_PROXIMAL)
-    return not asks_more and objective_of(config) == PLAIN
+    asks_more = (kinds.STEP_LOSSES, kinds.EXACT_PROXIMAL, kinds.CLASS_WEIGHTS)
+    return objective_of(config).is_plain and not sends_gradient(client) and not any(map(config.get, asks_more))
 
 
 _networks: list[tuple[Module, Network | None]] = []

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -15,6 +15,7 @@ from florets.client_app.outgoing import Number, packed, reported
 from florets.client_app.session import State
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
+from florets.task.training.class_weights import ClassWeights, class_weights
 from florets.task.training.effort import count
 from florets.task.training.linear_steps import (
     LinearModels,
@@ -117,8 +118,17 @@ def local_gradient(client: Client, state: State, objective: Objective | None = N
         int(client.number(kinds.GRADIENT_BATCH, 0)) or None,
         client.random(Purpose.GRADIENT_BATCH),
         untrained=client.names(kinds.UNTRAINED),
-        objective=objective_of(client.config) if objective is None else objective,
+        objective=_weighted(client, objective_of(client.config) if objective is None else objective),
     )
+
+
+def _weighted(client: Client, objective: Objective) -> Objective:
+    """Return an objective with the weights by class that the server asks for, unless it has weights of its own."""
+    how = client.config.get(kinds.CLASS_WEIGHTS)
+    if how is None or objective.weights is not None:
+        return objective
+    # A message of another version may ask for weights that this one does not know: `class_weights` refuses them.
+    return replace(objective, weights=class_weights(client.data.y_train, cast(ClassWeights, how)))
 
 
 @dataclass(frozen=True)
@@ -143,7 +153,8 @@ class Training:
             learning_rate=self.settings.learning_rate * self.fraction,
             weight_decay=self.settings.weight_decay / self.fraction,
         )
-        mu = self.objective.proximal_mu
+        # Weights of samples stay what they are.
+        mu = replace(self.objective, weights=None).proximal_mu
         if mu is None:
             raise ValueError("a part of the loss can be trained on with a proximal term beside it and nothing else")
         objective = replace(self.objective, terms=(Proximal(mu / self.fraction),) if mu else ())
@@ -178,7 +189,7 @@ def trained(
     tuple
         The arrays may be the module's own memory, and good only until the next model is loaded.
     """
-    wanted = objective_of(client.config) if objective is None else objective
+    wanted = _weighted(client, objective_of(client.config) if objective is None else objective)
     training = Training(state, settings or train_settings(client.config), wanted, purpose, fraction)
     for solve in _SOLVERS:
         if (found := solve(client, training)) is not None:
@@ -189,8 +200,8 @@ def trained(
 def _together(client: Client, training: Training) -> tuple[Arrays, float] | None:
     """Take what was computed together with other clients' training."""
     found = client.prepared.trained
-    # A message that trains a model has one training under this name.
-    if found is None or training.purpose != Purpose.LOCAL_TRAINING:
+    # A message that trains a model has one training under this name, and only on the plain loss is it prepared.
+    if found is None or training.purpose != Purpose.LOCAL_TRAINING or not training.objective.is_plain:
         return None
     count(gradients=found.passes)
     return dict(found.arrays), found.mean

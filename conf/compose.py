@@ -30,7 +30,7 @@ from florets.conf.schema import Config, TaskConfig, known_keys
 from florets.conf.typed import read_strategy, show
 from florets.conf.validate import OWN, checked_config
 from florets.strategies import STRATEGIES
-from florets.strategies.registry import DEFAULT, find_strategy
+from florets.strategies.registry import DEFAULT, find_strategy, settings_type
 
 CONFIG_DIR = Path(__file__).resolve().parent
 
@@ -44,6 +44,11 @@ def choices(group: str) -> list[str]:
     """Return the names that a group offers, sorted: `choices("experiment")` holds `clove/linear`."""
     root = CONFIG_DIR / group
     return sorted(path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.yaml"))
+
+
+def preset_values(experiment: str) -> dict[str, Any]:
+    """Return all that a preset holds, as nested plain values that are not checked yet."""
+    return _compose_groups({"experiment": experiment})
 
 
 def compose(overrides: Sequence[str]) -> Config:
@@ -88,11 +93,14 @@ def compose(overrides: Sequence[str]) -> Config:
     strategy = find_strategy(chosen or str(values["strategy"].get("name", DEFAULT))).id
     values["strategy"]["name"] = strategy
     faults: list[str] = []
-    own = _own_settings(values.pop("for_strategy", {}), strategy, preset, faults)
+    own, own_run = _own_keys(values.pop("for_strategy", {}), strategy, preset, faults)
+    # It is for `florets -m` alone: sweep_block.py.
+    values.pop("sweep", None)
     _check_preset(values, strategy, preset, faults)
     if faults:
         raise ConfigError(problems + faults)
     values["strategy"].update(own)
+    overlay(values, nest([Given(key, value, f"{key}={show(value)}") for key, value in own_run.items()]))
     modernise(values, values["strategy"])
     for group in ("task", "train"):
         if group in groups:
@@ -194,16 +202,23 @@ def _through_hydra(groups: tuple[tuple[str, str], ...], _files: tuple[tuple[str,
     return {name: {} if value is None else value for name, value in values.items()}
 
 
-def _own_settings(own: Mapping[str, Any], strategy: str, preset: str, problems: list[str]) -> dict[str, Any]:
-    """Return a preset's settings for the chosen strategy, after checking those for every strategy."""
+def _own_keys(
+    own: Mapping[str, Any], strategy: str, preset: str, problems: list[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a preset has for the chosen strategy, its settings and keys of the run; that of all is checked."""
     for name, settings in own.items():
         if name not in STRATEGIES:
             problems.append(f"{preset}: for_strategy.{name}: no such strategy.{did_you_mean(name, STRATEGIES)}")
             continue
         for key in settings:
-            if f"strategy.{key}" not in [*known_keys(name), *old_names(settings)]:
+            if not {f"strategy.{key}", key} & {*known_keys(name), *old_names(settings)}:
                 problems.append(f"{preset}: for_strategy.{name}.{key}: {_no_such_key(f'strategy.{key}', name)}")
-    return dict(own.get(strategy, {}))
+    chosen, settings_only = own.get(strategy, {}), {f.name for f in dataclasses.fields(settings_type(strategy))}
+    of_run = {key for key in chosen if key not in settings_only and key in known_keys(strategy)}
+    return (
+        {key: value for key, value in chosen.items() if key not in of_run},
+        {key: value for key, value in chosen.items() if key in of_run},
+    )
 
 
 def _check_preset(values: Mapping[str, Any], strategy: str, preset: str, problems: list[str]) -> None:

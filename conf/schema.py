@@ -64,6 +64,11 @@ class TrainConfig:
     optimizer: Literal["adam", "sgd"] = key("adam", "built anew for every round")
     momentum: float = key(0.0, "momentum of sgd", least=0, below=1)
     weight_decay: float = key(0.0, "L2 penalty", least=0)
+    class_weights: Literal["none", "balanced", "root"] = key(
+        "none",
+        "weights of a client's samples in training (task.loss=cross_entropy): none, balanced (one over the client's "
+        "count of their class) or root (over the square root of it); of mean 1",
+    )
     schedule: Literal["constant", "step", "exponential", "cosine", "inverse_sqrt"] = key(
         "constant", "learning rate over the rounds, of clients and of the server's gradient step"
     )

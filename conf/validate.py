@@ -211,6 +211,11 @@ def check_own_clients(config: Config, folders: int | None = None) -> None:
 def _train(config: Config) -> list[str]:
     train = config.train
     problems = _schedule(train)
+    if train.class_weights != "none" and config.task.loss != "cross_entropy":
+        problems.append(
+            f"train.class_weights={train.class_weights}: weighs classes, and task.loss={config.task.loss} has none; "
+            "use train.class_weights=none."
+        )
     if train.momentum > 0 and train.optimizer != "sgd":
         problems.append(
             f"train.momentum={show(train.momentum)}: {train.optimizer} takes no momentum; add train.optimizer=sgd, "

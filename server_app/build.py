@@ -116,6 +116,8 @@ def message_settings(config: Config, task: Task) -> ConfigRecord:
         settings[kinds.UNTRAINED] = untrained
     if train.local_steps is not None:
         settings[kinds.LOCAL_STEPS] = train.local_steps
+    if train.class_weights != "none":
+        settings[kinds.CLASS_WEIGHTS] = train.class_weights
     settings.update(_schedule(config).settings)
     return settings
 

@@ -19,6 +19,7 @@ Usage
   florets                                       the quickstart
   florets experiment=<preset> strategy=ifca     a run of a preset, other values
   florets -m strategy=clove,ifca seed=0,1,2     a sweep: every combination
+  florets -m experiment=compare/digits          the sweep that a preset carries
   florets -m 'seed=range(0,10)' hydra/launcher=joblib hydra.launcher.n_jobs=4
                                                 in 4 processes (extra "sweep")
   florets engine=flwr                           on Flower's own simulation

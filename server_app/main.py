@@ -195,9 +195,10 @@ def _act(arguments: Arguments) -> int:
         print(yaml.safe_dump(as_plain(config), sort_keys=False), end="")
         return 0
     if arguments.sweep:
+        from florets.server_app.resume.go_on import Engine
         from florets.server_app.sweep.launch import run_sweep
 
-        return run_sweep(arguments.overrides, caller, run)
+        return run_sweep(arguments.overrides, caller, Engine(run, resume))
     return _single(arguments.overrides, caller)
 
 
@@ -237,7 +238,7 @@ def _show_partition(arguments: Sequence[str]) -> int:
 
 def _reproduce(arguments: Sequence[str]) -> int:
     from florets.server_app.reproduce.command import main as reproduce
-    from florets.server_app.reproduce.run import Engine
+    from florets.server_app.resume.go_on import Engine
 
     import_from(Path.cwd())
     return reproduce(arguments, Engine(run, resume))

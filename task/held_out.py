@@ -6,9 +6,7 @@ import numpy as np
 import torch
 
 from florets.task.client_data import ClientData, Part
-
-ONE_IN = 5
-"""One sample in so many is held out."""
+from florets.task.wire.held_out import left_after
 
 
 def hold_out(data: ClientData, rng: np.random.Generator) -> tuple[ClientData, Part]:
@@ -27,13 +25,13 @@ def hold_out(data: ClientData, rng: np.random.Generator) -> tuple[ClientData, Pa
     Returns
     -------
     tuple
-        The data with the n - max(1, n // 5) samples that are left, and the inputs and targets held out, each in the
-        order of `data`. A single sample is trained on and held out: there is no other.
+        The data with the samples that are left (`left_after`), and the inputs and targets held out, each in the order
+        of `data`. A single sample is trained on and held out: there is no other.
     """
     count = len(data.x_train)
     if count < 2:
         return data, (data.x_train, data.y_train)
-    return _split_off(data, max(1, count // ONE_IN), rng)
+    return _split_off(data, count - left_after(count), rng)
 
 
 def with_validation(data: ClientData, fraction: float, rng: np.random.Generator) -> ClientData:

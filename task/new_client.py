@@ -75,21 +75,22 @@ def fold_rows(
     Returns
     -------
     (folds, width) float32
+        One row where there are fewer different samples than folds.
 
     Raises
     ------
     ValueError
-        If the arrays are not those of the task's model, or there are fewer different samples than folds.
+        If the arrays are not those of the task's model.
     """
-    module, inputs = _loaded(task, model), torch.from_numpy(x)
+    module, inputs, targets = _loaded(task, model), torch.from_numpy(x), torch.from_numpy(y)
     rng = generator(seed, 0, Purpose.FOLDS)
     changes = fold_changes(
         module,
         {name: value.clone() for name, value in module.state_dict().items()},
         inputs,
-        torch.from_numpy(y),
+        targets,
         task.spec.loss,
-        disjoint_folds(inputs, folds, size, rng),
+        disjoint_folds(inputs, targets, folds, size, rng),
         steps,
         rng,
         untrained_entries(module),

@@ -32,6 +32,19 @@ def mnist_dir() -> Path:
     return DATA_DIR
 
 
+@pytest.fixture
+def conf_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a copy of conf/ that presets are read from."""
+    from florets.conf import compose  # Hydra takes a moment that most tests need not spend
+
+    for path in compose.CONFIG_DIR.rglob("*.yaml"):
+        target = tmp_path / "conf" / path.relative_to(compose.CONFIG_DIR)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(path.read_text())
+    monkeypatch.setattr(compose, "CONFIG_DIR", tmp_path / "conf")
+    return tmp_path / "conf"
+
+
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Leave out what takes most of a small run's time, unless the test is marked `pictures`."""

@@ -50,6 +50,8 @@ class FakeClients:
     labels: Callable[[int, int], list[int]] = lambda client, server_round: [10, 0]
     seen: list[tuple[str, int, int]] = field(default_factory=list)
     configs: list[ConfigRecord] = field(default_factory=list)
+    received: list[float | None] = field(default_factory=list)
+    """First theta of each message's models."""
 
     def grid(self) -> LocalGrid:
         app = ClientApp()
@@ -74,6 +76,8 @@ class FakeClients:
         server_round = int(config.get(kinds.SERVER_ROUND, 0))  # type: ignore[arg-type]
         self.seen.append((kind, server_round, client))
         self.configs.append(config)
+        sent = message.content.array_records.get(kinds.ARRAYS)
+        self.received.append(None if sent is None else thetas(sent)[0])
         content = RecordDict(self._answer(kind, client, message.content, config))
         fault = self.faults.get((kind, server_round, client))
         return Message(fault(content) if fault else content, reply_to=message)

@@ -30,10 +30,13 @@ def directions(count: int) -> np.ndarray:
 
 @dataclass
 class FoldClients:
-    """`targets` are looked up by round where they are a function of it; `faults` as in `tests.fakes`."""
+    """Noise of a fold has one length, or one in proportion to the way to the target (`noise_of_pull`).
+
+    `targets` are looked up by round where they are a function of it; `faults` as in `tests.fakes`."""
 
     targets: Sequence[np.ndarray] | Callable[[int], Sequence[np.ndarray]]
     noise: float = 0.8
+    noise_of_pull: float = 0.0
     examples: Sequence[int] | None = None
     faults: Mapping[tuple[str, int, int], Fault] = field(default_factory=dict)
     seen: list[tuple[str, int, int]] = field(default_factory=list)
@@ -94,7 +97,8 @@ class FoldClients:
         config = content.config_records[kinds.CONFIG]
         folds, seed = int(config[kinds.NUM_FOLDS]), int(config[kinds.FOLD_SEED])  # type: ignore[arg-type]
         rng = np.random.default_rng([client, folds, seed])
-        noise = self.noise * rng.standard_normal((folds, SIZE)) / np.sqrt(SIZE)
+        size = self.noise_of_pull * np.linalg.norm(pull) or self.noise
+        noise = size * rng.standard_normal((folds, SIZE)) / np.sqrt(SIZE)
         width = int(config[kinds.FOLD_WIDTH])  # type: ignore[arg-type]
         form = RowForm.read(config[kinds.FOLD_UPLOAD], width, SIZE)
         return form.pack((pull / 2 + noise).astype(np.float32), np.random.default_rng(seed))

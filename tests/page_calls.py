@@ -14,6 +14,7 @@ from flwr.common.config import parse_config_args
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import run_config_overrides
+from florets.conf.sweep_block import with_block
 from florets.server_app.main import read_arguments
 from florets.server_app.new_client import commands as personal
 from florets.server_app.reproduce.command import read_request
@@ -97,7 +98,8 @@ def _florets(arguments: Sequence[str]) -> None:
 def _jobs(overrides: Sequence[str]) -> Iterator[list[str]]:
     """Yield as many jobs of a sweep as it takes to see every value; one seed is as good as another."""
     seen: set[str] = set()
-    for job in expand(read_sweep([text for text in overrides if not text.startswith(("hydra/", "hydra."))])):
+    texts, _ = with_block([text for text in overrides if not text.startswith(("hydra/", "hydra."))])
+    for job in expand(read_sweep(texts)):
         if not seen or {text for text in job if not text.startswith("seed=")} - seen:
             seen.update(job)
             yield job

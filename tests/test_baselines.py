@@ -54,6 +54,18 @@ def clusters(*numbers: int) -> dict[tuple[str, int, int], Fault]:
     return {(kinds.HELLO, 0, client): telling(number) for client, number in enumerate(numbers)}
 
 
+def test_later_clients_estimate_from_the_first_rounds_model() -> None:
+    clients = FakeClients(TARGETS, faults={(kinds.TRAIN_ESTIMATE, 1, 3): lost})
+    seen = play(one_shot(), clients, 2, 1.0, 2.0)
+    assert seen[1].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
+    starts = [
+        theta
+        for (kind, _, _), theta in zip(clients.seen, clients.received, strict=True)
+        if kind == kinds.TRAIN_ESTIMATE
+    ]
+    assert starts == [1.0] * 5
+
+
 # Oracle
 
 

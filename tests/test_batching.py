@@ -90,11 +90,12 @@ def test_a_run_in_blocks_assigns_alike_and_ends_with_the_same_models(keys: tuple
         ("task.model_options={hidden: [8], batch_norm: true}", "task.data=digits"),
         ("strategy=fedavg", "averaging=gradients"),
         ("strategy=fedprox", "strategy.proximal_mu=0.1"),
+        ("strategy=fedavg", "train.class_weights=root"),
     ],
-    ids=lambda keys: keys[0],
+    ids="-".join,
 )
 def test_what_cannot_be_computed_together_has_equal_bits(keys: tuple[str, ...]) -> None:
-    alone, together = (run(size, *keys, "num_rounds=2", "eval_every=2")[0] for size in (1, 5))
+    alone, together = (run(size, *keys, "num_rounds=1", "eval_every=2")[0] for size in (1, 5))
     assert (together == alone).all()
 
 

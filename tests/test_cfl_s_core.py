@@ -15,6 +15,9 @@ from tests.fakes import models
 def test_norms_by_hand() -> None:
     norms = Norms.of(np.array([[3.0, 4.0], [-3.0, 0.0], [0.0, -1.0], [0.0, 9.0]]))
     assert (norms.mean, norms.median, norms.largest) == (3.0, 3.0, 9.0)
+    # One of 4 examples at 3 and two of one at -6 each: the model of their average by examples rests.
+    updates, examples = np.array([[3.0], [-6.0], [-6.0]]), np.array([4.0, 1.0, 1.0])
+    assert [Norms.of(updates, weights).mean for weights in (None, examples)] == [3.0, 0.0]
 
 
 @pytest.mark.parametrize(

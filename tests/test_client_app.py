@@ -24,6 +24,7 @@ from florets.task.wire.replies import (
     read_selected_update,
     read_update,
 )
+from florets.task.wire.soft import read_soft_update
 
 CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}"])
 TASK = build_task(CONFIG)
@@ -164,6 +165,33 @@ def test_a_gradient_is_that_of_the_mean_loss(ask: Ask) -> None:
     torch.nn.functional.cross_entropy(module(data.x_train), data.y_train).backward()  # type: ignore[no-untyped-call]
     expected = np.concatenate([p.grad.numpy().ravel() for p in module.parameters() if p.grad is not None])
     np.testing.assert_allclose(update.vector, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(("how", "power"), [("balanced", 1.0), ("root", 0.5)])
+def test_classes_are_weighed_by_the_clients_own_counts(ask: Ask, how: str, power: float) -> None:
+    settings = {kinds.REPLY: kinds.REPLY_GRADIENT, kinds.GRADIENT_BATCH: 0, kinds.CLASS_WEIGHTS: how}
+    update = read_update(ask(kinds.TRAIN, bank.model(BANK, 0), **settings), LAYOUT, 0)
+    module, data = TASK.build_model(), TASK.client(0)
+    module.load_state_dict({n: torch.from_numpy(a.numpy()) for n, a in bank.model(BANK, 0).items()})
+    weights = torch.bincount(data.y_train, minlength=10).clamp(min=1).to(torch.float32).pow(-power)
+    # PyTorch divides by the sum of the weights.
+    torch.nn.functional.cross_entropy(module(data.x_train), data.y_train, weight=weights).backward()  # type: ignore[no-untyped-call]
+    expected = np.concatenate([p.grad.numpy().ravel() for p in module.parameters() if p.grad is not None])
+    np.testing.assert_allclose(update.vector, expected, atol=1e-6)
+
+
+def test_weighed_classes_are_trained_on_in_parts_too(ask: Ask) -> None:
+    settings = {kinds.CLASS_WEIGHTS: "balanced", kinds.OPTIMIZER: "sgd", kinds.SERVER_ROUND: 1}
+    one = bank.model(BANK, 0)
+    # Two equal models share a client: each takes steps half as long.
+    twice = ArrayRecord({f"{index}/{name}": array for index in range(2) for name, array in one.items()})
+    soft = ask(kinds.TRAIN_SOFT, twice, **settings, **{kinds.TEMPERATURE: 1.0})
+    found = read_soft_update(soft, LAYOUT, np.stack([LAYOUT.flatten(one)] * 2)).vectors[0]
+    rate = {kinds.LEARNING_RATE: SETTINGS[kinds.LEARNING_RATE] / 2}
+    half = read_update(ask(kinds.TRAIN, one, **settings, **rate), LAYOUT, 0).vector
+    plain = read_update(ask(kinds.TRAIN, one, **{kinds.OPTIMIZER: "sgd"}, **rate), LAYOUT, 0).vector
+    np.testing.assert_allclose(found, half, atol=1e-7)
+    assert np.abs(half - plain).max() > 1e-6
 
 
 def test_selection_trains_the_model_with_the_lowest_loss(ask: Ask) -> None:

@@ -49,7 +49,7 @@ def ask() -> Ask:
 def by_hand(start: ArrayRecord) -> np.ndarray:
     """Two steps of Adam at 0.01 on each fold, by PyTorch's own; rare classes weigh more."""
     data = TASK.client(0)
-    folds = disjoint_folds(data.x_train, 3, 10, generator(CONFIG.seed, 2, Purpose.FOLDS, 0))
+    folds = disjoint_folds(data.x_train, data.y_train, 3, 10, generator(CONFIG.seed, 2, Purpose.FOLDS, 0))
     rows = []
     for fold in folds:
         module = TASK.build_model()
@@ -112,7 +112,7 @@ def test_running_statistics_are_no_part_of_a_row() -> None:
     module, data = task.build_model(), task.client(0)
     state = {name: value.clone() for name, value in module.state_dict().items()}
     untrained = untrained_entries(module)
-    folds = disjoint_folds(data.x_train, 2, 8, np.random.default_rng(0))
+    folds = disjoint_folds(data.x_train, data.y_train, 2, 8, np.random.default_rng(0))
     changes = fold_changes(
         module, state, data.x_train, data.y_train, "cross_entropy", folds, 2, np.random.default_rng(0), untrained
     )
@@ -124,11 +124,11 @@ def test_running_statistics_are_no_part_of_a_row() -> None:
 
 def test_folds_are_disjoint_of_one_size_and_drawn_anew_by_seed() -> None:
     x = torch.arange(40.0).reshape(20, 2)
-    folds = disjoint_folds(x, 3, 5, np.random.default_rng(1))
+    folds = disjoint_folds(x, torch.zeros(20), 3, 5, np.random.default_rng(1))
     assert [len(fold) for fold in folds] == [5, 5, 5]
     assert len(set(np.concatenate(folds).tolist())) == 15
-    again = disjoint_folds(x, 3, 5, np.random.default_rng(1))
-    other = disjoint_folds(x, 3, 5, np.random.default_rng(2))
+    again = disjoint_folds(x, torch.zeros(20), 3, 5, np.random.default_rng(1))
+    other = disjoint_folds(x, torch.zeros(20), 3, 5, np.random.default_rng(2))
     assert np.array_equal(folds, again)
     assert not np.array_equal(folds, other)
 
@@ -137,12 +137,20 @@ def test_equal_records_are_in_one_fold() -> None:
     # Six different records, each there five times.
     x = torch.arange(6.0).repeat(5).reshape(30, 1)
     for seed in range(20):
-        folds = disjoint_folds(x, 3, 10, np.random.default_rng(seed))
+        folds = disjoint_folds(x, torch.zeros(30), 3, 10, np.random.default_rng(seed))
         inside = [set(x[torch.from_numpy(fold)].flatten().tolist()) for fold in folds]
         assert sum(map(len, inside)) == len(set().union(*inside)) == 6
         assert [len(fold) for fold in folds] == [10, 10, 10]
 
 
-def test_fewer_different_records_than_folds_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 different samples, too few for 3 folds"):
-        disjoint_folds(torch.tensor([[1.0], [2.0], [1.0]]), 3, 1, np.random.default_rng(0))
+def test_fewer_different_records_than_folds_are_one_fold_of_all() -> None:
+    (fold,) = disjoint_folds(
+        torch.tensor([[1.0], [2.0], [1.0], [2.0]]), torch.zeros(4), 3, 1, np.random.default_rng(0)
+    )
+    assert fold.tolist() == [0, 1, 2, 3]
+
+
+def test_equal_inputs_with_other_targets_are_other_records() -> None:
+    x, y = torch.zeros(6, 1), torch.arange(6.0)
+    folds = disjoint_folds(x, y, 3, 2, np.random.default_rng(0))
+    assert sorted(np.concatenate(folds).tolist()) == [0, 1, 2, 3, 4, 5]

@@ -6,7 +6,6 @@ import pytest
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
-from florets.conf import compose as compose_module
 from florets.conf.compose import CONFIG_DIR, compose
 from florets.conf.overrides import parse_overrides_string
 from florets.conf.problems import ConfigError, nearest
@@ -187,17 +186,6 @@ def test_a_problem_of_range_does_not_hide_behind_one_of_a_key():
     found = problems("sed=1", "num_rounds=0")
     assert len(found) == 2
     assert found[1].startswith("num_rounds=0: must be at least 1")
-
-
-@pytest.fixture
-def conf_copy(tmp_path, monkeypatch):
-    """A copy of conf/ that presets are read from."""
-    for path in CONFIG_DIR.rglob("*.yaml"):
-        target = tmp_path / path.relative_to(CONFIG_DIR)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(path.read_text())
-    monkeypatch.setattr(compose_module, "CONFIG_DIR", tmp_path)
-    return tmp_path
 
 
 def test_types_ranges_and_combinations_are_told_at_once():

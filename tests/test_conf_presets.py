@@ -36,6 +36,16 @@ REQUIRED = {
     "mixed_regression/mnist",
     "cfl_gp/linear",
     "cfl_gp/rotated_mnist",
+    "cfl_s/rotated_mnist",
+    "fesem/rotated_mnist",
+    "flexcfl/mnist",
+    "pacfl/cifar10",
+    "stocfl/rotated_mnist",
+    "fedclust/mnist_labels",
+    "sr_fca/rotated_mnist",
+    "compare/digits",
+    "compare/digits_rotation",
+    "compare/digits_label_skew",
 }
 
 
@@ -140,6 +150,41 @@ def test_the_cfl_gp_presets_hold_the_papers_figures():
     assert (mnist.train.learning_rate, mnist.train.batch_size) == (0.1, 64)
     assert mnist.task.partition_options == {"angles": [0, 15, 90, 105, 180, 195, 270, 275]}
     assert (mnist.task.data_options, mnist.task.model_options) == ({"pooled": True}, {"hidden": [200]})
+
+
+def test_presets_of_single_papers_name_the_paper_and_what_differs():
+    methods = ("cfl_s", "fesem", "flexcfl", "pacfl", "stocfl", "fedclust", "sr_fca", "fedgwc")
+    found = [name for name in choices("experiment") if name.startswith(tuple(f"{method}/" for method in methods))]
+    assert len(found) >= len(methods)
+    for experiment in found:
+        text = (CONFIG_DIR / "experiment" / f"{experiment}.yaml").read_text()
+        head = [line for line in text.splitlines() if line.startswith("#")]
+        assert any(re.search(r"paper|released code", line) for line in head), experiment
+        assert any("Deviation" in line for line in head), experiment
+        assert compose([f"experiment={experiment}"]).strategy.name == experiment.partition("/")[0]
+
+
+def test_the_presets_of_single_papers_hold_their_figures():
+    cfl_s = compose(["experiment=cfl_s/rotated_mnist"])
+    assert (cfl_s.num_clients, cfl_s.num_rounds, cfl_s.strategy.settings.bounds[:2]) == (10, 80, (0.4, 1.6))
+    assert (cfl_s.train.learning_rate, cfl_s.train.momentum, cfl_s.train.batch_size) == (0.1, 0.9, 128)
+    assert (cfl_s.train.schedule, cfl_s.train.schedule_factor) == ("exponential", 0.99)
+
+    flexcfl = compose(["experiment=flexcfl/mnist"])
+    assert (flexcfl.k, flexcfl.num_rounds, flexcfl.train.learning_rate) == (3, 300, 0.03)
+    assert flexcfl.num_clients * flexcfl.strategy.settings.fraction_train == 20
+    assert (flexcfl.train.local_epochs, flexcfl.train.batch_size, flexcfl.train.weight_decay) == (10, 10, 0.001)
+
+    pacfl = compose(["experiment=pacfl/cifar10"])
+    assert (pacfl.num_clients, pacfl.num_rounds, pacfl.strategy.settings.threshold) == (100, 200, 4.9)
+    assert (pacfl.train.learning_rate, pacfl.train.momentum, pacfl.train.local_epochs) == (0.01, 0.5, 10)
+
+    stocfl = compose(["experiment=stocfl/rotated_mnist"]).strategy.settings
+    assert (stocfl.tau, stocfl.mu, stocfl.anchor_epochs) == (0.65, 0.05, 20)
+
+    sr_fca = compose(["experiment=sr_fca/rotated_mnist"])
+    assert (sr_fca.num_clients, sr_fca.k, sr_fca.train.learning_rate, sr_fca.train.batch_size) == (100, 4, 2e-4, 50)
+    assert (sr_fca.task.model_options, sr_fca.strategy.settings.solo_steps) == ({"hidden": [200]}, 250)
 
 
 def test_cfl_gp_trains_locally_where_the_others_do():

@@ -246,6 +246,11 @@ def test_updates_out_of_all_proportion_are_found_unless_they_are_all_small() -> 
     )
     assert not outlier_updates(np.array([[1e-9, 0.0], [1e-9, 0.0], [0.9, 0.0]]), bank).any()
     assert not outlier_updates(np.array([[1.0, 0.0], [1e30, 0.0]]), bank).any()
+    # Where it is known what others returned, one is enough, and all may be outliers.
+    for number in (1, 4):
+        for known, is_outlier in ((0.0, False), (1.0, True), (1e27, False)):
+            found = outlier_updates(np.full((number, 2), 1e29), bank, known=known)
+            assert found.tolist() == [is_outlier] * number
 
 
 def test_a_weight_that_grew_beyond_belief_is_refused() -> None:

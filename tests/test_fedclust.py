@@ -41,6 +41,15 @@ def test_a_huge_threshold_gives_fedavg_and_0_local_only_to_the_bit() -> None:
     assert alone.final == play("strategy=local", more[1]).final
 
 
+def test_a_later_client_is_compared_at_the_learning_rate_of_the_first_round() -> None:
+    falling = ("train.schedule=exponential", "train.schedule_factor=0.01")
+    late = play("strategy=fedclust", *falling, lost={(kinds.TRAIN_ESTIMATE, 1, 3)})
+    assert late.ari == 1.0
+    steady = play("strategy=fedclust", lost={(kinds.TRAIN_ESTIMATE, 1, 3)})
+    found, expected = (run.strategy.state.descriptions["3"] for run in (late, steady))
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_a_client_whose_layer_was_lost_is_placed_later() -> None:
     late = play("strategy=fedclust", lost={(kinds.TRAIN_ESTIMATE, 1, 3)})
     assert "3" not in late.reports[0].assignment

@@ -23,7 +23,7 @@ from florets.task.training.local_update import TrainSettings, local_update
 from florets.task.training.step_losses import in_parts, recorded
 from florets.task.wire import Layout, MalformedMessage, kinds
 from florets.task.wire.step_losses import read_traced_update
-from tests.fakes import FakeClients, Fault, thetas
+from tests.fakes import FakeClients, Fault, models, thetas
 from tests.faulty_app import FAULTS, GRID_FAULTS
 from tests.method_runs import play as play_digits
 from tests.test_baselines import lost, play
@@ -234,6 +234,17 @@ def test_what_cannot_work_is_refused_before_work_starts(given: tuple[str, ...], 
 def test_too_few_clients_online_end_the_run() -> None:
     with pytest.raises(FederationError, match=r"of 5 clients online .* samples 2"):
         play(fedgwc(), FakeClients([0.0] * 5), 1, 0.0)
+
+
+def test_a_later_round_of_few_clients_trains_and_learns_nothing_of_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = FakeClients([0.0, 0.0, 4.0, 4.0, 8.0, 8.0])
+    grid, strategy, seen = clients.grid(), fedgwc(fraction_train=0.5), []
+    nodes = list(grid.get_node_ids())
+    # From round 2 on a client is away.
+    monkeypatch.setattr(grid, "get_node_ids", lambda: nodes[1:] if seen else nodes)
+    strategy.start(grid, models(0.0), num_rounds=3, on_round=lambda report, _: seen.append(report))
+    assert [len(report.participants) for report in seen] == [3, 2, 2]
+    assert strategy.state.clusters[0].meetings.sum() == 9
 
 
 # Runs on digits

@@ -77,8 +77,9 @@ def test_a_cold_start_with_values_beyond_reason_founds_no_group() -> None:
     clients = FakeClients(TARGETS, faults={(kinds.TRAIN_ESTIMATE, 1, 3): huge})
     strategy = flexcfl()
     play(strategy, clients, 1, 0.0, 0.0)
-    # Group 1 starts from client 2 alone, at 10; client 3 joins it in the second exchange by its direction.
-    assert max(thetas(strategy.context.models.record)) == pytest.approx((10 + 11) / 2)
+    # Group 1 starts from client 2 alone, at 10; client 3's second cold start is refused, too, though it comes alone.
+    assert max(thetas(strategy.context.models.record)) == pytest.approx(10)
+    assert "3" not in strategy.assignment
 
 
 def test_a_client_whose_labels_shift_is_cold_started_again() -> None:
@@ -131,6 +132,22 @@ def test_gradients_can_be_averaged_after_the_cold_start() -> None:
     strategy = flexcfl(averaging=GradientAveraging(0.25))
     play(strategy, FakeClients(TARGETS), 1, 0.0, 0.0)
     assert thetas(strategy.context.models.record) == pytest.approx([-2.0, 11.0])
+
+
+def test_shared_layers_start_from_the_mean_of_all_cold_starts() -> None:
+    clients = FakeClients(TARGETS)
+    play(flexcfl(shared_layers=["theta"]), clients, 1, 0.0, 0.0)
+    sent = [theta for (kind, _, _), theta in zip(clients.seen, clients.received, strict=True) if kind == kinds.TRAIN]
+    assert sent == pytest.approx([4.5] * 4)
+
+
+def test_a_founder_that_is_cold_started_a_second_time_counts_once() -> None:
+    clients = FakeClients(TARGETS)
+    lost_once = iter([lost])
+    clients.faults = {(kinds.TRAIN_ESTIMATE, 1, 3): lambda content: next(lost_once, lambda same: same)(content)}
+    seen = play(flexcfl(), clients, 1, 0.0, 0.0)
+    assert seen[0].assignment["3"] == 1
+    assert seen[0].details == {"cold_started": 4.0}
 
 
 def test_migration_needs_labels() -> None:

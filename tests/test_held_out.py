@@ -20,6 +20,7 @@ from florets.task.held_out import hold_out
 from florets.task.randomness import Purpose, generator
 from florets.task.task import ClientData
 from florets.task.wire import Layout, bank, kinds
+from florets.task.wire.held_out import left_after
 from florets.task.wire.replies import read_losses, read_selected_update, read_update
 from tests.fakes import FakeClients, models, thetas
 
@@ -73,6 +74,7 @@ def test_a_fifth_is_held_out_and_not_trained_on(count: int, held: int) -> None:
     data = samples(count, 1, 2, 2)
     rest, (x, y) = hold_out(data, np.random.default_rng(1))
     assert len(x) == len(y) == held
+    assert len(rest.x_train) == left_after(count) == count - held
     assert sorted([*y.tolist(), *rest.y_train.tolist()]) == list(range(count))
     # Inputs and targets belong together, in their old order; test data and cluster stay.
     assert rest.x_train[:, 0, 0, 0].tolist() == rest.y_train.tolist() == sorted(rest.y_train.tolist())
@@ -86,6 +88,7 @@ def test_a_single_sample_is_trained_on_and_held_out() -> None:
     data = samples(1, 2)
     rest, (x, _) = hold_out(data, np.random.default_rng(0))
     assert rest is data
+    assert left_after(1) == 1
     assert x is data.x_train
 
 

@@ -21,10 +21,11 @@ from florets.server_app import main as command
 from florets.server_app.main import main
 from florets.server_app.reproduce.cells import in_order, places
 from florets.server_app.reproduce.items import find_item, item_names, read_item
-from florets.server_app.reproduce.run import BUSY, Engine
+from florets.server_app.reproduce.run import BUSY
 from florets.server_app.results.folder import FolderLock
 from florets.server_app.results.statistics import Spread, paired, signed_rank_p
 from florets.server_app.results.summary import RunSummary
+from florets.server_app.resume.go_on import Engine
 from tests import fake_cells
 
 ITEM = """

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,9 @@ def settings(strategy: str, *more: str) -> list[str]:
     return [*small, f"strategy={strategy}", *more, *(f"{k}={v}" for k, v in defaults.items() if k not in given)]
 
 
-def killed(monkeypatch: pytest.MonkeyPatch, folder: Path, overrides: Sequence[str], server_round: int) -> Path:
-    """Run until the given round's checkpoint is written, then stop dead; return the run's folder."""
+@contextmanager
+def killed_after(monkeypatch: pytest.MonkeyPatch, server_round: int) -> Iterator[None]:
+    """Let the run within stop dead once the given round's checkpoint is written."""
     after = Checkpointing.after
 
     def last_words(self: Checkpointing, done: int, models: Any) -> None:
@@ -81,9 +83,15 @@ def killed(monkeypatch: pytest.MonkeyPatch, folder: Path, overrides: Sequence[st
 
     with monkeypatch.context() as patch:
         patch.setattr(Checkpointing, "after", last_words)
-        given = [*overrides, f"results_dir={folder}"]
         with pytest.raises(Killed):
-            command.run(compose(given), given)
+            yield
+
+
+def killed(monkeypatch: pytest.MonkeyPatch, folder: Path, overrides: Sequence[str], server_round: int) -> Path:
+    """Run until the given round's checkpoint is written, then stop dead; return the run's folder."""
+    given = [*overrides, f"results_dir={folder}"]
+    with killed_after(monkeypatch, server_round):
+        command.run(compose(given), given)
     return run_folder(folder)
 
 
@@ -163,6 +171,33 @@ def test_every_strategy_goes_on_as_if_it_had_never_been_killed(
         assert [line["stable"] for line in whole["lines"]] == [False] * 4 + [True] * 2
     for copy in copies:
         assert results(resumed(copy)) == whole
+
+
+TWICE = {
+    "cfl_s": ("strategy.least_gap=-1", "strategy.mean_threshold=1", "strategy.client_threshold=0"),
+    "stocfl": ("strategy.anchor_epochs=2", "strategy.tau=0.3"),
+    "fesem": ("strategy.clustering=kmeans", "strategy.period=2"),
+    "flexcfl": ("strategy.cold_start_steps=3", "strategy.cold_start_scale=2", "strategy.migration=0.2"),
+    "pacfl": ("strategy.vectors=1",),
+    "fedclust": ("strategy.estimate_epochs=2",),
+    "sr_fca": ("strategy.solo_steps=3", "strategy.refine_every=1"),
+}
+"""Strategies that remember more than an assignment, and settings under which that changes in short runs."""
+
+
+@pytest.mark.parametrize(
+    "strategy", [pytest.param(name, marks=[] if name in ("cfl_s", "stocfl") else pytest.mark.slow) for name in TWICE]
+)
+def test_a_run_that_is_killed_twice_ends_as_one_that_never_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    """What a resumed run saves must be as good as what a first one does."""
+    given = settings(strategy, *TWICE[strategy], "num_rounds=5")
+    whole = results(straight(tmp_path / "whole", given))
+    folder = killed(monkeypatch, tmp_path / "killed", given, 2)
+    with killed_after(monkeypatch, 4):
+        resumed(folder)
+    assert results(resumed(folder)) == whole
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,9 @@ def test_the_runs_schedule_reaches_the_servers_step() -> None:
 
 
 def test_nothing_is_sent_of_what_is_not_there() -> None:
-    absent = {kinds.SCHEDULE, kinds.SCHEDULE_ROUNDS, kinds.SCHEDULE_FACTOR, kinds.LOCAL_STEPS}
+    absent = {kinds.SCHEDULE, kinds.SCHEDULE_ROUNDS, kinds.SCHEDULE_FACTOR, kinds.LOCAL_STEPS, kinds.CLASS_WEIGHTS}
     assert not absent & settings_of().keys()
+    assert settings_of("train.class_weights=root")[kinds.CLASS_WEIGHTS] == "root"
 
 
 def test_steps_reach_the_client_and_epochs_by_hand_win_over_a_presets() -> None:
@@ -97,6 +98,10 @@ def test_steps_reach_the_client_and_epochs_by_hand_win_over_a_presets() -> None:
         (
             ["train.local_steps=5", "train.local_epochs=2"],
             "train.local_steps=5: says with train.local_epochs=2 twice",
+        ),
+        (
+            ["experiment=clove/linear", "train.class_weights=balanced"],
+            "train.class_weights=balanced: weighs classes, and task.loss=squared_error has none",
         ),
         (["train.local_steps=0"], "train.local_steps=0: must be at least 1"),
         (["train.schedule=step"], "train.schedule=step: needs train.schedule_rounds"),

@@ -114,6 +114,23 @@ def test_a_start_is_judged_by_a_quorum_of_losses() -> None:
         play(strategy, FakeClients([0.0, 1.0, 9.0, 10.0], faults=faults), 3, 4.0, 6.0)
 
 
+def test_one_client_that_lies_about_its_losses_does_not_choose_the_start() -> None:
+    def huge(content: Any) -> Any:
+        metrics = content.metric_records[kinds.METRICS]
+        metrics[kinds.MODEL_LOSSES] = [1e30] * len(metrics[kinds.MODEL_LOSSES])
+        return content
+
+    def judged(faults: Any) -> list[Any]:
+        strategy = Ifca(restarts=2, restart_rounds=2, first_round="random", seed=3)
+        seen = play(strategy, FakeClients([0.0, 1.0, 9.0, 10.0, 10.0], faults=faults), 3, 4.0, 6.0)
+        assert seen[2].rejected.keys() == ({"4"} if faults else set())
+        return [report.details.get("score") for report in seen if "score" in report.details]
+
+    benign, lied = judged({}), judged({(kinds.LOSSES, 3, 4): huge})
+    assert benign[0][0] - 10 < lied[0][0] <= 0
+    assert lied[1] == pytest.approx(benign[1])
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -171,6 +188,13 @@ def test_a_start_from_far_models_does_without_those_that_are_lost_or_lie() -> No
     # Client 2's losses would make it the next one; client 3 stands for its group.
     groups = {frozenset(key for key, own in seen[0].assignment.items() if own == model) for model in range(3)}
     assert groups == {frozenset("01"), frozenset("23"), frozenset("45")}
+
+
+def test_layers_that_all_models_share_start_as_the_mean_of_the_chosen_clients() -> None:
+    strategy = Ifca(first_round="farthest", shared_layers=["steps"])
+    play(strategy, FakeClients([0.0, 10.0]), 1, 5.0, 5.0)
+    context = replace(strategy.context, models=Models(models(5.0, 5.0), ["theta"]))
+    assert thetas(far_models(context).record) == pytest.approx([5.0, 5.0])
 
 
 def test_with_fewer_clients_than_models_the_others_stay() -> None:

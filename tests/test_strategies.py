@@ -1,5 +1,7 @@
 """Strategies against clients of one line of arithmetic: every expected number can be worked out by hand."""
 
+from typing import Any
+
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg as StockFedAvg
@@ -10,8 +12,11 @@ from florets.strategies.base.exchange import Replies, Request, sort_replies
 from florets.strategies.base.federation import FederationError, WrongNodeCount
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import STABLE_FROM, RoundReport
+from florets.strategies.cfl_s.strategy import CflS
 from florets.strategies.clove.strategy import Clove
+from florets.strategies.discovery.strategy import Discovery
 from florets.strategies.fedavg.strategy import FedAvg
+from florets.strategies.fedgwc.strategy import FedGwc
 from florets.strategies.fedprox.strategy import FedProx
 from florets.strategies.ifca.strategy import Ifca
 from florets.strategies.local.strategy import Local
@@ -503,6 +508,15 @@ def test_sharing_every_layer_of_several_models_is_refused() -> None:
     strategy = Clove(k=2, shared_layers=["theta", "steps"])
     with pytest.raises(ValueError, match="leaves nothing to differ between 2 models"):
         strategy.start(FakeClients(TWO_GROUPS).grid(), models(0.0, 1.0), num_rounds=1)
+
+
+@pytest.mark.parametrize("make", [CflS, Discovery, FedGwc])
+def test_sharing_every_layer_is_refused_before_models_are_added(make: Any) -> None:
+    strategy = make(shared_layers=["theta", "steps"])
+    clients = FakeClients(TWO_GROUPS)
+    with pytest.raises(ValueError, match="leaves nothing to differ between the models that this algorithm adds"):
+        strategy.start(clients.grid(), models(0.0), num_rounds=1)
+    assert not clients.seen
 
 
 def test_a_run_that_is_stopped_between_evaluations_is_evaluated_at_its_end() -> None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from florets.task.layers import body_and_head, frozen_layers, with_head
 from florets.task.models import autoencoder, cnn, linear, mlp
+from florets.task.training.class_weights import ClassWeights, class_weights
 from florets.task.training.local_update import TrainSettings, gradient, local_update
 from florets.task.training.objective import PLAIN, Batch, Objective, Proximal, Term
 from tests.own_functions import net
@@ -82,6 +83,24 @@ def test_weights_of_one_change_nothing_and_a_weight_of_zero_leaves_a_sample_out(
     for name in first:
         np.testing.assert_allclose(found[name], first[name] * 0.7, atol=1e-6)
     assert loss == gradient(module, X, Y, "cross_entropy", None, rng())[1]
+
+
+def test_class_weights_by_hand() -> None:
+    labels = torch.tensor([0, 0, 0, 0, 2])
+    # Two classes are there: each sample of n = 5 counts n / (2 n_c).
+    torch.testing.assert_close(class_weights(labels, "balanced"), torch.tensor([0.625] * 4 + [2.5]))
+    # 1/2 four times and 1, over their mean 3/5.
+    torch.testing.assert_close(class_weights(labels, "root"), torch.tensor([5 / 6] * 4 + [5 / 3]))
+    with pytest.raises(ValueError, match="class_weights='both' must be"):
+        class_weights(labels, "both")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("how", ["balanced", "root"])
+def test_class_weights_follow_their_samples_and_are_one_where_classes_are_even(how: ClassWeights) -> None:
+    labels = torch.randint(0, 4, (30,), generator=torch.Generator().manual_seed(0))
+    order = torch.randperm(30, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(class_weights(labels[order], how), class_weights(labels, how)[order])
+    assert torch.equal(class_weights(torch.arange(12) % 3, how), torch.ones(12))
 
 
 def test_weights_go_with_their_samples_into_a_batch() -> None:

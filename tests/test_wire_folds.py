@@ -96,11 +96,16 @@ def test_rows_and_update_are_read() -> None:
     np.testing.assert_array_equal(update.others, GOOD.ravel())
 
 
+def test_data_that_cannot_be_divided_are_one_row() -> None:
+    np.testing.assert_array_equal(read_fold_rows(reply(GOOD[:1]), FULL, 2).rows, GOOD[:1])
+
+
 WRONG = {
     "must hold one array 'folds'": reply(None),
     "must hold one array": reply(GOOD, record="rows"),
     "is float64": reply(GOOD.astype(np.float64)),
-    r"\[1, 2\]": reply(GOOD[:1]),
+    r"\[3, 2\]": reply(np.ones((3, 2), dtype=np.float32)),
+    r"\[1, 1\]": reply(GOOD[:1, :1]),
     "NaN or infinite": reply(np.array([[np.nan, 1.0], [0.0, 1.0]], dtype=np.float32)),
     "row 1 of the folds is zero": reply(np.array([[0.6, 0.8], [0.0, 0.0]], dtype=np.float32)),
 }
@@ -134,9 +139,10 @@ PLANS = [
     ([30] * 60, FoldPlan(3, 10, 5)),
     ([90] * 5, FoldPlan(8, 11, 4)),
     ([500] * 6, FoldPlan(8, 12, 4)),
-    ([50] * 5, FoldPlan(4, 12, 3)),
+    ([50] * 5, FoldPlan(8, 6, 4)),
+    ([39] * 5, FoldPlan(3, 13, 4)),
     # Half of the clients have enough: the smallest of these decides.
-    ([10, 20, 48, 500], FoldPlan(4, 12, 3)),
+    ([10, 20, 48, 500], FoldPlan(8, 6, 4)),
     ([10, 26, 28, 30, 31, 60, 70], FoldPlan(3, 9, 5)),
     # Nobody has enough.
     ([4] * 10, FoldPlan(3, 1, 10)),

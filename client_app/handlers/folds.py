@@ -28,7 +28,10 @@ def query_folds(client: Client) -> RecordDict:
 
 
 def _rows(client: Client, record: str) -> ArrayRecord:
-    """Return the compressed change of the trainable parameters on each fold, (m, columns)."""
+    """Return the compressed change of the trainable parameters on each fold, (m, columns).
+
+    One row, of all data, where there are fewer different records than folds.
+    """
     data, folds = client.data, int(client.number(kinds.NUM_FOLDS))
     # Of one fold alone nothing is held out: it takes what is there.
     size = int(client.number(kinds.FOLD_SIZE)) if folds > 1 else client.num_examples
@@ -39,7 +42,7 @@ def _rows(client: Client, record: str) -> ArrayRecord:
         data.x_train,
         data.y_train,
         client.loss,
-        disjoint_folds(data.x_train, folds, size, rng),
+        disjoint_folds(data.x_train, data.y_train, folds, size, rng),
         int(client.number(kinds.FOLD_STEPS)),
         rng,
         client.names(kinds.UNTRAINED),

@@ -1,6 +1,6 @@
 """`Advice`: what was found, what was compared, and what follows."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from florets.server_app.advise.compare import Difference, best, choose, difference, low_sites
@@ -26,7 +26,7 @@ class Advice:
     low
         Clients that the chosen method serves worse than the others, by more than chance.
     own_is_low
-        Of the clients that fit nobody, those on which their own model does badly too.
+        Of the clients that fit nobody, those on which every method does badly, their own model too.
     """
 
     finding: Finding
@@ -79,19 +79,23 @@ def advise(finding: Finding, outcomes: Mapping[str, Outcome], standardised: Find
     The method is chosen on the validation records alone. Of the methods that none beats there by more than chance the
     simplest is taken. Where groups were found, their models and the one model for all are both simple, and the better
     of them comes first: that there are groups is settled already. Where the groups go once inputs are standardised,
-    one model on standardised inputs is taken, unless another beats it. Clients that fit nobody, and on which not even
-    their own model does well, have no say.
+    one model on standardised inputs is taken, unless another beats it. Clients that fit nobody, and on which no
+    method does well, their own model neither, have no say.
     """
+    # With few records a client's own model is bad, whatever these say: others' models then do better.
+    low = {name: low_sites(one) for name, one in outcomes.items() if name != "standardised"}
+    own_is_low = tuple(
+        key
+        for key in finding.lone
+        if key in low.get("local", []) and all(key in low[name] for name in low if key in outcomes[name].test)
+    )
     # Without groups discovery's one model is FedAvg's.
-    local = outcomes.get("local")
-    own = low_sites(local) if local is not None else []
-    own_is_low = tuple(key for key in finding.lone if key in own)
     several = finding.kind in ("groups", "lone")
     ordered = [outcomes[name] for name in TITLES if name in outcomes and (several or name != "discovery")]
     compared = [one for one in ordered if one.name != "standardised"]
     if finding.kind == "groups" and {"fedavg", "discovery"} <= outcomes.keys():
-        first = best([outcomes["fedavg"], outcomes["discovery"]])
-        compared = [first, *(one for one in compared if one.name != first.name)]
+        first = best(_on_the_same([outcomes["fedavg"], outcomes["discovery"]], own_is_low))
+        compared.sort(key=lambda one: one.name != first.name)
     # Where not even a client's own model predicts its records, they are no reason for or against any.
     chosen = choose([one.without(own_is_low) for one in compared])
     scaled = outcomes.get("standardised")
@@ -105,3 +109,9 @@ def advise(finding: Finding, outcomes: Mapping[str, Outcome], standardised: Find
         low=tuple(low_sites(outcomes[chosen.name])),
         own_is_low=own_is_low,
     )
+
+
+def _on_the_same(outcomes: Sequence[Outcome], without: Collection[str]) -> list[Outcome]:
+    """Return results of the clients that have one by each method, and are not in `without`."""
+    common = set.intersection(*(set(one.validation) for one in outcomes)).difference(without)
+    return [one.without({*one.test, *one.validation} - common) for one in outcomes]

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from florets.server_app.advise.outcomes import Figure, Metric, Outcome, mean
 from florets.server_app.results.statistics import Spread
@@ -57,9 +58,10 @@ def difference(first: Mapping[str, Figure], second: Mapping[str, Figure], metric
     differences need not be alike (a wrong model may cost one site everything and the others nothing): of accuracies
     of few clients the interval is over the records that these sites tested, whose choice is what is left to chance.
 
-    Source: for few clients Agresti and Caffo 2000, a difference of two proportions with one success and one failure
-    added to each, here averaged over clients. Two methods' mistakes on one client's records are taken as independent;
-    as they mostly coincide, the interval is too wide rather than too narrow.
+    Source: for few clients the variance of Agresti and Caffo 2000, a difference of two proportions with one success
+    and one failure added to each, here averaged over clients. Two methods' mistakes on one client's records are taken
+    as independent. They mostly coincide, and the interval is then too wide; where one model is right just where the
+    other is wrong, as with labels coded the other way round, it is too narrow, by a factor of sqrt(2) at most.
     """
     found = gains(first, second, metric)
     if not found or not all(map(math.isfinite, found.values())):
@@ -74,8 +76,13 @@ def difference(first: Mapping[str, Figure], second: Mapping[str, Figure], metric
     return Difference(middle, spread.high - spread.mean, len(found))
 
 
+def _fraction(figure: Figure) -> float:
+    """Return an accuracy with one success and one failure added: of few records it says little."""
+    return (figure.value * figure.records + 1) / (figure.records + 2)
+
+
 def _variance(figure: Figure) -> float:
-    fraction = (figure.value * figure.records + 1) / (figure.records + 2)
+    fraction = _fraction(figure)
     return fraction * (1 - fraction) / (figure.records + 2)
 
 
@@ -87,8 +94,10 @@ def pooled(outcome: Outcome, clients: Sequence[str]) -> Figure | None:
 
 
 def is_below(figure: Figure, accuracy: float) -> bool:
-    """Say whether a model is right less often than so by more than chance (95 %, two-sided)."""
-    return figure.value + _QUANTILE * math.sqrt(_variance(figure)) < accuracy
+    """Say whether a model is right less often than so by more than chance (binomial test, one-sided at 2.5 %)."""
+    from scipy.stats import binom  # half a second that only this needs
+
+    return float(binom.cdf(round(figure.value * figure.records), figure.records, accuracy)) < 0.025
 
 
 def choose(candidates: Sequence[Outcome]) -> Outcome:
@@ -97,11 +106,17 @@ def choose(candidates: Sequence[Outcome]) -> Outcome:
     Parameters
     ----------
     candidates
-        In the order of preference, the simplest first; at least one.
+        In the order of preference, the simplest first; at least one. One without a finite result is taken only where
+        none has any.
     """
+    candidates = [one for one in candidates if math.isfinite(mean(one.validation))] or candidates
+
+    # Every further method is another chance to seem better (Bonferroni): all of them together stay at 95 %.
+    wider = NormalDist().inv_cdf(1 - 0.025 / max(len(candidates) - 1, 1)) / _QUANTILE
 
     def beaten(one: Outcome) -> bool:
-        return any(difference(other.validation, one.validation, one.metric).is_gain for other in candidates)
+        found = (difference(other.validation, one.validation, one.metric) for other in candidates)
+        return any(gain.mean - wider * gain.half > 0 for gain in found)
 
     unbeaten = [one for one in candidates if not beaten(one)]
     # Differences that chance allows need not be transitive.
@@ -121,7 +136,7 @@ def best(candidates: Sequence[Outcome]) -> Outcome:
 
 
 def low_sites(outcome: Outcome, level: float = 0.01) -> list[str]:
-    """Return the clients on which a method's accuracy is below that on all others by more than chance.
+    """Return the clients on which a method's accuracy is below that on the median of the others by more than chance.
 
     The test is one-sided at `level`, divided by the number of clients that are looked at, on test and validation
     records together; of losses, whose spread nobody has told, it is never made.
@@ -137,7 +152,7 @@ def low_sites(outcome: Outcome, level: float = 0.01) -> list[str]:
         rest = [other for name, other in both.items() if name != key]
         # The median: another client that does badly must not hide this one.
         middle = sorted(rest, key=lambda other: other.value)[len(rest) // 2]
-        gap = middle.value - figure.value
+        gap = _fraction(middle) - _fraction(figure)
         if gap > quantile * math.sqrt(_variance(figure) + _variance(middle)):
             found.append(key)
     return sorted(found)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal["groups", "lone", "none", "all_differ", "too_few"]
+Kind = Literal["groups", "lone", "none", "all_differ", "too_few", "open"]
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Finding:
     kind
         "groups": at least two groups of at least two clients. "lone": one group, and clients that fit nobody. "none":
         the clients cannot be told apart. "all_differ": every client differs from every other. "too_few": no test was
-        possible.
+        possible. "open": the rounds were samples of the clients, and too few of these took part.
     groups
         The clients of each group, the largest first; of "none" all in one.
     lone
@@ -53,7 +53,7 @@ def finding_of(evidence: Mapping[str, Any], models: Mapping[str, int]) -> Findin
     verdict, p_value = evidence["verdict"], evidence["p_value"]
     if verdict != "groups":
         everybody = (tuple(sorted(models)),)
-        kind: Kind = verdict if verdict in ("none", "all_differ") else "too_few"
+        kind: Kind = verdict if verdict in ("none", "all_differ", "open") else "too_few"
         return Finding(kind, everybody, (), p_value)
     lone = tuple(sorted({keys[0] for keys in groups if len(keys) == 1} | set(evidence["unfit"])))
     several = sum(len(keys) > 1 for keys in groups) > 1

@@ -62,7 +62,10 @@ def write_page(folder: Path, advice: Advice, question: Question) -> Path:
 
 def _tiles(advice: Advice, words: Words) -> list[dict[str, str]]:
     outcome, finding = advice.judged(advice.best), advice.finding
-    groups = {"groups": str(len(finding.groups)), "lone": "none", "none": "none", "all_differ": "all differ"}
+    groups = {
+        "groups": str(len(finding.groups)), "lone": "none", "none": "none", "all_differ": "all differ",
+        "open": "not looked for",
+    }  # fmt: skip
     found = {"name": "groups", "value": groups.get(finding.kind, "too few to tell"), "note": p_text(finding.p_value)}
     tiles = [
         found,
@@ -100,6 +103,8 @@ def _groups(advice: Advice, words: Words) -> str:
         return f"None: the {words.site}s cannot be told apart ({p}), so that all can learn from all records."
     if finding.kind == "too_few":
         return f"Not known: {words.sites(finding.num_clients)} with these records are too few for a test."
+    if finding.kind == "open":
+        return f"Not looked for: too few of {words.sites(finding.num_clients)} took part in the rounds."
     if finding.kind == "all_differ":
         return f"None that help: each {words.site} differs from every other ({p})."
     return f"{' | '.join(words.named(group) for group in finding.groups)} ({p})."

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from florets.server_app.advise.advice import Advice
-from florets.server_app.advise.compare import FEW_CLIENTS, Difference, is_below, pooled
+from florets.server_app.advise.compare import FEW_CLIENTS, Difference, is_below, low_sites, pooled
 from florets.server_app.advise.methods import NAMES, Question, command
 from florets.server_app.advise.outcomes import Metric, Outcome
 from florets.server_app.results.report_figures import duration, size
@@ -54,6 +54,8 @@ class Words:
             return f"{count}, no groups ({p}): {self.use}."
         if finding.kind == "too_few":
             return f"{count}, too few to tell groups from chance: {self.use}."
+        if finding.kind == "open":
+            return f"{count}, of which too few took part to look for groups: {self.use}."
         if finding.kind == "all_differ":
             return f"{count}, and each differs from every other ({p}), so that groups do not help: {self.use}."
         if finding.kind == "lone":
@@ -121,7 +123,23 @@ class Words:
                 "mistakes there, such as labels that do not belong to their records. Means and differences are of "
                 f"the other {self.site}s."
             )
-        if good:
+        alone = advice.outcome("local")
+        badly = [] if alone is None else low_sites(alone)
+        scarce = [key for key in good if key in badly]
+        good = [key for key in good if key not in badly]
+        if scarce:
+            their = "its" if len(scarce) == 1 else "their"
+            said.append(
+                f"{self.named(scarce)}: a model of {their} own does badly here, and another does not. More records "
+                f"would say what sets {'it' if len(scarce) == 1 else 'them'} apart."
+            )
+        if good and (alone is None or alone.metric != "accuracy" or len(alone.test) < 3):
+            they = "follows" if len(good) == 1 else "follow"
+            said.append(
+                f"{self.named(good)} {they} another rule than the others, such as other codes, units, or patients, "
+                "or there are mistakes in the records: compare the definitions."
+            )
+        elif good:
             their, its = ("its", "it follows") if len(good) == 1 else ("their", "they follow")
             said.append(
                 f"{self.named(good)} can be predicted from {their} own records: {its} another rule than the others, "
@@ -131,7 +149,7 @@ class Words:
 
     def _scale(self) -> list[str]:
         advice, after = self.advice, self.advice.standardised
-        if after is None:
+        if after is None or after.p_value is None:
             return []
         if advice.is_scale:
             return [
@@ -144,7 +162,7 @@ class Words:
     def _gain(self) -> list[str]:
         advice = self.advice
         said = []
-        if advice.finding.kind in ("none", "too_few", "all_differ"):
+        if advice.finding.kind not in ("groups", "lone"):
             other, gain = "two_groups", advice.against("two_groups")
             subject = "Two groups"
         elif advice.chosen == "fedavg":
@@ -157,9 +175,10 @@ class Words:
             other, gain = "fedavg", advice.against("fedavg")
             as_is = advice.chosen == "standardised"
             subject = "FedAvg on the inputs as they are" if as_is else "One model for all (FedAvg)"
-        if gain is not None and advice.chosen != other:
+        if gain is not None and math.isfinite(gain.mean) and advice.chosen != other:
             said.append(f"{subject} would {self._lose(gain)}.")
-        if advice.chosen != "local" and (alone := advice.against("local")) is not None:
+        alone = advice.against("local")
+        if advice.chosen != "local" and alone is not None and math.isfinite(alone.mean):
             said.append(f"Each {self.site} alone would {self._lose(alone)}.")
         return said
 
@@ -208,6 +227,8 @@ class Words:
             )
         if finding.kind == "too_few":
             said.append(f"With more {self.site}s, or more records at each, groups can be looked for.")
+        if finding.kind == "open":
+            said.append(f"With more rounds, or more {self.site}s in each, groups are looked for.")
         mistakes = bool(advice.own_is_low) and advice.own_is_low == finding.lone
         if finding.kind == "lone" and mistakes:
             said.append(f"Once the records of {self.named(finding.lone)} have been looked at, ask again.")
@@ -229,7 +250,7 @@ class Words:
     @property
     def interval(self) -> str:
         """What the intervals are over."""
-        count = self.advice.finding.num_clients
+        count = len(self.advice.judged(self.advice.best).test)
         points = "Points are percentage points of accuracy; " if self.advice.best.metric == "accuracy" else ""
         if count < FEW_CLIENTS and self.advice.best.metric == "accuracy":
             return (

@@ -8,18 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
-from florets.conf.schema import OPTION_KEYS, Config, as_plain
+from florets.conf.schema import Config
 from florets.server_app import jobs
 from florets.server_app.reproduce.items import BLOCK, Item, Line
 from florets.server_app.reproduce.measures import Values, values_of
-from florets.server_app.results.folder import FINISHED, MARKER, write_whole
-from florets.server_app.results.recorder import read_summary
-from florets.server_app.results.summary import RunSummary
-from florets.server_app.resume.resume import CHANGEABLE
+from florets.server_app.results.folder import MARKER, write_whole
+from florets.server_app.resume.go_on import finished_run, plain, same_settings
 
 RUNS = Path("reproduce") / "runs"
 """Below the results folder: the runs of all items, so that two that have a run in common do it once."""
@@ -57,8 +53,7 @@ class Place:
     @cached_property
     def plain(self) -> dict[str, Any]:
         """The configuration as a record holds it."""
-        plain: dict[str, Any] = json.loads(json.dumps(as_plain(self.config))) if self.config is not None else {}
-        return plain
+        return plain(self.config) if self.config is not None else {}
 
     def cell(self, seed: int) -> "Cell":
         """Return the cell of one seed; the configuration must not have been refused."""
@@ -149,7 +144,7 @@ def progress_of(cell: Cell) -> Progress:
     """
     record = _read(cell.record_path)
     if record is not None:
-        if not _same(record.get("config"), cell.place.plain):
+        if not same_settings(record.get("config"), cell.place.plain):
             return Progress("not run")
         if record.get("error") is not None:
             return Progress("failed", note=str(record["error"]))
@@ -157,7 +152,7 @@ def progress_of(cell: Cell) -> Progress:
     folder = cell.folder
     if not (folder / MARKER).is_file():
         return Progress("not run")
-    if (folder / FINISHED).is_file() and (summary := _summary(cell)) is not None:
+    if (summary := finished_run(folder, cell.place.plain)) is not None:
         # It came to its end, and the process was killed before it could say so.
         return Progress("finished", values=write_record(cell, values_of(folder, summary)))
     rounds = (folder / MARKER).read_text(encoding="utf-8").count("\n")
@@ -172,39 +167,9 @@ def write_record(cell: Cell, values: Values | None, error: str | None = None) ->
     return values or {}
 
 
-def _summary(cell: Cell) -> RunSummary | None:
-    """Return the summary of a run that has come to its end, None where it is damaged or of other settings."""
-    try:
-        saved = yaml.safe_load((cell.folder / "config.yaml").read_text(encoding="utf-8"))
-        return read_summary(cell.folder) if _same(saved, cell.place.plain) else None
-    except (OSError, ValueError, TypeError, yaml.YAMLError):
-        return None
-
-
 def _read(path: Path) -> dict[str, Any] | None:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return record if isinstance(record, dict) else None
-
-
-_ELSEWHERE = {"seed", *CHANGEABLE} - {"num_rounds", "data_dir"}
-"""Keys that do not change what a run computes, or are compared by its folder's name."""
-
-
-def _same(then: Any, now: Mapping[str, Any], prefix: str = "") -> bool:
-    """Return whether a run's configuration is the one that is asked for, as far as it changes results.
-
-    Keys that came after the run was made say nothing about it.
-    """
-    if not isinstance(then, Mapping):
-        return False
-    for name, old in then.items():
-        key, new = f"{prefix}{name}", now.get(name)
-        if key in _ELSEWHERE:
-            continue
-        nested = isinstance(old, Mapping) and isinstance(new, Mapping) and key not in OPTION_KEYS
-        if not (_same(old, new or {}, f"{key}.") if nested else old == new):
-            return False
-    return True

@@ -14,10 +14,11 @@ from florets.server_app import jobs
 from florets.server_app.console import counted, say
 from florets.server_app.reproduce.cells import Cell, Place, in_order, places, progress_of
 from florets.server_app.reproduce.items import Item, as_mapping, find_item, item_names
-from florets.server_app.reproduce.run import Engine, run_cells
+from florets.server_app.reproduce.run import run_cells
 from florets.server_app.reproduce.table import Found, Table
 from florets.server_app.reproduce.written import state_words, write_table
 from florets.server_app.results.folder import append_line
+from florets.server_app.resume.go_on import Engine
 
 HELP = """florets reproduce <item> [scale=paper|small] [n_jobs=<n>] [<key>=<value> ...]
   Run a table or figure: every row (data) with every column (method) and seed, each an ordinary run. Stopped with

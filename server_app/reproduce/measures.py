@@ -70,7 +70,9 @@ def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall:
         "ari_at_10": summary.ari_at_10,
         "first_round_ari_90": summary.first_round_ari_90,
         "groups": lines[-1]["num_clusters"] if lines else None,
+        "worst_tenth": summary.final_worst_tenth,
         "bytes": summary.bytes_down + summary.bytes_up,
+        "gradient_passes": summary.gradient_passes,
         "verdict": evidence[-1].get("verdict") if evidence else None,
         "cpu_seconds": cpu,
         # The rounds' parts are wall time, of which other processes take a part.
@@ -134,8 +136,23 @@ MEASURES = {
         "first round with an ARI of 0.9", "mean", "{:.1f}", _number("first_round_ari_90"), _has_groups, 1.0
     ),
     "accuracy": Measure("accuracy in %", "mean", "{:.1f}", _number("accuracy", 100.0), _classes, 1.0),
+    "worst_tenth": Measure(
+        "accuracy of the worst tenth of the clients in %",
+        "mean",
+        "{:.1f}",
+        _number("worst_tenth", 100.0),
+        _classes,
+        1.0,
+    ),
     "loss": Measure("test loss", "mean", "{:.4g}", _number("loss"), _values),
     "megabytes": Measure("MB sent and received", "mean", "{:.2f}", _number("bytes", 1e-6), _always),
+    "gradient_passes": Measure(
+        "1,000 samples passed through models with a gradient",
+        "mean",
+        "{:,.0f}",
+        _number("gradient_passes", 1e-3),
+        _always,
+    ),
     "client_seconds": Measure(
         "CPU seconds of the clients' training and losses", "mean", "{:.2f}", _number("client_seconds"), _always
     ),

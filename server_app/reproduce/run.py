@@ -7,32 +7,19 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
-from florets.conf.problems import ConfigError
-from florets.conf.schema import Config
 from florets.server_app import jobs
 from florets.server_app.reproduce.cells import Cell, Progress, progress_of, write_record
 from florets.server_app.reproduce.measures import values_of
-from florets.server_app.results.folder import MARKER, FolderLock, WriteFailed
-from florets.server_app.results.summary import RunSummary
-from florets.server_app.resume.checkpoint import CheckpointError
+from florets.server_app.results.folder import FolderLock, WriteFailed
+from florets.server_app.resume.go_on import Engine, go_on
 
 ENDED = "its process ended before it did: killed, or out of memory"
 BUSY = "another process runs it"
-
-
-@dataclass(frozen=True)
-class Engine:
-    """What runs an experiment, and goes on with an interrupted one; functions that other processes can import."""
-
-    run: jobs.Runner
-    resume: Callable[[Config, Path], RunSummary]
 
 
 def run_cell(cell: Cell, engine: Engine) -> Progress:
@@ -49,7 +36,7 @@ def run_cell(cell: Cell, engine: Engine) -> Progress:
     try:
         # A table is made of it: what a run shows on the screen would bury the lines of the cells.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            summary, whole = _go(cell, engine)
+            summary, whole = go_on(cell.config, cell.overrides, cell.folder, engine)
         spent = (time.process_time() - cpu, time.perf_counter() - wall) if whole else ()
         return Progress("finished", write_record(cell, values_of(cell.folder, summary, *spent)))
     except WriteFailed:
@@ -59,15 +46,6 @@ def run_cell(cell: Cell, engine: Engine) -> Progress:
         reason = jobs.explain(error)
         write_record(cell, None, reason)
         return Progress("failed", note=reason)
-
-
-def _go(cell: Cell, engine: Engine) -> tuple[RunSummary, bool]:
-    """Return the run's summary, and whether all of it was done here."""
-    if cell.config.checkpoint_every and (cell.folder / MARKER).is_file():
-        # What is left there may be of other settings, or damaged: then the cell begins anew.
-        with contextlib.suppress(CheckpointError, ConfigError):
-            return engine.resume(cell.config, cell.folder), False
-    return engine.run(cell.config, cell.overrides), True
 
 
 def run_cells(cells: Sequence[Cell], engine: Engine, n_jobs: int) -> Iterator[tuple[Cell, Progress, float]]:

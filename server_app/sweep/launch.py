@@ -19,9 +19,11 @@ from omegaconf.errors import OmegaConfBaseException
 from florets.conf.compose import CONFIG_DIR
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
+from florets.conf.sweep_block import with_block
 from florets.server_app import jobs
 from florets.server_app.console import counted, say
 from florets.server_app.extras import require
+from florets.server_app.resume.go_on import Engine
 from florets.server_app.sweep.sweep_direction import direction
 from florets.server_app.sweep.sweep_job import Sweep, read_records, run_job
 from florets.server_app.sweep.sweep_keys import check_jobs, count_jobs, decode, encode, read_sweep
@@ -30,8 +32,10 @@ from florets.server_app.sweep.sweep_report import write_sweep
 _INTERRUPTED = "interrupted"
 
 
-def run_sweep(overrides: Sequence[str], caller: Path, run: jobs.Runner) -> int:
+def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine) -> int:
     """Run every job, write and print the summary; return the exit code: 0, 1 if a job failed, 130 if interrupted.
+
+    A preset with a sweep block gives the keys that are not given by hand, and its finished jobs are kept.
 
     Parameters
     ----------
@@ -39,7 +43,7 @@ def run_sweep(overrides: Sequence[str], caller: Path, run: jobs.Runner) -> int:
         `key=value` texts, some with several values, and Hydra's own (`hydra/launcher=joblib`).
     caller : Path
         The working directory that relative folders are meant from.
-    run : callable
+    engine : Engine
         Runs one experiment.
 
     Raises
@@ -50,7 +54,8 @@ def run_sweep(overrides: Sequence[str], caller: Path, run: jobs.Runner) -> int:
     for_hydra = [text for text in overrides if text.lstrip("+~").startswith(("hydra/", "hydra."))]
     if "hydra/launcher=joblib" in for_hydra:
         require("sweep", "hydra/launcher=joblib")
-    parsed = read_sweep([text for text in overrides if text not in for_hydra])
+    texts, keep = with_block([text for text in overrides if text not in for_hydra])
+    parsed = read_sweep(texts)
     total: int | None = None
     refused: dict[str, int] = {}
     if any("hydra/sweeper" in text for text in for_hydra):
@@ -60,11 +65,13 @@ def run_sweep(overrides: Sequence[str], caller: Path, run: jobs.Runner) -> int:
         total = count_jobs(parsed)
     folder = _sweep_folder(parsed, caller)
     say(f"Sweep of {counted(total, 'job') if total else 'an unknown number of jobs'}; its summary goes to {folder}")
+    if keep:
+        say("Jobs that are finished are not run again; remove a job's folder to have it anew.")
     for problem, number in refused.items():
         say(f"{number} of {total} jobs cannot run: {problem}", sys.stderr)
     ended_early = None
     with tempfile.TemporaryDirectory(prefix="florets-sweep-") as records:
-        sweep = Sweep(folder, Path(records), caller, total, run)
+        sweep = Sweep(folder, Path(records), caller, total, engine, keep)
         try:
             _run_hydra([*map(encode, parsed), *for_hydra], sweep)
         except KeyboardInterrupt:

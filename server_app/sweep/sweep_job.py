@@ -12,10 +12,12 @@ from typing import Any
 
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
+from florets.conf.schema import Config
 from florets.server_app import jobs
 from florets.server_app.console import say
 from florets.server_app.results.folder import WriteFailed
 from florets.server_app.results.summary import RunSummary
+from florets.server_app.resume.go_on import Engine, finished_run, go_on, plain
 from florets.server_app.sweep.sweep_report import JobResult
 
 
@@ -33,15 +35,18 @@ class Sweep:
         The working directory that relative folders are meant from.
     total : int or None
         Number of jobs, where it is known beforehand.
-    run : callable
-        Runs one experiment. It must be a function that other processes can import.
+    engine : Engine
+        Runs one experiment.
+    keep : bool
+        Whether jobs that are finished are kept, and stopped ones go on; otherwise all begin anew.
     """
 
     folder: Path
     records: Path
     caller: Path
     total: int | None
-    run: jobs.Runner
+    engine: Engine
+    keep: bool = False
 
 
 def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) -> float | None:
@@ -59,11 +64,13 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
     _record(sweep, number, overrides, None, None, "its process ended before it did: killed, or out of memory")
     if alone:
         say(title)
-    folder, summary, failure, score = None, None, None, None
+    folder, summary, failure, score, participation = None, None, None, None, None
+    kept = False
     try:
         config = jobs.prepare(overrides, sweep.caller)
+        participation = config.strategy.settings.fraction_train
         folder = results_folder(config, overrides)
-        summary = sweep.run(config if alone else replace(config, quiet=True), overrides)
+        summary, kept = _result(sweep, config if alone else replace(config, quiet=True), overrides, folder)
         folder, score = Path(summary.folder), jobs.score(config, summary)
     except KeyboardInterrupt:
         _record(sweep, number, overrides, folder, None, "interrupted")
@@ -75,10 +82,21 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
             trace = sweep.folder / f"job-{number + 1}-traceback.txt"
             trace.write_text(traceback.format_exc(), encoding="utf-8")
             failure = f"{failure} (traceback: {trace.name})"
-    _record(sweep, number, overrides, folder, summary, failure)
+    _record(sweep, number, overrides, folder, summary, failure, participation)
     outcome = f"failed: {failure}" if summary is None else jobs.headline(summary)
+    if kept:
+        outcome += "; finished before"
     say(f"      {outcome}" if alone else f"{title}: {outcome}")
     return score
+
+
+def _result(sweep: Sweep, config: Config, overrides: Sequence[str], folder: Path) -> tuple[RunSummary, bool]:
+    """Return the summary of a job, and whether it was there before."""
+    if not sweep.keep:
+        return sweep.engine.run(config, overrides), False
+    if (summary := finished_run(folder, plain(config))) is not None:
+        return summary, True
+    return go_on(config, overrides, folder, sweep.engine)[0], False
 
 
 def _record(
@@ -88,12 +106,14 @@ def _record(
     folder: Path | None,
     summary: RunSummary | None,
     error: str | None,
+    participation: float | None = None,
 ) -> None:
     content = {
         "overrides": dict(text.split("=", 1) for text in overrides),
         "folder": str(folder) if folder is not None and folder.is_dir() else None,
         "summary": None if summary is None else summary.to_json(),
         "error": error,
+        "participation": participation,
     }
     (sweep.records / f"{number}.json").write_text(json.dumps(content), encoding="utf-8")
 
@@ -110,6 +130,7 @@ def read_records(records: Path) -> list[JobResult]:
                 folder=None if folder is None else Path(folder),
                 summary=None if summary is None else RunSummary.from_json(summary),
                 error=content["error"],
+                participation=content["participation"],
             )
         )
     return results

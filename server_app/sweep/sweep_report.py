@@ -17,6 +17,8 @@ MOST_LINES = 8
 """More curves than this cannot be told apart in one figure."""
 
 
+_PARTICIPATION = "strategy.fraction_train"
+
 TRUTH = {
     "final_model_error": "model error",
     "final_cluster_error": "cluster error",
@@ -39,26 +41,35 @@ class JobResult:
         None where the job failed.
     error : str or None
         Why it failed.
+    participation : float or None
+        Fraction of the clients that a round samples; None where the job came to no configuration.
     """
 
     overrides: dict[str, str]
     folder: Path | None
     summary: RunSummary | None
     error: str | None
+    participation: float | None = None
 
 
 @dataclass(frozen=True)
 class Group:
-    """The jobs that differ in nothing but the seed."""
+    """The jobs that differ in nothing but the seed; `sampled` tells the participation where others have another."""
 
     strategy: str
     settings: dict[str, str]
     jobs: list[JobResult]
+    sampled: str = ""
+
+    @property
+    def name(self) -> str:
+        """The strategy, and what a comparison with the others must know of it."""
+        return f"{self.strategy} ({self.sampled})" if self.sampled else self.strategy
 
     @property
     def label(self) -> str:
         """Name the group: its strategy, and what else varies within the sweep."""
-        return " ".join([self.strategy, *(f"{key}={value}" for key, value in self.settings.items())])
+        return " ".join([self.name, *(f"{key}={value}" for key, value in self.settings.items())])
 
     @property
     def runs(self) -> list[RunSummary]:
@@ -84,12 +95,17 @@ def group_jobs(jobs: Sequence[JobResult]) -> tuple[dict[str, str], list[Group]]:
     for job in jobs:
         gathered.setdefault(tuple(job.overrides.get(key) for key in keys), []).append(job)
     groups = []
+    mixed = len({job.participation for job in jobs if job.participation is not None}) > 1
     for same in gathered.values():
         first = same[0].overrides
         known = [job.summary.strategy for job in same if job.summary is not None]
         strategy = known[0] if known else first.get("strategy", "default strategy")
         varying = [key for key in keys if key not in common and key != "strategy" and key in first]
-        groups.append(Group(strategy, {key: first[key] for key in varying}, same))
+        share = next((job.participation for job in same if job.participation is not None), 1.0)
+        # Given by hand the key stands in the label.
+        told = mixed and share < 1.0 and _PARTICIPATION not in first
+        sampled = f"{100 * share:.3g} % of the clients a round" if told else ""
+        groups.append(Group(strategy, {key: first[key] for key in varying}, same, sampled))
     return common, groups
 
 
@@ -126,6 +142,11 @@ def _of_placed(cell: Callable[[Group], str]) -> Callable[[Group], str]:
     return with_unplaced
 
 
+def _rounds(group: Group) -> str:
+    rounds = {run.rounds for run in group.runs}
+    return str(*rounds) if len(rounds) == 1 else mean_std([run.rounds for run in group.runs], "{:.1f}")
+
+
 def _num_runs(group: Group) -> str:
     runs, jobs = len(group.runs), len(group.jobs)
     return f"{runs}" if runs == jobs else f"{runs} of {jobs}"
@@ -138,6 +159,8 @@ def _columns(runs: Sequence[RunSummary]) -> list[tuple[str, Callable[[Group], st
         return any(getattr(run, name) is not None for run in runs)
 
     columns: list[tuple[str, Callable[[Group], str]]] = [("strategy", lambda group: group.label), ("runs", _num_runs)]
+    if len({run.rounds for run in runs}) > 1:
+        columns.append(("rounds", _rounds))
     accuracy = known("final_accuracy")
     if accuracy:
         columns.append(("accuracy %", _of_placed(_figure("final_accuracy", factor=100))))
@@ -159,6 +182,8 @@ def _columns(runs: Sequence[RunSummary]) -> list[tuple[str, Callable[[Group], st
     ]
     if any(run.client_seconds for run in runs):
         columns.append(("client s", _figure("client_seconds", "{:.1f}", told=False)))
+    if any(run.gradient_passes for run in runs):
+        columns.append(("1,000 gradient passes", _figure("gradient_passes", "{:,.0f}", 1e-3, told=False)))
     return [*columns, ("seconds", _figure("seconds", "{:.1f}", told=False))]
 
 
@@ -246,7 +271,7 @@ def _draw(folder: Path, groups: Sequence[Group]) -> None:
     for group, runs in drawn:
         # Few groups share one figure; of many, each setting gets one that compares its strategies.
         title = "" if len(drawn) <= MOST_LINES else " ".join(f"{k}={v}" for k, v in group.settings.items())
-        figures.setdefault(title, {})[group.label if not title else group.strategy] = runs
+        figures.setdefault(title, {})[group.label if not title else group.name] = runs
     for number, (title, curves) in enumerate(figures.items(), start=1):
         name = "curves.png" if len(figures) == 1 else f"curves-{number}.png"
         draw_sweep(curves, folder / name, title)

@@ -73,6 +73,11 @@ class Algorithm(ABC, Generic[S, M]):
                 f"k={self.k} clusters need as many models, but the initial arrays hold {models.count}; "
                 "pack K models with florets.task.wire.bank.pack"
             )
+        if self.settings.grows and models.shared.all():
+            raise ValueError(
+                f"shared_layers={list(models.shared_layers)} leaves nothing to differ between the models that this "
+                "algorithm adds; leave a layer out, or use one model (fedavg)"
+            )
 
     @property
     def assignment(self) -> dict[str, int]:

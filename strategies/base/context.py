@@ -279,19 +279,25 @@ class RoundContext:
             found = f"{len(replies.ok) or 'none'} of {replies.asked} asked, and needs {needed}"
             raise RoundFailed(f"round {self.server_round} returned a valid {what} from {found}: {replies.failures()}")
 
-    def reject_outliers(self, updates: Replies[Update]) -> Replies[Update]:
-        """Return the updates without those whose values no benign training gives (`core.outliers`)."""
+    def reject_outliers(self, updates: Replies[Update], known: float = 0.0) -> Replies[Update]:
+        """Return the updates without those whose values no benign training gives (`core.outliers`).
+
+        Parameters
+        ----------
+        known
+            Largest value in what others returned before on the same request; with it one update alone is judged, too.
+        """
         if not updates.ok:
             return updates
         # Only the largest value counts: one a client is enough, and no copy of all vectors is made.
-        found = outlier_updates(_largest(update.vector for _, update in updates.ok), self.models.bank)
+        found = outlier_updates(_largest(update.vector for _, update in updates.ok), self.models.bank, known=known)
         others = [update.others for _, update in updates.ok]
         if any(values is not None for values in others):
             vectors = (
                 update.vector if values is None else values
                 for values, (_, update) in zip(others, updates.ok, strict=True)
             )
-            found |= outlier_updates(_largest(vectors), self.models.bank)
+            found |= outlier_updates(_largest(vectors), self.models.bank, known=known)
         keys = {key for (key, _), is_outlier in zip(updates.ok, found, strict=True) if is_outlier}
         return self.reject(updates, keys, OUTLIER)
 

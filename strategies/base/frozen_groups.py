@@ -9,9 +9,9 @@ from florets.strategies.base.models import Models
 from florets.strategies.core.placement import Centres, place
 from florets.task.wire.folds import RowForm
 
-FIT, FIT_ONE = 0.5, 0.1
-"""Share of a group's usual cosine below which the group does not fit a client; the one row of a client with few
-samples is noisier."""
+FIT, FIT_ONE = 0.5, 0.0
+"""Share of a group's usual cosine below which the group does not fit a client. The one row of a client with few
+samples is too noisy to say that no group fits: it joins the nearest, unless it points away from all."""
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,12 @@ class Norms:
     largest: float
 
     @classmethod
-    def of(cls, updates: FloatArray) -> "Norms":
-        """Measure updates (M, D), M at least 1."""
+    def of(cls, updates: FloatArray, weights: FloatArray | None = None) -> "Norms":
+        """Measure updates (M, D), M at least 1; the weights (M,) are those of the average, None: uniform."""
         lengths = np.sqrt(np.sum(updates**2, axis=1))
         # Row after row, as models are averaged.
-        mean = updates.sum(axis=0) / len(updates)
+        factors = np.ones(len(updates)) if weights is None else weights
+        mean = (factors[:, np.newaxis] * updates).sum(axis=0) / factors.sum()
         return cls(float(np.sqrt(np.sum(mean**2))), lower_median(lengths), float(lengths.max()))
 
     def rest(self, eps_1: float, eps_2: float, scale: float | None) -> bool:

@@ -97,7 +97,9 @@ class CflS(ClusteredStrategy[CflSSettings, CflSState]):
                 return read_update(content, layout, 0)
 
             with context.meter.part("place"):
-                replies = context.reject_outliers(context.ask(requests, read))
+                # One client alone is compared with the model that it was sent.
+                usual = max(float(np.abs(split.start.bank).max()) for split in splits.values())
+                replies = context.reject_outliers(context.ask(requests, read), usual)
             for key, update in replies.ok:
                 change = self._change(update, splits[key].start.bank[0])
                 tree.places[key] = splits[key].nearest(change[layout.trained])
@@ -107,14 +109,17 @@ class CflS(ClusteredStrategy[CflSSettings, CflSState]):
         """Average each cluster's updates, then test and split the clusters; halves go on from the same model."""
         tree, models = self.state.tree, self.context.models
         trained = models.layout.trained
+        by_examples = self.settings.weighting == "examples"
         members: dict[int, dict[str, FloatArray]] = {}
+        weights: dict[int, list[float]] = {}
         for key, update in updates:
             tree.places.setdefault(key, tree.clusters[update.model])
             change = self._change(update, models.bank[update.model])[trained]
             members.setdefault(update.model, {})[key] = change
+            weights.setdefault(update.model, []).append(update.num_examples if by_examples else 1.0)
         bank = self.average(updates)
         with self.context.meter.part("cluster"):
-            tested = self._test(members)
+            tested = self._test(members, weights)
             for model in tested:
                 if self._split(tree.clusters[model], members[model]):
                     bank = np.vstack([bank, bank[model]])
@@ -127,11 +132,13 @@ class CflS(ClusteredStrategy[CflSSettings, CflSState]):
         changed: FloatArray = update.vector - start if isinstance(self.averaging, ModelAveraging) else -update.vector
         return changed
 
-    def _test(self, members: Mapping[int, Mapping[str, FloatArray]]) -> list[int]:
+    def _test(
+        self, members: Mapping[int, Mapping[str, FloatArray]], weights: Mapping[int, Sequence[float]]
+    ) -> list[int]:
         """Return the models whose clusters rest while their clients do not, in order."""
         state, own = self.state, self.settings
         norms = {
-            model: Norms.of(np.stack(list(changes.values())))
+            model: Norms.of(np.stack(list(changes.values())), np.array(weights[model]))
             for model, changes in sorted(members.items())
             if len(changes) >= LEAST_CLIENTS
         }

@@ -21,6 +21,11 @@ def can_reject(num_clients: int, num_folds: int, level: float) -> bool:
 
     Permuting the clients of all folds alike changes nothing, so (M!)^(m - 1) arrangements are different at
     most. Two clients need nine folds at a level of 0.5 %; three clients need four.
+
+    Groups need more of them. Where members of one group change places the score changes by noise alone, so that what
+    counts is in how many ways clients fall into groups of these sizes, to the power m - 1: 27 for two pairs and four
+    folds, 64 for one client beside three, 125 for one beside four. Below 1 / level even groups that are far apart are
+    found by chance only; two pairs need six folds at 0.5 %.
     """
     return (num_folds - 1) * math.lgamma(num_clients + 1) >= -math.log(level)
 

@@ -71,11 +71,14 @@ def outlier_losses(losses: FloatArray, scale: float, factor: float) -> BoolArray
     return mask
 
 
-def outlier_updates(vectors: FloatArray, bank: FloatArray, factor: float = UPDATE_FACTOR) -> BoolArray:
+def outlier_updates(
+    vectors: FloatArray, bank: FloatArray, factor: float = UPDATE_FACTOR, known: float = 0.0
+) -> BoolArray:
     """Return the mask (P,) of the updates that are outliers by their largest value.
 
     The reference is the largest value in the median client's update, or in the models themselves where that is more:
-    of gradients near zero none is an outlier. Of fewer than three updates none is, either.
+    of gradients near zero none is an outlier. Of fewer than three updates none is, either, unless the size of such
+    updates is known.
 
     Parameters
     ----------
@@ -83,11 +86,15 @@ def outlier_updates(vectors: FloatArray, bank: FloatArray, factor: float = UPDAT
         What the clients returned, finite.
     bank : (K, R) float
         The models that they started from.
+    known : float
+        Largest value in what others returned before on the same request; 0: not known.
     """
-    if len(vectors) < LEAST_CLIENTS:
+    if not len(vectors) or (len(vectors) < LEAST_CLIENTS and not known):
         return np.zeros(len(vectors), dtype=bool)
     largest = np.abs(vectors).max(axis=1, initial=0.0)
-    reference = max(lower_median(largest), float(np.abs(bank).max(initial=0.0)))
+    # Those that were refused before are asked together: their median may be an outlier itself.
+    usual = known or lower_median(largest)
+    reference = max(usual, float(np.abs(bank).max(initial=0.0)))
     mask: BoolArray = largest > factor * reference
     return mask
 

@@ -34,6 +34,16 @@ class DiscoverySettings(SharedLayers):
         "of k groups, or 40 (k=auto), but no more than three of four clients",
         least=2,
     )
+    first_look: int = key(
+        1, "round in which groups are looked for, with what the one model has learned until then", least=1
+    )
+    second_look: int = key(
+        0,
+        "round in which groups are looked for again where none were found, with what the one model has learned until "
+        "then (k=auto); 0: never",
+        least=0,
+        note="0 means never",
+    )
     rediscover_every: int = key(
         0,
         "rounds after which groups are looked for again, among all clients; 0: never",

@@ -18,12 +18,15 @@ from florets.strategies.discovery.settings import DiscoverySettings
 from florets.strategies.shared.evidence import Evidence, no_group_fits
 from florets.strategies.shared.fold_round import FoldRound, Found
 from florets.strategies.shared.group_models import group_models
+from florets.task.randomness import Purpose
 from florets.task.wire.replies import Update
 
 _PER_GROUP, _UNKNOWN = 5, 40
 """Clients that a decision takes: for each group, and where nobody says how many there are."""
 _MOST_NEEDED = 0.75
-"""Of all clients: the last ones to be drawn may take many rounds."""
+"""Of all clients with enough samples for folds: the last ones to be drawn may take many rounds."""
+_PATIENCE = 2
+"""Rounds in which the rows of clients whose replies were lost are waited for, where all take part."""
 
 
 @dataclass
@@ -41,6 +44,8 @@ class DiscoveryState(State):
         By which later clients are placed; None where there is one model.
     unfit
         Clients that no group fits.
+    looks
+        Rounds in which groups were looked for among the rows at hand.
     details
         What the round tells in its report.
     """
@@ -50,6 +55,7 @@ class DiscoveryState(State):
     decided: bool = False
     centres: Centres | None = None
     unfit: set[str] = field(default_factory=set)
+    looks: int = 0
     details: dict[str, Detail] = field(default_factory=dict)
 
 
@@ -64,6 +70,10 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
     Clients that come later train the kept first model and join the group whose centre is nearest, or are told that
     none fits. Where a round is a sample of the clients, the common model is kept and groups are looked for once
     enough of them have taken part; until then one model is trained.
+
+    Where the first model is far from every group's, what its updates share can hide what they do not. With
+    `first_look` the common model is the one that FedAvg has trained until then, with `second_look` it takes the first
+    one's place where no groups were found.
 
     Source: `strategies.core.folds` has the method and its theory.
     """
@@ -84,6 +94,13 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         """Look for groups while there are none; then let every participant train its group's model."""
         state, models = self.state, context.models
         state.details = {}
+        if self._is_second_look(context.server_round):
+            # What all clients share has been learned by now: of what is left, more tells them apart.
+            state.folds, state.decided, state.looks = None, False, 0
+        if context.server_round < self.settings.first_look:
+            state.phase = "training"
+            self.assignment.update({client.key: 0 for client in context.participants})
+            return context.train_assigned(dict(self.assignment))
         if not state.decided:
             state.phase = "discovery"
             return self._look(context)
@@ -93,8 +110,9 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         else:
             state.phase = "training" if state.centres is None else "stable"
         self._place_newcomers(context)
+        context = self._with_somebody(context)
         plan = context.train_assigned(dict(self.assignment))
-        return replace(plan, models=models)
+        return replace(plan, models=models, participants=context.participants)
 
     def _look(self, context: RoundContext) -> Plan[Update]:
         """Plan a round in which participants send what they learn on their folds, and decide when enough have."""
@@ -105,7 +123,8 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
 
         def combine(updates: Sequence[tuple[str, Update]]) -> FloatArray:
             folds.take(updates)
-            needed = self._needed(context)
+            self.state.looks += 1
+            needed = self._needed(folds, context)
             if len(folds.rows) < needed:
                 self._tell(Evidence("open", seen=len(folds.rows), needed=needed))
                 return group_models(context, updates, self.assignment, 1)
@@ -116,15 +135,17 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
 
         return Plan(requests, read, combine)
 
-    def _needed(self, context: RoundContext) -> int:
-        """Return how many clients' rows it takes to decide."""
+    def _needed(self, folds: FoldRound, context: RoundContext) -> int:
+        """Return how many clients' rows it takes to decide; those with too few samples for folds send none."""
+        able = sum(folds.has_folds(client) for client in context.online)
+        most = max(2, math.ceil(_MOST_NEEDED * able))
         if len(context.participants) == len(context.online):
-            # Nobody else is there to wait for.
-            return 0
+            # Nobody else is there to wait for; whose reply was lost is asked again, for some rounds.
+            return min(able, most if self.state.looks <= _PATIENCE else 2)
         if self.settings.clients_needed is not None:
             return self.settings.clients_needed
         wanted = _PER_GROUP * self.k if isinstance(self.k, int) else _UNKNOWN
-        return min(wanted, max(2, math.ceil(_MOST_NEEDED * len(context.online))))
+        return min(wanted, most)
 
     def _decide(self, folds: FoldRound, context: RoundContext) -> Found:
         k = self.k if isinstance(self.k, int) else None
@@ -144,6 +165,11 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         self.state.details = evidence.details()
         if evidence.verdict == "groups":
             self.state.details[STABLE_FROM] = self.context.server_round + 1
+
+    def _is_second_look(self, server_round: int) -> bool:
+        """Return whether the one model that there is takes the place of the first common one."""
+        found_none = self.state.decided and self.state.centres is None
+        return found_none and self.k == "auto" and server_round == self.settings.second_look
 
     def _is_due(self, server_round: int) -> bool:
         every = self.settings.rediscover_every
@@ -193,6 +219,15 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         if unfit:
             state.unfit |= unfit
             state.details[ADVICE] = no_group_fits(sorted(unfit))
+
+    def _with_somebody(self, context: RoundContext) -> RoundContext:
+        """Return the round with other participants, as many, where none of those drawn has a group to train with."""
+        able = [client for client in context.online if client.key in self.assignment]
+        if not able or any(client.key in self.assignment for client in context.participants):
+            return context
+        count = min(len(context.participants), len(able))
+        drawn = context.random(Purpose.PARTICIPATION).choice(len(able), size=count, replace=False)
+        return replace(context, participants=[able[index] for index in sorted(drawn)])
 
 
 def _mean_model(bank: FloatArray, members: Sequence[int]) -> FloatArray:

@@ -66,7 +66,8 @@ class Interactions:
         from 1 / M^2 on, and the smoothed change of these entries.
         Deviation: shares of the rewards are multiplied by P / (a M). That is 1 where a round has as many participants
         as it should; where replies are lost, or a cluster has more or fewer of the round's clients, entries keep
-        their scale.
+        their scale. M counts clients that have taken part: in the first rounds, while others are still to come, the
+        factor is above 1.
         """
         pairs = np.ix_(rows, rows)
         before = self.filled()[pairs]

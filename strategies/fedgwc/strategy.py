@@ -53,7 +53,7 @@ class FedGwc(ClusteredStrategy[FedGwcSettings, FedGwcState]):
     Raises
     ------
     FederationError
-        If so few clients are online that a round has fewer than three.
+        If so few clients are online that the first round has fewer than three; of a later one nothing is learned.
 
     Source: Licciardi et al. 2025 (FedGWC, arXiv 2502.03340), by its released code (davedleo/FedGWC): rewards,
     interaction matrix, stopping criterion, spectral clustering, and its settings.
@@ -75,7 +75,7 @@ class FedGwc(ClusteredStrategy[FedGwcSettings, FedGwcState]):
 
     def plan(self, context: RoundContext) -> Plan[Update]:
         """Let every participant train its cluster's model and report its losses."""
-        if len(context.participants) < LEAST_PARTICIPANTS:
+        if context.server_round == 1 and len(context.participants) < LEAST_PARTICIPANTS:
             raise FederationError(
                 f"FedGWC compares the clients of a round, and of {len(context.online)} clients online "
                 f"strategy.fraction_train={self.settings.fraction_train:g} samples {len(context.participants)}; it "

@@ -41,8 +41,8 @@ class FeSem(ClusteredStrategy[FeSemSettings, FeSemState]):
 
     In round 1 all that are online train one model, and k-means of what they return founds the K models. From then on
     clients train their own; each joins the model that is nearest to what it returned (E-step), and every model is
-    then the mean of what its clients returned (M-step). With WeCFL's weights (`weighting=examples`) both are weighted
-    by examples.
+    then the mean of what its clients returned (M-step). With WeCFL's weights (`weighting=examples`) means and k-means
+    are weighted by examples.
 
     Only the participants of a round are assigned anew. A model that none of them is nearest to stays as it is.
 

@@ -6,7 +6,7 @@ from scipy.linalg import svd
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.agglomerative import group_into
 from florets.strategies.core.cluster import cluster
-from florets.strategies.core.cosine import cosines, unit_rows
+from florets.strategies.core.cosine import cosines
 from florets.strategies.core.threads import one_thread
 
 MEASURES = ("edc", "madc")
@@ -127,4 +127,4 @@ def nearest_direction(update: FloatArray, directions: FloatArray) -> int:
 
     Source: FlexCFL, cold start of a newcomer: the group of least normalised cosine dissimilarity.
     """
-    return int(np.argmax(unit_rows(directions) @ unit_rows(update[np.newaxis])[0]))
+    return int(np.argmax(cosines(update[np.newaxis], directions)[0]))

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from flwr.app import RecordDict
 
+from florets.strategies.base.averaging import ModelAveraging
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
@@ -13,16 +13,16 @@ from florets.strategies.base.report import Client, Detail
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.aggregate import average_models
 from florets.strategies.core.cluster import centroids
 from florets.strategies.flexcfl.inter_group import mix_groups
 from florets.strategies.flexcfl.label_shift import label_shift
 from florets.strategies.flexcfl.measures import group_updates, nearest_direction
 from florets.strategies.flexcfl.settings import FlexCflSettings
+from florets.strategies.shared.estimates import ask_estimates
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
 from florets.task.wire.labels import read_label_counts
-from florets.task.wire.replies import Update, read_update
+from florets.task.wire.replies import Update
 
 
 @dataclass
@@ -83,13 +83,14 @@ class FlexCfl(ClusteredStrategy[FlexCflSettings, FlexCflState]):
         counts = self._count_labels({client.key: client for client in (*founders, *context.participants)}, context)
         if is_first:
             context = replace(context, models=self._form_groups(founders, counts, context))
+        formed = len(self.assignment) if is_first else 0
         shifted = self._shifted(counts)
         open_clients = [c for c in context.participants if c.key not in self.assignment or c.key in shifted]
         placed = self._place(open_clients, counts, context)
         state.details = {
             name: float(number)
             for name, number in (
-                ("cold_started", placed + len(self.assignment.keys() & {c.key for c in founders})),
+                ("cold_started", formed + placed),
                 ("migrated", len(shifted)),
             )
             if number
@@ -132,9 +133,7 @@ class FlexCfl(ClusteredStrategy[FlexCflSettings, FlexCflState]):
             self.state.directions = centroids(changes, groups)
             self._note({key: int(group) for (key, _), group in zip(replies.ok, groups, strict=True)}, counts)
             ones = np.ones(len(groups))
-            return models.replaced(
-                average_models(models.bank, vectors, groups, ones, "uniform", models.layout.integers)
-            )
+            return models.replaced(ModelAveraging("uniform").next_bank(models, vectors, groups, ones))
 
     def _place(self, clients: Sequence[Client], counts: Mapping[str, IntArray], context: RoundContext) -> int:
         """Cold-start clients and let each join the nearest group; return how many did.
@@ -159,15 +158,18 @@ class FlexCfl(ClusteredStrategy[FlexCflSettings, FlexCflState]):
     def _cold_start(self, clients: Sequence[Client], context: RoundContext) -> Replies[Update]:
         """Let clients take local steps from the one initial model (one exchange)."""
         assert self.state.start is not None
-        layout, start = context.models.layout, self.state.start.one(0)
-
-        def read(_: str, content: RecordDict) -> Update:
-            return read_update(content, layout, 0)
-
-        settings = {kinds.ESTIMATE: kinds.ESTIMATE_TRAIN, kinds.LOCAL_STEPS: self.settings.cold_start_steps}
         with context.meter.part("cold_start"):
-            requests = [context.request(kinds.TRAIN_ESTIMATE, client, start, settings) for client in clients]
-            return context.reject_outliers(context.ask(requests, read))
+            # One newcomer alone is compared with those that formed the groups.
+            known = 0.0 if self.state.directions is None else self._largest_cold_start()
+            steps = self.settings.cold_start_steps
+            return ask_estimates(clients, context, self.state.start, steps=steps, known=known)
+
+    def _largest_cold_start(self) -> float:
+        """Return the largest value in a group's mean cold start."""
+        assert self.state.start is not None
+        assert self.state.directions is not None
+        trained = self.state.start.layout.trained
+        return float(np.abs(self.state.start.bank[0, trained] + self.state.directions).max())
 
     def _changes(self, vectors: FloatArray) -> FloatArray:
         """Return what cold starts changed in the trainable parameters, (M, D)."""

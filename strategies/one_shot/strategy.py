@@ -1,38 +1,54 @@
 """One-shot clustering: clients estimate models alone, k-means groups the estimates, then FedAvg in each group."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from flwr.app import RecordDict
 
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.exchange import Replies
+from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import centroids, cluster, nearest_centroid
 from florets.strategies.one_shot.settings import OneShotSettings
+from florets.strategies.shared.estimates import first_rate
 from florets.strategies.shared.fixed_groups import FixedGroups
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
 from florets.task.wire.replies import Update, read_update
 
 
-class OneShot(ClusteredStrategy[OneShotSettings, FixedGroups]):
+@dataclass
+class OneShotState(FixedGroups):
+    """What is remembered of the groups, and of how they were found.
+
+    Attributes
+    ----------
+    start
+        The model that estimates by training start from; None before round 1.
+    """
+
+    start: Models | None = None
+
+
+class OneShot(ClusteredStrategy[OneShotSettings, OneShotState]):
     """Cluster the clients once, by models that each of them estimated on its own data.
 
     Group g then trains initial model g by federated averaging, from round 1 on. Wrong groups stay wrong, which is
     what the iterative algorithms are measured against.
 
-    Estimates by training start from model 0, the same start for all, since estimates of a network are comparable only
-    then.
+    Estimates by training start from the first round's model 0, the same start for all, later clients included, since
+    estimates of a network are comparable only then.
 
     Source: two-phase paper (mixed regression), section V, benchmark (2), after Ghosh et al. 2019. Deviation: neither
     says where FedAvg starts; the run's initial models are taken, as for every other strategy.
     """
 
     Settings = OneShotSettings
-    State = FixedGroups
+    State = OneShotState
 
     def plan(self, context: RoundContext) -> Plan[Update]:
         """Find the groups, or place newcomers; then every participant trains its group's model."""
@@ -41,7 +57,9 @@ class OneShot(ClusteredStrategy[OneShotSettings, FixedGroups]):
 
     def describe(self, clients: Sequence[Client], context: RoundContext) -> Replies[FloatArray]:
         """Ask for each client's own estimate of its model: its trainable parameters, flat."""
-        layout, first = context.models.layout, context.models.one(0)
+        if self.state.start is None:
+            self.state.start = context.models.replaced(context.models.bank[:1])
+        layout, first = context.models.layout, self.state.start.one(0)
         # Counters and running statistics would outweigh the parameters.
         compared = layout.trained
 
@@ -49,6 +67,7 @@ class OneShot(ClusteredStrategy[OneShotSettings, FixedGroups]):
             return read_update(content, layout, 0).vector[compared]
 
         settings: dict[str, str | int] = {
+            **first_rate(context),
             kinds.ESTIMATE: self.settings.estimate,
             kinds.LOCAL_EPOCHS: self.settings.estimate_epochs,
         }

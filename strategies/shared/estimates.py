@@ -17,8 +17,11 @@ def ask_estimates(
     epochs: int | None = None,
     layers: Sequence[str] = (),
     steps: int | None = None,
+    known: float = 0.0,
 ) -> Replies[Update]:
     """Let clients train the first model of `start`, each alone; outliers among their replies are rejected.
+
+    They train at the learning rate of round 1, whatever the round.
 
     Parameters
     ----------
@@ -28,6 +31,8 @@ def ask_estimates(
         Name prefixes of the layers that are sent; none: all of the model.
     steps
         Steps of the optimiser, in place of passes.
+    known
+        Largest value of earlier replies, see `RoundContext.reject_outliers`.
 
     Raises
     ------
@@ -35,7 +40,7 @@ def ask_estimates(
         If a prefix fits no entry of the model.
     """
     layout = sent_layout(start, layers)
-    settings: dict[str, object] = {kinds.ESTIMATE: kinds.ESTIMATE_TRAIN}
+    settings: dict[str, object] = {kinds.ESTIMATE: kinds.ESTIMATE_TRAIN, **first_rate(context)}
     if epochs is not None:
         settings[kinds.LOCAL_EPOCHS] = epochs
         if kinds.LOCAL_STEPS in context.config:
@@ -47,7 +52,16 @@ def ask_estimates(
         settings[kinds.SENT_LAYERS] = list(layers)
     record = start.one(0)
     requests = [context.request(kinds.TRAIN_ESTIMATE, client, record, settings) for client in clients]
-    return context.reject_outliers(context.ask(requests, lambda _, content: read_update(content, layout, 0)))
+    return context.reject_outliers(context.ask(requests, lambda _, content: read_update(content, layout, 0)), known)
+
+
+def first_rate(context: RoundContext) -> dict[str, str]:
+    """Return the message settings of a learning rate as in round 1, where the run changes it over the rounds.
+
+    A client that comes late is compared with those of round 1: at a rate that has fallen it would hardly leave the
+    start, and be unlike all of them.
+    """
+    return {kinds.SCHEDULE: "constant"} if kinds.SCHEDULE in context.config else {}
 
 
 def sent_layout(models: Models, layers: Sequence[str]) -> Layout:

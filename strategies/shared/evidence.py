@@ -99,6 +99,8 @@ class Evidence:
             return f"groups are looked for once {self.needed} clients have taken part ({self.seen} so far)"
         if self.verdict == "too_few":
             return f"no groups can be claimed from {_clients(self.seen)}: too few for a test; one model for all"
+        if self.verdict == "none" and self.given:
+            return "one group of all clients, as k says; one model for all"
         if self.verdict == "none":
             return f"no groups: the clients cannot be told apart ({self._figures()}); one model for all"
         if self.verdict == "all_differ":

@@ -5,17 +5,15 @@ from collections.abc import Mapping
 import numpy as np
 from flwr.app import RecordDict
 
+from florets.strategies.base.averaging import ModelAveraging
 from florets.strategies.base.context import RoundContext
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray
-from florets.strategies.core.outliers import loss_scale, outlier_losses
 from florets.strategies.core.starts import farthest
+from florets.strategies.shared.loss_outliers import without_outliers
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
 from florets.task.wire.replies import Update, read_update
-
-OUTLIER_LOSS = 100.0
-FAR = "rejected as an outlier: its losses are far above the others' (a fixed bound)"
 
 
 def far_models(context: RoundContext) -> Models:
@@ -56,8 +54,9 @@ def far_models(context: RoundContext) -> Models:
                 break
             far = farthest(np.stack([losses[key] for key in left]), np.array(rows, dtype=np.int64))
             chosen.append(left[far])
-    bank = models.bank.copy()
-    bank[: len(chosen)] = np.stack([vectors[key] for key in chosen])
+    found = np.stack([vectors[key] for key in chosen])
+    # One client each, so that a mean is that client's model; layers that all models share are means of them all.
+    bank = ModelAveraging("uniform").next_bank(models, found, np.arange(len(found)), np.ones(len(found)))
     return models.replaced(bank)
 
 
@@ -67,7 +66,5 @@ def _more_losses(context: RoundContext, model: Models, losses: Mapping[str, Floa
     replies = context.ask_losses(clients, model)
     context.require(replies, "loss")
     rows = np.stack([np.append(losses[key], reply.losses) for key, reply in replies.ok])
-    mask = outlier_losses(rows, loss_scale(rows), OUTLIER_LOSS)
-    far = {key for (key, _), is_far in zip(replies.ok, mask, strict=True) if is_far}
-    replies = context.reject(replies, far, FAR)
+    replies = without_outliers(replies, context, rows)
     return {key: np.append(losses[key], reply.losses) for key, reply in replies.ok}

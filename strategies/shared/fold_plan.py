@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 FEW_CLIENTS = 6
 """Up to so many clients, eight folds: with four the permutation test has too few arrangements."""
-EIGHT_FOLDS = 64
+EIGHT_FOLDS = 40
 """Samples of a client that eight folds take."""
 THREE_FOLDS = 40
 """Samples below which three folds are better than four."""

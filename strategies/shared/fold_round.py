@@ -20,6 +20,7 @@ from florets.strategies.shared.fold_plan import FoldPlan
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
 from florets.task.wire.folds import FoldRows, FoldUpdate, RowForm, Upload, read_fold_rows, read_fold_update
+from florets.task.wire.held_out import left_after
 from florets.task.wire.replies import Update, read_update
 
 
@@ -55,35 +56,42 @@ class FoldRound:
         Folds and steps, and how rows are sent; the same for all clients.
     seed
         Draws what a compressed row holds.
+    held_out
+        Clients keep some of their samples for losses, and train on the others alone.
     rows
         By client, (m, width).
     small
-        Of clients with too few samples for folds: one row of all their data, (1, width).
+        Of clients with too few samples for folds, or too few that differ: one row of all their data, (1, width).
     """
 
     common: Models
     plan: FoldPlan
     form: RowForm
     seed: int
+    held_out: bool = False
     rows: dict[str, NDArray[np.floating]] = field(default_factory=dict)
     small: dict[str, NDArray[np.floating]] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, context: RoundContext, upload: Upload = "projection", width: int | None = None) -> "FoldRound":
         """Fix the common model, the first of the round's, and the folds, by the samples of all who are online."""
-        plan = FoldPlan.of([client.num_examples for client in context.online])
+        held_out = context.config.get(kinds.LOSS_DATA) == kinds.HELD_OUT
+        plan = FoldPlan.of([_samples(client, held_out) for client in context.online])
         models = context.models
         common = models if models.count == 1 else models.replaced(models.bank[:1])
-        return cls(
-            common, plan, RowForm.of(upload, width, int(models.layout.trained.sum()), plan.folds), context.seed
-        )
+        form = RowForm.of(upload, width, int(models.layout.trained.sum()), plan.folds)
+        return cls(common, plan, form, context.seed, held_out)
 
     def __contains__(self, key: str) -> bool:
         return key in self.rows or key in self.small
 
     def emptied(self) -> "FoldRound":
         """Return it without the rows: what later clients need."""
-        return FoldRound(self.common, self.plan, self.form, self.seed)
+        return FoldRound(self.common, self.plan, self.form, self.seed, self.held_out)
+
+    def has_folds(self, client: Client) -> bool:
+        """Say whether a client has enough samples for folds."""
+        return _samples(client, self.held_out) >= self.plan.samples
 
     def train(self, context: RoundContext) -> tuple[list[Request], Read[Update]]:
         """Return the requests of a round in which every participant trains the bank's first model.
@@ -185,7 +193,7 @@ class FoldRound:
         )
 
     def _folds(self, client: Client) -> int:
-        return self.plan.folds if client.num_examples >= self.plan.samples else 1
+        return self.plan.folds if self.has_folds(client) else 1
 
     def _settings(self, folds: int) -> dict[str, str | int]:
         return {
@@ -196,3 +204,8 @@ class FoldRound:
             kinds.FOLD_WIDTH: self.form.width,
             kinds.FOLD_SEED: self.seed,
         }
+
+
+def _samples(client: Client, held_out: bool) -> int:
+    """Return how many samples a client trains on, of those that it introduced itself with."""
+    return left_after(client.num_examples) if held_out else client.num_examples

@@ -10,6 +10,7 @@ from florets.strategies.base.context import RoundContext
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Detail
 from florets.strategies.core.starts import least_loss, least_share, shuffled
+from florets.strategies.shared.loss_outliers import without_outliers
 from florets.strategies.shared.restart_settings import Restarted
 from florets.strategies.shared.update_start import StartState
 from florets.task.randomness import Purpose
@@ -94,7 +95,8 @@ def _judged(algorithm: Algorithm[Any, Any], context: RoundContext) -> Starts:
     """Return the starts with the one that is over among them."""
     starts: Starts = algorithm.state.starts
     with context.meter.part("losses"):
-        replies = context.ask_losses(context.participants, context.models)
+        # A score is a mean: one client's losses must not decide it.
+        replies = without_outliers(context.ask_losses(context.participants, context.models), context)
     context.require(replies, "loss vector")
     losses = np.stack([reply.losses for _, reply in replies.ok])
     loss, share = -min(least_loss(losses), 1e300), least_share(losses)

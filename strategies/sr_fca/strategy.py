@@ -14,9 +14,9 @@ from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.agglomerative import Grouping, group_below, group_into
 from florets.strategies.core.cluster import canonical
 from florets.strategies.core.joining import joined
-from florets.strategies.core.outliers import loss_scale, outlier_losses
 from florets.strategies.core.trimmed import trimmed_means
 from florets.strategies.shared.estimates import ask_estimates
+from florets.strategies.shared.loss_outliers import without_outliers
 from florets.strategies.sr_fca.cross_losses import (
     by_cluster,
     distances_to_clusters,
@@ -27,9 +27,6 @@ from florets.strategies.sr_fca.cross_losses import (
 )
 from florets.strategies.sr_fca.settings import SrFcaSettings
 from florets.task.wire.replies import Update
-
-FAR = "rejected as an outlier: its losses are far above the others'"
-_FACTOR = 100.0
 
 
 @dataclass
@@ -188,11 +185,6 @@ class SrFca(ClusteredStrategy[SrFcaSettings, SrFcaState]):
     ) -> tuple[list[str], FloatArray]:
         """Ask for losses, without those that are outliers; return the keys and the losses (M, K)."""
         with context.meter.part("losses"):
-            replies = context.ask_losses(clients, models)
-        if replies.ok:
-            losses = np.stack([reply.losses for _, reply in replies.ok])
-            far = outlier_losses(losses, loss_scale(losses), _FACTOR)
-            outliers = {key for (key, _), is_far in zip(replies.ok, far, strict=True) if is_far}
-            replies = context.reject(replies, outliers, FAR)
+            replies = without_outliers(context.ask_losses(clients, models), context)
         context.require(replies, "loss vector")
         return [key for key, _ in replies.ok], np.stack([reply.losses for _, reply in replies.ok])

@@ -52,7 +52,7 @@ class StoCfl(ClusteredStrategy[StoCflSettings, StoCflState]):
     are those of the published code's example on CIFAR-10. Of two clusters that merge the one with more clients hands
     down its model, and a new cluster starts from the global model, as in that code. Deviation: a cluster's direction
     is the mean over all its clients, not only this round's participants; averages are weighted by examples, so that
-    tau = -1 with mu = 0 is FedAvg; merged clusters' cosines are taken anew (`core.similar`).
+    tau = -1 with mu = 0 is FedAvg where all take part; merged clusters' cosines are taken anew (`core.similar`).
     """
 
     Settings = StoCflSettings

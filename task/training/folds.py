@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
+from florets.task.training.class_weights import class_weights
 from florets.task.training.local_update import TrainSettings, local_update
 from florets.task.training.objective import PLAIN, Objective
 
@@ -19,13 +20,14 @@ IntArray = NDArray[np.int64]
 Float32 = NDArray[np.float32]
 
 
-def disjoint_folds(x: Tensor, folds: int, size: int, rng: np.random.Generator) -> list[IntArray]:
+def disjoint_folds(x: Tensor, y: Tensor, folds: int, size: int, rng: np.random.Generator) -> list[IntArray]:
     """Draw disjoint folds of equal size, equal records in one fold.
 
     Parameters
     ----------
-    x
-        Inputs (n, *input_shape). Records with equal inputs are equal.
+    x, y
+        Inputs (n, *input_shape) and targets (n, ...). Records that are equal in both are one record: of few
+        columns with few values many inputs are equal by chance.
     folds, size
         Number of folds, and samples of each.
     rng
@@ -34,24 +36,20 @@ def disjoint_folds(x: Tensor, folds: int, size: int, rng: np.random.Generator) -
     Returns
     -------
     list of ndarray
-        int64 (size,) each: no input is in two of them. Each different record is there once, as long as there are
-        enough; where there are not, each fold repeats its own until it is full.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer different records than folds.
+        int64 (size,) each: no record is in two of them. Each different record is there once, as long as there are
+        enough; where there are not, each fold repeats its own until it is full. Fewer different records than folds
+        cannot be divided: one fold of all n samples.
     """
     wanted = folds * size
     first: dict[bytes, int] = {}
     # Rows of an array: to index a tensor takes ten times as long.
-    records = x.detach().cpu().numpy()
+    inputs, targets = x.detach().cpu().numpy(), y.detach().cpu().numpy()
     for index in rng.permutation(len(x)).tolist():
-        first.setdefault(records[index].tobytes(), index)
+        first.setdefault(inputs[index].tobytes() + targets[index].tobytes(), index)
         if len(first) == wanted:
             break
     if len(first) < folds:
-        raise ValueError(f"there are {len(first)} different samples, too few for {folds} folds.")
+        return [np.arange(len(x), dtype=np.int64)]
     chosen = np.array(list(first.values()), dtype=np.int64)
     return [np.resize(part, size) for part in np.array_split(chosen, folds)]
 
@@ -100,32 +98,14 @@ def fold_changes(
         module.load_state_dict(state)
         rows = torch.from_numpy(fold).to(x.device)
         settings = TrainSettings(LEARNING_RATE, 1, len(fold), "adam", local_steps=steps)
-        objective = Objective(weights=class_weights(y[rows])) if loss == "cross_entropy" else PLAIN
+        # Which classes a fold happens to hold is noise, and what classes a client has more of is an effect of its own
+        # that hides its group's: both weigh less then. Groups that differ by their classes alone are still found,
+        # which full balance (without the root) makes harder. The counts are the fold's own, and not the client's: the
+        # folds would compensate each other, and the test of discovery needs folds that are independent.
+        objective = Objective(weights=class_weights(y[rows], "root")) if loss == "cross_entropy" else PLAIN
         local_update(module, x[rows], y[rows], loss, settings, rng, objective)
         changes.append(_flat(module.state_dict(), names) - before)
     return np.stack(changes)
-
-
-def class_weights(labels: Tensor) -> Tensor:
-    """Return the weight of each sample of a fold: one over the square root of its class's count, of mean 1.
-
-    Which classes a fold happens to hold is noise, and what classes a client has more of is an effect of its own that
-    hides its group's: both weigh less then. Groups that differ by their classes alone are still found, which full
-    balance (without the root) makes harder. The counts are the fold's own, and not the client's: the folds would
-    compensate each other, and the test of discovery needs folds that are independent.
-
-    Parameters
-    ----------
-    labels
-        int64 (n,)
-
-    Returns
-    -------
-    Tensor
-        float32 (n,)
-    """
-    weights = torch.bincount(labels).to(torch.float32)[labels].rsqrt()
-    return weights / weights.mean()
 
 
 def _flat(state: Mapping[str, Tensor], names: Sequence[str]) -> Float32:

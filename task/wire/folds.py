@@ -136,7 +136,7 @@ class RowForm:
 
 @dataclass(frozen=True)
 class FoldRows:
-    """Reply to `query.folds`: rows (m, width), float32."""
+    """Reply to `query.folds`: rows (m, width), float32; (1, width) of a client whose data cannot be divided."""
 
     rows: Float32
     num_examples: int
@@ -144,7 +144,7 @@ class FoldRows:
 
 @dataclass(frozen=True, kw_only=True)
 class FoldUpdate(Update):
-    """Reply to `train.folds`: an update, and the rows of the folds (m, width), float32."""
+    """Reply to `train.folds`: an update, and rows as in `FoldRows`."""
 
     rows: Float32
 
@@ -155,7 +155,7 @@ class FoldUpdate(Update):
 
 
 def read_fold_rows(content: RecordDict, form: RowForm, folds: int) -> FoldRows:
-    """Read the rows of `folds` folds.
+    """Read the rows of `folds` folds, or the one row of data that cannot be divided.
 
     Raises
     ------
@@ -167,7 +167,7 @@ def read_fold_rows(content: RecordDict, form: RowForm, folds: int) -> FoldRows:
 
 
 def read_fold_update(content: RecordDict, layout: Layout, model: int, form: RowForm, folds: int) -> FoldUpdate:
-    """Read the update of `model` and the rows of `folds` folds.
+    """Read the update of `model` and rows as in `read_fold_rows`.
 
     Raises
     ------
@@ -182,6 +182,7 @@ def _split(content: RecordDict, form: RowForm, folds: int) -> tuple[RecordDict, 
     record = content.get(kinds.FOLDS)
     if not isinstance(record, ArrayRecord) or list(record) != [kinds.FOLDS]:
         raise MalformedMessage(f"the reply must hold one array {kinds.FOLDS!r} in the record {kinds.FOLDS!r}")
-    entry = Entry(kinds.FOLDS, (folds, form.columns), form.dtype, 0)
-    rows = form.unpack(read_array(record[kinds.FOLDS], entry))
+    array = record[kinds.FOLDS]
+    count = 1 if tuple(array.shape) == (1, form.columns) else folds
+    rows = form.unpack(read_array(array, Entry(kinds.FOLDS, (count, form.columns), form.dtype, 0)))
     return RecordDict({name: part for name, part in content.items() if name != kinds.FOLDS}), rows

@@ -1,0 +1,87 @@
+"""Jobs of a table or sweep that is called again: finished runs are kept, stopped ones go on, others begin."""
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from florets.conf.problems import ConfigError
+from florets.conf.schema import OPTION_KEYS, Config, as_plain
+from florets.server_app import jobs
+from florets.server_app.results.folder import FINISHED, MARKER
+from florets.server_app.results.recorder import read_summary
+from florets.server_app.results.summary import RunSummary
+from florets.server_app.resume.checkpoint import CheckpointError
+from florets.server_app.resume.resume import CHANGEABLE
+
+_ELSEWHERE = {"seed", *CHANGEABLE} - {"num_rounds", "data_dir"}
+"""Keys that do not change what a run computes, or are compared by its folder's name."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What runs an experiment, and goes on with an interrupted one; functions that other processes can import."""
+
+    run: jobs.Runner
+    resume: Callable[[Config, Path], RunSummary]
+
+
+def plain(config: Config) -> dict[str, Any]:
+    """Return a configuration as a record holds it."""
+    values: dict[str, Any] = json.loads(json.dumps(as_plain(config)))
+    return values
+
+
+def finished_run(folder: Path, wanted: Mapping[str, Any]) -> RunSummary | None:
+    """Return the summary of a run that has come to its end, None where it is damaged or of other settings.
+
+    Parameters
+    ----------
+    wanted
+        The configuration that is asked for, see `plain`.
+    """
+    if not (folder / FINISHED).is_file() or not (folder / MARKER).is_file():
+        return None
+    try:
+        return read_summary(folder) if same_settings(_saved(folder), wanted) else None
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _saved(folder: Path) -> Any:
+    """Return the configuration that a run left as it is in the file, None where it cannot be read."""
+    try:
+        return yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+
+
+def go_on(config: Config, overrides: Sequence[str], folder: Path, engine: Engine) -> tuple[RunSummary, bool]:
+    """Run an experiment, from its last checkpoint where there is one; return its summary, and whether all is new."""
+    left = (folder / MARKER).is_file() and same_settings(_saved(folder), plain(config))
+    if config.checkpoint_every and left:
+        # What is left there may be damaged: then the run begins anew.
+        with contextlib.suppress(CheckpointError, ConfigError):
+            return engine.resume(config, folder), False
+    return engine.run(config, overrides), True
+
+
+def same_settings(then: Any, now: Mapping[str, Any], prefix: str = "") -> bool:
+    """Return whether a run's configuration is the one that is asked for, as far as it changes results.
+
+    Keys that came after the run was made say nothing about it.
+    """
+    if not isinstance(then, Mapping):
+        return False
+    for name, old in then.items():
+        key, new = f"{prefix}{name}", now.get(name)
+        if key in _ELSEWHERE:
+            continue
+        nested = isinstance(old, Mapping) and isinstance(new, Mapping) and key not in OPTION_KEYS
+        if not (same_settings(old, new or {}, f"{key}.") if nested else old == new):
+            return False
+    return True

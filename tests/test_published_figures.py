@@ -1,0 +1,108 @@
+"""No figure that nobody has seen in a paper stands on a page or in a preset as that paper's."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FILES = [*sorted((ROOT / "conf").rglob("*.yaml")), *sorted((ROOT / "strategies").rglob("*.py"))]
+_BRACKETS = re.compile(r"\(([^()]*)\)")
+_PUBLISHED = re.compile(r"paper|publish|report", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Unchecked:
+    """Figures told of a method's paper, and the names that the method goes by."""
+
+    names: tuple[str, ...]
+    figures: tuple[str, ...]
+
+    def is_named(self, text: str) -> bool:
+        return any(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text, re.IGNORECASE) for name in self.names)
+
+    def inside(self, text: str) -> list[str]:
+        return [figure for figure in self.figures if re.search(rf"(?<![\d.]){re.escape(figure)}(?!\d)", text)]
+
+
+def unchecked() -> list[Unchecked]:
+    entries: list[dict[str, Any]] = yaml.safe_load((ROOT / "tests" / "unchecked_figures.yaml").read_text())
+    return [Unchecked(tuple(entry["names"]), tuple(entry["figures"])) for entry in entries]
+
+
+def claims(text: str, known: Sequence[Unchecked]) -> Iterator[str]:
+    """Yield the figures that a text gives as a paper's.
+
+    They stand in brackets or in a column that says so, as on the pages, or in a paragraph that speaks of a paper. The
+    method is named by the table's row or column, or in the paragraph.
+    """
+    for paragraph in re.split(r"\n\s*\n", text):
+        rows = [line for line in paragraph.splitlines() if line.lstrip().startswith("|")]
+        if rows:
+            yield from _of_table(
+                [[cell.strip() for cell in row.strip().strip("|").split("|")] for row in rows], known
+            )
+        rest = " ".join(line for line in paragraph.splitlines() if line not in rows)
+        for entry in known:
+            if entry.is_named(rest):
+                yield from entry.inside(rest if _PUBLISHED.search(rest) else " ".join(_BRACKETS.findall(rest)))
+
+
+def _of_table(rows: list[list[str]], known: Sequence[Unchecked]) -> Iterator[str]:
+    head, *body = rows
+    for row in body:
+        for title, cell in zip(head, row, strict=False):
+            told = cell if _PUBLISHED.search(title) and "(" not in title else " ".join(_BRACKETS.findall(cell))
+            for entry in known:
+                if entry.is_named(row[0]) or entry.is_named(title):
+                    yield from entry.inside(told)
+
+
+def references(values: dict[str, Any], known: Sequence[Unchecked]) -> Iterator[str]:
+    """Yield the figures among an item's published values."""
+    for reference in values.get("references", []):
+        for entry in known:
+            if entry.is_named(str(reference["column"]).replace("_", "-")) or entry.is_named(reference["column"]):
+                yield from (f for f in entry.figures if re.fullmatch(r"[\d.]+", f) and float(f) == reference["value"])
+
+
+def test_no_unchecked_figure_stands_as_a_papers() -> None:
+    known, found = unchecked(), {}
+    for path in (*PAGES, *FILES):
+        text = path.read_text(encoding="utf-8")
+        told = list(claims(text.replace("\n# ", "\n"), known))
+        if path.is_relative_to(ROOT / "conf" / "reproduce"):
+            told += references(yaml.safe_load(text), known)
+        if told:
+            found[str(path.relative_to(ROOT))] = told
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("FedProto's paper has 97.13 % there.", ["97.13"]),
+        ("FedProto ends at 97.0 (97.13).", ["97.13"]),
+        ("| method | accuracy % (paper) |\n|---|---|\n| FeSEM | 96.0 ± 0.1 (97.1) |", ["97.1"]),
+        ("| method | accuracy % | paper |\n|---|---|---|\n| FeSEM | 97.1 ± 0.1 | 95.3 |", ["95.3"]),
+        ("| | FeSEM | IFCA |\n|---|---|---|\n| MNIST | 96.0 (96.3) | 95.0 (95.3) |", ["96.3"]),
+        # Measured here, and equal by chance.
+        ("| method | accuracy % |\n|---|---|\n| FeSEM | 97.1 ± 0.1 |", []),
+        ("FeSEM ends at 97.1 %.", []),
+        # Another method's, or another number.
+        ("CLoVE's paper has 97.1 %.", []),
+        ("FeSEM's paper has 97.15 % and 197.1.", []),
+    ],
+)
+def test_what_counts_as_a_papers_figure(text: str, found: list[str]) -> None:
+    assert list(claims(text, unchecked())) == found
+
+
+def test_published_values_of_an_item_are_compared_too() -> None:
+    item = {"references": [{"column": name, "value": 95.3} for name in ("fesem", "clove")]}
+    assert list(references(item, unchecked())) == ["95.3"]
