@@ -1,4 +1,4 @@
-"""How many clients' work is best computed together: a rule from measured times."""
+"""Best number of clients whose work is computed together: a rule from measured times."""
 
 from torch.nn import Module
 
