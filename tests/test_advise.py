@@ -84,8 +84,8 @@ def test_clients_below_the_others_are_told_and_one_does_not_hide_another() -> No
     assert low_sites(outcome("local", 0.1, 0.1, 0.1, 0.1, 9.0, metric="loss")) == []
 
 
-def evidence(verdict: str, p_value: float | None = 0.0025, unfit: tuple[str, ...] = ()) -> dict[str, object]:
-    return {"verdict": verdict, "p_value": p_value, "unfit": unfit}
+def evidence(verdict: str, p_value: float | None = 0.0025) -> dict[str, object]:
+    return {"verdict": verdict, "p_value": p_value}
 
 
 def test_what_discovery_found_is_told_in_the_terms_of_advice() -> None:
@@ -93,9 +93,6 @@ def test_what_discovery_found_is_told_in_the_terms_of_advice() -> None:
     assert (two.kind, two.groups, two.lone, two.num_clients) == ("groups", (("a", "b", "c"), ("d", "e")), (), 5)
     one_alone = finding_of(evidence("groups"), {"a": 0, "b": 0, "c": 0, "d": 0, "e": 1})
     assert (one_alone.kind, one_alone.lone) == ("lone", ("e",))
-    # One that no group fits has no model.
-    unfit = finding_of(evidence("groups", unfit=("e",)), {"a": 0, "b": 0, "c": 1, "d": 1})
-    assert (unfit.kind, unfit.lone, unfit.num_clients) == ("groups", ("e",), 5)
     none = finding_of(evidence("none", 0.4), dict.fromkeys(SITES, 0))
     assert (none.kind, none.groups, none.num_clients) == ("none", (SITES,), 5)
     assert finding_of(evidence("all_differ"), dict.fromkeys(SITES, 0)).kind == "all_differ"
@@ -275,6 +272,7 @@ TINY = (
 
 
 @pytest.mark.usefixtures("no_pictures")
+@pytest.mark.slow
 def test_a_whole_answer_on_digits_leaves_a_page_and_the_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

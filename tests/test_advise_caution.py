@@ -89,7 +89,7 @@ def test_a_check_that_tested_nothing_says_nothing_of_scale() -> None:
 
 
 def test_rounds_that_are_samples_are_not_called_too_few_clients() -> None:
-    found = finding_of({"verdict": "open", "p_value": None, "unfit": ()}, dict.fromkeys(SITES, 0))
+    found = finding_of({"verdict": "open", "p_value": None}, dict.fromkeys(SITES, 0))
     said = Words(given(found, fedavg=[0.9] * 5, local=[0.9] * 5), OWN)
     assert said.answer == "5 sites, of which too few took part to look for groups: FedAvg, one model for all."
     assert "With more rounds" in " ".join(said.changes)

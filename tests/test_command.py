@@ -246,6 +246,7 @@ def test_help_and_a_mistyped_key_do_not_load_torch_or_flower():
         pytest.param("numpy, florets.server_app.app", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_every_way_in_leaves_linear_algebra_one_thread(entry):
     # SciPy comes with a BLAS of its own, which is loaded later than NumPy's.
     code = f"import {entry}, scipy.linalg, threadpoolctl as t; print([p['num_threads'] for p in t.threadpool_info()])"

@@ -127,7 +127,7 @@ WRONG = {
     ("experiment=[a]",): "there is no such experiment",
     ("strategy.name=ifca",): "strategy.name=ifca: choose a strategy with strategy=<name>.",
     ("strategy=fedavg", "strategy.memory=true"): (
-        "strategy.memory=true: strategy fedavg has no such key; leave it out, or use strategy=clove."
+        "strategy.memory=true: strategy fedavg has no such key; leave it out, or use strategy=clove or fedgwc."
     ),
     (
         "strategy=local",

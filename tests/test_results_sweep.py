@@ -124,6 +124,7 @@ def test_curves_are_drawn_from_the_runs_folders(tmp_path):
 
 
 @pytest.mark.pictures
+@pytest.mark.slow
 def test_many_groups_get_a_figure_for_each_setting(tmp_path):
     summary = record(tmp_path / "run")
     jobs = [

@@ -145,7 +145,7 @@ def results(folder: Path) -> dict[str, Any]:
     }
 
 
-REMEMBERS_AS = {"fedprox": "fedavg", "oracle": "fedavg", "k_fed": "one_shot", "pacfl": "fedclust"}
+REMEMBERS_AS = {"fedprox": "fedavg", "oracle": "fedavg", "pacfl": "fedclust"}
 """Strategies that remember what another one does, and that one."""
 
 

@@ -116,6 +116,7 @@ def test_finished_jobs_of_a_block_are_kept_and_those_of_other_settings_run(
     assert begun == ["clove 1", "fedavg 1"]
 
 
+@pytest.mark.slow
 def test_a_stopped_job_goes_on_and_a_plain_sweep_begins_anew(conf: Path, begun: list[str]) -> None:
     sweep = ["-m", "experiment=mine", "strategy=ifca", "seed=0"]
     assert main(sweep) == 1

@@ -55,6 +55,6 @@ def finding_of(evidence: Mapping[str, Any], models: Mapping[str, int]) -> Findin
         everybody = (tuple(sorted(models)),)
         kind: Kind = verdict if verdict in ("none", "all_differ", "open") else "too_few"
         return Finding(kind, everybody, (), p_value)
-    lone = tuple(sorted({keys[0] for keys in groups if len(keys) == 1} | set(evidence["unfit"])))
+    lone = tuple(sorted(keys[0] for keys in groups if len(keys) == 1))
     several = sum(len(keys) > 1 for keys in groups) > 1
     return Finding("groups" if several else "lone", groups, lone, p_value)

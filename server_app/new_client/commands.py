@@ -106,6 +106,9 @@ def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
                 group,
                 f"the run's first model learns from them what that group learned (cosine {cosine:.2f})",
             )
+            if run.groups.folds_of(len(x)) == 1:
+                needed = run.groups.folds * run.groups.size
+                why += f", but {len(x)} samples are too few to be sure, {needed} would be enough"
     if run.descriptors is not None:
         chosen = nearest_descriptor(run.descriptors, run.task, x, targets)
         why = "of what the run's common model makes of them, that group's is the nearest"

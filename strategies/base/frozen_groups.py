@@ -9,9 +9,9 @@ from florets.strategies.base.models import Models
 from florets.strategies.core.placement import Centres, place
 from florets.task.wire.folds import RowForm
 
-FIT, FIT_ONE = 0.5, 0.0
-"""Share of a group's usual cosine below which the group does not fit a client. The one row of a client with few
-samples is too noisy to say that no group fits: it joins the nearest, unless it points away from all."""
+FIT, FIT_ONE = 0.5, 0.1
+"""Share of a group's usual cosine below which the group does not fit a client; the one row of a client with few
+samples is noisier."""
 
 
 @dataclass(frozen=True)
@@ -45,3 +45,10 @@ class FrozenGroups:
     def group_of(self, rows: NDArray[np.floating]) -> tuple[int, float]:
         """Return the group of a client that sent these rows (m, width), -1 where none fits, and the cosine."""
         return place(rows.astype(np.float64), self.centres, FIT_ONE if len(rows) == 1 else FIT)
+
+    def group_in_a_run(self, rows: NDArray[np.floating]) -> tuple[int, float]:
+        """Return the same for a client that takes part in training: one with few samples joins the nearest group.
+
+        Its one row is too noisy to leave it without a model.
+        """
+        return place(rows.astype(np.float64), self.centres, None if len(rows) == 1 else FIT)

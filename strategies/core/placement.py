@@ -65,7 +65,7 @@ def centres(folds: FloatArray, labels: IntArray) -> Centres:
     return Centres(origin, _unit(sums / sizes[:, None]), usual)
 
 
-def place(row: FloatArray, groups: Centres, fit: float = 0.5) -> tuple[int, float]:
+def place(row: FloatArray, groups: Centres, fit: float | None = 0.5) -> tuple[int, float]:
     """Return the group of a later client and its cosine to that group's centre.
 
     Parameters
@@ -74,9 +74,9 @@ def place(row: FloatArray, groups: Centres, fit: float = 0.5) -> tuple[int, floa
         The client's update of the same common model, or one for each fold of its data.
     groups : Centres
         From `centres`.
-    fit : float
+    fit : float or None
         No group fits below this share of the cosine that the nearest group's own members usually have: the client
-        is then from a group that was not there, or its data are too few to say.
+        is then from a group that was not there, or its data are too few to say. None: the nearest fits.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def place(row: FloatArray, groups: Centres, fit: float = 0.5) -> tuple[int, floa
     cosine = _cosine(np.broadcast_to(mean, groups.directions.shape), groups.directions)
     nearest = int(np.argmax(cosine))
     value = float(cosine[nearest])
-    fits = value > 0.0 and value >= fit * groups.usual[nearest]
+    fits = fit is None or (value > 0.0 and value >= fit * groups.usual[nearest])
     return (nearest if fits else -1), value
 
 

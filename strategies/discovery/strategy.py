@@ -156,7 +156,7 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         state = self.state
         assert state.folds is not None
         state.folds, state.decided, state.centres = state.folds.emptied(), True, found.centres
-        state.unfit = set(found.evidence.unfit)
+        state.unfit = set()
         self.assignment.update(found.assignment)
         self._tell(found.evidence)
         return found.assignment

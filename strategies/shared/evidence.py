@@ -40,8 +40,6 @@ class Evidence:
         Clients whose rows there are, and how many it takes to decide.
     small
         Clients with too few samples for folds, placed afterwards.
-    unfit
-        Clients that no group fits.
     """
 
     verdict: Literal["groups", "none", "all_differ", "too_few", "open"]
@@ -57,7 +55,6 @@ class Evidence:
     seen: int = 0
     needed: int = 0
     small: int = 0
-    unfit: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, groups: Groups, keys: Sequence[str], given: bool) -> "Evidence":
@@ -83,9 +80,9 @@ class Evidence:
             needed=len(keys),
         )
 
-    def with_placed(self, small: int, unfit: Sequence[str]) -> "Evidence":
-        """Return it with what is known of the clients that were placed afterwards."""
-        return replace(self, small=small, unfit=tuple(unfit))
+    def with_placed(self, small: int) -> "Evidence":
+        """Return it with the number of clients that were placed afterwards."""
+        return replace(self, small=small)
 
     def details(self) -> dict[str, Detail]:
         """Return it as plain values for the round's line, with its texts."""
@@ -126,10 +123,10 @@ class Evidence:
             )
         if self.verdict == "too_few":
             return (
-                f"{_clients(self.seen)} with enough samples are too few to tell groups from chance; more clients or "
-                "more samples are needed, or k where it is known"
+                f"{_clients(self.seen)} with enough samples: too few to tell groups from chance; it takes more clients or "
+                "more samples, or k where it is known"
             )
-        return no_group_fits(self.unfit) if self.unfit else ""
+        return ""
 
     def _figures(self) -> str:
         """Return p value and scores: at the number found, its neighbours and the best."""

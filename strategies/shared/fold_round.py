@@ -161,14 +161,9 @@ class FoldRound:
             return Found(1, dict.fromkeys(sorted({*keys, *self.small}), 0), None, evidence)
         found = dict(zip(keys, groups.labels.tolist(), strict=True))
         directions = centres(folds, groups.labels)
-        unfit, frozen = [], self.frozen(directions)
-        for key, row in sorted(self.small.items()):
-            group, _ = frozen.group_of(row)
-            if group < 0:
-                unfit.append(key)
-            else:
-                found[key] = group
-        evidence = evidence.with_placed(len(self.small) - len(unfit), unfit)
+        frozen = self.frozen(directions)
+        found |= {key: frozen.group_in_a_run(row)[0] for key, row in sorted(self.small.items())}
+        evidence = evidence.with_placed(len(self.small))
         return Found(len(directions.directions), found, directions, evidence)
 
     def place(
@@ -179,7 +174,7 @@ class FoldRound:
         unfit: set[str] = set()
         frozen = self.frozen(groups)
         for key, reply in self.ask(clients, context).ok:
-            group, _ = frozen.group_of(reply.rows)
+            group, _ = frozen.group_in_a_run(reply.rows)
             if group < 0:
                 unfit.add(key)
             else:

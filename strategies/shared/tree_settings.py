@@ -23,7 +23,7 @@ class TreeSettings(Settings):
     def conflicts(self) -> list[str]:
         """Refuse a threshold that is missing or has no effect."""
         if self.cut == "threshold" and self.threshold is None:
-            return ["strategy.cut=threshold: needs strategy.threshold; add it, or use cut=largest_gap."]
+            return ["strategy.cut=threshold: needs strategy.threshold; add it, or use strategy.cut=largest_gap."]
         if self.cut != "threshold" and self.threshold is not None:
             return [
                 f"strategy.threshold={self.threshold:g}: has an effect only with strategy.cut=threshold; add that, "

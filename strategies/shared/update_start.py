@@ -80,9 +80,6 @@ def _by_folds(algorithm: Algorithm[Any, S], context: RoundContext, settle: Settl
         with context.meter.part("discover"):
             found = folds.decide(None, context)
         algorithm.state.found = found.evidence.details()
-        # Of a client that no group fits nobody knows the model yet: the algorithm itself will place it.
-        for key in found.evidence.unfit:
-            algorithm.assignment.pop(key, None)
         algorithm.assignment.update(found.assignment)
         settle(found.assignment)
         return group_models(context, updates, found.assignment, found.count)
