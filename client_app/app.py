@@ -48,8 +48,10 @@ def answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Cont
     def answer(message: Message, context: Context) -> Message:
         start = perf_counter()
         with counted() as effort:
-            content = handle(Client(message, context))
-        content[kinds.WORK] = pack_work(Work(perf_counter() - start, effort.gradients, effort.losses))
+            client = Client(message, context)
+            content = handle(client)
+        seconds = perf_counter() - start + client.prepared.seconds
+        content[kinds.WORK] = pack_work(Work(seconds, effort.gradients, effort.losses))
         return Message(content, reply_to=message)
 
     return answer

@@ -7,6 +7,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from torch.nn import Module
 
 from florets.client_app.incoming import arrays_of, config_of, names, number
+from florets.client_app.prepared import prepared_for
 from florets.client_app.session import State, client_key, is_simulated, num_partitions, session
 from florets.task.client_data import ClientData, Part
 from florets.task.held_out import hold_out
@@ -36,6 +37,7 @@ class Client:
         self.content: RecordDict = message.content
         self.config: ConfigRecord = config_of(message.content)
         self.context = context
+        self.prepared = prepared_for(message)
 
     @property
     def key(self) -> str:

@@ -16,6 +16,7 @@ from florets.client_app.session import State
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
 from florets.task.training.class_weights import ClassWeights, class_weights
+from florets.task.training.effort import count
 from florets.task.training.linear_steps import (
     LinearModels,
     flat,
@@ -37,6 +38,9 @@ Arrays = dict[str, NDArray[Any]]
 def model_losses(client: Client) -> NDArray[np.float64]:
     """Return the mean loss of each of the message's models on the training set, or on what is held out of it."""
     x, y = client.loss_data
+    if (found := client.prepared.losses) is not None:
+        count(losses=len(x) * len(found))
+        return reported(found)
     if linear := client.linear:
         return reported(linear_losses(client.linear_models(linear), *flat(x, y), client.loss))
     return reported(loss_vector(client.module, client.states(), x, y, client.loss))
@@ -59,6 +63,9 @@ def result_on(client: Client, part: TestedOn, arrays: Mapping[str, NDArray[Any]]
         The model, as `trained` has just returned it; None: the message's.
     """
     x, y = client.data.part(part)
+    if part == "test" and arrays is None and (found := client.prepared.tested) is not None:
+        count(losses=len(x))
+        return found
     if linear := client.linear:
         models = client.linear_models(linear) if arrays is None else LinearModels.of([arrays], linear)
         return linear_test(models, *flat(x, y), client.loss)
@@ -190,6 +197,16 @@ def trained(
     return _by_steps(client, training.on_whole_loss())
 
 
+def _together(client: Client, training: Training) -> tuple[Arrays, float] | None:
+    """Take what was computed together with other clients' training."""
+    found = client.prepared.trained
+    # A message that trains a model has one training under this name, and only on the plain loss is it prepared.
+    if found is None or training.purpose != Purpose.LOCAL_TRAINING or not training.objective.is_plain:
+        return None
+    count(gradients=found.passes)
+    return dict(found.arrays), found.mean
+
+
 def _exactly(client: Client, training: Training) -> tuple[Arrays, float] | None:
     """Solve a proximal problem in closed form, where the server asks for that and it can be done."""
     mu = training.objective.proximal_mu
@@ -218,7 +235,11 @@ def _by_full_steps(client: Client, training: Training) -> tuple[Arrays, float] |
     return arrays, mean
 
 
-_SOLVERS: tuple[Callable[[Client, Training], tuple[Arrays, float] | None], ...] = (_exactly, _by_full_steps)
+_SOLVERS: tuple[Callable[[Client, Training], tuple[Arrays, float] | None], ...] = (
+    _together,
+    _exactly,
+    _by_full_steps,
+)
 """Faster ways to what `_by_steps` does; each returns None where it does not apply."""
 
 

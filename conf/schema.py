@@ -110,6 +110,12 @@ class Config(RunKeys):
     results_dir: str = key("results", "folder of results; relative to where florets is called")
     device: str = key("cpu", "cpu, cuda or cuda:<n>")
     engine: Literal["local", "flwr"] = key("local", "in this process (local), or through `flwr run` (flwr)")
+    batch_clients: int | Literal["off", "auto"] = key(
+        "off",
+        "clients whose work is computed at once, in process: fully connected and linear models, equal to rounding; "
+        "auto chooses",
+        least=1,
+    )
     cluster_test: bool = key(
         False,
         "at evaluations also test all K models on each true cluster's test data, on the server; simulation only",

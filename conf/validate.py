@@ -84,6 +84,11 @@ def _run(config: Config) -> list[str]:
     if config.seed >= 2**63:
         problems.append(f"seed={config.seed}: must be less than 2**63, the largest number that a message can hold.")
     problems += _nodes(config)
+    if config.engine == "flwr" and config.batch_clients != "off":
+        problems.append(
+            f"batch_clients={config.batch_clients}: Flower sends each client its own messages; leave it out, or use "
+            "engine=local."
+        )
     if not _DEVICE.fullmatch(config.device):
         problems.append(f"device={config.device}: must be cpu, cuda or cuda:<number>.")
     for name, folder in (("data_dir", config.data_dir), ("results_dir", config.results_dir)):

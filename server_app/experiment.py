@@ -12,6 +12,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_folder import resume_command
 from florets.conf.saved import imported_functions
 from florets.conf.schema import Config, as_plain
+from florets.server_app.blocks import choose_blocks
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.server_app.console import counted
 from florets.server_app.new_client.run_models import save_clusters
@@ -96,6 +97,9 @@ def _run(
         settings = message_settings(config, task)
         models = Models(build_models(config, task), strategy.shared_layers, untrained_of(settings))
         strategy.check(models)
+        config, block_line = choose_blocks(grid, config, task)
+    except ConfigError:
+        raise
     except ValueError as error:
         raise ConfigError([str(error)]) from error
     total = strategy.first_rounds + config.num_rounds
@@ -147,8 +151,8 @@ def _run(
         recorder.clients(list(strategy.federation.clients.values()))
         if warning := too_few_models(config):
             recorder.warn(warning)
-        if first_phase:
-            recorder.note(first_phase)
+        for line in filter(None, (first_phase, block_line)):
+            recorder.note(line)
 
         def on_round(report: RoundReport, arrays: ArrayRecord) -> bool:
             clients = list(strategy.federation.clients.values())

@@ -1,7 +1,7 @@
 """`LocalGrid`: Flower's Grid in this process. Messages reach the ClientApp by a plain function call."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -18,6 +18,9 @@ from florets.task.wire import kinds
 _RUN_ID = 1
 _SERVER_NODE_ID = 1
 _CLIENT_APP_RAISED = 2
+
+InBlocks = Callable[[Sequence[tuple[Message, Context]], int], Iterator[list[int]]]
+"""Yields the places of an exchange's messages in blocks of at most a number, which it has computed together."""
 
 log = logging.getLogger("florets")
 
@@ -37,6 +40,8 @@ class LocalGrid(Grid):
         Nodes 1 to `num_nodes` get partitions 0 to `num_nodes` - 1.
     node_configs
         Further node config of each node, such as the deployment's `--node-config` would give.
+    in_blocks
+        Computes the work of several clients together, where `block_size` is above 1 and the messages allow it.
     """
 
     def __init__(
@@ -44,9 +49,13 @@ class LocalGrid(Grid):
         client_app: ClientApp,
         num_nodes: int,
         node_configs: Sequence[dict[str, bool | int | float | str]] | None = None,
+        in_blocks: InBlocks | None = None,
     ) -> None:
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = _RUN_ID, _SERVER_NODE_ID, 0
         self._app = client_app
+        self.in_blocks = in_blocks
+        self.block_size = 1
+        """Most clients whose work is computed together; 1: each by itself."""
         self._run = Run.create_empty(_RUN_ID)
         self._message_ids = count(1)
         self._waiting: dict[str, Message] = {}
@@ -107,7 +116,16 @@ class LocalGrid(Grid):
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Deliver the messages with these ids, in the order in which they were sent, and return the replies."""
         wanted = sorted((message_id for message_id in message_ids if message_id in self._waiting), key=int)
-        return [self._deliver(self._waiting.pop(message_id)) for message_id in wanted]
+        messages = [self._waiting.pop(message_id) for message_id in wanted]
+        if self.in_blocks is None or self.block_size < 2:
+            return [self._deliver(message) for message in messages]
+        here = [place for place, message in enumerate(messages) if message.metadata.dst_node_id in self._contexts]
+        gone = set(range(len(messages))) - set(here)
+        sent = [(messages[place], self._contexts[messages[place].metadata.dst_node_id]) for place in here]
+        replies = {place: self._deliver(messages[place]) for place in gone}
+        for block in self.in_blocks(sent, self.block_size):
+            replies.update((here[place], self._deliver(messages[here[place]])) for place in block)
+        return [replies[place] for place in range(len(messages))]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """Send messages and return all replies; `timeout` has no effect without processes."""

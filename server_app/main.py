@@ -155,6 +155,7 @@ def resume(config: Config, folder: Path) -> RunSummary:
 
 def _local_grid(config: Config) -> "LocalGrid":
     from florets.client_app.app import app as client_app
+    from florets.client_app.batching import in_blocks
     from florets.client_app.session import find_device
     from florets.server_app.local_grid import LocalGrid
     from florets.server_app.own_nodes import own_nodes
@@ -167,7 +168,7 @@ def _local_grid(config: Config) -> "LocalGrid":
             find_device(config.device)
         except ValueError as error:
             raise ConfigError([f"{error}."]) from error
-    return LocalGrid(client_app, len(nodes) or config.num_clients, nodes or None)
+    return LocalGrid(client_app, len(nodes) or config.num_clients, nodes or None, in_blocks)
 
 
 def _act(arguments: Arguments) -> int:

@@ -1,6 +1,6 @@
 """Local training of a model on a client's data, and its gradient."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from math import ceil, isfinite
@@ -120,7 +120,7 @@ def local_update(
     seen = torch.zeros((), dtype=torch.float64, device=x.device)
     with torch_random(rng), frozen_layers(module, objective.frozen) if objective.frozen else nullcontext():
         trainable = objective.begin(module, len(x))
-        optimizer = _optimizer(trainable, settings)
+        optimizer = new_optimizer(trainable, settings)
         while left > 0:
             order = torch.from_numpy(rng.permutation(len(x))).to(x.device)
             # One gather an epoch; batches are then slices.
@@ -163,7 +163,8 @@ def _normalises(module: Module) -> bool:
     return any(isinstance(part, _BatchNorm) for part in module.modules())
 
 
-def _optimizer(parameters: list[torch.nn.Parameter], settings: TrainSettings) -> Sgd | Adam:
+def new_optimizer(parameters: Sequence[Tensor], settings: TrainSettings) -> Sgd | Adam:
+    """Return the optimiser of one local training."""
     if settings.optimizer == "adam":
         return Adam(parameters, settings.learning_rate, settings.weight_decay)
     return Sgd(parameters, settings.learning_rate, settings.momentum, settings.weight_decay)

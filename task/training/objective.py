@@ -123,6 +123,11 @@ class Objective:
     frozen: tuple[str, ...] = ()
 
     @property
+    def is_plain(self) -> bool:
+        """Whether this is the mean loss over all layers and nothing else."""
+        return self.weights is None and not self.terms and not self.frozen
+
+    @property
     def proximal_mu(self) -> float | None:
         """Factor of the proximal term, 0 without one; None where there is anything else beside the plain loss.
 

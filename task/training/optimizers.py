@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
@@ -25,7 +24,7 @@ class Sgd:
     """
 
     def __init__(
-        self, parameters: Sequence[Parameter], learning_rate: float, momentum: float, weight_decay: float
+        self, parameters: Sequence[Tensor], learning_rate: float, momentum: float, weight_decay: float
     ) -> None:
         self._parameters = parameters
         self._learning_rate, self._momentum, self._weight_decay = learning_rate, momentum, weight_decay
@@ -53,6 +52,13 @@ class Sgd:
         for i, buffer in zip(moved, buffers, strict=True):
             self._buffers[i] = buffer
 
+    def narrow(self, parameters: Sequence[Tensor]) -> None:
+        """Go on with these: the first rows of the parameters so far, each a stack of several models' own."""
+        self._parameters = parameters
+        self._buffers = [
+            None if buffer is None else buffer[: len(p)] for buffer, p in zip(self._buffers, parameters, strict=True)
+        ]
+
 
 class Adam:
     """Adam with PyTorch's default betas and eps: step by step what a new ``torch.optim.Adam`` does.
@@ -63,7 +69,7 @@ class Adam:
         See `Sgd`.
     """
 
-    def __init__(self, parameters: Sequence[Parameter], learning_rate: float, weight_decay: float) -> None:
+    def __init__(self, parameters: Sequence[Tensor], learning_rate: float, weight_decay: float) -> None:
         self._parameters = parameters
         self._learning_rate, self._weight_decay = learning_rate, weight_decay
         self._fused = _fused(parameters)
@@ -94,7 +100,13 @@ class Adam:
                 maximize=False,
             )
 
+    def narrow(self, parameters: Sequence[Tensor]) -> None:
+        """See `Sgd.narrow`."""
+        self._parameters = parameters
+        self._means = [mean[: len(p)] for mean, p in zip(self._means, parameters, strict=True)]
+        self._squares = [square[: len(p)] for square, p in zip(self._squares, parameters, strict=True)]
 
-def _fused(parameters: Sequence[Parameter]) -> bool:
+
+def _fused(parameters: Sequence[Tensor]) -> bool:
     # Fused kernels do the same arithmetic in one call a step; they exist for floats on CPU and CUDA.
     return all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)

@@ -7,6 +7,11 @@ import numpy as np
 import torch
 
 
+def torch_seed(rng: np.random.Generator) -> int:
+    """Draw the seed of torch's global generators."""
+    return int(rng.integers(2**63 - 1))
+
+
 @contextmanager
 def torch_random(rng: np.random.Generator) -> Iterator[None]:
     """Seed torch's global generators from `rng` inside the block, and put their old states back after it.
@@ -20,7 +25,7 @@ def torch_random(rng: np.random.Generator) -> Iterator[None]:
     with torch.random.fork_rng(devices=used):
         # Not torch.manual_seed: for each kind of device that is not in use it notes a whole traceback, which took a
         # fifth of a small client's training.
-        seed = int(rng.integers(2**63 - 1))
+        seed = torch_seed(rng)
         torch.default_generator.manual_seed(seed)
         if used:
             torch.cuda.manual_seed_all(seed)

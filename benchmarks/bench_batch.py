@@ -1,0 +1,70 @@
+"""CPU seconds of a round with each client's work by itself and with `batch_clients=auto`, in one run.
+
+Run: ``python benchmarks/bench_batch.py``: 1,000 clients of digits (one or two samples each), and the quickstart;
+clustering rounds with test. The runs take turns; the median over them of each one's median round.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from florets.client_app.app import app
+from florets.client_app.batching import in_blocks
+from florets.conf.compose import compose
+from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.local_grid import LocalGrid
+from florets.task.training.block_size import block_size
+
+CASES = {
+    "1,000 clients": ["num_clients=1000", "num_rounds=3"],
+    "quickstart": ["num_rounds=6"],
+}
+
+
+def round_seconds(overrides: list[str], size: int) -> float:
+    """Return the median CPU seconds of a round after the first, in blocks of at most `size` clients."""
+    config = compose(["strategy.stop_when_stable=false", *overrides])
+    task = build_task(config)
+    grid = LocalGrid(app, config.num_clients, None, in_blocks)
+    grid.block_size = size
+    marks: list[float] = []
+    build_strategy(config, task).start(
+        grid,
+        build_models(config, task),
+        num_rounds=config.num_rounds,
+        train_config=message_settings(config, task),
+        on_round=lambda *_: marks.append(time.process_time()),
+    )
+    return statistics.median(end - begin for begin, end in pairwise(marks))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", default="", help="file for the figures")
+    given = parser.parse_args()
+    rows = {}
+    print(f"{'case':16}{'block':>6}{'off, CPU s':>12}{'auto, CPU s':>13}{'off / auto':>12}")
+    for name, overrides in CASES.items():
+        size = block_size(build_task(compose(overrides)).build_model())
+        times: dict[int, list[float]] = {1: [], size: []}
+        for _ in range(given.repeats):
+            for blocks, seconds in times.items():
+                seconds.append(round_seconds(overrides, blocks))
+        off, auto = (statistics.median(seconds) for seconds in times.values())
+        rows[name] = {"block": size, "off": off, "auto": auto}
+        print(f"{name:16}{size:6}{off:12.3f}{auto:13.3f}{off / auto:12.2f}", flush=True)
+    if given.json:
+        Path(given.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

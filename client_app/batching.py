@@ -1,0 +1,209 @@
+"""Blocks of like messages, of which losses, local training and tests are computed together.
+
+The handlers then answer each message as always, from results that are at hand (`florets.client_app.prepared`). What
+cannot be computed together, or fails, is left to them.
+"""
+
+import logging
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+from flwr.app import ArrayRecord, Context, Message
+from numpy.typing import NDArray
+from torch.nn import Module
+
+from florets.client_app.client import Client
+from florets.client_app.incoming import objective_of, train_settings
+from florets.client_app.local_training import sends_gradient
+from florets.client_app.outgoing import reported
+from florets.client_app.prepared import Prepared, at_hand
+from florets.client_app.session import State, device_of, session
+from florets.task.client_data import Part
+from florets.task.randomness import Purpose
+from florets.task.training.joined import joined_losses, joined_tests
+from florets.task.training.losses import Evaluated
+from florets.task.training.stacked import Network, Share, Trained, network_of, stacked_update
+from florets.task.wire import kinds
+
+log = logging.getLogger("florets")
+
+_TRAINING = (kinds.TRAIN, kinds.TRAIN_SELECT)
+_COMPARING = (kinds.LOSSES, kinds.TRAIN_SELECT)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """One message that may be answered together with others that are like it."""
+
+    place: int
+    message: Message
+    client: Client
+    like: Hashable
+    samples: int
+
+    @property
+    def kind(self) -> str:
+        return self.message.metadata.message_type
+
+    @property
+    def record(self) -> ArrayRecord:
+        """The record that the message's model is in."""
+        if kinds.MODEL_INDEX in self.client.config:
+            return session.kept(self.client.config)
+        return self.client.arrays()
+
+
+def in_blocks(sent: Sequence[tuple[Message, Context]], size: int) -> Iterator[list[int]]:
+    """Yield the places of all messages, block by block; each block's results are at hand until the next is asked for.
+
+    Parameters
+    ----------
+    sent
+        Messages of one exchange, and their clients' contexts.
+    size
+        Most messages of a block that is computed together.
+    """
+    alone: list[int] = []
+    alike: dict[Hashable, list[_Asked]] = {}
+    for place, (message, context) in enumerate(sent):
+        asked = _asked(place, message, context)
+        if asked is None:
+            alone.append(place)
+        else:
+            alike.setdefault(asked.like, []).append(asked)
+    if alone:
+        yield alone
+    for group in alike.values():
+        # Clients of like sizes wait least for one another. The order is the messages' own among equals.
+        group.sort(key=lambda asked: -asked.samples)
+        for start in range(0, len(group), size):
+            block = group[start : start + size]
+            with at_hand(_prepared(block)):
+                yield [asked.place for asked in block]
+
+
+def _asked(place: int, message: Message, context: Context) -> _Asked | None:
+    """Return a message that can be answered together with others, else None."""
+    kind = message.metadata.message_type
+    if kind not in (*_TRAINING, *_COMPARING, kinds.EVALUATE):
+        return None
+    try:
+        client = Client(message, context)
+        if device_of(client.config, context).type != "cpu" or _network(client) is None:
+            return None
+        like: Hashable = (kind, client.config.get(kinds.TASK))
+        if kind in _TRAINING:
+            if not _trains_plainly(client):
+                return None
+            like = (like, train_settings(client.config))
+        samples = len(client.data.x_test) if kind == kinds.EVALUATE else client.num_examples
+    # Answered alone the message fails in the same way, and its reply says why.
+    except Exception:
+        log.debug("a message cannot be answered together with others", exc_info=True)
+        return None
+    return _Asked(place, message, client, like, samples) if samples else None
+
+
+def _trains_plainly(client: Client) -> bool:
+    """Say whether local training is steps on the plain loss, of which nobody asks more than the model."""
+    config = client.config
+    asks_more = (kinds.STEP_LOSSES, kinds.EXACT_PROXIMAL, kinds.CLASS_WEIGHTS)
+    return objective_of(config).is_plain and not sends_gradient(client) and not any(map(config.get, asks_more))
+
+
+_networks: list[tuple[Module, Network | None]] = []
+
+
+def _network(client: Client) -> Network | None:
+    """Return the network that the process's one module is; found once."""
+    module = client.module
+    if not _networks or _networks[0][0] is not module:
+        _networks[:] = [(module, network_of(module))]
+    return _networks[0][1]
+
+
+def _prepared(block: Sequence[_Asked]) -> dict[str, Prepared]:
+    """Return what can be computed for the messages of a block together, by their ids."""
+    if len(block) < 2:
+        return {}
+    start = perf_counter()
+    try:
+        found = _computed(block)
+    # One client's fault must cost no other its reply: each is answered alone, and only its own reply says so.
+    except Exception:
+        log.debug("%d messages could not be answered together", len(block), exc_info=True)
+        return {}
+    seconds, samples = perf_counter() - start, sum(asked.samples for asked in block)
+    return {
+        asked.message.metadata.message_id: Prepared(*results, seconds * asked.samples / samples)
+        for asked, results in zip(block, found, strict=True)
+    }
+
+
+def _computed(block: Sequence[_Asked]) -> list[tuple[NDArray[np.float64] | None, Trained | None, Evaluated | None]]:
+    """Return losses, training and test of each message of a block, as far as its kind has them."""
+    kind = block[0].kind
+    # Messages share few records, and each is unpacked once.
+    records = {id(record): record for record in (asked.record for asked in block)}
+    models = {number: session.states(record) for number, record in records.items()}
+    losses: list[NDArray[np.float64]] | list[None] = [None] * len(block)
+    trained: list[Trained] | list[None] = [None] * len(block)
+    tested: list[Evaluated] | list[None] = [None] * len(block)
+    if kind in _COMPARING:
+        losses = _losses(block, models)
+    if kind in _TRAINING:
+        trained = _trained(block, [_start(asked, models, own) for asked, own in zip(block, losses, strict=True)])
+    if kind == kinds.EVALUATE:
+        tested = _tested(block, models)
+    return list(zip(losses, trained, tested, strict=True))
+
+
+def _by_record(block: Sequence[_Asked]) -> Iterator[tuple[int, list[int]]]:
+    """Yield each record's id, and which of the block's messages have it."""
+    rows: dict[int, list[int]] = {}
+    for row, asked in enumerate(block):
+        rows.setdefault(id(asked.record), []).append(row)
+    yield from rows.items()
+
+
+def _losses(block: Sequence[_Asked], models: Mapping[int, list[State]]) -> list[NDArray[np.float64]]:
+    found: dict[int, NDArray[np.float64]] = {}
+    for record, rows in _by_record(block):
+        clients = [block[row].client for row in rows]
+        parts = [client.loss_data for client in clients]
+        found.update(zip(rows, joined_losses(clients[0].module, models[record], parts, clients[0].loss), strict=True))
+    return [found[row] for row in range(len(block))]
+
+
+def _tested(block: Sequence[_Asked], models: Mapping[int, list[State]]) -> list[Evaluated]:
+    found: dict[int, Evaluated] = {}
+    for record, rows in _by_record(block):
+        clients = [block[row].client for row in rows]
+        parts: list[Part] = [(client.data.x_test, client.data.y_test) for client in clients]
+        found.update(
+            zip(rows, joined_tests(clients[0].module, models[record][0], parts, clients[0].loss), strict=True)
+        )
+    return [found[row] for row in range(len(block))]
+
+
+def _start(asked: _Asked, models: Mapping[int, list[State]], losses: NDArray[np.float64] | None) -> State:
+    """Return the model that a client trains: the one that it would choose, or that the message names."""
+    states = models[id(asked.record)]
+    if losses is not None:
+        return states[int(np.argmin(reported(losses)))]
+    return states[int(asked.client.number(kinds.MODEL_INDEX, 0))]
+
+
+def _trained(block: Sequence[_Asked], starts: Sequence[State]) -> list[Trained]:
+    first = block[0].client
+    network, settings = _network(first), train_settings(first.config)
+    assert network is not None
+    shares = [
+        Share(
+            state, asked.client.data.x_train, asked.client.data.y_train, asked.client.random(Purpose.LOCAL_TRAINING)
+        )
+        for asked, state in zip(block, starts, strict=True)
+    ]
+    return stacked_update(network, shares, first.loss, settings)

@@ -1,0 +1,89 @@
+"""Losses and tests of models on several clients' data at once, in eval mode, where samples do not see each other.
+
+A pass over all clients' samples one after the other costs far fewer calls than a pass for each client. Results agree
+with those of `florets.task.training.losses` to rounding.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import Module
+
+from florets.task.client_data import Part
+from florets.task.training.losses import Evaluated, per_sample_losses, targets_of
+from florets.task.training.scores import Scores, scores_of
+
+_CHUNK = 2000
+"""Samples of one forward pass: those of small clients together, where a call costs more than its arithmetic."""
+
+
+def joined_losses(
+    module: Module, states: Sequence[Mapping[str, Tensor]], parts: Sequence[Part], loss: str
+) -> NDArray[np.float64]:
+    """Return the mean loss of each of K models on each of n clients' data, (n, K).
+
+    Parameters
+    ----------
+    module
+        A module of the models' shape, used as scratch.
+    states
+        K state dicts.
+    parts
+        Each client's inputs and targets, at least one sample.
+    loss
+        See `florets.task.training.losses.per_sample_losses`.
+    """
+    x, y = _joined(parts)
+    found = np.empty((len(parts), len(states)))
+    for model, state in enumerate(states):
+        module.load_state_dict(state)
+        found[:, model] = _means(_passed(module, x, y, loss)[1], parts)
+    return found
+
+
+def joined_tests(module: Module, state: Mapping[str, Tensor], parts: Sequence[Part], loss: str) -> list[Evaluated]:
+    """Return what one model comes to on each client's data; see `florets.task.training.losses.evaluated`."""
+    x, y = _joined(parts)
+    module.load_state_dict(state)
+    outputs, losses = _passed(module, x, y, loss)
+    means = _means(losses, parts)
+    starts = _starts(parts)
+    classes = loss == "cross_entropy"
+    correct = np.add.reduceat(outputs.argmax(dim=1).numpy() == y.numpy(), starts, dtype=np.int64) if classes else None
+    values, targets = outputs.flatten(1).double().numpy(), y.numpy()
+    found = []
+    for client, (start, (_, own)) in enumerate(zip(starts, parts, strict=True)):
+        rows = slice(start, start + len(own))
+        scores = Scores() if loss == "reconstruction" else scores_of(values[rows], targets[rows], loss)
+        accuracy = None if correct is None else int(correct[client]) / len(own)
+        found.append(Evaluated(float(means[client]), accuracy, scores))
+    return found
+
+
+def _joined(parts: Sequence[Part]) -> Part:
+    return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+
+
+def _starts(parts: Sequence[Part]) -> NDArray[np.int64]:
+    return np.cumsum([0, *(len(x) for x, _ in parts[:-1])])
+
+
+def _means(losses: NDArray[np.float64], parts: Sequence[Part]) -> NDArray[np.float64]:
+    """Return the mean of each client's losses."""
+    means: NDArray[np.float64] = np.add.reduceat(losses, _starts(parts)) / [len(x) for x, _ in parts]
+    return means
+
+
+def _passed(module: Module, x: Tensor, y: Tensor, loss: str) -> tuple[Tensor, NDArray[np.float64]]:
+    """Return the outputs of all samples, and each one's loss."""
+    module.eval()
+    outputs, losses = [], []
+    with torch.inference_mode():
+        for start in range(0, len(x), _CHUNK):
+            x_part, y_part = x[start : start + _CHUNK], y[start : start + _CHUNK]
+            outputs.append(module(x_part))
+            losses.append(per_sample_losses(outputs[-1], targets_of(x_part, y_part, loss), loss))
+        return torch.cat(outputs), torch.cat(losses).double().numpy()

@@ -1,0 +1,246 @@
+"""Local training of several clients' networks at once, by products of stacks of matrices.
+
+A small network's training costs less in arithmetic than in calls: of n clients one call does the work of n. The steps
+are those of `florets.task.training.local_update`, from the same draws; results agree to rounding.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from florets.task.training.local_update import TrainSettings, new_optimizer
+from florets.task.training.losses import per_sample_losses, targets_of
+from florets.task.training.seeding import torch_seed
+
+_FUNCTIONS: dict[type[nn.Module], Callable[[Tensor], Tensor]] = {
+    nn.ReLU: torch.relu,
+    nn.Sigmoid: torch.sigmoid,
+    nn.Tanh: torch.tanh,
+}
+"""Layers without parameters that act on each value alone."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A linear layer's entries in the state dict (`bias` is None where it has none), or a function of each value."""
+
+    weight: str = ""
+    bias: str | None = None
+    function: Callable[[Tensor], Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network of linear layers and functions of single values, on flat inputs."""
+
+    layers: tuple[Layer, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the parameters, in the order of the state dict."""
+        return [name for layer in self.layers for name in (layer.weight, layer.bias) if name]
+
+    def outputs(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Return what n networks say of inputs (n, b, d), each of its own, as (n, b, C).
+
+        Parameters
+        ----------
+        parameters
+            Stacks (n, ...) of each entry of the state dict.
+        """
+        for layer in self.layers:
+            if layer.function is not None:
+                x = layer.function(x)
+                continue
+            turned = parameters[layer.weight].transpose(1, 2)
+            if layer.bias is None:
+                x = torch.bmm(x, turned)
+            else:
+                x = torch.baddbmm(parameters[layer.bias].unsqueeze(1), x, turned)
+        return x
+
+
+def network_of(module: nn.Module) -> Network | None:
+    """Return the network that a module is, or None where it is not one whose trainings can be stacked.
+
+    It can be where it is a sequence of flattening, then linear layers and functions of single values: built-in models
+    without batch normalisation or dropout, and others that are built alike.
+    """
+    if type(module) is not nn.Sequential or len(module) < 2 or type(module[0]) is not nn.Flatten:
+        return None
+    layers: list[Layer] = []
+    for name, part in list(module.named_children())[1:]:
+        # Compared by type: a subclass, such as a parametrised layer, may compute something else; so may a hook.
+        if part._forward_hooks or part._forward_pre_hooks:
+            return None
+        if type(part) is nn.Linear:
+            layers.append(Layer(f"{name}.weight", None if part.bias is None else f"{name}.bias"))
+        elif (function := _FUNCTIONS.get(type(part))) is not None:
+            layers.append(Layer(function=function))
+        else:
+            return None
+    if module[0].start_dim != 1 or module[0].end_dim != -1 or module._forward_hooks or module._forward_pre_hooks:
+        return None
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    # Tied weights are one parameter under two names.
+    distinct = len({id(parameter) for parameter in parameters.values()}) == len(parameters)
+    network = Network(tuple(layers))
+    plain = distinct and all(p.requires_grad and p.dtype == torch.float32 for p in parameters.values())
+    return network if plain and list(module.state_dict()) == network.names and network.names else None
+
+
+@dataclass(frozen=True)
+class Share:
+    """One client's part in a stacked training.
+
+    Parameters
+    ----------
+    state
+        The model that it starts from; not changed.
+    x, y
+        Inputs (m, *input_shape) and targets (m,), at least one.
+    rng
+        As `local_update` takes it.
+    """
+
+    state: Mapping[str, Tensor]
+    x: Tensor
+    y: Tensor
+    rng: np.random.Generator
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One client's result: its model's entries, the mean loss as `local_update` returns it, and gradient passes."""
+
+    arrays: dict[str, NDArray[np.float32]]
+    mean: float
+    passes: int
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """Steps of one client: its samples' places (T, b), of which the first `sizes` (T,) count, and the last epoch."""
+
+    places: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    last_epoch: int
+
+    @classmethod
+    def drawn(cls, num_samples: int, settings: TrainSettings, rng: np.random.Generator) -> "_Steps":
+        """Draw them as `local_update` does, first of all the seed of dropout, which is not used here."""
+        torch_seed(rng)
+        size = min(settings.batch_size, num_samples)
+        batches = -(-num_samples // size)
+        steps = settings.num_steps(batches)
+        epochs = -(-steps // batches)
+        # What is left over of the last batch stays sample 0: a step's mean leaves it out.
+        places = np.zeros((epochs, batches * size), dtype=np.int64)
+        for epoch in places:
+            epoch[:num_samples] = rng.permutation(num_samples)
+        sizes = np.full((epochs, batches), size, dtype=np.int64)
+        sizes[:, -1] = num_samples - (batches - 1) * size
+        last = (epochs - 1) * batches
+        return cls(places.reshape(-1, size)[:steps], sizes.ravel()[:steps], last)
+
+
+def stacked_update(network: Network, shares: Sequence[Share], loss: str, settings: TrainSettings) -> list[Trained]:
+    """Train each client's model on its own data, all of them side by side; see `local_update`.
+
+    Parameters
+    ----------
+    network
+        What the models are.
+    shares
+        Of n clients, in any order. Clients of like numbers of samples together cost least: one with fewer waits for
+        those with more, and batches are filled up to the largest one.
+    loss, settings
+        See `local_update`.
+
+    Returns
+    -------
+    list of Trained
+        In the order of `shares`. The arrays are views of one stack.
+    """
+    drawn = [_Steps.drawn(len(share.x), settings, share.rng) for share in shares]
+    # Those with most steps first: the clients that still train are then always the first ones.
+    order = sorted(range(len(shares)), key=lambda place: -len(drawn[place].sizes))
+    ordered = [shares[place] for place in order]
+    batches = _Batches([drawn[place] for place in order], ordered, loss)
+    stacks = {name: torch.stack([share.state[name] for share in ordered]) for name in network.names}
+    training = dict(stacks)
+    optimizer = None
+    seen = torch.zeros(len(shares), dtype=torch.float64)
+    for step, active in enumerate(batches.active):
+        if optimizer is None or active != len(training[network.names[0]]):
+            # They share the stacks' memory, so that what has been trained stays there.
+            training = {name: stack[:active].detach().requires_grad_() for name, stack in stacks.items()}
+            if optimizer is None:
+                optimizer = new_optimizer(list(training.values()), settings)
+            else:
+                optimizer.narrow(list(training.values()))
+        for parameter in training.values():
+            parameter.grad = None
+        x, targets, weights = batches.at(step, active)
+        outputs = network.outputs(training, x)
+        width = outputs.shape[1]
+        losses = per_sample_losses(outputs.flatten(0, 1), targets, loss).view(active, width) * weights
+        # Each client's mean depends on its own parameters alone: the sum has all their gradients.
+        means = losses.sum(dim=1) / batches.counts[:active, step]
+        means.sum().backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
+        optimizer.step()
+        batches.add(seen[:active], means.detach(), step)
+    arrays = {name: stack.numpy() for name, stack in stacks.items()}
+    found: dict[int, Trained] = {}
+    for row, place in enumerate(order):
+        steps = drawn[place]
+        mean = seen[row].item() / int(steps.sizes[steps.last_epoch :].sum())
+        own = {name: stack[row] for name, stack in arrays.items()}
+        found[place] = Trained(own, mean, int(steps.sizes.sum()))
+    return [found[place] for place in range(len(shares))]
+
+
+class _Batches:
+    """Batches of all clients, step by step: the clients with most steps come first."""
+
+    def __init__(self, steps: Sequence[_Steps], shares: Sequence[Share], loss: str) -> None:
+        longest, widest = len(steps[0].sizes), max(own.places.shape[1] for own in steps)
+        self._x = torch.cat([share.x.flatten(1) for share in shares])
+        self._targets = targets_of(self._x, torch.cat([share.y for share in shares]), loss)
+        starts = np.cumsum([0, *(len(share.x) for share in shares[:-1])])
+        # A client that waits, or whose batch is smaller, takes its own first sample: another's may be no number.
+        places = np.zeros((longest, len(steps), widest), dtype=np.int64) + starts[:, None]
+        sizes = np.ones((longest, len(steps)), dtype=np.int64)
+        for row, own in enumerate(steps):
+            count, width = own.places.shape
+            places[:count, row, :width] += own.places
+            sizes[:count, row] = own.sizes
+        lengths = np.array([len(own.sizes) for own in steps])
+        self._places, self._sizes = torch.from_numpy(places), sizes
+        self._last = np.array([own.last_epoch for own in steps])
+        self.counts = torch.from_numpy(sizes.T.astype(np.float32))
+        self.active = [int((lengths > step).sum()) for step in range(longest)]
+        """Number of clients that still train, of each step."""
+
+    def at(self, step: int, active: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return inputs (n, b, d), targets (n b, ...), and 1 or 0 for each sample that counts or does not (n, b)."""
+        sizes = self._sizes[step, :active]
+        width = int(sizes.max())
+        places = self._places[step, :active, :width].reshape(-1)
+        weights = torch.ones(1, 1)
+        if sizes.min() < width:
+            weights = torch.from_numpy((np.arange(width) < sizes[:, None]).astype(np.float32))
+        return self._x[places].view(active, width, -1), self._targets[places], weights
+
+    def add(self, seen: Tensor, means: Tensor, step: int) -> None:
+        """Add a step's losses to the sums (n,) of those clients whose last epoch it belongs to."""
+        active = len(seen)
+        sums = means.double() * torch.from_numpy(self._sizes[step, :active])
+        if (self._last[:active] <= step).all():
+            seen += sums
+        else:
+            seen += sums.where(torch.from_numpy(self._last[:active] <= step), torch.zeros((), dtype=torch.float64))

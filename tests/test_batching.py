@@ -1,0 +1,258 @@
+"""The work of several clients at once: the same steps from the same draws, and nobody pays for another's fault."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+
+from florets.client_app.app import app
+from florets.client_app.batching import in_blocks
+from florets.client_app.session import session
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.server_app.blocks import choose_blocks
+from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.experiment import run_experiment
+from florets.server_app.local_grid import LocalGrid
+from florets.server_app.main import main
+from florets.strategies.base.report import RoundReport
+from florets.strategies.core import FloatArray
+from florets.task.models.autoencoder import autoencoder
+from florets.task.models.mlp import mlp
+from florets.task.training.block_size import MOST, block_size
+from florets.task.training.effort import counted
+from florets.task.training.joined import joined_losses, joined_tests
+from florets.task.training.local_update import TrainSettings, local_update
+from florets.task.training.losses import evaluated, loss_vector
+from florets.task.training.stacked import Share, network_of, stacked_update
+from florets.task.wire import bank, kinds
+
+SIZES = (7, 45, 1, 20, 20)
+SMALL = ("num_clients=12", "task.model_options.hidden=[16]", "quiet=true", "loss_matrix=false", "pictures=false")
+
+
+def grid(size: int, num_clients: int = 12) -> LocalGrid:
+    made = LocalGrid(app, num_clients, None, in_blocks)
+    made.block_size = size
+    return made
+
+
+def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport]]:
+    given = {key.partition("=")[0] for key in keys}
+    own_model = bool(given & {"task.model", "task.model_options"})
+    small = [key for key in SMALL if key.partition("=")[0] not in given and not (own_model and "hidden" in key)]
+    config = compose([*small, *keys])
+    task = build_task(config)
+    strategy = build_strategy(config, task)
+    reports: list[RoundReport] = []
+    strategy.start(
+        grid(size, config.num_clients),
+        build_models(config, task),
+        num_rounds=config.num_rounds,
+        train_config=message_settings(config, task),
+        on_round=lambda report, _: reports.append(report),
+    )
+    return bank.unpack(strategy.context.models.record)[0], reports
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("strategy=clove", "train.batch_size=20", "num_rounds=5"),
+        ("strategy=ifca", "experiment=digits_label_skew", "num_clients=15", "num_rounds=5", "train=sgd"),
+        ("strategy=fedavg", "train.batch_size=45", "train.local_epochs=1.5", "num_rounds=5", "eval_every=2"),
+        ("strategy=clove", "loss_data=held_out", "task.validation_fraction=0.2", "num_rounds=2", "train=sgd"),
+        ("strategy=ifca", "task.model=linear", "task.model_options={bias: true}", "num_rounds=2", "train=sgd"),
+    ],
+    ids=lambda keys: "-".join(keys[:2]),
+)
+def test_a_run_in_blocks_assigns_alike_and_ends_with_the_same_models(keys: tuple[str, ...]) -> None:
+    alone, single = run(1, *keys)
+    together, blocks = run(5, *keys)
+    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-5)
+    assert (together != alone).any(), "nothing was computed together"
+    for one, other in zip(single, blocks, strict=True):
+        assert one.assignment == other.assignment
+        assert (one.work.gradients, one.work.losses) == (other.work.gradients, other.work.losses)
+        assert other.work.seconds > 0
+        for key, test in one.evaluations.items():
+            assert other.evaluations[key].loss == pytest.approx(test.loss, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("task.model=tests.own_functions:net", "train=sgd"),
+        ("task.model_options={hidden: [8], batch_norm: true}", "task.data=digits"),
+        ("strategy=fedavg", "averaging=gradients"),
+        ("strategy=fedprox", "strategy.proximal_mu=0.1"),
+        ("strategy=fedavg", "train.class_weights=root"),
+    ],
+    ids="-".join,
+)
+def test_what_cannot_be_computed_together_has_equal_bits(keys: tuple[str, ...]) -> None:
+    alone, together = (run(size, *keys, "num_rounds=1", "eval_every=2")[0] for size in (1, 5))
+    assert (together == alone).all()
+
+
+def clients(shape: tuple[int, ...], loss: str, outputs: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    draw = torch.Generator().manual_seed(3)
+    parts = []
+    for size in SIZES:
+        y = torch.randint(outputs, (size,), generator=draw)
+        parts.append((torch.rand(size, *shape, generator=draw), y if loss == "cross_entropy" else y.float()))
+    return parts
+
+
+@pytest.mark.parametrize(
+    ("settings", "loss", "hidden"),
+    [
+        (TrainSettings(0.01, 1.5, 8), "cross_entropy", [6]),
+        (TrainSettings(0.05, 2, 100, "sgd", momentum=0.9, weight_decay=0.01), "cross_entropy", []),
+        (TrainSettings(0.05, 1, 6, "adam", weight_decay=0.01, local_steps=5), "half_squared_error", [4, 3]),
+        (TrainSettings(0.1, 0.3, 4, "sgd"), "reconstruction", []),
+    ],
+)
+def test_stacked_training_takes_the_steps_of_single_trainings(
+    settings: TrainSettings, loss: str, hidden: list[int]
+) -> None:
+    outputs = 1 if loss == "half_squared_error" else 3
+    module = autoencoder((2, 4), 0) if loss == "reconstruction" else mlp((2, 4), outputs, hidden)
+    start = {name: value.clone() for name, value in module.state_dict().items()}
+    parts, network = clients((2, 4), loss, outputs), network_of(module)
+    assert network is not None
+    shares = [Share(start, x, y, np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
+    found = stacked_update(network, shares, loss, settings)
+    for number, ((x, y), trained) in enumerate(zip(parts, found, strict=True)):
+        module.load_state_dict(start)
+        with counted() as effort:
+            mean = local_update(module, x, y, loss, settings, np.random.default_rng(number))
+        assert trained.passes == effort.gradients
+        assert trained.mean == pytest.approx(mean, rel=1e-5)
+        assert list(trained.arrays) == list(module.state_dict())
+        for name, value in module.state_dict().items():
+            np.testing.assert_allclose(trained.arrays[name], value.numpy(), rtol=0, atol=1e-5)
+
+
+def test_one_clients_infinite_inputs_stay_its_own() -> None:
+    module = mlp((4,), 3, [5])
+    start, network = dict(module.state_dict()), network_of(module)
+    assert network is not None
+    parts = clients((4,), "cross_entropy", 3)
+    parts[3] = (torch.full((20, 4), torch.nan), parts[3][1])
+    shares = [Share(start, x, y, np.random.default_rng(0)) for x, y in parts]
+    found = stacked_update(network, shares, "cross_entropy", TrainSettings(0.01, 2, 6))
+    finite = [all(np.isfinite(array).all() for array in trained.arrays.values()) for trained in found]
+    assert finite == [True, True, True, False, True]
+
+
+def test_joined_losses_and_tests_are_those_of_each_client() -> None:
+    module = mlp((4,), 3, [5])
+    states = [{name: value + k / 7 for name, value in module.state_dict().items()} for k in range(3)]
+    parts = clients((4,), "cross_entropy", 3)
+    losses = joined_losses(module, states, parts, "cross_entropy")
+    tests = joined_tests(module, states[1], parts, "cross_entropy")
+    for row, test, (x, y) in zip(losses, tests, parts, strict=True):
+        np.testing.assert_allclose(row, loss_vector(module, states, x, y, "cross_entropy"), rtol=1e-6)
+        module.load_state_dict(states[1])
+        alone = evaluated(module, x, y, "cross_entropy")
+        assert (test.accuracy, test.scores.values) == (alone.accuracy, alone.scores.values)
+        assert test.loss == pytest.approx(alone.loss, rel=1e-6)
+
+
+def test_which_modules_are_stacked() -> None:
+    assert network_of(mlp((4,), 3, [5])) is not None
+    assert network_of(mlp((4,), 3, [5], batch_norm=True)) is None
+    flatten, layer = torch.nn.Flatten(), torch.nn.Linear(4, 4)
+    assert network_of(torch.nn.Sequential(flatten, layer, torch.nn.Dropout())) is None
+    # One parameter under two names, a frozen one, a hook, a subclass.
+    assert network_of(torch.nn.Sequential(flatten, layer, layer)) is None
+    frozen = torch.nn.Linear(4, 4)
+    frozen.weight.requires_grad_(False)
+    assert network_of(torch.nn.Sequential(flatten, frozen)) is None
+    hooked = torch.nn.Linear(4, 4)
+    hooked.register_forward_hook(lambda *_: None)
+    assert network_of(torch.nn.Sequential(flatten, hooked)) is None
+    own = type("Own", (torch.nn.Linear,), {})
+    assert network_of(torch.nn.Sequential(flatten, own(4, 4))) is None
+
+
+def test_a_client_that_fails_costs_its_own_reply_alone() -> None:
+    config = compose([*SMALL, "strategy=fedavg"])
+    task = build_task(config)
+    settings, models = message_settings(config, task), build_models(config, task)
+    replies: dict[int, list[Message]] = {}
+    for size in (1, 5):
+        made = grid(size)
+        # A device that is not there fails before a block is made, a label that is not there within it.
+        made._contexts[4].node_config[kinds.DEVICE] = "cuda:9"
+        contents = []
+        for node in made.get_node_ids():
+            own = settings.copy()
+            own[kinds.SERVER_ROUND], own[kinds.CLIENT_NUMBER] = 1, node
+            contents.append((node, own))
+        data = session.client(contents[6][1], made._contexts[8])
+        label = int(data.y_train[0])
+        data.y_train[0] = 99
+        try:
+            replies[size] = made.send_and_receive([message(node, own, models) for node, own in contents])
+        finally:
+            data.y_train[0] = label
+    for one, other in zip(replies[1], replies[5], strict=True):
+        assert one.metadata.src_node_id == other.metadata.src_node_id
+        assert one.has_error() == other.has_error() == (one.metadata.src_node_id in (4, 8))
+        if other.has_error():
+            assert one.error.reason == other.error.reason
+    good = [(one, other) for one, other in zip(replies[1], replies[5], strict=True) if one.has_content()]
+    sent = [[reply.content[kinds.ARRAYS]["1.weight"].numpy() for reply in pair] for pair in good]
+    assert max(np.abs(one - other).max() for one, other in sent) < 1e-6
+    # The block in which nobody fails is computed together.
+    assert 4 <= sum(bool((one != other).any()) for one, other in sent) <= 5
+
+
+def message(node: int, config: ConfigRecord, models: ArrayRecord) -> Message:
+    return Message(RecordDict({kinds.CONFIG: config, kinds.ARRAYS: models}), node, kinds.TRAIN)
+
+
+def test_the_choice_is_recorded_and_taken_again(tmp_path: Path) -> None:
+    keys = [*SMALL, "batch_clients=auto", f"results_dir={tmp_path}"]
+    assert main([*keys, "num_rounds=4", "experiment=quickstart"]) == 0
+    assert main([*keys, "num_rounds=2", "seed=0", "eval_every=1"]) == 0
+    (whole,), (half,) = (
+        [path for path in tmp_path.rglob("config.yaml") if yaml.safe_load(path.read_text())["num_rounds"] == rounds]
+        for rounds in (4, 2)
+    )
+    chosen = yaml.safe_load(half.read_text())["batch_clients"]
+    assert chosen == MOST == 64
+    assert main([f"resume={half.parent}", "num_rounds=4"]) == 0
+    assert yaml.safe_load(half.read_text())["batch_clients"] == chosen
+    assert (whole.parent / "models.safetensors").read_bytes() == (half.parent / "models.safetensors").read_bytes()
+
+
+def test_the_choice_and_the_hint() -> None:
+    assert block_size(mlp((64,), 10, [64])) == 64
+    assert block_size(mlp((784,), 10, [200])) == 6
+    assert block_size(mlp((784,), 10, [2000])) == block_size(mlp((4,), 3, [5], batch_norm=True)) == 1
+    config = replace(compose(list(SMALL)), num_clients=60)
+    task, made = build_task(config), grid(7, 60)
+    assert choose_blocks(made, config, task)[1].startswith("batch_clients=auto would")
+    assert made.block_size == 1
+    assert not choose_blocks(made, replace(config, num_clients=12), task)[1]
+    assert choose_blocks(made, replace(config, batch_clients=9), task) == (replace(config, batch_clients=9), "")
+    assert made.block_size == 9
+    chosen, line = choose_blocks(made, replace(config, batch_clients="auto", device="cuda"), task)
+    assert chosen.batch_clients == "off"
+    assert "each client alone" in line
+
+
+def test_other_engines_refuse_blocks(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="batch_clients=auto: Flower sends each client"):
+        compose([*SMALL, "batch_clients=auto", "engine=flwr"])
+    with pytest.raises(ConfigError, match="batch_clients=0: must be"):
+        compose([*SMALL, "batch_clients=0"])
+    with pytest.raises(ConfigError, match="batch_clients=4: needs the in-process engine"):
+        run_experiment(LocalGrid(app, 12), compose([*SMALL, "batch_clients=4"]), tmp_path / "run")
