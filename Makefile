@@ -8,6 +8,8 @@ SETUP = $(VENV)/.installed
 export OMP_NUM_THREADS = 1
 export FLWR_TELEMETRY_ENABLED = 0
 export FLWR_DISABLE_UPDATE_CHECK = 1
+# Tests start many processes, each of which would compile the package anew.
+export PYTHONDONTWRITEBYTECODE =
 # Without this, every `flwr run` builds a second Python environment.
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 

@@ -96,6 +96,7 @@ def test_keys_of_the_run_may_be_one_strategys_own(conf: Path) -> None:
         compose(["experiment=odd", "strategy=clove"])
 
 
+@pytest.mark.slow
 def test_finished_jobs_of_a_block_are_kept_and_those_of_other_settings_run(
     conf: Path, begun: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
