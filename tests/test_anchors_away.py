@@ -35,6 +35,7 @@ def undisturbed() -> Outcome:
     return run(*SMALL)
 
 
+@pytest.mark.slow
 def test_the_last_anchor_that_moves_cannot_end_the_run_by_failing(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="florets")
     whole = run(*STOPPING, "num_rounds=2")

@@ -39,6 +39,7 @@ def play(*overrides: str) -> tuple[list[float | None], list[RoundReport], ArrayR
     ],
     ids=lambda settings: " ".join(settings),
 )
+@pytest.mark.slow
 def test_the_groups_are_found_in_all_variants(settings: tuple[str, ...]) -> None:
     assert play(*settings)[0][-1] == 1.0
 

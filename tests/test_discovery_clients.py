@@ -68,6 +68,7 @@ def test_rows_that_are_lost_are_waited_for_some_rounds() -> None:
     assert verdicts(run(Discovery(k=1), gone, 4)) == ["open", "open", "none"]
 
 
+@pytest.mark.slow
 def test_sites_that_are_few_have_enough_folds_for_a_test() -> None:
     # Two and two: with four folds no p value reaches the level.
     (first,) = run(Discovery(k="auto"), FoldClients([A, A, B, B], examples=[45] * 4, noise=0.2), 1)

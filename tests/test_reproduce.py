@@ -397,6 +397,7 @@ def test_the_small_scale_says_what_was_cut(item: Path, ran: list[tuple[str, int,
 
 
 @pytest.mark.pictures
+@pytest.mark.slow
 def test_a_run_without_pictures_has_all_else(tmp_path: Path) -> None:
     given = ["num_clients=4", "num_rounds=1", "task.model_options.hidden=[8]", "pictures=false", "strategy=discovery"]
     assert main([*given, f"results_dir={tmp_path}", "-q"]) == 0

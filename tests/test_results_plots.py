@@ -123,6 +123,7 @@ def test_a_short_bar_of_many_decades_has_few_ticks():
 
 
 @pytest.mark.parametrize(("num_clients", "num_models"), [(1, 1), (500, 5), (20, 20)])
+@pytest.mark.slow
 def test_the_heatmap_is_drawn_for_few_and_many_clients(tmp_path, num_clients, num_models):
     keys = [f"{i:03d}" for i in range(num_clients)]
     losses = np.random.default_rng(0).uniform(0.01, 3, (num_clients, num_models))

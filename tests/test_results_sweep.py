@@ -111,6 +111,7 @@ def test_the_csv_has_a_row_for_each_job_in_order(tmp_path):
 
 
 @pytest.mark.pictures
+@pytest.mark.slow
 def test_curves_are_drawn_from_the_runs_folders(tmp_path):
     jobs = []
     for strategy in ("clove", "ifca"):

@@ -220,6 +220,7 @@ def test_a_run_that_is_killed_twice_ends_as_one_that_never_was(
         ("strategy.restarts=2", "strategy.restart_rounds=2", "first_round=farthest", "num_rounds=4"),
     ],
 )
+@pytest.mark.slow
 def test_cloves_options_go_on_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]) -> None:
     folder, copies = with_copies(monkeypatch, tmp_path, settings("clove", *more), range(1, 7))
     whole = results(folder)
@@ -318,6 +319,7 @@ def test_a_line_without_its_checkpoint_is_taken_back(tmp_path: Path, monkeypatch
     assert results(resumed(folder)) == whole
 
 
+@pytest.mark.slow
 def test_rounds_without_a_checkpoint_are_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = results(straight(tmp_path / "whole", settings("ifca", "checkpoint_every=4")))
     for server_round in (2, 5):

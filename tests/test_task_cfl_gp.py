@@ -123,6 +123,7 @@ def test_a_pool_and_a_partition_must_fit_each_other() -> None:
         check_shards(shards, data, 4)
 
 
+@pytest.mark.slow
 def test_mnist_can_be_had_as_one_pool(mnist_dir: Path) -> None:
     data = mnist(mnist_dir, 0, 4, pooled=True)
     assert data.pooled

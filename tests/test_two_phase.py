@@ -31,6 +31,7 @@ def lost(_: RecordDict) -> RecordDict:
     raise RuntimeError("lost")
 
 
+@pytest.mark.slow
 def test_coarse_models_after_phase_1_and_the_true_ones_after_phase_2():
     watched = Watched()
     found = run("num_clients=60", "num_rounds=15", watched=watched)
@@ -97,6 +98,7 @@ def test_many_inner_steps_and_the_direct_decomposition_give_the_same_models(pair
     assert iterated.banks[0] == pytest.approx(direct.banks[0], abs=5e-3)
 
 
+@pytest.mark.slow
 def test_other_pairings_find_coarse_models_too():
     few = ("num_clients=60", "strategy.subspace=direct", "strategy.moment_rounds=4", "num_rounds=1")
     first = run(*few)
@@ -359,6 +361,7 @@ def test_soft_labels_train_every_model_by_its_weight():
     assert cold.banks[0] == pytest.approx(hard.banks[0], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_fedprox_solves_the_local_problem_and_also_reaches_the_true_models():
     watched = Watched()
     settings = ("strategy.local_solver=fedprox", "train.learning_rate=0.5", "strategy.weighting=examples")
