@@ -141,6 +141,7 @@ LINEAR = ("experiment=clove/linear", "task.partition_options.samples_per_client=
     ],
     ids=lambda settings: " ".join(settings),
 )
+@pytest.mark.slow
 def test_clove_recovers_the_groups_in_all_its_variants(tmp_path: Path, settings: tuple[str, ...]) -> None:
     assert play(tmp_path, *settings).final_ari == 1.0
 
@@ -188,6 +189,7 @@ def test_shared_layers_end_equal_in_all_models(tmp_path: Path) -> None:
     [("num_clients=10", "k=5", "task.num_clusters=5"), pytest.param((), marks=pytest.mark.slow)],
     ids=["5 classes", "10 classes"],
 )
+@pytest.mark.slow
 def test_the_autoencoder_finds_one_cluster_for_each_class(tmp_path: Path, settings: tuple[str, ...]) -> None:
     summary = play(tmp_path, "experiment=digits_autoencoder", "eval_every=20", "stop_at_ari=0.91", *settings)
     assert summary.final_accuracy is None

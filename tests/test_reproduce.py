@@ -106,7 +106,13 @@ def results(folder: Path, scale: str = "paper") -> Path:
 # Items
 
 
-@pytest.mark.parametrize("name", item_names())
+BRIEFLY = ("discovery/recovery", "clove/table_1", "mixed_regression/figure_1")
+"""Items that the default suite reads; the slow tests read all."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in BRIEFLY else pytest.mark.slow) for name in item_names()]
+)
 def test_every_item_is_read_at_its_scales_and_its_runs_are_accepted(name: str) -> None:
     item, small = find_item(name), find_item(name, "small")
     assert item.title

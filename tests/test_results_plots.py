@@ -45,6 +45,7 @@ def height_of(path):
     ],
     ids=["one round", "stable", "no truth", "evaluated now and then", "loss over decades", "participants", "phases"],
 )
+@pytest.mark.slow
 def test_curves_are_drawn_without_a_warning(tmp_path, lines):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -37,7 +37,6 @@ from florets.strategies import STRATEGIES
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.federation import FederationError
 from florets.strategies.fedavg.strategy import FedAvg
-from florets.strategies.registry import strategy_class
 
 ROOT = Path(__file__).resolve().parents[1]
 # Two groups of three clients.
@@ -145,18 +144,13 @@ def results(folder: Path) -> dict[str, Any]:
     }
 
 
-REMEMBERS_AS = {"fedprox": "fedavg", "oracle": "fedavg", "pacfl": "fedclust"}
-"""Strategies that remember what another one does, and that one."""
-
-
-def test_of_every_kind_of_state_a_killed_run_is_in_the_default_suite() -> None:
-    for strategy, other in REMEMBERS_AS.items():
-        assert strategy_class(strategy).State is strategy_class(other).State
+BRIEFLY = ("clove", "cfl_gp", "two_phase", "discovery", "local", "flexcfl", "flux")
+"""Strategies whose killed run goes on in the default suite; those of all are slow tests."""
 
 
 @pytest.mark.parametrize(
     "strategy",
-    [pytest.param(name, marks=[pytest.mark.slow] if name in REMEMBERS_AS else []) for name in STRATEGIES],
+    [pytest.param(name, marks=[] if name in BRIEFLY else pytest.mark.slow) for name in STRATEGIES],
 )
 def test_every_strategy_goes_on_as_if_it_had_never_been_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
@@ -186,7 +180,7 @@ TWICE = {
 
 
 @pytest.mark.parametrize(
-    "strategy", [pytest.param(name, marks=[] if name in ("cfl_s", "stocfl") else pytest.mark.slow) for name in TWICE]
+    "strategy", [pytest.param(name, marks=[] if name == "cfl_s" else pytest.mark.slow) for name in TWICE]
 )
 def test_a_run_that_is_killed_twice_ends_as_one_that_never_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
