@@ -224,6 +224,7 @@ def message(node: int, config: ConfigRecord, models: ArrayRecord) -> Message:
     return Message(RecordDict({kinds.CONFIG: config, kinds.ARRAYS: models}), node, kinds.TRAIN)
 
 
+@pytest.mark.slow
 def test_the_choice_is_recorded_and_taken_again(tmp_path: Path) -> None:
     keys = [*SMALL, "batch_clients=auto", f"results_dir={tmp_path}"]
     assert main([*keys, "num_rounds=4", "experiment=quickstart"]) == 0

@@ -60,6 +60,7 @@ def plain_losses(node: int) -> list[float]:
     return losses
 
 
+@pytest.mark.slow
 def test_an_anchors_step_leaves_buffers_alone_even_if_its_basis_leans_on_them() -> None:
     config = compose(["num_clients=4", "k=2", "task.model=tests.own_functions:net"])
     task = build_task(config)

@@ -91,6 +91,7 @@ def test_a_job_that_fails_is_recorded_and_the_others_go_on(ran, tmp_path, capsys
     assert "in run" in (folder / "job-2-traceback.txt").read_text()
 
 
+@pytest.mark.slow
 def test_a_job_whose_configuration_is_wrong_is_recorded_and_the_others_go_on(ran, tmp_path, capsys):
     assert main(["-m", "strategy=fedavg,clove", "strategy.memory=true", "k=2,30"]) == 1
     assert [(config.strategy.name, config.k) for config in ran] == [("clove", 2)]
@@ -233,6 +234,7 @@ def test_jobs_in_other_processes_report_by_files(tmp_path, monkeypatch, capsys):
     assert "2 of 4 jobs failed" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_runs_on_different_data_keep_folders_of_their_own(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     x = np.random.default_rng(0).standard_normal((20, 3))

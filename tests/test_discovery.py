@@ -310,6 +310,7 @@ def test_a_start_from_updates_keeps_k_models_where_fewer_clients_replied() -> No
     np.testing.assert_allclose(models(result.arrays), [A / 2, A / 2], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_folds_find_k_for_another_algorithm() -> None:
     first = ArrayRecord({f"{k}/w": Array(np.zeros(SIZE, dtype=np.float32)) for k in range(4)})
     strategy = Clove(k="auto", choose_k="folds")

@@ -91,6 +91,7 @@ def test_a_client_whose_samples_cannot_be_divided_is_placed_afterwards() -> None
 
 
 @pytest.mark.parametrize(("loss_data", "size"), [("train", 15), ("held_out", 12)])
+@pytest.mark.slow
 def test_folds_have_the_size_that_the_samples_trained_on_allow(loss_data: str, size: int) -> None:
     clients = FoldClients([*TWO, A, B], examples=[60] * 8)
     strategy = Clove(k="auto", choose_k="folds", loss_data=loss_data)  # type: ignore[arg-type]

@@ -134,6 +134,7 @@ def test_a_package_cannot_take_the_name_of_a_built_in_strategy(
         pytest.param(["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"], id="joblib", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_a_sweep_over_names_and_paths(
     launcher: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

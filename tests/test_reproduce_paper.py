@@ -228,6 +228,7 @@ def test_a_method_that_starts_from_one_model_and_finds_groups_has_an_ari() -> No
 
 
 @pytest.mark.parametrize("name", [name for name in item_names() if name != "discovery/recovery"])
+@pytest.mark.slow
 def test_each_published_value_belongs_to_a_place_and_a_measure_that_the_table_shows(name: str) -> None:
     item = find_item(name)
     shown = {

@@ -332,6 +332,7 @@ def test_a_finished_run_says_so_and_changes_nothing(tmp_path: Path, capsys: pyte
     assert after == before
 
 
+@pytest.mark.slow
 def test_a_finished_run_goes_on_for_more_rounds(tmp_path: Path) -> None:
     whole = results(straight(tmp_path / "whole", settings("clove")))
     folder = straight(tmp_path / "less", settings("clove", "num_rounds=3"))

@@ -129,6 +129,7 @@ def test_a_stopped_job_goes_on_and_a_plain_sweep_begins_anew(conf: Path, begun: 
     assert begun == ["fedavg 0", "fedavg 0"]
 
 
+@pytest.mark.slow
 def test_every_shipped_block_can_run_and_the_comparison_has_every_strategy() -> None:
     with_sweeps = [name for name in choices("experiment") if sweep_block(name)]
     assert "compare/digits" in with_sweeps

@@ -77,6 +77,7 @@ def test_the_estimated_cost_of_phase_1_is_what_its_round_then_costs(overrides):
 
 # Golden runs hold those without noise to the bit.
 @pytest.mark.parametrize("overrides", [("strategy.noise=0.5", "strategy.labels=soft")])
+@pytest.mark.slow
 def test_a_repeated_run_has_the_same_bits(overrides):
     one, other = (run(*ANCHORS_5, "strategy.moment_rounds=2", *overrides) for _ in range(2))
     for first, second in zip(one.banks, other.banks, strict=True):
