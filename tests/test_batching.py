@@ -62,7 +62,7 @@ def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport]]:
 @pytest.mark.parametrize(
     "keys",
     [
-        ("strategy=clove", "train.batch_size=20", "num_rounds=5"),
+        pytest.param(("strategy=clove", "train.batch_size=20", "num_rounds=5"), marks=pytest.mark.slow),
         pytest.param(
             ("strategy=ifca", "experiment=digits_label_skew", "num_clients=15", "num_rounds=5", "train=sgd"),
             marks=pytest.mark.slow,

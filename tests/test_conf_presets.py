@@ -62,7 +62,7 @@ def composes(experiment, strategies):
 
 @pytest.mark.parametrize("experiment", choices("experiment"))
 def test_every_preset_composes_with_strategies_and_survives_json(experiment):
-    """Each with its own strategy and some others, so that every strategy meets several presets."""
+    """Each with its own strategy and another one, so that every strategy meets some presets."""
     place = choices("experiment").index(experiment)
     composes(experiment, [compose([f"experiment={experiment}"]).strategy.name, *list(STRATEGIES)[place % 20 :: 20]])
 

@@ -130,6 +130,7 @@ def test_a_client_with_one_example_of_a_huge_gradient_is_heard(pairing: str) -> 
 
 
 @pytest.mark.parametrize("fault", ["huge weights (1e30)", "huge weights (1e6)"])
+@pytest.mark.slow
 def test_a_fifth_of_faulty_clients_does_not_keep_two_phase_from_the_groups(fault: str) -> None:
     small = ("num_rounds=2", "strategy.moment_rounds=2", "strategy.inner_steps=2", "task.model_options.hidden=[]")
     outcome = play("two_phase", fault, seed=0, more=small)

@@ -56,6 +56,7 @@ def test_it_takes_two_files_of_a_hundred_lines_together() -> None:
 
 
 @pytest.mark.parametrize("compare", ["inputs", "labels"])
+@pytest.mark.slow
 def test_it_finds_the_groups_that_its_means_tell_apart(tmp_path: Path, compare: str) -> None:
     groups = {"inputs": "experiment=quickstart", "labels": "experiment=digits_label_skew"}
     folder = straight(tmp_path, [*SHORT, groups[compare], f"strategy={PATH}", f"strategy.compare={compare}"])
