@@ -171,7 +171,7 @@ def known_keys(strategy: str) -> list[str]:
     UnknownStrategy
         If there is no such strategy.
     """
-    return list(_keys_with(settings_type(strategy)))  # type: ignore[arg-type]  # a class is hashable; mypy doubts it
+    return list(_keys_with(settings_type(strategy)))  # type: ignore[arg-type]  # mypy does not take classes as hashable
 
 
 @cache

@@ -74,7 +74,7 @@ def read_strategy(name: str, problems: list[str]) -> type[Settings] | None:
 
 def _wrong_defaults(settings: type[Settings]) -> Iterator[str]:
     """Yield a line for each default of another type than its field's, or of a type that no key can have."""
-    hints = type_hints(settings)  # type: ignore[arg-type]  # classes are hashable, mypy doubts it of dataclasses
+    hints = type_hints(settings)  # type: ignore[arg-type]  # mypy does not take dataclass types as hashable
     for field in dataclasses.fields(settings):
         default = field.default_factory() if callable(field.default_factory) else field.default
         try:

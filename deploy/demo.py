@@ -24,7 +24,7 @@ from florets.server_app.results.summary import RunSummary
 
 EXPERIMENT = "own_digits"
 RUNS = (("CLoVE, with k=2", "strategy=clove k=2", None), ("Discovery, k unknown", "strategy=discovery k=auto", 3))
-"""What is run, its overrides and rounds; None: as many as the command says."""
+"""Title, overrides and rounds of each run; None: as many as the command says."""
 
 _ONLINE_SECONDS = 180.0
 _REFUSAL_SECONDS = 120.0

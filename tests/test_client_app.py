@@ -15,11 +15,11 @@ from florets.server_app.build import build_models, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import Layout, bank, is_stable, kinds
+from florets.task.wire.introduction import read_introduction
 from florets.task.wire.labels import read_label_counts
 from florets.task.wire.moments import read_anchor_update
 from florets.task.wire.replies import (
     read_evaluation,
-    read_introduction,
     read_losses,
     read_selected_update,
     read_update,

@@ -21,13 +21,13 @@ from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 
 from florets.task.wire import Layout, MalformedMessage, kinds, payload_bytes
 from florets.task.wire.folds import RowForm, read_fold_rows, read_fold_update
+from florets.task.wire.introduction import read_introduction
 from florets.task.wire.kmeans import read_centres
 from florets.task.wire.labels import read_label_counts
 from florets.task.wire.moments import read_anchor_update, read_factors, read_term
 from florets.task.wire.probe import read_probe_update
 from florets.task.wire.replies import (
     read_evaluation,
-    read_introduction,
     read_losses,
     read_selected_update,
     read_update,

@@ -21,7 +21,7 @@ from florets.server_app.own_nodes import own_nodes
 from florets.task.data.own import own
 from florets.task.task import Task, TaskSpec
 from florets.task.wire import kinds
-from florets.task.wire.replies import read_introduction
+from florets.task.wire.introduction import read_introduction
 
 X = np.arange(24, dtype=np.float32).reshape(8, 3)
 Y = np.array([0, 1, 0, 1, 0, 1, 0, 1])

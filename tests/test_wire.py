@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from florets.task.wire import Layout, MalformedMessage, bank, kinds, payload_bytes
+from florets.task.wire.introduction import read_introduction
 from florets.task.wire.layout import view_array, write_array
 from florets.task.wire.replies import (
     MAX_EXAMPLES,
     read_evaluation,
-    read_introduction,
     read_losses,
     read_selected_update,
     read_update,

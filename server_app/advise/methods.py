@@ -33,7 +33,7 @@ NAMES = {
     "local": "each {site} alone",
     "standardised": "FedAvg on standardised inputs",
 }
-"""What a sentence calls them."""
+"""Names of the methods within a sentence."""
 
 COMMANDS = {
     "fedavg": "strategy=fedavg",

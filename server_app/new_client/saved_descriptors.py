@@ -2,31 +2,25 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
-from numpy.typing import NDArray
 
+from florets.server_app.new_client.common_model import Arrays, pack_common, unpack_common
 from florets.strategies.base.frozen_descriptors import FrozenDescriptors
-from florets.strategies.base.models import Models
 from florets.strategies.core.descriptors import RowScale
 from florets.task.data.dataset import FloatArray, TargetArray
 from florets.task.new_client import descriptor
 from florets.task.task import Task
 
-Arrays = dict[str, NDArray[Any]]
-
 NAME = "descriptors"
 """Key of the file's metadata; without it the file has no descriptors."""
-_PREFIX = "common/"
 _MOST_DIMENSIONS = 100_000
 
 
 def pack_descriptors(groups: FrozenDescriptors) -> tuple[Arrays, dict[str, str]]:
     """Return the arrays and the metadata of the file."""
     arrays: Arrays = {"centroids": groups.centroids, "low": groups.scale.low, "width": groups.scale.width}
-    arrays |= {f"{_PREFIX}{name}": array.numpy() for name, array in groups.common.one(0).items()}
+    arrays |= pack_common(groups.common)
     return arrays, {NAME: json.dumps({"seed": groups.seed})}
 
 
@@ -54,10 +48,7 @@ def unpack_descriptors(
         raise ValueError(f"centroids {centroids.shape} do not fit {num_models} models and {classes} classes")
     if not all(np.isfinite(part).all() for part in (centroids, low, width)) or (width < 0).any():
         raise ValueError("the descriptors' scale and centroids are not finite, or a range is negative")
-    common = {name.removeprefix(_PREFIX): Array(v) for name, v in arrays.items() if name.startswith(_PREFIX)}
-    if not common:
-        raise ValueError("the common model is missing")
-    return FrozenDescriptors(Models(ArrayRecord(common)), about["seed"], RowScale(low, width), centroids)
+    return FrozenDescriptors(unpack_common(arrays), about["seed"], RowScale(low, width), centroids)
 
 
 def nearest_descriptor(groups: FrozenDescriptors, task: Task, x: FloatArray, y: TargetArray | None) -> int:

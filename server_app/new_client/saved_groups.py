@@ -2,25 +2,19 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
-from numpy.typing import NDArray
 
+from florets.server_app.new_client.common_model import Arrays, pack_common, unpack_common
 from florets.strategies.base.frozen_groups import FrozenGroups
-from florets.strategies.base.models import Models
 from florets.strategies.core.placement import Centres
 from florets.task.data.dataset import FloatArray, TargetArray
 from florets.task.new_client import fold_rows
 from florets.task.task import Task
 from florets.task.wire.folds import RowForm
 
-Arrays = dict[str, NDArray[Any]]
-
 NAME = "groups"
 """Key of the file's metadata; without it the file has no groups."""
-_PREFIX = "common/"
 _MOST_FOLDS, _MOST_STEPS = 64, 1000
 """More than any run has: what a made-up file asks for must not keep the machine busy."""
 
@@ -29,7 +23,7 @@ def pack_groups(groups: FrozenGroups) -> tuple[Arrays, dict[str, str]]:
     """Return the arrays and the metadata of the file."""
     centres = groups.centres
     arrays: Arrays = {"origin": centres.origin, "directions": centres.directions, "usual": centres.usual}
-    arrays |= {f"{_PREFIX}{name}": array.numpy() for name, array in groups.common.one(0).items()}
+    arrays |= pack_common(groups.common)
     numbers = {"folds": groups.folds, "size": groups.size, "steps": groups.steps, "seed": groups.seed}
     form = {"upload": groups.form.upload, "width": groups.form.width, "parameters": groups.form.size}
     return arrays, {NAME: json.dumps({**numbers, **form})}
@@ -63,10 +57,7 @@ def unpack_groups(arrays: Arrays, metadata: Mapping[str, str], num_models: int) 
         raise ValueError(f"the groups' centres have shapes {shapes}, for {num_models} models and width {width}")
     if not all(np.isfinite(part).all() for part in (centres.origin, centres.directions, centres.usual)):
         raise ValueError("the groups' centres are not finite")
-    common = {name.removeprefix(_PREFIX): Array(v) for name, v in arrays.items() if name.startswith(_PREFIX)}
-    if not common:
-        raise ValueError("the common model is missing")
-    return FrozenGroups(Models(ArrayRecord(common)), folds, size, steps, form, seed, centres)
+    return FrozenGroups(unpack_common(arrays), folds, size, steps, form, seed, centres)
 
 
 def nearest_group(groups: FrozenGroups, task: Task, x: FloatArray, y: TargetArray) -> tuple[int, float]:

@@ -21,7 +21,7 @@ RUNS = Path("reproduce") / "runs"
 """Below the results folder: the runs of all items, so that two that have a run in common do it once."""
 
 _NO_PAPERWORK = {"quiet": "true", "loss_matrix": "false", "pictures": "false"}
-"""What a table has no use for."""
+"""Settings that leave out results which no table needs."""
 
 State = Literal["finished", "failed", "stopped", "not run"]
 

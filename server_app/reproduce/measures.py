@@ -22,7 +22,7 @@ _TARGET = 0.6
 """Accuracy that the CFL-GP paper counts the cost of (Fig. 2e)."""
 
 Values = dict[str, Any]
-"""What a finished run's record holds of its results; see `values_of`."""
+"""Results in a finished run's record; see `values_of`."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ HIGHER_IS_BETTER = {
 WORST = "worst_tenth"
 QUANTILES = {"q10": 0.1, "q25": 0.25, "median": 0.5, "q75": 0.75, "q90": 0.9}
 FIGURES = ("mean", "std", "weighted", "worst", WORST, *QUANTILES)
-"""What is told of each score, besides the number of clients that have it."""
+"""Figures of each score, besides the number of clients that have it."""
 
 
 def finite(value: float | None) -> float | None:

@@ -23,7 +23,7 @@ from florets.server_app.results.report_template import PAGE, STYLE
 from florets.server_app.results.summary import RoundLine, RunSummary, last_evidence
 
 NO_PICTURES: dict[str, dict[str, Any] | None] = dict.fromkeys(("curves", "heatmap", "discovery"))
-"""What the page has where nothing is drawn."""
+"""The page's pictures where nothing is drawn."""
 
 
 def _rows(path: Path) -> list[Row]:

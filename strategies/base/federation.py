@@ -17,7 +17,7 @@ from florets.strategies.base.exchange import Patience, Request, exchange
 from florets.strategies.base.report import Client
 from florets.task.randomness import client_number
 from florets.task.wire import kinds
-from florets.task.wire.replies import Introduction, read_introduction
+from florets.task.wire.introduction import Introduction, read_introduction
 
 log = logging.getLogger("florets")
 

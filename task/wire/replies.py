@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, MetricRecord, RecordDict
 
 from florets.task.wire import kinds
 from florets.task.wire.layout import Layout, MalformedMessage, PackedVector, Vector
@@ -16,11 +16,6 @@ _LARGEST = sys.float_info.max
 
 MAX_EXAMPLES = 10**9
 """Guards sums of counts against implausible claims; a client that lies from the start can still outweigh others."""
-
-MAX_COLUMNS = 100_000
-"""The names travel with every message to a node with a table."""
-
-_LONGEST_NAME = 200
 
 MOST_GROWTH = 10
 """How many times its introduced examples a client may claim later: data may grow during a run."""
@@ -77,22 +72,6 @@ class TestResult:
     validation: "TestResult | None" = None
     tuned: "TestResult | None" = None
     scores: SentScores = field(default_factory=SentScores)
-
-
-@dataclass(frozen=True)
-class Introduction:
-    """Reply to `query.hello`. `num_partitions` is 0 unless the node is simulated.
-
-    `columns` are the names of a table's input columns, in the file's order; none where the data are no table.
-    """
-
-    key: str
-    num_examples: int
-    cluster: int | None
-    device: str
-    fingerprint: str
-    num_partitions: int
-    columns: tuple[str, ...] = ()
 
 
 def read_losses(content: RecordDict, num_models: int) -> Losses:
@@ -184,56 +163,6 @@ def _test_result(metrics: MetricRecord, prefix: str, part: str) -> TestResult:
     return TestResult(loss, accuracy, example_count(metrics, part + kinds.NUM_EXAMPLES))
 
 
-def read_introduction(content: RecordDict) -> Introduction:
-    """Read what a client tells of itself.
-
-    Raises
-    ------
-    MalformedMessage
-        If keys, types or a value is wrong.
-    """
-    config = content.get(kinds.CONFIG)
-    expected = {kinds.CLIENT_KEY: str, kinds.DEVICE: str, kinds.FINGERPRINT: str}
-    if not isinstance(config, ConfigRecord) or config.keys() - {kinds.COLUMNS} != expected.keys():
-        raise MalformedMessage(f"hello must carry the settings {sorted(expected)}")
-    texts = {key: config[key] for key in expected}
-    if not all(isinstance(text, str) and 0 < len(text) <= 200 for text in texts.values()):
-        raise MalformedMessage("the client's key, device and fingerprint must be texts of 1 to 200 characters")
-    if not all(_is_plain(str(text)) for text in texts.values()):
-        raise MalformedMessage(
-            f"the client's key, device and fingerprint are {texts!r}; they must begin with a letter or digit and "
-            "hold printable characters only"
-        )
-    keys = {kinds.NUM_EXAMPLES, kinds.CLUSTER, kinds.NUM_PARTITIONS}
-    metrics = reply_metrics(content, keys, arrays=False, config=True)
-    numbers = {key: metrics[key] for key in (kinds.CLUSTER, kinds.NUM_PARTITIONS)}
-    if not all(isinstance(number, int) and -1 <= number <= MAX_EXAMPLES for number in numbers.values()):
-        raise MalformedMessage(f"{numbers} must be integers")
-    cluster = int(str(numbers[kinds.CLUSTER]))
-    return Introduction(
-        key=str(texts[kinds.CLIENT_KEY]),
-        num_examples=example_count(metrics),
-        cluster=None if cluster == kinds.NO_CLUSTER else cluster,
-        device=str(texts[kinds.DEVICE]),
-        fingerprint=str(texts[kinds.FINGERPRINT]),
-        num_partitions=int(str(numbers[kinds.NUM_PARTITIONS])),
-        columns=_read_columns(config),
-    )
-
-
-def _read_columns(config: ConfigRecord) -> tuple[str, ...]:
-    names = config.get(kinds.COLUMNS, [])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise MalformedMessage(f"{kinds.COLUMNS} is no list of texts")
-    columns = tuple(str(name) for name in names)
-    if len(columns) > MAX_COLUMNS or len(set(columns)) < len(columns):
-        raise MalformedMessage(f"{kinds.COLUMNS} are not at most {MAX_COLUMNS} different names")
-    # They reach the log and other nodes.
-    if not all(len(name) <= _LONGEST_NAME and name.isprintable() for name in columns):
-        raise MalformedMessage(f"a name of {kinds.COLUMNS} is no printable text of up to {_LONGEST_NAME} characters")
-    return columns
-
-
 def check_examples(claimed: int | None, introduced: int | None) -> None:
     """Hold a reply's count of examples to the one that the client gave when it introduced itself.
 
@@ -249,15 +178,6 @@ def check_examples(claimed: int | None, introduced: int | None) -> None:
         raise MalformedMessage(
             f"{kinds.NUM_EXAMPLES} is {claimed}, more than {MOST_GROWTH} times the {introduced} of its introduction"
         )
-
-
-def _is_plain(text: str) -> bool:
-    """Say whether a client's text can go into logs, tables and pages as it is.
-
-    A control character could forge lines of the log, and a cell of a table that begins with =, +, - or @ is a formula
-    to a spreadsheet.
-    """
-    return text == kinds.NO_KEY or (text.isprintable() and text[0].isalnum())
 
 
 def reply_metrics(
