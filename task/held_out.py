@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from florets.task.client_data import ClientData, Part
-from florets.task.wire.held_out import left_after
+from florets.task.held_out_count import left_after
 
 
 def hold_out(data: ClientData, rng: np.random.Generator) -> tuple[ClientData, Part]:

@@ -17,7 +17,10 @@ OURS = ("server_app", "client_app", "strategies", "task", "conf", "deploy")
 LONGEST_FILE = 350
 
 # Of our own folders and of the heavy packages, what each folder may import anywhere in its files.
-_ROUND = {"flwr", "numpy", "florets.task.wire", "florets.task.randomness", "florets.task.work"}
+_ROUND = {
+    *("flwr", "numpy"),
+    *("florets.task.wire", "florets.task.randomness", "florets.task.work", "florets.task.held_out_count"),
+}
 ALLOWED = {
     "strategies/core": {"florets.strategies.core", "numpy", "scipy", "sklearn"},
     "strategies/base": {"florets.strategies.base", "florets.strategies.core", "florets.strategies.settings", *_ROUND},
@@ -141,6 +144,22 @@ def test_slow_packages_are_imported_inside_functions() -> None:
             if found := [module for module in imports(ast.Module(nodes, [])) if is_under(module, lazy)]:
                 wrong[name_of(path)] = found
     assert not wrong
+
+
+def test_a_task_loads_no_slow_package_through_others() -> None:
+    """A module is loaded with the packages that it lies in and all that it imports outside of functions."""
+    known, loaded, waiting = modules(), set(), ["florets.task.task"]
+    while waiting:
+        name = waiting.pop()
+        if not name or name in loaded:
+            continue
+        loaded.add(name)
+        waiting.append(name.rpartition(".")[0])
+        if name in known:
+            nodes = [node for node in tree_of(known[name]).body if isinstance(node, ast.Import | ast.ImportFrom)]
+            waiting.extend(imports(ast.Module(nodes, [])))
+    assert {"florets.task.spec", "torch"} <= loaded
+    assert not loaded & {"flwr", *LAZY["task"]}
 
 
 def test_a_file_holds_one_idea() -> None:

@@ -17,10 +17,10 @@ from florets.strategies.clove.strategy import Clove
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import Ifca
 from florets.task.held_out import hold_out
+from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose, generator
 from florets.task.task import ClientData
 from florets.task.wire import Layout, bank, kinds
-from florets.task.wire.held_out import left_after
 from florets.task.wire.replies import read_losses, read_selected_update, read_update
 from tests.fakes import FakeClients, models, thetas
 

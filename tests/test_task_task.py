@@ -201,7 +201,7 @@ def test_a_users_own_data_partition_and_model_are_three_functions():
     assert task.client(3).cluster == 1
 
 
-@pytest.mark.slow  # tests/test_architecture.py sees an import outside of functions without a process.
+@pytest.mark.slow  # tests/test_architecture.py asks the same of the files.
 def test_importing_the_task_stays_light():
     heavy = ("sklearn", "torchvision", "scipy", "flwr")
     code = f"import sys, florets.task.task; print([m for m in {heavy} if m in sys.modules])"

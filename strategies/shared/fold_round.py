@@ -17,10 +17,10 @@ from florets.strategies.core.folds import discover
 from florets.strategies.core.placement import Centres, centres
 from florets.strategies.shared.evidence import Evidence
 from florets.strategies.shared.fold_plan import FoldPlan
+from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
 from florets.task.wire.folds import FoldRows, FoldUpdate, RowForm, Upload, read_fold_rows, read_fold_update
-from florets.task.wire.held_out import left_after
 from florets.task.wire.replies import Update, read_update
 
 
