@@ -24,7 +24,8 @@ from florets.task.client_data import Part
 from florets.task.randomness import Purpose
 from florets.task.training.joined import joined_losses, joined_tests
 from florets.task.training.losses import Evaluated
-from florets.task.training.stacked import Network, Share, Trained, network_of, stacked_update
+from florets.task.training.networks import Network, network_of
+from florets.task.training.stacked import Share, Trained, stacked_update
 from florets.task.wire import kinds
 
 log = logging.getLogger("florets")
