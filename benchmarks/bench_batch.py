@@ -1,8 +1,8 @@
 """CPU seconds of a round with each client's work by itself and with `batch_clients=auto`, in one run.
 
 Run: ``python benchmarks/bench_batch.py``: 1,000 clients of digits (one or two samples each), the quickstart, and
-MNIST label skew 1 where ``--data`` names its folder; clustering rounds with test. The runs take turns; the median over
-them of each one's median round.
+MNIST label skew 1 where ``--data`` names its folder; clustering rounds with test. The runs take turns. Shown is the
+median over them of each one's median round.
 """
 
 import argparse
