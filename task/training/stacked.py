@@ -159,7 +159,8 @@ class _Batches:
         weights = torch.ones(1, 1)
         if sizes.min() < width:
             weights = torch.from_numpy((np.arange(width) < sizes[:, None]).astype(np.float32))
-        return self._x[places].unflatten(0, (active, width)), self._targets[places], weights
+        x = self._x[places]
+        return x.view(active, width, *x.shape[1:]), self._targets[places], weights
 
     def add(self, seen: Tensor, means: Tensor, step: int) -> None:
         """Add a step's losses to the sums (n,) of those clients whose last epoch it belongs to."""
