@@ -128,7 +128,7 @@ class Recorder:
         """Note the clients of the federation, and their true clusters where they are known."""
         self._clients = {client.key: client for client in clients}
         self._truth = {client.key: client.cluster for client in clients if client.cluster is not None}
-        log.info("%d clients, %d with a known true cluster", len(self._clients), len(self._truth))
+        log.info("%s, %d with a known true cluster", counted(len(self._clients), "client"), len(self._truth))
 
     def note(self, text: str) -> None:
         """Log a line of text and show it."""
