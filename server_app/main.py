@@ -1,12 +1,14 @@
 """The `florets` command: one run, or with -m a sweep, of an experiment that Hydra composes."""
 
+import multiprocessing
 import os
 import shutil
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +30,7 @@ from florets.task.threads import one_thread_for_good
 
 if TYPE_CHECKING:
     from florets.server_app.local_grid import LocalGrid
+    from florets.server_app.workers.client_side import ClientSide
 
 _FLAGS = {
     "-m": "sweep",
@@ -138,7 +141,8 @@ def run(config: Config, overrides: Sequence[str]) -> RunSummary:
         return flower_run.run(config, overrides)
     from florets.server_app.experiment import run_experiment
 
-    return run_experiment(_local_grid(config), config, results_folder(config, overrides))
+    with _local_grid(config) as grid:
+        return run_experiment(grid, config, results_folder(config, overrides))
 
 
 def resume(config: Config, folder: Path) -> RunSummary:
@@ -150,15 +154,19 @@ def resume(config: Config, folder: Path) -> RunSummary:
         return flower_run.run_in(folder, config, resume=True)
     from florets.server_app.experiment import run_experiment
 
-    return run_experiment(_local_grid(config), config, folder, resume=True)
+    with _local_grid(config) as grid:
+        return run_experiment(grid, config, folder, resume=True)
 
 
-def _local_grid(config: Config) -> "LocalGrid":
+@contextmanager
+def _local_grid(config: Config) -> "Iterator[LocalGrid]":
     from florets.client_app.app import app as client_app
     from florets.client_app.batching import in_blocks
     from florets.client_app.session import find_device
     from florets.server_app.local_grid import LocalGrid
     from florets.server_app.own_nodes import own_nodes
+    from florets.server_app.workers.start import num_workers
+    from florets.server_app.workers.worker_grid import WorkerGrid
 
     nodes = own_nodes(config)
     check_own_clients(config, len(nodes))
@@ -168,7 +176,25 @@ def _local_grid(config: Config) -> "LocalGrid":
             find_device(config.device)
         except ValueError as error:
             raise ConfigError([f"{error}."]) from error
-    return LocalGrid(client_app, len(nodes) or config.num_clients, nodes or None, in_blocks)
+    num_nodes = len(nodes) or config.num_clients
+    workers = num_workers(config.workers, num_nodes)
+    if workers == 1:
+        yield LocalGrid(client_app, num_nodes, nodes or None, in_blocks)
+        return
+    # Loaded once, by the process that workers are copies of.
+    multiprocessing.set_forkserver_preload(["florets.client_app.app"])
+    with closing(WorkerGrid(client_side, num_nodes, nodes or None, workers)) as grid:
+        yield grid
+
+
+def client_side() -> "ClientSide":
+    """Return the ClientApp for a worker process."""
+    from florets.client_app.app import app as client_app
+    from florets.client_app.batching import cut_blocks, in_blocks
+    from florets.client_app.session import session
+    from florets.server_app.workers.client_side import ClientSide
+
+    return ClientSide(client_app, in_blocks, cut_blocks, session.adopt)
 
 
 def _act(arguments: Arguments) -> int:
@@ -225,7 +251,8 @@ def run_in(config: Config, folder: Path) -> RunSummary:
         return flower_run.run_in(folder, config)
     from florets.server_app.experiment import run_experiment
 
-    return run_experiment(_local_grid(config), config, folder)
+    with _local_grid(config) as grid:
+        return run_experiment(grid, config, folder)
 
 
 def _show_partition(arguments: Sequence[str]) -> int:
