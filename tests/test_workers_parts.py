@@ -129,7 +129,7 @@ def test_a_kept_model_is_put_back_into_the_message_that_names_it() -> None:
 
 
 def test_a_block_is_cut_as_the_whole_exchange_is() -> None:
-    config = compose(["num_clients=7", "task.model_options.hidden=[4]", "task.partition_options.split=own"])
+    config = compose(["num_clients=7", "task.model_options.hidden=[4]"])
     grid = LocalGrid(app, 7, None, in_blocks)
     settings = message_settings(config, build_task(config))
     messages = [
