@@ -1,7 +1,7 @@
 """Wall time and CPU seconds of a round with one process and with worker processes, in one run; medians.
 
-Run: ``python benchmarks/bench_workers.py`` (1,000 clients of digits), or with ``--data-dir DIR`` also MNIST label skew
-1; clustering rounds of CLoVE with test, ``workers=1`` and ``2`` in turns. Beside the wall time, which other processes
+Run: ``python benchmarks/bench_workers.py`` (1,000 clients of digits), or with ``--data-dir DIR`` also MNIST label
+skew 1; clustering rounds of CLoVE with test, ``workers=1`` and ``2`` in turns. Beside the wall time, which other processes
 lengthen, stand the CPU seconds of the server's process and of the busiest worker: what a round takes on idle cores
 lies between the larger of them and their sum.
 """

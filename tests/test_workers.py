@@ -107,7 +107,7 @@ def test_a_worker_that_is_killed_costs_its_client_the_round_and_nobody_a_bit() -
 def test_a_client_that_hangs_is_missing_at_the_deadline_and_its_worker_replaced(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    models, reports = run(("strategy=clove", "num_rounds=3", "quorum=0.5", "round_timeout=20"), 2, hanging)
+    models, reports = run(("strategy=clove", "num_rounds=3", "quorum=0.5", "round_timeout=15"), 2, hanging)
     assert [report.replies["missing"] for report in reports] == [0, 1, 0]
     assert (
         len(re.findall(r"worker process \d+ did not answer in time for 1 client: it is replaced", caplog.text)) == 1
@@ -130,7 +130,7 @@ def test_a_clients_state_is_its_own_whichever_worker_answers() -> None:
         for turn in (1, 2, 3):
             replies = grid.send_and_receive([asked("remember", node) for node in range(2, 8)], timeout=SOON)
             assert numbers(replies, "seen") == [turn] * 6
-        os.kill(grid.pool.workers[0].pid, signal.SIGKILL)
+        kill(grid.pool.workers[0].pid)
         assert numbers(grid.send_and_receive([asked("remember", 2)], timeout=SOON), "seen") == [4]
 
 
@@ -142,7 +142,7 @@ def test_only_the_client_whose_process_ends_has_an_error_and_the_others_go_on() 
         assert "its worker process ended (signal 9)" in replies[3].error.reason
         assert replies[6].error.reason == "no such node"
         before = [worker.pid for worker in grid.pool.workers]
-        replies = grid.send_and_receive([asked("hang", node, whose=LOST) for node in nodes], timeout=3.0)
+        replies = grid.send_and_receive([asked("hang", node, whose=LOST) for node in nodes], timeout=10.0)
         assert len(replies) == 6
         assert len(grid.send_and_receive([asked("hang", node) for node in range(2, 8)], timeout=SOON)) == 6
         assert len(set(before) & {worker.pid for worker in grid.pool.workers}) == 1
@@ -162,7 +162,7 @@ def test_workers_that_cannot_start_end_the_run_with_a_reason() -> None:
 
 
 def test_models_that_are_kept_are_there_on_a_worker_that_is_new() -> None:
-    config = compose([*SMALL, "num_clients=4", "k=2"])
+    config = compose([*SMALL, "k=2"])
     task = build_task(config)
     settings = message_settings(config, task)
     models = build_models(config, task)
@@ -180,7 +180,7 @@ def test_models_that_are_kept_are_there_on_a_worker_that_is_new() -> None:
         kept = grid.send_and_receive([message(kinds.LOSSES, models)], timeout=SOON)
         assert numbers(kept, kinds.KEPT) == [1]
         for worker in grid.pool.workers:
-            os.kill(worker.pid, signal.SIGKILL)
+            kill(worker.pid)
         named = grid.send_and_receive([message(kinds.TRAIN, None, model_index=1)], timeout=SOON)
         whole = grid.send_and_receive([message(kinds.TRAIN, bank.model(models, 1))], timeout=SOON)
         one, other = (replies[0].content[kinds.ARRAYS] for replies in (named, whole))
@@ -214,6 +214,14 @@ def test_nodes_with_data_of_their_own_have_them_in_workers_too(tmp_path: Path) -
     files = [next((tmp_path / name).rglob("models.safetensors")) for name in ("1", "2")]
     assert files[0].read_bytes() == files[1].read_bytes()
     assert main([*keys, "workers=4", f"results_dir={tmp_path / '4'}"]) == 2
+
+
+def kill(pid: int) -> None:
+    """Kill a process, and wait until it has ended."""
+    os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + SOON
+    while not gone(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def gone(pid: int) -> bool:

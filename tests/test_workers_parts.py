@@ -1,5 +1,6 @@
 """The parts of worker processes that need none: shared memory, messages, kept models, and what is checked before."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,6 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import run_folder
 from florets.server_app import cores
-from florets.server_app.build import build_task, message_settings
 from florets.server_app.experiment import run_experiment
 from florets.server_app.local_grid import LocalGrid
 from florets.server_app.resume.resume import CHANGEABLE
@@ -23,8 +23,20 @@ from florets.server_app.workers.shared_file import Place, SharedFile
 from florets.server_app.workers.shared_messages import MessageReader, MessageWriter
 from florets.server_app.workers.start import num_workers
 from florets.task.client_data import ClientData
-from florets.task.task import Task
+from florets.task.task import Task, TaskSpec
 from florets.task.wire import kinds
+
+
+SPEC = TaskSpec(
+    data="tests.own_functions:mixed_regression",
+    partition="tests.own_functions:in_order",
+    model="linear",
+    loss="squared_error",
+    num_clients=4,
+    num_clusters=2,
+    seed=0,
+    data_dir="",
+)
 
 
 def sent(*records: ArrayRecord, **settings: str | int) -> list[tuple[Message, Context]]:
@@ -90,7 +102,7 @@ class Odd(Task):
 
 
 def test_clients_data_are_shared_with_their_order_in_memory() -> None:
-    task = Odd(build_task(compose(["num_clients=4"])).spec)
+    task = Odd(SPEC)
     file = SharedFile()
     shared = SharedTask(share_clients(task, file), file)
     file.close()
@@ -129,9 +141,9 @@ def test_a_kept_model_is_put_back_into_the_message_that_names_it() -> None:
 
 
 def test_a_block_is_cut_as_the_whole_exchange_is() -> None:
-    config = compose(["num_clients=7", "task.model_options.hidden=[4]"])
     grid = LocalGrid(app, 7, None, in_blocks)
-    settings = message_settings(config, build_task(config))
+    values = {kinds.LEARNING_RATE: 0.1, kinds.LOCAL_EPOCHS: 1.0, kinds.BATCH_SIZE: 10, kinds.OPTIMIZER: "sgd"}
+    settings = ConfigRecord({kinds.TASK: replace(SPEC, num_clients=7).to_json(), **values})
     messages = [
         (Message(RecordDict({kinds.CONFIG: settings.copy()}), node, kind), grid._contexts[node])
         for node, kind in zip(range(2, 9), [kinds.TRAIN] * 5 + [kinds.HELLO, kinds.TRAIN], strict=True)
