@@ -1,14 +1,13 @@
 """Wall time and CPU seconds of a round with one process and with worker processes, in one run; medians.
 
 Run: ``python benchmarks/bench_workers.py`` (1,000 clients of digits), or with ``--data-dir DIR`` also MNIST label
-skew 1; clustering rounds of CLoVE with test, ``workers=1`` and ``2`` in turns. Beside the wall time, which other processes
-lengthen, stand the CPU seconds of the server's process and of the busiest worker: what a round takes on idle cores
-lies between the larger of them and their sum.
+skew 1; clustering rounds of CLoVE with test, ``workers=1`` and ``2`` in turns. Beside the wall time, which other
+processes lengthen, stand the CPU seconds of the server's process and of the busiest worker: what a round takes on
+idle cores lies between the larger of them and their sum.
 """
 
 import argparse
 import json
-import multiprocessing
 import os
 import statistics
 import sys
@@ -23,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.fork_server import start_fork_server
 from florets.server_app.local_grid import LocalGrid
 from florets.server_app.main import client_side
 from florets.server_app.workers.worker_grid import WorkerGrid
@@ -91,7 +91,7 @@ def main() -> None:
     if given.data_dir:
         folder = Path(given.data_dir).absolute()
         cases["MNIST label skew 1"] = ["experiment=clove/mnist_label_skew_1", f"data_dir={folder}"]
-    multiprocessing.set_forkserver_preload(["florets.client_app.app"])
+    start_fork_server()
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print(f"{'case':22}{'workers':>8}{'wall s':>9}{'CPU s':>8}{'server':>8}{'busiest':>9}{'start s':>9}")
     rows: dict[str, dict[str, object]] = {}

@@ -1,6 +1,5 @@
 """The `florets` command: one run, or with -m a sweep, of an experiment that Hydra composes."""
 
-import multiprocessing
 import os
 import shutil
 import signal
@@ -24,6 +23,7 @@ from florets.server_app import jobs
 from florets.server_app.console import say
 from florets.server_app.extras import require
 from florets.server_app.flower.app_folder import version
+from florets.server_app.fork_server import start_fork_server
 from florets.server_app.results.summary import RunSummary
 from florets.task.callers_folder import import_from
 from florets.task.threads import one_thread_for_good
@@ -139,9 +139,9 @@ def run(config: Config, overrides: Sequence[str]) -> RunSummary:
         from florets.server_app.flower import flower_run
 
         return flower_run.run(config, overrides)
-    from florets.server_app.experiment import run_experiment
-
     with _local_grid(config) as grid:
+        from florets.server_app.experiment import run_experiment
+
         return run_experiment(grid, config, results_folder(config, overrides))
 
 
@@ -152,14 +152,17 @@ def resume(config: Config, folder: Path) -> RunSummary:
         from florets.server_app.flower import flower_run
 
         return flower_run.run_in(folder, config, resume=True)
-    from florets.server_app.experiment import run_experiment
-
     with _local_grid(config) as grid:
+        from florets.server_app.experiment import run_experiment
+
         return run_experiment(grid, config, folder, resume=True)
 
 
 @contextmanager
 def _local_grid(config: Config) -> "Iterator[LocalGrid]":
+    if config.workers != 1:
+        # It loads while this process does.
+        start_fork_server()
     from florets.client_app.app import app as client_app
     from florets.client_app.batching import in_blocks
     from florets.client_app.session import find_device
@@ -181,8 +184,6 @@ def _local_grid(config: Config) -> "Iterator[LocalGrid]":
     if workers == 1:
         yield LocalGrid(client_app, num_nodes, nodes or None, in_blocks)
         return
-    # Loaded once, by the process that workers are copies of.
-    multiprocessing.set_forkserver_preload(["florets.client_app.app"])
     with closing(WorkerGrid(client_side, num_nodes, nodes or None, workers)) as grid:
         yield grid
 
@@ -249,9 +250,9 @@ def run_in(config: Config, folder: Path) -> RunSummary:
         from florets.server_app.flower import flower_run
 
         return flower_run.run_in(folder, config)
-    from florets.server_app.experiment import run_experiment
-
     with _local_grid(config) as grid:
+        from florets.server_app.experiment import run_experiment
+
         return run_experiment(grid, config, folder)
 
 

@@ -1,6 +1,5 @@
 """Worker processes: the bits of one process, and nothing is left of them however a run ends."""
 
-import multiprocessing
 import os
 import re
 import signal
@@ -18,6 +17,7 @@ from safetensors.numpy import load_file
 from florets.conf.compose import compose
 from florets.conf.schema import Config
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.fork_server import start_fork_server
 from florets.server_app.local_grid import LocalGrid
 from florets.server_app.main import client_side, main
 from florets.server_app.workers.client_side import LoadClientSide
@@ -39,8 +39,8 @@ SOON = 60.0
 
 
 @pytest.fixture(scope="module", autouse=True)
-def preloaded() -> None:
-    multiprocessing.set_forkserver_preload(["florets.client_app.app"])
+def loaded() -> None:
+    start_fork_server()
 
 
 @contextmanager
@@ -190,7 +190,7 @@ def test_models_that_are_kept_are_there_on_a_worker_that_is_new() -> None:
 
 
 def test_a_run_goes_on_with_another_number_of_workers(tmp_path: Path) -> None:
-    keys = [*SMALL, "loss_matrix=true", "strategy.fraction_train=0.7"]
+    keys = [*(key for key in SMALL if key != "loss_matrix=false"), "strategy.fraction_train=0.7"]
     assert main([*keys, "num_rounds=4", f"results_dir={tmp_path / 'whole'}"]) == 0
     assert main([*keys, "num_rounds=2", "workers=2", f"results_dir={tmp_path / 'parts'}"]) == 0
     (whole,), (parts,) = ([*(tmp_path / name).rglob("seed-0")] for name in ("whole", "parts"))

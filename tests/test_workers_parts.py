@@ -26,7 +26,6 @@ from florets.task.client_data import ClientData
 from florets.task.task import Task, TaskSpec
 from florets.task.wire import kinds
 
-
 SPEC = TaskSpec(
     data="tests.own_functions:mixed_regression",
     partition="tests.own_functions:in_order",

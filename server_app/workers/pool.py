@@ -1,5 +1,6 @@
 """`WorkerPool`: worker processes that share the messages of an exchange; those that end or hang are replaced."""
 
+import atexit
 import logging
 import multiprocessing
 import pickle
@@ -76,6 +77,8 @@ class WorkerPool:
         self._ended_cpu = 0.0
         self._failed_starts = 0
         self.workers: list[_Worker] = []
+        # Else Python would wait at its end for processes that wait for orders.
+        atexit.register(self.close)
         try:
             for number in range(count):
                 self.workers.append(_Worker(number, *self._start))
@@ -90,8 +93,6 @@ class WorkerPool:
             if worker.unit is not None:
                 clients = counted(len(worker.unit.sent), "client")
                 log.warning("worker process %d did not answer in time for %s: it is replaced", worker.pid, clients)
-                self._replace(worker)
-            elif worker.has_gone:
                 self._replace(worker)
         self._exchange += 1
         self._writer.begin(message for unit in units for message, _ in unit.sent)
@@ -140,8 +141,11 @@ class WorkerPool:
             return
         for place, unit in enumerate(self._waiting):
             if unit.worker in (None, worker.number):
-                del self._waiting[place]
-                worker.give(unit, Order(self._exchange, self._writer.write(unit.sent), unit.block))
+                order = Order(self._exchange, self._writer.write(unit.sent), unit.block)
+                if worker.takes(unit, order):
+                    del self._waiting[place]
+                else:
+                    self._replace(worker)
                 return
 
     def _replace(self, worker: "_Worker") -> None:
@@ -164,6 +168,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """End all processes."""
+        atexit.unregister(self.close)
         self._waiting.clear()
         for worker in self.workers:
             worker.end()
@@ -197,25 +202,20 @@ class _Worker:
         return not self.is_ready or self.unit is not None
 
     @property
-    def has_gone(self) -> bool:
-        """Whether the process, which has nothing in hand, has ended."""
-        return self.is_ready and self.pipe.poll()
-
-    @property
     def ending(self) -> str:
         """How the process ended, for a reader."""
         self._process.join(_ENDING_SECONDS)
         code = self._process.exitcode
         return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
 
-    def give(self, unit: Unit, order: Order) -> None:
-        """Hand a unit to the process."""
-        self.unit = unit
+    def takes(self, unit: Unit, order: Order) -> bool:
+        """Hand a unit to the process, and say whether it is still there to take it."""
         try:
             self.pipe.send(order)
         except (BrokenPipeError, ConnectionResetError):
-            # It has ended meanwhile, which its pipe tells next.
-            log.debug("worker process %d has ended", self.pid)
+            return False
+        self.unit = unit
+        return True
 
     def said(self) -> bytes | None:
         """Return what has come from the process, None where it has ended; it is ready for another unit then."""
