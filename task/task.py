@@ -122,23 +122,27 @@ class Task:
             If there is no such client.
         """
         if partition_id not in self._clients:
-            shard = self._shard(partition_id)
-            data = self.data
-            x_train, y_train = _joined(
-                [_part(piece, data.x_train, data.y_train, piece.train) for piece in shard.pieces if len(piece.train)]
-            )
-            x_test, y_test = _joined(
-                [_part(piece, data.x_test, data.y_test, piece.test) for piece in shard.pieces if len(piece.test)]
-            )
-            if self.is_own:
-                # Elsewhere the server has seen the data already.
-                self._check_targets(y_train)
-            whole = ClientData(x_train, y_train, x_test, y_test, shard.cluster)
-            if fraction := self.spec.validation_fraction:
-                rng = generator(self.spec.seed, 0, Purpose.VALIDATION, partition_id)
-                whole = with_validation(whole, fraction, rng)
-            self._clients[partition_id] = whole
+            self._clients[partition_id] = self.build_client(partition_id)
         return self._clients[partition_id]
+
+    def build_client(self, partition_id: int) -> ClientData:
+        """Return the data of one client, made anew; `client` keeps them."""
+        shard = self._shard(partition_id)
+        data = self.data
+        x_train, y_train = _joined(
+            [_part(piece, data.x_train, data.y_train, piece.train) for piece in shard.pieces if len(piece.train)]
+        )
+        x_test, y_test = _joined(
+            [_part(piece, data.x_test, data.y_test, piece.test) for piece in shard.pieces if len(piece.test)]
+        )
+        if self.is_own:
+            # Elsewhere the server has seen the data already.
+            self._check_targets(y_train)
+        whole = ClientData(x_train, y_train, x_test, y_test, shard.cluster)
+        if fraction := self.spec.validation_fraction:
+            rng = generator(self.spec.seed, 0, Purpose.VALIDATION, partition_id)
+            whole = with_validation(whole, fraction, rng)
+        return whole
 
     @cached_property
     def cluster_tests(self) -> dict[int, tuple[Tensor, Tensor]]:
