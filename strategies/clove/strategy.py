@@ -117,11 +117,11 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
         context = sent = begin_round(self, context)
         if self.state.is_first and self.first_round == "farthest":
             context = sent = replace(context, models=far_models(context))
-        histories, length = self.state.histories, self.settings.stability_rounds
-        kept: set[str] = set()
         self.state.watch.told = {}
         if self.state.frozen is not None and self.settings.watch is not None and self._watched(context):
             self._open_again()
+        histories, length = self.state.histories, self.settings.stability_rounds
+        kept: set[str] = set()
         if self.state.frozen is not None:
             self.state.phase = "stable"
             ready = self._assign_newcomers(self.state.frozen, context)

@@ -1,7 +1,7 @@
 """CLoVE's watch after the freeze: clients whose training loss departs from their cluster's."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -62,7 +62,8 @@ class Watch:
     A client's change is the logarithm of its loss less the median of its last ones; its cluster's change is the median
     of its members'. What is left of a client's change without its cluster's is compared with what that usually comes
     to, by all clients' median absolute deviation. A cluster that as a whole changes unlike the others is no reference
-    for its members: they are compared with the other clusters.
+    for its members: they are compared with the other clusters, and where most clients change as never before, with
+    the usual change of all.
 
     Attributes
     ----------
@@ -72,6 +73,8 @@ class Watch:
         By client: its changes without its cluster's, of the same rounds.
     shifts
         By model: its cluster's last changes without the other clusters'.
+    commons
+        Last changes of all clients together.
     departed
         Clients whose loss has departed, until it is as before or they have moved.
     fresh
@@ -83,6 +86,7 @@ class Watch:
     levels: dict[str, list[float]] = field(default_factory=dict)
     excesses: dict[str, list[float]] = field(default_factory=dict)
     shifts: dict[int, list[float]] = field(default_factory=dict)
+    commons: list[float] = field(default_factory=list)
     departed: dict[str, Departure] = field(default_factory=dict)
     fresh: set[str] = field(default_factory=set)
     told: dict[str, list[str] | bool] = field(default_factory=dict)
@@ -145,21 +149,33 @@ class Watch:
                 by_model.setdefault(model, []).append(change)
         everybody = [change for of in by_model.values() for change in of]
         common = float(np.median(everybody)) if len(everybody) >= LEAST else 0.0
+        usual = float(np.median(self.commons)) if len(self.commons) >= LEAST else common
+        most = usual + threshold * _spread([[change - usual for change in self.commons]])
         own = {model: float(np.median(of)) for model, of in by_model.items() if len(of) >= LEAST}
-        references = {model: own.get(model, common) for model, _ in changes.values()}
-        shifts = {
-            model: change - float(np.median([level for other, level in own.items() if other != model]))
+        # What the others' change is taken for where more of them have departed than not.
+        others = {
+            model: _usual([level for other, level in own.items() if other != model] or [change], usual, most)
             for model, change in own.items()
-            if len(own) > 1
         }
+        shifts = {model: change - others[model] for model, change in own.items()}
         bound = threshold * _spread([*self.shifts.values(), list(shifts.values())])
         together = {model for model, shift in shifts.items() if shift > bound}
+        rest = _usual([common], usual, most)
+        references = {model: own.get(model, rest) for model, _ in changes.values()}
         for model, shift in shifts.items():
             if model in together:
-                references[model] -= shift
+                references[model] = others[model]
             else:
                 self.shifts[model] = [*self.shifts.get(model, ()), shift][-LENGTH:]
+        if everybody and common <= most:
+            self.commons = [*self.commons, common][-LENGTH:]
         return references, together
+
+
+def _usual(changes: Sequence[float], usual: float, most: float) -> float:
+    """Return the median of some changes, or the usual one where that is larger than can be."""
+    median = float(np.median(changes))
+    return median if median <= most else usual
 
 
 def _spread(kept: Iterable[list[float]]) -> float:
