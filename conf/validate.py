@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from florets.conf.problems import ConfigError
+from florets.conf.drift import drift_problems
 from florets.conf.schema import Config, TaskConfig, TrainConfig
 from florets.conf.typed import read_config, show
 from florets.strategies.registry import usable_settings
@@ -47,6 +48,7 @@ def find_problems(config: Config) -> list[str]:
     return [
         *range_problems(config),
         *range_problems(config.task, "task."),
+        *range_problems(config.task.drift, "task.drift."),
         *range_problems(config.train, "train."),
         *range_problems(own, "strategy."),
         *_run(config),
@@ -56,6 +58,7 @@ def find_problems(config: Config) -> list[str]:
         *_own(own, "problems", config),
         *_train(config),
         *_task(config.task),
+        *drift_problems(config),
     ]
 
 

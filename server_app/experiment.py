@@ -157,11 +157,11 @@ def _run(
             recorder.note(line)
 
         def on_round(report: RoundReport, arrays: ArrayRecord) -> bool:
-            clients = list(strategy.federation.clients.values())
-            if len(clients) != recorder.num_clients:
-                recorder.clients(clients)
+            recorder.follow(list(strategy.federation.clients.values()))
             models = strategy.final_models(strategy.context.models).record
-            line = recorder.round(report, truth.figures(models, bool(report.evaluations)))
+            now = report.server_round
+            figures = truth.figures(models, bool(report.evaluations), now)
+            line = recorder.round(report, figures, truth.data_changed(now))
             # For regressions the end alone is judged: their loss may fall slowly, and the clusters be right.
             froze = STABLE_FROM in line["details"] and config.task.loss == "cross_entropy"
             if froze and (warning := chance_level(config.task.loss, outputs, recorder.lines)):
@@ -212,6 +212,7 @@ def _run(
                 federation.left_out,
                 config.pictures,
                 strategy.state.confusions,
+                truth.changes(strategy.context.server_round),
             )
         except FederationError as error:
             raise FederationError(f"{error}. {checkpointing.last()}") from error

@@ -72,11 +72,11 @@ class SharedTask(Task):
         """Number of outputs that a model needs."""
         return self._shared.num_outputs
 
-    def build_client(self, partition_id: int) -> ClientData:
-        """Return the data of one client, whose tensors are views of the shared memory."""
+    def build_client(self, partition_id: int, server_round: int = 0) -> ClientData:
+        """Return the data of one client, the same in all rounds: its tensors are views of the shared memory."""
         place = self._shared.places.get(partition_id)
         if place is None or self._memory is None:
-            return super().build_client(partition_id)
+            return super().build_client(partition_id, server_round)
         stored = pickle.loads(self._memory[place.start : place.start + place.size])
         return _with_tensors(stored, self._memory)
 

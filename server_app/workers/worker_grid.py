@@ -52,7 +52,8 @@ class WorkerGrid(LocalGrid):
 
     def share(self, task: Task) -> None:
         """Hand the data of all clients to all workers, which would else load them; before the first message."""
-        clients = None if task.is_own else share_clients(task, self._file)
+        # Data that change from round to round are made anew by whoever needs them.
+        clients = None if task.is_own or task.drifts else share_clients(task, self._file)
         if clients is not None:
             self._has_shared_data = True
             # Blocks are cut here, by the sizes of the clients' data.
