@@ -13,6 +13,7 @@ STRATEGIES = {
     "fedavg": "FedAvg",
     "fedprox": "FedProx",
     "local": "Local",
+    "ditto": "Ditto",
     "oracle": "Oracle",
     "one_shot": "OneShot",
     "k_fed": "KFed",

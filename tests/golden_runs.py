@@ -89,6 +89,7 @@ SETTINGS = {
     "digits-fedavg-batch-norm": f"{_BATCH_NORM} strategy=fedavg strategy.fraction_train=0.5",
     "digits-fedprox": f"{_DIGITS} strategy=fedprox strategy.proximal_mu=0.5",
     "digits-local": f"{_DIGITS} strategy=local num_rounds=2",
+    "digits-ditto": f"{_LABELS} strategy=ditto strategy.fraction_train=0.3",
     "digits-oracle": f"{_DIGITS} strategy=oracle",
     "digits-oracle-gradients": f"{_DIGITS} strategy=oracle averaging=gradients strategy.fraction_train=0.5",
     "digits-one_shot": f"{_DIGITS} strategy=one_shot strategy.estimate_epochs=2",
