@@ -14,6 +14,7 @@ STRATEGIES = {
     "fedprox": "FedProx",
     "local": "Local",
     "ditto": "Ditto",
+    "per_fedavg": "PerFedAvg",
     "oracle": "Oracle",
     "one_shot": "OneShot",
     "k_fed": "KFed",

@@ -35,6 +35,7 @@ class Purpose(IntEnum):
     FOLD_TEST = 52
     FEATURE_PROJECTION = 60
     DESCRIPTOR_NOISE = 61
+    ADAPTATION = 80
 
 
 def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -> np.random.Generator:

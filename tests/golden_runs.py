@@ -90,6 +90,8 @@ SETTINGS = {
     "digits-fedprox": f"{_DIGITS} strategy=fedprox strategy.proximal_mu=0.5",
     "digits-local": f"{_DIGITS} strategy=local num_rounds=2",
     "digits-ditto": f"{_LABELS} strategy=ditto strategy.fraction_train=0.3",
+    "digits-per_fedavg": f"{_LABELS} strategy=per_fedavg strategy.alpha=0.1 strategy.fraction_train=0.5",
+    "digits-per_fedavg-exact": f"{_BATCH_NORM} strategy=per_fedavg strategy.exact_hessian=true",
     "digits-oracle": f"{_DIGITS} strategy=oracle",
     "digits-oracle-gradients": f"{_DIGITS} strategy=oracle averaging=gradients strategy.fraction_train=0.5",
     "digits-one_shot": f"{_DIGITS} strategy=one_shot strategy.estimate_epochs=2",

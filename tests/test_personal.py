@@ -16,8 +16,11 @@ from tests.method_runs import SMALL
 # All of them are runs of a method through the whole program.
 pytestmark = pytest.mark.slow
 
-STRATEGIES: dict[str, tuple[str, ...]] = {"ditto": ()}
+STRATEGIES: dict[str, tuple[str, ...]] = {"ditto": (), "per_fedavg": ()}
 """Each with the settings of its short run."""
+
+WITH_MODELS = ("ditto",)
+"""Those that end with a model for each client."""
 
 FAULTY = ("num_rounds=3", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]")
 
@@ -31,7 +34,7 @@ def test_no_fault_ends_a_run_or_corrupts_a_model_be_it_personal(strategy: str, f
         assert outcome.refused > 0
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", WITH_MODELS)
 def test_a_client_is_given_its_model_and_a_newcomer_the_one_that_fits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], strategy: str
 ) -> None:
@@ -51,3 +54,15 @@ def test_a_client_is_given_its_model_and_a_newcomer_the_one_that_fits(
     found = [int(row["prediction"]) for row in csv.DictReader(output.read_text().splitlines())]
     (own,) = (float(row["test_accuracy"]) for row in rows if row["client"] == "5")
     assert np.mean(np.array(found) == part.y_test.numpy()) == pytest.approx(own)
+
+
+def test_a_newcomer_to_per_fedavg_is_told_that_the_model_is_meant_to_be_adapted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [*SMALL, "strategy=per_fedavg", "quiet=true"]
+    folder = Path(run(compose([*given, f"results_dir={tmp_path}"]), given).folder)
+    part = build_task(compose(given)).client(5)
+    np.savez(tmp_path / "5.npz", x=part.x_test.numpy(), y=part.y_test.numpy())
+    capsys.readouterr()
+    assert main(["assign", f"run={folder}", f"data={tmp_path / '5.npz'}"]) == 0
+    assert "adapts it by a gradient step on its own training data before it uses it" in capsys.readouterr().out

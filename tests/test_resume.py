@@ -175,7 +175,7 @@ TWICE = {
     "pacfl": ("strategy.vectors=1",),
     "fedclust": ("strategy.estimate_epochs=2",),
     "sr_fca": ("strategy.solo_steps=3", "strategy.refine_every=1"),
-    "ditto": ("strategy.fraction_train=0.3",),
+    "ditto": ("strategy.proximal_lambda=0.5",),
 }
 """Strategies that remember more than an assignment, and settings under which that changes in short runs."""
 

@@ -179,11 +179,14 @@ class RoundContext:
         """Plan the evaluation in which each tester that has a model tests it."""
         return self.test({key: self.models.one(model) for key, model in assignment.items()})
 
-    def test(self, models: Mapping[str, ArrayRecord]) -> Plan[TestResult]:
+    def test(
+        self, models: Mapping[str, ArrayRecord], settings: Mapping[str, float] | None = None
+    ) -> Plan[TestResult]:
         """Plan the evaluation in which each tester of `models` tests the model under its key."""
         besides = self.evaluation
+        config = {**besides.settings, **(settings or {})}
         requests = [
-            self.request(kinds.EVALUATE, client, models[client.key], besides.settings)
+            self.request(kinds.EVALUATE, client, models[client.key], config)
             for client in self.testers
             if client.key in models
         ]

@@ -41,7 +41,7 @@ class Ditto(ClusteredStrategy[DittoSettings, DittoState]):
     keep their own, as in the paper, it sends what FedAvg does. Local work is twice that of FedAvg. At the end model 0
     is the global one, and the others are the clients'.
 
-    Source: Li et al. 2021 (Ditto, arXiv 2012.04221), Alg. 1; lambda 1 is that of the released code's scripts. Deviation:
+    Source: Li et al. 2021 (Ditto, arXiv 2012.04221), Alg. 1; lambda 1 as in the released scripts. Deviation:
     the personal model takes as many local steps as the global one, on the same batches, by the run's optimiser; the
     global average is weighted by examples.
     """

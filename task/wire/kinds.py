@@ -7,7 +7,8 @@
 | `train`           | one model, training settings          | its update, examples, training loss                   |
 | `train.select`    | K models, training settings           | the same, the chosen model's index, K losses          |
 | `evaluate`        | one model, epochs of fine-tuning,     | test loss, test accuracy, examples; the same after    |
-|                   | whether to test on validation data    | fine-tuning a copy, and on validation data            |
+|                   | whether to test on validation data,   | fine-tuning a copy, and on validation data            |
+|                   | size of a step to take before         |                                                       |
 | `train.probe`     | own model, probe model                | as `train`, and its compressed change on the probe    |
 | `query.subspace`  | anchors' estimates and bases          | its term of the orthogonal iteration, examples        |
 | `query.moments`   | anchors' estimates                    | factors of its moment matrices, examples              |
@@ -15,6 +16,7 @@
 | `train.soft`      | K models, training settings           | all K trained, its weight and loss of each, examples  |
 | `train.estimate`  | one model                             | this client's own estimate, or some of its layers,    |
 |                   |                                       | examples, loss                                        |
+| `train.adapted`   | one model, settings                   | as `train`, trained for the loss after a gradient step |
 | `train.bilevel`   | own model, global model               | both trained, the own one held near the global one    |
 | `query.kmeans`    | settings                              | local centres and their sizes                         |
 | `train.folds`     | one model, training settings          | as `train`, and its compressed changes on folds       |
@@ -52,6 +54,7 @@ TRAIN_ESTIMATE = "train.estimate"
 TRAIN_FOLDS = "train.folds"
 QUERY_FOLDS = "query.folds"
 TRAIN_BILEVEL = "train.bilevel"
+TRAIN_ADAPTED = "train.adapted"
 MOMENT_DESCENT = "train.moment_descent"
 SUBSPACE = "query.subspace"
 MOMENTS = "query.moments"
@@ -147,6 +150,9 @@ ESTIMATE_TRAIN = "train"
 ESTIMATE_LEAST_SQUARES = "least_squares"
 SENT_LAYERS = "sent-layers"
 GLOBAL_MU = "global-mu"
+ADAPTATION_STEP = "adaptation-step"
+"""Size of the gradient step by which a client adapts a model, in `train.adapted` and before a test."""
+EXACT_HESSIAN = "exact-hessian"
 LOCAL_CLUSTERS = "local-clusters"
 FEATURES = "features"
 VECTORS = "vectors"
