@@ -20,6 +20,7 @@ from florets.client_app.handlers.hello import hello
 from florets.client_app.handlers.kmeans import kmeans
 from florets.client_app.handlers.labels import labels
 from florets.client_app.handlers.losses import losses
+from florets.client_app.handlers.mixed import train_mixed
 from florets.client_app.handlers.moment_descent import moment_descent
 from florets.client_app.handlers.moments import factors
 from florets.client_app.handlers.principal_vectors import principal_vectors
@@ -75,6 +76,7 @@ app.train("folds")(answering(train_folds))
 app.train("soft")(answering(train_soft))
 app.train("bilevel")(answering(train_bilevel))
 app.train("adapted")(answering(train_adapted))
+app.train("mixed")(answering(train_mixed))
 app.train("moment_descent")(answering(moment_descent))
 app.train(kinds.CUSTOM)(answering(custom))
 app.evaluate()(answering(evaluate))

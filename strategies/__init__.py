@@ -15,6 +15,7 @@ STRATEGIES = {
     "local": "Local",
     "ditto": "Ditto",
     "per_fedavg": "PerFedAvg",
+    "fedala": "FedAla",
     "oracle": "Oracle",
     "one_shot": "OneShot",
     "k_fed": "KFed",

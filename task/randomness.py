@@ -36,6 +36,7 @@ class Purpose(IntEnum):
     FEATURE_PROJECTION = 60
     DESCRIPTOR_NOISE = 61
     ADAPTATION = 80
+    LOCAL_AGGREGATION = 81
 
 
 def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -> np.random.Generator:

@@ -16,7 +16,7 @@ from tests.method_runs import SMALL
 # All of them are runs of a method through the whole program.
 pytestmark = pytest.mark.slow
 
-STRATEGIES: dict[str, tuple[str, ...]] = {"ditto": (), "per_fedavg": ()}
+STRATEGIES: dict[str, tuple[str, ...]] = {"ditto": (), "per_fedavg": (), "fedala": ("strategy.most_passes=20",)}
 """Each with the settings of its short run."""
 
 WITH_MODELS = ("ditto",)

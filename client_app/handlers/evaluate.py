@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from florets.client_app.client import Client
 from florets.client_app.incoming import train_settings
 from florets.client_app.local_training import adapted, result_on, trained
+from florets.client_app.mixing import mixed
 from florets.client_app.outgoing import Number, reply, reported
 from florets.client_app.session import State
 from florets.task.client_data import TestedOn
@@ -23,8 +24,11 @@ from florets.task.wire.scores import pack_scores
 def evaluate(client: Client) -> RecordDict:
     """Test the model that came on this client's test set, and where the message asks for it a fine-tuned copy too.
 
-    Asked to, the client first adapts the model by a gradient step on its training data.
+    Asked to, the client first makes a model of its own of it: by a gradient step on its training data, or mixed with
+    its own upper layers.
     """
+    if kinds.OWN in client.content:
+        return answered(client, mixed(client)[0])
     if alpha := client.number(kinds.ADAPTATION_STEP, 0):
         own = adapted(client, client.states()[0], alpha)
         return answered(client, {name: torch.from_numpy(values) for name, values in own.items()})

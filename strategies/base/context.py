@@ -180,13 +180,19 @@ class RoundContext:
         return self.test({key: self.models.one(model) for key, model in assignment.items()})
 
     def test(
-        self, models: Mapping[str, ArrayRecord], settings: Mapping[str, float] | None = None
+        self,
+        models: Mapping[str, ArrayRecord],
+        settings: Mapping[str, float] | None = None,
+        others: Mapping[str, Mapping[str, ArrayRecord]] | None = None,
     ) -> Plan[TestResult]:
-        """Plan the evaluation in which each tester of `models` tests the model under its key."""
-        besides = self.evaluation
+        """Plan the evaluation in which each tester of `models` tests the model under its key.
+
+        `settings` and, for each tester, `others` say what it makes of the model first.
+        """
+        besides, records = self.evaluation, others or {}
         config = {**besides.settings, **(settings or {})}
         requests = [
-            self.request(kinds.EVALUATE, client, models[client.key], config)
+            self.request(kinds.EVALUATE, client, models[client.key], config, records.get(client.key))
             for client in self.testers
             if client.key in models
         ]
