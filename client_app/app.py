@@ -9,6 +9,7 @@ from flwr.clientapp import ClientApp
 
 from florets.client_app.client import Client
 from florets.client_app.deadline import within_deadline
+from florets.client_app.handlers.adapted import train_adapted
 from florets.client_app.handlers.bilevel import train_bilevel
 from florets.client_app.handlers.custom import custom
 from florets.client_app.handlers.descriptor import descriptor
@@ -19,6 +20,7 @@ from florets.client_app.handlers.hello import hello
 from florets.client_app.handlers.kmeans import kmeans
 from florets.client_app.handlers.labels import labels
 from florets.client_app.handlers.losses import losses
+from florets.client_app.handlers.mixed import train_mixed
 from florets.client_app.handlers.moment_descent import moment_descent
 from florets.client_app.handlers.moments import factors
 from florets.client_app.handlers.principal_vectors import principal_vectors
@@ -73,6 +75,8 @@ app.train("estimate")(answering(estimate))
 app.train("folds")(answering(train_folds))
 app.train("soft")(answering(train_soft))
 app.train("bilevel")(answering(train_bilevel))
+app.train("adapted")(answering(train_adapted))
+app.train("mixed")(answering(train_mixed))
 app.train("moment_descent")(answering(moment_descent))
 app.train(kinds.CUSTOM)(answering(custom))
 app.evaluate()(answering(evaluate))
