@@ -111,7 +111,7 @@ class WorkerGrid(LocalGrid):
 
     def _units(self, sent: Sent) -> list[Unit]:
         """Return the exchange's messages as they are handed out; blocks are those of `LocalGrid`."""
-        alone, blocks = list(range(len(sent))), []
+        alone, blocks = list(range(len(sent))), list[list[int]]()
         if self.block_size > 1:
             alone, blocks = self._side.cut_blocks(sent, self.block_size)
         units = [
