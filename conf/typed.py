@@ -111,6 +111,7 @@ def _read_fields(
                 problems.append(
                     f"{path}={show(value)}: must be {describe(hints[name])}, "
                     f"for example {path}={_example(fields[name], hints[name])}."
+                    f"{did_you_mean(show(value), words_of(hints[name]))}"
                 )
     return read
 
@@ -159,10 +160,17 @@ def describe(kind: Any) -> str:
         options = get_args(kind)
         return str(options[0]) if len(options) == 1 else f"one of {', '.join(options)}"
     if get_origin(kind) is list:
-        return "a list of strings"
+        return "a list of integers" if get_args(kind) == (int,) else "a list of strings"
     if get_origin(kind) is dict:
         return "a mapping of option names to values"
     return _WORDS[kind]
+
+
+def words_of(kind: Any) -> tuple[str, ...]:
+    """Return the words that an annotated type takes: of `int | Literal["auto"]` it is "auto"."""
+    if get_origin(kind) in (Union, UnionType):
+        return tuple(word for option in get_args(kind) for word in words_of(option))
+    return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 def show(value: Any) -> str:
@@ -180,7 +188,8 @@ def show(value: Any) -> str:
 
 def _example(field: "dataclasses.Field[Any]", kind: Any) -> str:
     if field.default_factory is not dataclasses.MISSING:
-        return "[first,second]" if isinstance(field.default_factory(), list) else "{name: 1}"
+        items = "[10,20]" if get_args(kind) == (int,) else "[first,second]"
+        return items if isinstance(field.default_factory(), list) else "{name: 1}"
     if field.default is not None:
         return show(field.default)
     first = get_args(kind)[0]

@@ -10,7 +10,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -28,9 +28,11 @@ from threadpoolctl import threadpool_info  # type: ignore[import-untyped]  # it 
 # All that is needed of the project.
 from florets.client_app.app import app
 from florets.conf.compose import compose
+from florets.conf.schema import Config
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.report import RoundReport
+from florets.task.task import Task
 from florets.task.wire import bank
 
 FOLDER = Path(__file__).parent / "golden"
@@ -206,15 +208,20 @@ def digest(array: npt.NDArray[Any]) -> str:
     return found.hexdigest()[:16]
 
 
-def play(name: str) -> Golden:
-    """Run a golden run in this process."""
+def in_process(config: Config, task: Task) -> LocalGrid:
+    """Return the grid that golden runs have."""
+    return LocalGrid(app, config.num_clients)
+
+
+def play(name: str, grid_of: Callable[[Config, Task], LocalGrid] = in_process) -> Golden:
+    """Run a golden run, on another grid where one is given."""
     rounds = [] if "num_rounds=" in SETTINGS[name] else [f"num_rounds={ROUNDS}"]
     config = compose([*SETTINGS[name].split(), *rounds])
     task = build_task(config)
     strategy = build_strategy(config, task)
     reports: list[RoundReport] = []
     strategy.start(
-        LocalGrid(app, config.num_clients),
+        grid_of(config, task),
         build_models(config, task),
         num_rounds=config.num_rounds,
         train_config=message_settings(config, task),

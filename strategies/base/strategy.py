@@ -162,6 +162,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self._meter = self._meter or Meter()
         self._meter.tries += 1
         self.federation.refresh(grid, config)
+        self.federation.begin_round(server_round)
         unchanged = self._context is not None and arrays is self._context.models.record
         self._context = RoundContext(
             server_round=server_round,
