@@ -25,6 +25,7 @@ from florets.client_app.handlers.moment_descent import moment_descent
 from florets.client_app.handlers.moments import factors
 from florets.client_app.handlers.principal_vectors import principal_vectors
 from florets.client_app.handlers.probe import train_probe
+from florets.client_app.handlers.prototypes import train_prototypes
 from florets.client_app.handlers.select import train_select
 from florets.client_app.handlers.soft import train_soft
 from florets.client_app.handlers.subspace import subspace
@@ -77,6 +78,7 @@ app.train("soft")(answering(train_soft))
 app.train("bilevel")(answering(train_bilevel))
 app.train("adapted")(answering(train_adapted))
 app.train("mixed")(answering(train_mixed))
+app.train("prototypes")(answering(train_prototypes))
 app.train("moment_descent")(answering(moment_descent))
 app.train(kinds.CUSTOM)(answering(custom))
 app.evaluate()(answering(evaluate))

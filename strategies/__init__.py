@@ -16,6 +16,7 @@ STRATEGIES = {
     "ditto": "Ditto",
     "per_fedavg": "PerFedAvg",
     "fedala": "FedAla",
+    "fedproto": "FedProto",
     "oracle": "Oracle",
     "one_shot": "OneShot",
     "k_fed": "KFed",

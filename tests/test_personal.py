@@ -16,10 +16,15 @@ from tests.method_runs import SMALL
 # All of them are runs of a method through the whole program.
 pytestmark = pytest.mark.slow
 
-STRATEGIES: dict[str, tuple[str, ...]] = {"ditto": (), "per_fedavg": (), "fedala": ("strategy.most_passes=20",)}
+STRATEGIES: dict[str, tuple[str, ...]] = {
+    "ditto": (),
+    "per_fedavg": (),
+    "fedala": ("strategy.most_passes=20",),
+    "fedproto": (),
+}
 """Each with the settings of its short run."""
 
-WITH_MODELS = ("ditto",)
+WITH_MODELS = ("ditto", "fedproto")
 """Those that end with a model for each client."""
 
 FAULTY = ("num_rounds=3", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]")

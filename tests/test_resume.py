@@ -177,6 +177,7 @@ TWICE = {
     "sr_fca": ("strategy.solo_steps=3", "strategy.refine_every=1"),
     "ditto": ("strategy.proximal_lambda=0.5",),
     "fedala": ("strategy.most_passes=20",),
+    "fedproto": ("strategy.prototype_lambda=0.5",),
 }
 """Strategies that remember more than an assignment, and settings under which that changes in short runs."""
 

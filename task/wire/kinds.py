@@ -20,6 +20,7 @@
 | `train.adapted`   | one model, settings                   | as `train`, trained for the loss after a gradient step |
 | `train.mixed`     | global model, own upper layers and    | as `train`, and the weights of the mixture that the   |
 |                   | the weights of their mixture          | client has made of both                               |
+| `train.prototypes` | own model, global class prototypes   | as `train`, its own prototypes, samples of each class |
 | `train.bilevel`   | own model, global model               | both trained, the own one held near the global one    |
 | `query.kmeans`    | settings                              | local centres and their sizes                         |
 | `train.folds`     | one model, training settings          | as `train`, and its compressed changes on folds       |
@@ -59,6 +60,7 @@ QUERY_FOLDS = "query.folds"
 TRAIN_BILEVEL = "train.bilevel"
 TRAIN_ADAPTED = "train.adapted"
 TRAIN_MIXED = "train.mixed"
+TRAIN_PROTOTYPES = "train.prototypes"
 MOMENT_DESCENT = "train.moment_descent"
 SUBSPACE = "query.subspace"
 MOMENTS = "query.moments"
@@ -84,6 +86,7 @@ COMMON = "common"
 GLOBAL = "global"
 OWN = "own"
 MIX = "mix"
+PROTOTYPES = "prototypes"
 
 NUM_EXAMPLES = "num-examples"
 SERVER_ROUND = "server-round"
@@ -159,6 +162,8 @@ GLOBAL_MU = "global-mu"
 ADAPTATION_STEP = "adaptation-step"
 """Size of the gradient step by which a client adapts a model, in `train.adapted` and before a test."""
 EXACT_HESSIAN = "exact-hessian"
+HEAD = "head"
+PROTOTYPE_LAMBDA = "prototype-lambda"
 MIX_RATE = "mix-rate"
 MIX_FRACTION = "mix-fraction"
 MIX_TOLERANCE = "mix-tolerance"
