@@ -1,4 +1,4 @@
-"""CLoVE's watch after the freeze: who is asked again, who moves, when the clustering opens, and when nothing happens."""
+"""CLoVE's watch after the freeze: who is asked again, who moves, and when the clustering opens."""
 
 from typing import Any
 
