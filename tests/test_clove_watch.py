@@ -62,8 +62,7 @@ def test_of_a_group_that_departs_the_clients_that_stay_are_not_suspected() -> No
     watch.observe(trained(rng, 8, **{"0a": 6.0, "0b": 6.0, "0c": 6.0, "0d": 6.0}), 8)
     assert watch.departed.keys() == {"0a", "0b", "0c", "0d"}
     assert all(departure.together for departure in watch.departed.values())
-    # Its model has nobody else: their updates count.
-    assert watch.fresh == set()
+    assert watch.fresh == watch.departed.keys()
 
 
 def test_a_client_is_watched_once_it_has_trained_its_model_for_a_while() -> None:
@@ -148,6 +147,15 @@ def test_a_client_that_changes_groups_is_asked_alone_and_moves_in_the_next_round
     assert all("watch" not in report.details for report in (*reports[:11], *reports[13:]))
     # What it trained on its new data before it moved is in no model.
     assert thetas(arrays)[0] == pytest.approx(np.mean(TARGETS[1:4]), abs=0.01)
+
+
+def test_where_a_whole_group_departs_its_updates_count() -> None:
+    clients = Drifting(TARGETS)
+    clients.later = (12, dict.fromkeys(range(4), -20.0))
+    _, arrays, strategy = play(clients, rounds=12)
+    assert strategy.state.watch.fresh == {"0", "1", "2", "3"}
+    # Half of the way from their old mean to the new one.
+    assert thetas(arrays)[0] == pytest.approx((np.mean(TARGETS[:4]) - 20) / 2, abs=0.01)
 
 
 def test_nobody_is_asked_without_the_watch_or_without_a_change() -> None:
