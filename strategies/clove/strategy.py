@@ -184,7 +184,8 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
         watch = self.state.watch
         watch.fresh = set()
         due = [client for client in context.participants if client.key in watch.departed and self._is_due(client)]
-        if not due:
+        # One model alone leaves nowhere to move.
+        if not due or context.models.count == 1:
             return False
         with context.meter.part("losses"):
             replies = self._without_outliers(context.ask_losses(due, context.models), context)
