@@ -166,6 +166,12 @@ PLANS = [
 ]
 
 
+def test_a_trained_model_takes_half_the_steps_on_twice_the_samples() -> None:
+    assert FoldPlan.of([200] * 20, fine=True) == FoldPlan(4, 37, 2, 0.001)
+    assert FoldPlan.of([60] * 20, fine=True) == FoldPlan(4, 15, 2, 0.001)
+    assert FoldPlan.of([200] * 5, fine=True) == FoldPlan(8, 12, 4, 0.001)
+
+
 @pytest.mark.parametrize(("counts", "plan"), PLANS)
 def test_all_clients_have_folds_of_one_size_and_train_as_many_steps(counts: list[int], plan: FoldPlan) -> None:
     assert FoldPlan.of(counts) == plan

@@ -18,7 +18,6 @@ from florets.strategies.core.common_way import common_move, moves_on
 from florets.strategies.core.placement import Centres
 from florets.strategies.discovery.settings import DiscoverySettings
 from florets.strategies.shared.evidence import Evidence, no_group_fits
-from florets.strategies.shared.fold_plan import FINE_RATE, RATE
 from florets.strategies.shared.fold_round import FoldRound, Found
 from florets.strategies.shared.group_models import group_models
 from florets.task.randomness import Purpose
@@ -159,8 +158,7 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         """Plan a round in which participants send what they learn on their folds, and decide when enough have."""
         if self.state.folds is None:
             trained = self.loss in _REGRESSION and context.server_round > 1
-            rate = FINE_RATE if trained else RATE
-            self.state.folds = FoldRound.begin(context, self.settings.fold_upload, self.settings.fold_width, rate)
+            self.state.folds = FoldRound.begin(context, self.settings.fold_upload, self.settings.fold_width, trained)
         folds = self.state.folds
         requests, read = folds.train(context)
 

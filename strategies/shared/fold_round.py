@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from flwr.app import RecordDict
@@ -78,12 +78,11 @@ class FoldRound:
 
     @classmethod
     def begin(
-        cls, context: RoundContext, upload: Upload = "projection", width: int | None = None, rate: float = RATE
+        cls, context: RoundContext, upload: Upload = "projection", width: int | None = None, fine: bool = False
     ) -> "FoldRound":
         """Fix the common model, the first of the round's, and the folds, by the samples of all who are online."""
         held_out = context.config.get(kinds.LOSS_DATA) == kinds.HELD_OUT
-        plan = FoldPlan.of([_samples(client, held_out) for client in context.online])
-        plan = replace(plan, rate=rate)
+        plan = FoldPlan.of([_samples(client, held_out) for client in context.online], fine)
         models = context.models
         common = models if models.count == 1 else models.replaced(models.bank[:1])
         form = RowForm.of(upload, width, int(models.layout.trained.sum()), plan.folds)
