@@ -56,8 +56,7 @@ class Session:
             raise ValueError("this node has no data-dir in its node config; start its SuperNode with one")
         if text != self._description:
             # One task at a time: a process that serves another run needs none of the last one's data.
-            self._tasks, self._modules, self._moved = {}, {}, {}
-            self._unpacked = self._stacked = self._linear = self._kept = None
+            self._forget()
             self._description = text
         key = "" if folder is None else str(folder)
         columns = _columns(config)
@@ -76,6 +75,16 @@ class Session:
             # What was read for hello had the file's own order.
             self._moved = {place: data for place, data in self._moved.items() if place[0] != spec.data_dir}
         return self._tasks[key]
+
+    def adopt(self, task: Task | None) -> None:
+        """Serve simulated clients from a task that was handed over, where it is theirs; None: forget it."""
+        self._forget()
+        self._description = "" if task is None else task.spec.to_json()
+        self._tasks = {} if task is None else {"": task}
+
+    def _forget(self) -> None:
+        self._tasks, self._modules, self._moved = {}, {}, {}
+        self._unpacked = self._stacked = self._linear = self._kept = None
 
     def client(self, config: ConfigRecord, context: Context, server_round: int) -> ClientData:
         """Return this node's data of a round on the device that it computes on; moved there once."""

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from florets.conf.overrides import Given
-from florets.conf.typed import show
+from florets.conf.problems import did_you_mean
+from florets.conf.schema import Config, type_hints
+from florets.conf.typed import show, words_of
 from florets.strategies.settings import Settings
 
 CHOICES = ("averaging", "first_round", "choose_k", "loss_data")
@@ -29,7 +31,10 @@ def follow(
         can, value = settings.follows.get(key, ()), values.get(key)
         if key in explicit and value is not None and value not in can:
             rule = f"takes only {' or '.join(can)}" if can else "has no such choice"
-            problems.append(f"{explicit[key].text}: strategy {strategy} {rule}; leave it out.")
+            # A value that another strategy takes is no slip of the keyboard.
+            slip = value not in words_of(type_hints(Config)[key])
+            hint = did_you_mean(show(value), can) if slip else ""
+            problems.append(f"{explicit[key].text}: strategy {strategy} {rule}; leave it out.{hint}")
             # Whatever else is wrong with the value has been said by that.
             values[key] = None
         elif value not in can:

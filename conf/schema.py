@@ -134,6 +134,11 @@ class Config(RunKeys):
         "auto chooses",
         least=1,
     )
+    workers: int | Literal["auto"] = key(
+        1,
+        "processes that share the clients' work, in process; results are equal to the bit. auto: one for each core",
+        least=1,
+    )
     cluster_test: bool = key(
         False,
         "at evaluations also test all K models on each true cluster's test data, on the server; simulation only",

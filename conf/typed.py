@@ -111,6 +111,7 @@ def _read_fields(
                 problems.append(
                     f"{path}={show(value)}: must be {describe(hints[name])}, "
                     f"for example {path}={_example(fields[name], hints[name])}."
+                    f"{did_you_mean(show(value), words_of(hints[name]))}"
                 )
     return read
 
@@ -163,6 +164,13 @@ def describe(kind: Any) -> str:
     if get_origin(kind) is dict:
         return "a mapping of option names to values"
     return _WORDS[kind]
+
+
+def words_of(kind: Any) -> tuple[str, ...]:
+    """Return the words that an annotated type takes: of `int | Literal["auto"]` it is "auto"."""
+    if get_origin(kind) in (Union, UnionType):
+        return tuple(word for option in get_args(kind) for word in words_of(option))
+    return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 def show(value: Any) -> str:

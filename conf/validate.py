@@ -92,6 +92,11 @@ def _run(config: Config) -> list[str]:
             f"batch_clients={config.batch_clients}: Flower sends each client its own messages; leave it out, or use "
             "engine=local."
         )
+    if config.engine == "flwr" and config.workers != 1:
+        problems.append(
+            f"workers={config.workers}: Flower has processes of its own for the clients; leave it out, or use "
+            "engine=local."
+        )
     if not _DEVICE.fullmatch(config.device):
         problems.append(f"device={config.device}: must be cpu, cuda or cuda:<number>.")
     for name, folder in (("data_dir", config.data_dir), ("results_dir", config.results_dir)):
@@ -115,6 +120,12 @@ def _nodes(config: Config) -> list[str]:
     least = config.min_clients
     problems = []
     if config.task.partition != OWN:
+        # Of nodes with data of their own the number is known where their folders are counted.
+        if config.workers != "auto" and config.workers > config.num_clients >= 1:
+            problems.append(
+                f"workers={config.workers}: must be at most num_clients={config.num_clients}; auto means one for "
+                "each core."
+            )
         if least is not None and least > config.num_clients:
             problems.append(
                 f"min_clients={least}: must be at most num_clients={config.num_clients}; null means all of them."

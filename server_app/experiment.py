@@ -26,6 +26,7 @@ from florets.server_app.results.summary import RoundLine, RunSummary, reaches
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from florets.server_app.resume.checkpointing import Checkpointing
 from florets.server_app.resume.resume import find_checkpoint, finished_summary, refuse_interrupted
+from florets.server_app.workers.start import share_task
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.loop import NOTHING, Earlier
 from florets.strategies.base.models import Models, untrained_of
@@ -98,6 +99,7 @@ def _run(
         models = Models(build_models(config, task), strategy.shared_layers, untrained_of(settings))
         strategy.check(models)
         config, block_line = choose_blocks(grid, config, task)
+        share_task(grid, config, task)
     except ConfigError:
         raise
     except ValueError as error:

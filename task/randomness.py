@@ -37,6 +37,8 @@ class Purpose(IntEnum):
     DESCRIPTOR_NOISE = 61
     DRIFT = 70
     DRIFT_SAMPLES = 71
+    ADAPTATION = 80
+    LOCAL_AGGREGATION = 81
 
 
 def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -> np.random.Generator:

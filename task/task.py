@@ -161,23 +161,27 @@ class Task:
         """
         version = self.version(server_round)
         if partition_id not in self._clients or self._clients[partition_id][0] != version:
-            shard = self._shard(partition_id, server_round)
-            data = self.data
-            x_train, y_train = _joined(
-                [_part(piece, data.x_train, data.y_train, piece.train) for piece in shard.pieces if len(piece.train)]
-            )
-            x_test, y_test = _joined(
-                [_part(piece, data.x_test, data.y_test, piece.test) for piece in shard.pieces if len(piece.test)]
-            )
-            if self.is_own:
-                # Elsewhere the server has seen the data already.
-                self._check_targets(y_train)
-            whole = ClientData(x_train, y_train, x_test, y_test, shard.cluster)
-            if fraction := self.spec.validation_fraction:
-                rng = generator(self.spec.seed, 0, Purpose.VALIDATION, partition_id)
-                whole = with_validation(whole, fraction, rng)
-            self._clients[partition_id] = version, whole
+            self._clients[partition_id] = version, self.build_client(partition_id, server_round)
         return self._clients[partition_id][1]
+
+    def build_client(self, partition_id: int, server_round: int = 0) -> ClientData:
+        """Return the data of one client in a round, made anew; `client` keeps them."""
+        shard = self._shard(partition_id, server_round)
+        data = self.data
+        x_train, y_train = _joined(
+            [_part(piece, data.x_train, data.y_train, piece.train) for piece in shard.pieces if len(piece.train)]
+        )
+        x_test, y_test = _joined(
+            [_part(piece, data.x_test, data.y_test, piece.test) for piece in shard.pieces if len(piece.test)]
+        )
+        if self.is_own:
+            # Elsewhere the server has seen the data already.
+            self._check_targets(y_train)
+        whole = ClientData(x_train, y_train, x_test, y_test, shard.cluster)
+        if fraction := self.spec.validation_fraction:
+            rng = generator(self.spec.seed, 0, Purpose.VALIDATION, partition_id)
+            whole = with_validation(whole, fraction, rng)
+        return whole
 
     @property
     def cluster_tests(self) -> dict[int, tuple[Tensor, Tensor]]:

@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from flwr.app import Error, Message
+import numpy as np
+from flwr.app import Array, Error, Message
 
 from florets.client_app.app import app
 from florets.conf.compose import compose
@@ -42,9 +43,10 @@ class Played:
 
 
 class LosingGrid(LocalGrid):
-    """A grid that loses some replies: (kind, round, client)."""
+    """A grid that loses some replies, and turns the first values of others into 1e30: (kind, round, client)."""
 
     lost: Lost = ()
+    huge: Lost = ()
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         sent = {message_id: self._waiting[message_id] for message_id in message_ids if message_id in self._waiting}
@@ -53,21 +55,26 @@ class LosingGrid(LocalGrid):
             message = sent[reply.metadata.reply_to_message_id]
             client = int(self._contexts[message.metadata.dst_node_id].node_config["partition-id"])
             server_round = int(message.content.config_records[kinds.CONFIG].get(kinds.SERVER_ROUND, 0))  # type: ignore[arg-type]
-            if (message.metadata.message_type, server_round, client) in self.lost:
+            place = (message.metadata.message_type, server_round, client)
+            if place in self.lost:
                 reply = Message(Error(code=2, reason="lost"), reply_to=message)
+            if place in self.huge:
+                record = reply.content.array_records[kinds.ARRAYS]
+                name = next(iter(record))
+                record[name] = Array(np.full_like(record[name].numpy(), 1e30))
             replies.append(reply)
         return replies
 
 
-def play(*overrides: str, lost: Lost = ()) -> Played:
-    """Run `SMALL`, or another experiment, with these overrides; some replies may be lost."""
+def play(*overrides: str, lost: Lost = (), huge: Lost = ()) -> Played:
+    """Run `SMALL`, or another experiment, with these overrides; some replies may be lost, or hold huge values."""
     names = {text.partition("=")[0] for text in overrides}
     small = () if "experiment" in names else SMALL
     config = compose([*(text for text in small if text.partition("=")[0] not in names), *overrides])
     task = build_task(config)
     strategy = build_strategy(config, task)
     grid = LosingGrid(app, config.num_clients)
-    grid.lost = lost
+    grid.lost, grid.huge = lost, huge
     reports: list[RoundReport] = []
     strategy.start(
         grid,

@@ -12,6 +12,7 @@ from florets.strategies.cfl_s.strategy import CflS
 from florets.strategies.cfl_s.tree import Split
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
+from tests import method_runs
 from tests.fakes import FakeClients, models, thetas
 from tests.test_baselines import lost, play
 from tests.test_resume import killed, results, resumed, straight
@@ -122,6 +123,17 @@ def test_with_few_participants_all_clients_come_to_their_groups() -> None:
     for keys in groups.values():
         found = [targets[int(key)] for key in keys]
         assert max(found) - min(found) <= 4
+
+
+def test_layers_that_all_clusters_share_count_neither_in_the_test_nor_in_the_split() -> None:
+    parts: dict[str, Any] = {}
+    for shared in ("", "1", "3"):
+        run = method_runs.play("strategy=cfl_s", f"strategy.shared_layers=[{shared}]", "num_rounds=1")
+        parts[shared] = run.reports[0].details["mean_norm"][0]
+        assert run.models.count == 1
+    # In round 1 all train alike: the squares of what counts without one layer and without the other are all of it.
+    assert parts["1"] ** 2 + parts["3"] ** 2 == pytest.approx(parts[""] ** 2)
+    assert min(parts["1"], parts["3"]) > 0.01
 
 
 def test_gradients_are_split_as_models_are() -> None:

@@ -1,6 +1,7 @@
 """Agglomerative clustering, its three cuts, and the placement of later clients."""
 
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,10 @@ from florets.strategies.core.agglomerative import (
 )
 from florets.strategies.core.cluster import canonical
 from florets.strategies.core.kept_models import extended
+from florets.strategies.fedclust.strategy import FedClust
+from florets.strategies.pacfl.strategy import Pacfl
+from florets.strategies.shared.linked_groups import LinkedGroups
+from florets.strategies.sr_fca.strategy import SrFca
 
 # Four clients on a line at 0, 1, 4 and 9.
 LINE = np.abs(np.subtract.outer([0.0, 1.0, 4.0, 9.0], [0.0, 1.0, 4.0, 9.0]))
@@ -108,6 +113,45 @@ def test_the_largest_gap_is_where_the_distances_jump() -> None:
     assert (found.clusters.tolist(), found.threshold) == ([0, 0, 0, 1, 1], 9.5)
     # Gaps of 2 and 2: the fewer clusters.
     assert group_by_largest_gap(LINE, "single").clusters.tolist() == [0, 0, 0, 1]
+
+
+def test_a_far_client_takes_the_gap_unless_two_clusters_have_to_be_larger() -> None:
+    # Merges at 1, 1, 9 and 89.
+    points = np.array([0.0, 1.0, 10.0, 11.0, 100.0])
+    distances, order = np.abs(np.subtract.outer(points, points)), [4, 2, 0, 1, 3]
+    for smallest, clusters in ((1, [0, 0, 0, 0, 1]), (2, [0, 0, 1, 1, 2]), (3, [0, 0, 0, 0, 0])):
+        found = group_by_largest_gap(distances, "single", smallest)
+        assert found.clusters.tolist() == clusters
+        moved = group_by_largest_gap(distances[np.ix_(order, order)], "single", smallest)
+        assert moved.clusters.tolist() == canonical(found.clusters[order]).tolist()
+    assert group_by_largest_gap(LINE[:2, :2], "single", 2).clusters.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_largest_gap_that_counts_agrees_with_all_cuts_tried_out(seed: int) -> None:
+    distances = random_distances(seed)
+    heights = merge_tree(distances, "average")[:, 2]
+    for smallest in range(1, 6):
+        cuts = [(heights[9 - k] - heights[8 - k], group_into(distances, k, "average").clusters) for k in range(2, 9)]
+        counted = [(gap, cut) for gap, cut in cuts if np.sum(np.bincount(cut) >= smallest) >= 2]
+        expected = max(counted, key=lambda one: one[0])[1] if counted else np.zeros(9)
+        assert group_by_largest_gap(distances, "average", smallest).clusters.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("algorithm", [Pacfl, FedClust, SrFca])
+def test_methods_that_cut_a_tree_at_a_gap_ask_how_large_groups_are(algorithm: type[Any]) -> None:
+    points = np.array([0.1, 1.0, 10.0, 11.1, 1000.0])
+    distances = np.abs(np.subtract.outer(points, points))
+
+    def cut(strategy: Any) -> list[int]:
+        of_groups = isinstance(strategy.state, LinkedGroups)
+        found = strategy.state._group(strategy, distances) if of_groups else strategy._group(distances)
+        return list(found.clusters)
+
+    assert cut(algorithm()) == [0, 0, 0, 0, 1]
+    assert cut(algorithm(smallest_group=2)) == [0, 0, 1, 1, 2]
+    with pytest.raises(ValueError, match=r"smallest_group=2: has an effect only with strategy\.cut=largest_gap"):
+        algorithm(smallest_group=2, cut="k")
 
 
 @pytest.mark.parametrize(

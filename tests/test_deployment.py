@@ -1,21 +1,27 @@
-"""Real SuperLink and SuperNodes with TLS and keys: the demonstration, and a node that is killed in a round."""
+"""Real SuperLink and SuperNodes with TLS and keys: the demonstration, single methods, and nodes that are killed."""
 
 import json
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
+from florets.deploy.demo import follow
 from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import Federation
+from florets.server_app.main import main
+from florets.server_app.own_nodes import NODE_FILE
 from tests.test_flower_faults import PACKED
 
 ROOT = Path(__file__).parents[1]
+TRUE_CLUSTER = "true-cluster"
 
 pytestmark = pytest.mark.slow
 
@@ -56,6 +62,56 @@ def start_nodes(federation: Federation, data: Path) -> None:
     for name, cluster in write_folders(data).items():
         federation.register(name, data / name, cluster)
         federation.start(name)
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    """Four nodes that serve one run after the other; beside each one's data lies what its node config says."""
+    root = tmp_path_factory.mktemp("deployed")
+    with Federation(root / "federation") as started:
+        start_nodes(started, root / "data")
+        for node in started.nodes.values():
+            (node.data / NODE_FILE).write_text(f"{TRUE_CLUSTER} = {node.settings[TRUE_CLUSTER]}\n")
+        yield started
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "cfl_s strategy.mean_threshold=1 strategy.least_gap=-1",
+        "fesem",
+        "flexcfl strategy.migration=0.2 strategy.cold_start_steps=5",
+        "pacfl",
+        "stocfl strategy.anchor_epochs=2",
+        "fedclust",
+        "sr_fca strategy.refine_every=1 strategy.refine_steps=1 strategy.solo_steps=20",
+        "flux strategy.cluster_round=1",
+        # Whatever the first comparisons say is taken for groups, in round 4.
+        "fedgwc num_rounds=5 strategy.fraction_train=0.75 strategy.most_groups=2 strategy.rest_threshold=1000 "
+        "strategy.most_index=9",
+    ],
+    ids=lambda strategy: strategy.split()[0],
+)
+def test_a_deployed_run_ends_with_the_models_of_the_run_in_process(
+    federation: Federation, tmp_path: Path, strategy: str
+) -> None:
+    length = "" if "num_rounds" in strategy else "num_rounds=2"
+    settings = f"strategy={strategy} {length} eval_every=9 start_timeout=600".split()
+    data = next(iter(federation.nodes.values())).data.parent
+    given = ["experiment=own_digits", *settings, f"data_dir={data}", f"results_dir={tmp_path / 'local'}", "-q"]
+    assert main(given) == 0
+    (local,) = (path.parent for path in (tmp_path / "local").rglob("summary.json"))
+    results = {"experiment": "own_digits", "results-dir": str(tmp_path / "deployed")}
+    run_id = federation.run(ROOT, {**results, "overrides": " ".join(settings)})
+    deployed = follow(federation, run_id, tmp_path / "deployed")
+    expected, found = (load_file(folder / "models.safetensors") for folder in (local, deployed))
+    assert expected.keys() == found.keys()
+    assert len({name.partition("/")[0] for name in expected}) == 2
+    for name in expected:
+        np.testing.assert_array_equal(found[name], expected[name])
+    assert (deployed / "clients.csv").read_text() == (local / "clients.csv").read_text()
+    assert [line["participants"] for line in rounds(deployed)] == [line["participants"] for line in rounds(local)]
+    assert all(line["replies"]["error"] + line["replies"]["missing"] == 0 for line in rounds(deployed))
 
 
 def test_a_node_killed_in_a_round_takes_part_again_within_two_rounds(tmp_path: Path) -> None:

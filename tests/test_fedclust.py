@@ -55,3 +55,12 @@ def test_a_client_whose_layer_was_lost_is_placed_later() -> None:
     assert "3" not in late.reports[0].assignment
     assert late.ari == 1.0
     assert late.reports[1].assignment["3"] == late.reports[1].assignment["4"]
+
+
+def test_a_late_layer_with_values_beyond_reason_is_refused_though_it_comes_alone() -> None:
+    place = (kinds.TRAIN_ESTIMATE, 2, 3)
+    refused = play("strategy=fedclust", "num_rounds=3", lost={(kinds.TRAIN_ESTIMATE, 1, 3)}, huge={place})
+    assert "3" not in refused.reports[1].assignment
+    assert refused.reports[1].replies["invalid"] == 1
+    # It is asked again, and as good as any.
+    assert refused.ari == 1.0

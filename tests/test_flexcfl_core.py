@@ -114,6 +114,8 @@ def test_inter_group_aggregation_by_hand() -> None:
     assert mix_groups(bank, 1, 0.5, entries).tobytes() == bank.tobytes()
     equal = np.array([[1.0, 2.0, 0.0]] * 3)
     assert mix_groups(equal, 3, 0.3, entries) == pytest.approx(equal)
+    # However large the rate, models only change places: the norm of none grows.
+    assert mix_groups(bank, 2, 1e308, entries)[:2, :2] == pytest.approx(bank[[1, 0], :2])
     zeros = np.zeros((2, 3))
     assert mix_groups(zeros, 2, 0.3, entries).tolist() == zeros.tolist()
 

@@ -187,3 +187,12 @@ def test_settings_out_of_range_are_refused() -> None:
         StoCfl(tau=-2.0)
     with pytest.raises(ValueError, match="mu=-1"):
         StoCfl(mu=-1.0)
+
+
+def test_a_late_direction_with_values_beyond_reason_is_refused_though_it_comes_alone() -> None:
+    place = (kinds.TRAIN_ESTIMATE, 2, 3)
+    refused = play(*SHORT, "num_rounds=3", lost={(kinds.TRAIN_ESTIMATE, 1, 3)}, huge={place})
+    assert "3" not in refused.reports[1].assignment
+    assert refused.reports[1].replies["invalid"] == 1
+    # It is asked again, and as good as any.
+    assert refused.ari == 1.0

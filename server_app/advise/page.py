@@ -13,6 +13,7 @@ from florets.server_app.advise.outcomes import Outcome
 from florets.server_app.advise.page_template import PAGE
 from florets.server_app.advise.page_template import STYLE as OWN_STYLE
 from florets.server_app.advise.words import Words, amount, p_text, value
+from florets.server_app.console import counted
 from florets.server_app.results.folder import write_whole
 from florets.server_app.results.report_figures import duration, size
 from florets.server_app.results.report_template import STYLE
@@ -35,7 +36,7 @@ def write_page(folder: Path, advice: Advice, question: Question) -> Path:
         words=words,
         finding=advice.finding,
         tiles=_tiles(advice, words),
-        rounds=base.num_rounds,
+        rounds=counted(base.num_rounds, "round"),
         validation=f"{question.validation:.0%} of those for training",
         chart=_chart(advice),
         figure="accuracy" if metric == "accuracy" else "loss",

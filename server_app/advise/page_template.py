@@ -49,7 +49,7 @@ PAGE = """<!doctype html>
 
 <section>
 <h2>What was compared</h2>
-<p>Every method had {{ rounds }} rounds on the same records. Each {{ words.site }}'s records were split in three: to
+<p>Every method had {{ rounds }} on the same records. Each {{ words.site }}'s records were split in three: to
 train on, to choose the method by ({{ validation }}), and to test the choice. Figures are of the
 test records, which had no part in the choice. A dot is a {{ words.site }}, a bar the mean.</p>
 <div class="wide"><svg class="dots" viewBox="0 0 {{ chart.width }} {{ chart.height }}" role="img"

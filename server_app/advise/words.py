@@ -7,6 +7,7 @@ from florets.server_app.advise.advice import Advice
 from florets.server_app.advise.compare import FEW_CLIENTS, Difference, is_below, low_sites, pooled
 from florets.server_app.advise.methods import NAMES, Question, command
 from florets.server_app.advise.outcomes import Metric, Outcome
+from florets.server_app.console import counted
 from florets.server_app.results.report_figures import duration, size
 
 _MOST_NAMES = 6
@@ -33,7 +34,7 @@ class Words:
 
     def sites(self, number: int) -> str:
         """Return a number of sites (clients, in a simulation)."""
-        return f"{number} {self.site}{'' if number == 1 else 's'}"
+        return counted(number, self.site)
 
     def named(self, keys: Sequence[str]) -> str:
         """Return names of clients; numbers are called what they are of."""
@@ -264,8 +265,8 @@ class Words:
         """What the advised method took, all clients together."""
         best, rounds = self.advice.best, self.question.base.num_rounds
         return (
-            f"{size(best.num_bytes)} sent and received by all {self.site}s together in {rounds} "
-            f"round{'' if rounds == 1 else 's'}, which took {duration(best.seconds)} in this trial."
+            f"{size(best.num_bytes)} sent and received by all {self.site}s together in {counted(rounds, 'round')}, "
+            f"which took {duration(best.seconds)} in this trial."
         )
 
     @property

@@ -123,7 +123,7 @@ class Recorder:
         """Note the clients of the federation, and their true clusters where they are known."""
         self._clients = {client.key: client for client in clients}
         self._truth = {client.key: client.cluster for client in clients if client.cluster is not None}
-        log.info("%d clients, %d with a known true cluster", len(self._clients), len(self._truth))
+        log.info("%s, %d with a known true cluster", counted(len(self._clients), "client"), len(self._truth))
 
     def follow(self, clients: Sequence[Client]) -> None:
         """Take over newcomers, and what changed of clients that are known."""

@@ -97,7 +97,9 @@ def verdict(summary: RunSummary, clients: Sequence[Row], num_models: int) -> tup
     if summary.final_ari == 1:
         words = stability_words(summary)
         since = f"; the clustering is {words}" if words else ""
-        return f"The {len(truth)} true clusters of {placed} clients are recovered exactly{since}.", True
+        are = "is" if len(truth) == 1 else "are"
+        of = f"{counted(len(truth), 'true cluster')} of {counted(placed, 'client')}"
+        return f"The {of} {are} recovered exactly{since}.", True
     if num_models == 1:
         return f"One model serves all clients: the {len(truth)} true clusters are not told apart.", False
     if num_models == placed:

@@ -8,13 +8,14 @@ from flwr.app import RecordDict
 
 from florets.strategies.base.averaging import ModelAveraging
 from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.models import Models
 from florets.strategies.base.report import Detail
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.cfl_s.bipartition import LEAST_CLIENTS, Norms, bipartition
 from florets.strategies.cfl_s.settings import CflSSettings
 from florets.strategies.cfl_s.tree import Tree
-from florets.strategies.core import FloatArray
+from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.core.cluster import centroids
 from florets.strategies.core.cosine import unit_rows
 from florets.task.wire import kinds
@@ -59,6 +60,7 @@ class CflS(ClusteredStrategy[CflSSettings, CflSState]):
     These defaults are ours, found on digits.
     Deviation: the tree keeps the mean direction of each half, not every client's update, which would be a model for
     each client in each checkpoint.
+    Deviation: layers that are shared (`shared_layers`) count neither in the test nor in the split.
     Deviation: halves hold client keys. In the released code they hold positions within the parent, and from the
     second split on clients are in wrong clusters.
     """
@@ -102,19 +104,19 @@ class CflS(ClusteredStrategy[CflSSettings, CflSState]):
                 replies = context.reject_outliers(context.ask(requests, read), usual)
             for key, update in replies.ok:
                 change = self._change(update, splits[key].start.bank[0])
-                tree.places[key] = splits[key].nearest(change[layout.trained])
+                tree.places[key] = splits[key].nearest(change[self._compared(context.models)])
             waiting = {key: waiting[key] for key, _ in replies.ok}
 
     def _combine(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
         """Average each cluster's updates, then test and split the clusters; halves go on from the same model."""
         tree, models = self.state.tree, self.context.models
-        trained = models.layout.trained
+        compared = self._compared(models)
         by_examples = self.settings.weighting == "examples"
         members: dict[int, dict[str, FloatArray]] = {}
         weights: dict[int, list[float]] = {}
         for key, update in updates:
             tree.places.setdefault(key, tree.clusters[update.model])
-            change = self._change(update, models.bank[update.model])[trained]
+            change = self._change(update, models.bank[update.model])[compared]
             members.setdefault(update.model, {})[key] = change
             weights.setdefault(update.model, []).append(update.num_examples if by_examples else 1.0)
         bank = self.average(updates)
@@ -126,6 +128,14 @@ class CflS(ClusteredStrategy[CflSSettings, CflSState]):
         self.assignment.update({key: tree.model(node) for key, node in tree.places.items()})
         self.state.details["models"] = float(len(bank))
         return bank
+
+    def _compared(self, models: Models) -> BoolArray:
+        """Return the entries (R,) whose changes are compared: trained, and of the cluster's model alone.
+
+        A layer that all clusters share follows all clients, and does not rest where a cluster's own layers do.
+        """
+        compared: BoolArray = models.layout.trained & ~models.shared
+        return compared
 
     def _change(self, update: Update, start: FloatArray) -> FloatArray:
         """Return what a client's training changed; of a gradient, the step that goes against it."""

@@ -92,7 +92,7 @@ def group_into(distances: FloatArray, num_clusters: int, method: str) -> Groupin
     return Grouping(canonical(cut(tree, num_clusters)), float((heights[last] + heights[last + 1]) / 2))
 
 
-def group_by_largest_gap(distances: FloatArray, method: str) -> Grouping:
+def group_by_largest_gap(distances: FloatArray, method: str, smallest: int = 1) -> Grouping:
     """Cut where the distance of one merge exceeds that of the merge before it by most.
 
     Defined outcomes for small inputs: one client, or clients whose merges all have one distance, are one cluster;
@@ -104,10 +104,28 @@ def group_by_largest_gap(distances: FloatArray, method: str) -> Grouping:
     ----------
     distances, method
         See `merge_tree`.
+    smallest : int
+        Only cuts that leave two clusters of at least so many clients count, at least 1; where there is none, all
+        clients are one cluster. One client that is far from all others makes a large gap at the top of the tree,
+        below which the others are one cluster: with 2 or more such a cut does not count, and the client is a
+        cluster of its own in whichever does.
     """
-    heights = merge_tree(distances, method)[:, 2]
+    tree = merge_tree(distances, method)
+    heights = tree[:, 2]
     if len(heights) == 0 or heights[-1] == heights[0]:
-        alone = len(heights) == 1 and heights[0] > 0
+        alone = len(heights) == 1 and heights[0] > 0 and smallest <= 1
         return group_into(distances, 2 if alone else 1, method)
-    gaps = np.diff(heights)[::-1]
-    return group_into(distances, 2 + int(np.argmax(gaps)), method)
+    gaps = np.where(_large_clusters(tree, smallest) >= 2, np.diff(heights), -np.inf)[::-1]
+    best = int(np.argmax(gaps))
+    return group_into(distances, 2 + best if np.isfinite(gaps[best]) else 1, method)
+
+
+def _large_clusters(tree: FloatArray, smallest: int) -> IntArray:
+    """Return how many clusters have at least `smallest` clients after 1, 2, ... merges, all but the last (M - 2,)."""
+    sizes = np.concatenate([np.ones(len(tree) + 1), tree[:, 3]])
+    first, second = tree[:, :2].astype(np.int64).T
+    # A merge takes two clusters away and adds one.
+    change = (tree[:, 3] >= smallest).astype(np.int64) - (sizes[first] >= smallest) - (sizes[second] >= smallest)
+    alone = len(tree) + 1 if smallest <= 1 else 0
+    counts: IntArray = (alone + np.cumsum(change))[:-1]
+    return counts

@@ -10,7 +10,7 @@ from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray
 from florets.strategies.fedclust.distances import euclidean
 from florets.strategies.fedclust.settings import FedClustSettings
-from florets.strategies.shared.estimates import ask_estimates, sent_layout
+from florets.strategies.shared.estimates import ask_estimates, last_layer, sent_layout, usual_size
 from florets.strategies.shared.linked_groups import LinkedGroups
 from florets.task.wire.replies import Update
 
@@ -53,7 +53,8 @@ class FedClust(ClusteredStrategy[FedClustSettings, LinkedGroups]):
         """Ask for the layers of the model that each client trained alone: their trainable parameters, flat."""
         start = self.state.start or context.models
         layers = self._layers(start)
-        replies = ask_estimates(clients, context, start, self.settings.estimate_epochs, layers)
+        known = usual_size(self.state.descriptions.values())
+        replies = ask_estimates(clients, context, start, self.settings.estimate_epochs, layers, known=known)
         compared = sent_layout(start, layers).trained
         vectors = tuple((key, update.vector[compared]) for key, update in replies.ok)
         return Replies(vectors, replies.error, replies.missing, replies.invalid, replies.surplus)
@@ -64,7 +65,4 @@ class FedClust(ClusteredStrategy[FedClustSettings, LinkedGroups]):
 
     def _layers(self, models: Models) -> Sequence[str]:
         """Return the name prefixes of the layers to be sent: by default that of the last trained entry."""
-        if self.settings.layers:
-            return self.settings.layers
-        last = [entry.name for entry in models.layout.entries if entry.is_trained and not entry.is_integer][-1]
-        return [last.rpartition(".")[0] or last]
+        return self.settings.layers or last_layer(models)

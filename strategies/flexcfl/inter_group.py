@@ -4,6 +4,8 @@ import numpy as np
 
 from florets.strategies.core import BoolArray, FloatArray
 
+_MOST = 1e100
+
 
 def mix_groups(bank: FloatArray, groups: int, rate: float, entries: BoolArray) -> FloatArray:
     """Move the models of the first groups towards each other.
@@ -18,7 +20,8 @@ def mix_groups(bank: FloatArray, groups: int, rate: float, entries: BoolArray) -
     groups : int
         How many of the models, from the first, belong to a group; the others stay.
     rate : float
-        eta, the inter-group learning rate; 0 changes nothing.
+        eta, the inter-group learning rate; 0 changes nothing. No rate is too large: the larger it is, the less of
+        itself a model keeps, down to nothing, and it becomes a mean of the others.
     entries : (R,) bool
         The entries that are mixed, and whose length counts: trainable parameters.
 
@@ -34,7 +37,8 @@ def mix_groups(bank: FloatArray, groups: int, rate: float, entries: BoolArray) -
     models = bank[:groups][:, entries]
     lengths = np.sqrt(np.sum(models**2, axis=1))
     # A model of zeros has no direction to move to.
-    weights = np.where(lengths > 0, rate / np.where(lengths > 0, lengths, 1.0), 0.0)
+    # At the cap a model keeps nothing of itself; beyond it sums could overflow.
+    weights = np.where(lengths > 0, np.minimum(rate / np.where(lengths > 0, lengths, 1.0), _MOST), 0.0)
     for group in range(groups):
         others = np.arange(groups) != group
         pull = np.sum(weights[others, np.newaxis] * models[others], axis=0)

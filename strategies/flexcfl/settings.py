@@ -18,7 +18,11 @@ class FlexCflSettings(SharedLayers):
     cold_start_scale: int = key(20, "clients that form the groups, for each of the k groups", least=1)
     cold_start_steps: int = key(50, "local steps of a client's cold start, from the one initial model", least=1)
     inter_group_rate: float = key(
-        0.0, "eta_g: how far a group's model moves to the others' after a round; 0: not", least=0, note="0 means not"
+        0.0,
+        "eta_g: how far a group's model moves to the others' after a round, relative to the length "
+        "|theta| of theirs; 0: not",
+        least=0,
+        note="0 means not",
     )
     migration: float | None = key(
         None,

@@ -1,11 +1,15 @@
 """Ask clients what they make of a model alone: the first exchange of strategies that group clients by it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from florets.strategies.base.context import RoundContext
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
+from florets.strategies.core.outliers import lower_median
 from florets.task.wire import Layout, kinds
 from florets.task.wire.replies import Update, read_update
 
@@ -32,7 +36,7 @@ def ask_estimates(
     steps
         Steps of the optimiser, in place of passes.
     known
-        Largest value of earlier replies, see `RoundContext.reject_outliers`.
+        Largest value of earlier replies, see `usual_size` and `RoundContext.reject_outliers`.
 
     Raises
     ------
@@ -55,6 +59,15 @@ def ask_estimates(
     return context.reject_outliers(context.ask(requests, lambda _, content: read_update(content, layout, 0)), known)
 
 
+def usual_size(vectors: Iterable[NDArray[np.floating]]) -> float:
+    """Return the largest value in the median of what clients sent, 0 of none: who comes later is compared with it.
+
+    One late client alone has no others to be compared with, and several may be those that were refused before.
+    """
+    largest = np.array([np.abs(vector).max(initial=0.0) for vector in vectors], dtype=np.float64)
+    return lower_median(largest) if len(largest) else 0.0
+
+
 def first_rate(context: RoundContext) -> dict[str, str]:
     """Return the message settings of a learning rate as in round 1, where the run changes it over the rounds.
 
@@ -62,6 +75,12 @@ def first_rate(context: RoundContext) -> dict[str, str]:
     start, and be unlike all of them.
     """
     return {kinds.SCHEDULE: "constant"} if kinds.SCHEDULE in context.config else {}
+
+
+def last_layer(models: Models) -> list[str]:
+    """Return the name prefix of the layer of the last trained entry."""
+    last = [entry.name for entry in models.layout.entries if entry.is_trained and not entry.is_integer][-1]
+    return [last.rpartition(".")[0] or last]
 
 
 def sent_layout(models: Models, layers: Sequence[str]) -> Layout:

@@ -109,4 +109,4 @@ class LinkedGroups(State):
             return group_below(distances, threshold, algorithm.linkage)
         if settings.cut == "k":
             return group_into(distances, int(algorithm.k or 1), algorithm.linkage)
-        return group_by_largest_gap(distances, algorithm.linkage)
+        return group_by_largest_gap(distances, algorithm.linkage, settings.smallest_group)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Run, Settings, key
+from florets.strategies.settings import Run, Settings, idle, key
 
 
 @dataclass(frozen=True)
@@ -16,12 +16,20 @@ class TreeSettings(Settings):
     threshold: float | None = key(
         None, "clusters nearer than this are merged (cut=threshold); its unit is the distance's", least=0
     )
+    smallest_group: int = key(
+        1,
+        "the largest gap is looked for among the cuts that leave two clusters of at least so many clients; 2 or more "
+        "keeps one far client from taking it",
+        least=1,
+    )
 
     one_model: ClassVar[bool] = True
     """The tree says how many models there are; `k` is used with cut=k alone."""
 
     def conflicts(self) -> list[str]:
-        """Refuse a threshold that is missing or has no effect."""
+        """Refuse a threshold that is missing, and keys that have no effect."""
+        if self.cut != "largest_gap" and (lines := idle(self, ["smallest_group"], "strategy.cut=largest_gap")):
+            return lines
         if self.cut == "threshold" and self.threshold is None:
             return ["strategy.cut=threshold: needs strategy.threshold; add it, or use strategy.cut=largest_gap."]
         if self.cut != "threshold" and self.threshold is not None:
@@ -32,8 +40,16 @@ class TreeSettings(Settings):
         return []
 
     def problems(self, run: Run) -> list[str]:
-        """Refuse a K that cannot be."""
-        return problems_of_k(run, "strategy.cut=k", "largest_gap") if self.cut == "k" else []
+        """Refuse a K that cannot be, and clusters of more clients than two of them can have."""
+        if self.cut == "k":
+            return problems_of_k(run, "strategy.cut=k", "largest_gap")
+        # Of nodes with data of their own nobody knows how many will come.
+        if run.task.partition == "own" or 2 * self.smallest_group <= run.num_clients or self.smallest_group == 1:
+            return []
+        return [
+            f"strategy.smallest_group={self.smallest_group}: two such groups are more than "
+            f"num_clients={run.num_clients}; use at most {max(run.num_clients // 2, 1)}."
+        ]
 
 
 def problems_of_k(run: Run, setting: str, otherwise: str) -> list[str]:

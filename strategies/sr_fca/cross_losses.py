@@ -30,7 +30,7 @@ def mutual(losses: FloatArray) -> FloatArray:
     return distances
 
 
-def group_by_largest_ratio(distances: FloatArray) -> Grouping:
+def group_by_largest_ratio(distances: FloatArray, smallest: int = 1) -> Grouping:
     """Cut single linkage where the distance of one merge is the largest multiple of that of the merge before.
 
     A factor and not a difference: of groups that are all unlike each other some are more so, and losses on them may
@@ -41,12 +41,14 @@ def group_by_largest_ratio(distances: FloatArray) -> Grouping:
     ----------
     distances : (M, M) float64
         See `mutual`.
+    smallest : int
+        Clients that two of the clusters must have, see `group_by_largest_gap`.
     """
     floor = _FLOOR * float(distances.max(initial=0.0))
     if floor == 0.0:
         return group_into(distances, 1, "single")
     # Single linkage asks for the order of distances alone, so that it makes the same tree of their logarithms.
-    found = group_by_largest_gap(np.log(np.maximum(distances, floor) / floor), "single")
+    found = group_by_largest_gap(np.log(np.maximum(distances, floor) / floor), "single", smallest)
     return Grouping(found.clusters, floor * float(np.exp(found.threshold)))
 
 

@@ -135,7 +135,7 @@ class SrFca(ClusteredStrategy[SrFcaSettings, SrFcaState]):
             return group_below(distances, own.threshold, "single")
         if own.cut == "k":
             return group_into(distances, int(self.k or 1), "single")
-        return group_by_largest_ratio(distances)
+        return group_by_largest_ratio(distances, own.smallest_group)
 
     def _refine(self, context: RoundContext) -> Models:
         """Assign everybody anew, and merge clusters that are near each other."""

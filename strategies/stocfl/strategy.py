@@ -13,7 +13,7 @@ from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray
 from florets.strategies.core.joining import joined
 from florets.strategies.core.similar import merge_similar
-from florets.strategies.shared.estimates import ask_estimates
+from florets.strategies.shared.estimates import ask_estimates, usual_size
 from florets.strategies.stocfl.settings import StoCflSettings
 from florets.task.wire import kinds
 from florets.task.wire.bilevel import BilevelUpdate, read_bilevel_update
@@ -84,9 +84,19 @@ class StoCfl(ClusteredStrategy[StoCflSettings, StoCflState]):
         if not clients:
             return {}
         with context.meter.part("describe"):
-            replies = ask_estimates(clients, context, anchor, self.settings.anchor_epochs)
+            known = self._usual_size(anchor)
+            replies = ask_estimates(clients, context, anchor, self.settings.anchor_epochs, known=known)
         trained = anchor.layout.trained
         return {key: anchor.bank[0, trained] - update.vector[trained] for key, update in replies.ok}
+
+    def _usual_size(self, anchor: Models) -> float:
+        """Return the largest value in what the median cluster's clients made of the anchor, on average."""
+        directions = self.state.directions
+        if directions is None:
+            return 0.0
+        sizes = np.bincount(list(self.assignment.values()), minlength=len(directions))
+        start = anchor.bank[0, anchor.layout.trained]
+        return usual_size(start - total / size for total, size in zip(directions, sizes, strict=True))
 
     def _merge(self, found: dict[str, FloatArray], context: RoundContext, shared: Models) -> Models:
         """Add the new clients' clusters, merge those of the round, and return the models of what is left."""
