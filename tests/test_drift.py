@@ -207,7 +207,7 @@ def test_a_run_follows_the_truth_of_each_round(tmp_path: Path) -> None:
 def test_a_run_that_is_killed_around_a_change_goes_on_to_the_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    given = [*SMALL, "k=4", "num_clients=12", "num_rounds=11", "eval_every=100", "loss_matrix=false"]
+    given = [*SMALL, "k=4", "num_clients=12", "num_rounds=11", "eval_every=100"]
     given += ["strategy.stability_rounds=2", "strategy.watch=4", "task.drift.rounds=[9]", "task.drift.fraction=0.5"]
     given += ["task.drift.kind=gradual", "task.drift.span=2"] if kind == "gradual" else []
     whole = straight(tmp_path / "whole", given)
