@@ -7,6 +7,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import pytest
 
 from florets.conf.compose import CONFIG_DIR, choices, compose
+from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, config_to_json
 from florets.conf.schema import Chosen, Config, TaskConfig, TrainConfig, walk
 from florets.strategies import STRATEGIES
@@ -49,12 +50,21 @@ REQUIRED = {
 }
 
 
+OF_CLASSES = ("fedproto", "fedpac")
+"""Strategies that need a task with classes, and refuse others."""
+
+
 def test_every_promised_preset_is_there():
     assert set(choices("experiment")) >= REQUIRED
 
 
 def composes(experiment, strategies):
+    has_classes = compose([f"experiment={experiment}"]).task.loss == "cross_entropy"
     for strategy in strategies:
+        if strategy in OF_CLASSES and not has_classes:
+            with pytest.raises(ConfigError, match="so the task must have some"):
+                compose([f"experiment={experiment}", f"strategy={strategy}"])
+            continue
         config = compose([f"experiment={experiment}", f"strategy={strategy}"])
         assert (config.experiment, config.strategy.name) == (experiment, strategy)
         assert config_from_json(config_to_json(config)) == config
