@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.client import Client
@@ -122,13 +123,18 @@ def local_gradient(client: Client, state: State, objective: Objective | None = N
     )
 
 
+def class_weights_of(client: Client) -> Tensor | None:
+    """Return the weights by class of this client's samples, (n,); None where the server asks for none."""
+    how = client.config.get(kinds.CLASS_WEIGHTS)
+    # A message of another version may ask for weights that this one does not know: `class_weights` refuses them.
+    return None if how is None else class_weights(client.data.y_train, cast(ClassWeights, how))
+
+
 def _weighted(client: Client, objective: Objective) -> Objective:
     """Return an objective with the weights by class that the server asks for, unless it has weights of its own."""
-    how = client.config.get(kinds.CLASS_WEIGHTS)
-    if how is None or objective.weights is not None:
+    if objective.weights is not None or (weights := class_weights_of(client)) is None:
         return objective
-    # A message of another version may ask for weights that this one does not know: `class_weights` refuses them.
-    return replace(objective, weights=class_weights(client.data.y_train, cast(ClassWeights, how)))
+    return replace(objective, weights=weights)
 
 
 @dataclass(frozen=True)

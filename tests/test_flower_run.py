@@ -44,6 +44,7 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
         f"pacfl {SMALL} num_rounds=2",
         f"stocfl {SMALL} num_rounds=2",
         f"fedclust {SMALL} num_rounds=2",
+        f"fedem {SMALL} num_rounds=2 fine_tune_epochs=0.5 task.validation_fraction=0.2",
         f"flux {SMALL} num_rounds=2 strategy.cluster_round=1",
         # Four groups in 20 clients, of which nobody is told.
         "discovery num_rounds=2 k=auto",

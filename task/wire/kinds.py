@@ -16,6 +16,8 @@
 | `train.estimate`  | one model                             | this client's own estimate, or some of its layers,    |
 |                   |                                       | examples, loss                                        |
 | `train.bilevel`   | own model, global model               | both trained, the own one held near the global one    |
+| `train.mixture`   | K models, its shares of them          | all K trained, its new shares, examples, mixture loss |
+| `evaluate.mixture` | K models, its shares of them         | as `evaluate`, of the mixture                         |
 | `query.kmeans`    | settings                              | local centres and their sizes                         |
 | `train.folds`     | one model, training settings          | as `train`, and its compressed changes on folds       |
 | `query.folds`     | one model                             | its compressed changes on folds, examples             |
@@ -52,6 +54,8 @@ TRAIN_ESTIMATE = "train.estimate"
 TRAIN_FOLDS = "train.folds"
 QUERY_FOLDS = "query.folds"
 TRAIN_BILEVEL = "train.bilevel"
+TRAIN_MIXTURE = "train.mixture"
+EVALUATE_MIXTURE = "evaluate.mixture"
 MOMENT_DESCENT = "train.moment_descent"
 SUBSPACE = "query.subspace"
 MOMENTS = "query.moments"
@@ -173,6 +177,8 @@ TERMS = "terms"
 
 RESIDUAL = "residual"
 MEMBERSHIPS = "memberships"
+SHARES = "shares"
+"""In a message and its reply: a client's share of each of K models, K numbers that sum to 1."""
 
 # What a client tells of itself.
 CLIENT_KEY = "client-key"
