@@ -1,7 +1,8 @@
 """CPU seconds of a round with each client's work by itself and with `batch_clients=auto`, in one run.
 
-Run: ``python benchmarks/bench_batch.py``: 1,000 clients of digits (one or two samples each), and the quickstart;
-clustering rounds with test. The runs take turns; the median over them of each one's median round.
+Run: ``python benchmarks/bench_batch.py``: 1,000 clients of digits (one or two samples each), the quickstart, and
+MNIST label skew 1 where ``--data`` names its folder; clustering rounds with test. The runs take turns. Shown is the
+median over them of each one's median round.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from florets.task.training.block_size import block_size
 CASES = {
     "1,000 clients": ["num_clients=1000", "num_rounds=3"],
     "quickstart": ["num_rounds=6"],
+    "MNIST skew 1": ["experiment=clove/mnist_label_skew_1", "num_rounds=3"],
 }
 
 
@@ -49,11 +51,16 @@ def round_seconds(overrides: list[str], size: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--data", default="", help="folder of MNIST; without it that case is left out")
     parser.add_argument("--json", default="", help="file for the figures")
     given = parser.parse_args()
     rows = {}
     print(f"{'case':16}{'block':>6}{'off, CPU s':>12}{'auto, CPU s':>13}{'off / auto':>12}")
-    for name, overrides in CASES.items():
+    for name in given.cases:
+        if name.startswith("MNIST") and not given.data:
+            continue
+        overrides = [*CASES[name], *([f"data_dir={given.data}"] if given.data else [])]
         size = block_size(build_task(compose(overrides)).build_model())
         times: dict[int, list[float]] = {1: [], size: []}
         for _ in range(given.repeats):

@@ -29,9 +29,9 @@ import numpy as np
 from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core.metrics import adjusted_rand_index
-from florets.task.wire import bank
 from tests.faulty_app import FAULTS, GRID_FAULTS, FaultyGrid
 
 EXPERIMENT = ("experiment=digits_label_skew", "eval_every=1000", "round_timeout=0.05")
@@ -97,7 +97,7 @@ def play(strategy: str, fault: str, seed: int, share: float = 0.2, more: tuple[s
     sick = grid.faulty(last.server_round)
     healthy = [key for key in sorted(last.assignment) if int(key) not in sick]
     ari = adjusted_rand_index([truth[key] or 0 for key in healthy], [last.assignment[key] for key in healthy])
-    largest = float(np.abs(bank.unpack(models)[0]).max())
+    largest = float(np.abs(built.final_models(Models(models)).bank).max())
     return Outcome(len(reports), 1.0 if ari is None else ari, largest, replies, error)
 
 

@@ -9,6 +9,7 @@ from flwr.clientapp import ClientApp
 
 from florets.client_app.client import Client
 from florets.client_app.deadline import within_deadline
+from florets.client_app.handlers.adapted import train_adapted
 from florets.client_app.handlers.bilevel import train_bilevel
 from florets.client_app.handlers.custom import custom
 from florets.client_app.handlers.descriptor import descriptor
@@ -19,11 +20,13 @@ from florets.client_app.handlers.hello import hello
 from florets.client_app.handlers.kmeans import kmeans
 from florets.client_app.handlers.labels import labels
 from florets.client_app.handlers.losses import losses
+from florets.client_app.handlers.mixed import train_mixed
 from florets.client_app.handlers.mixture import evaluate_mixture, train_mixture
 from florets.client_app.handlers.moment_descent import moment_descent
 from florets.client_app.handlers.moments import factors
 from florets.client_app.handlers.principal_vectors import principal_vectors
 from florets.client_app.handlers.probe import train_probe
+from florets.client_app.handlers.prototypes import train_prototypes
 from florets.client_app.handlers.select import train_select
 from florets.client_app.handlers.soft import train_soft
 from florets.client_app.handlers.subspace import subspace
@@ -74,6 +77,9 @@ app.train("estimate")(answering(estimate))
 app.train("folds")(answering(train_folds))
 app.train("soft")(answering(train_soft))
 app.train("bilevel")(answering(train_bilevel))
+app.train("adapted")(answering(train_adapted))
+app.train("mixed")(answering(train_mixed))
+app.train("prototypes")(answering(train_prototypes))
 app.train("mixture")(answering(train_mixture))
 app.train("moment_descent")(answering(moment_descent))
 app.train(kinds.CUSTOM)(answering(custom))

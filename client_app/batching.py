@@ -24,7 +24,8 @@ from florets.task.client_data import Part
 from florets.task.randomness import Purpose
 from florets.task.training.joined import joined_losses, joined_tests
 from florets.task.training.losses import Evaluated
-from florets.task.training.stacked import Network, Share, Trained, network_of, stacked_update
+from florets.task.training.networks import Network, network_of
+from florets.task.training.stacked import Share, Trained, stacked_update
 from florets.task.wire import kinds
 
 log = logging.getLogger("florets")
@@ -65,6 +66,24 @@ def in_blocks(sent: Sequence[tuple[Message, Context]], size: int) -> Iterator[li
     size
         Most messages of a block that is computed together.
     """
+    alone, blocks = _cut(sent, size)
+    if alone:
+        yield alone
+    for block in blocks:
+        with at_hand(_prepared(block)):
+            yield [asked.place for asked in block]
+
+
+def cut_blocks(sent: Sequence[tuple[Message, Context]], size: int) -> tuple[list[int], list[list[int]]]:
+    """Return the places of those messages that are answered alone, and of each block, without computing anything.
+
+    `in_blocks` takes what stands at the places of one block, in their order, for one block again.
+    """
+    alone, blocks = _cut(sent, size)
+    return alone, [[asked.place for asked in block] for block in blocks]
+
+
+def _cut(sent: Sequence[tuple[Message, Context]], size: int) -> tuple[list[int], list[list[_Asked]]]:
     alone: list[int] = []
     alike: dict[Hashable, list[_Asked]] = {}
     for place, (message, context) in enumerate(sent):
@@ -73,15 +92,12 @@ def in_blocks(sent: Sequence[tuple[Message, Context]], size: int) -> Iterator[li
             alone.append(place)
         else:
             alike.setdefault(asked.like, []).append(asked)
-    if alone:
-        yield alone
+    blocks = []
     for group in alike.values():
         # Clients of like sizes wait least for one another. The order is the messages' own among equals.
         group.sort(key=lambda asked: -asked.samples)
-        for start in range(0, len(group), size):
-            block = group[start : start + size]
-            with at_hand(_prepared(block)):
-                yield [asked.place for asked in block]
+        blocks += [group[start : start + size] for start in range(0, len(group), size)]
+    return alone, blocks
 
 
 def _asked(place: int, message: Message, context: Context) -> _Asked | None:

@@ -76,7 +76,7 @@ class Client:
 
     @cached_property
     def _parts(self) -> tuple[ClientData, Part]:
-        data = session.client(self.config, self.context)
+        data = session.client(self.config, self.context, self.server_round)
         if self.config.get(kinds.LOSS_DATA) != kinds.HELD_OUT:
             return data, (data.x_train, data.y_train)
         # Round 0: the same samples in every round of a run.

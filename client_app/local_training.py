@@ -28,7 +28,7 @@ from florets.task.training.linear_steps import (
 )
 from florets.task.training.local_update import TrainSettings, gradient, local_update
 from florets.task.training.losses import Evaluated, evaluated, loss_vector
-from florets.task.training.objective import Objective, Proximal
+from florets.task.training.objective import PLAIN, Objective, Proximal
 from florets.task.training.proximal import exact_proximal
 from florets.task.wire import kinds
 from florets.task.wire.compression import quantise
@@ -123,8 +123,8 @@ def local_gradient(client: Client, state: State, objective: Objective | None = N
     )
 
 
-def class_weights_of(client: Client) -> Tensor | None:
-    """Return the weights by class of this client's samples, (n,); None where the server asks for none."""
+def sample_weights(client: Client) -> Tensor | None:
+    """Return the weights of the training samples, (n,), that the server asks for; None where it asks for none."""
     how = client.config.get(kinds.CLASS_WEIGHTS)
     # A message of another version may ask for weights that this one does not know: `class_weights` refuses them.
     return None if how is None else class_weights(client.data.y_train, cast(ClassWeights, how))
@@ -132,9 +132,24 @@ def class_weights_of(client: Client) -> Tensor | None:
 
 def _weighted(client: Client, objective: Objective) -> Objective:
     """Return an objective with the weights by class that the server asks for, unless it has weights of its own."""
-    if objective.weights is not None or (weights := class_weights_of(client)) is None:
+    if objective.weights is not None:
         return objective
-    return replace(objective, weights=weights)
+    weights = sample_weights(client)
+    return objective if weights is None else replace(objective, weights=weights)
+
+
+def adapted(client: Client, state: State, alpha: float) -> Arrays:
+    """Return a model after one gradient step of size alpha on all of this client's training data.
+
+    Source: Fallah et al. 2020 (Per-FedAvg): what a client does with the common model before it uses it.
+    """
+    gradients, _ = local_gradient(client, state, PLAIN)
+    values = client.names(kinds.UNTRAINED)
+    stepped = {name for name, found in gradients.items() if found.dtype.kind == "f" and name not in values}
+    return {
+        name: state[name].numpy() - found.dtype.type(alpha) * found if name in stepped else found
+        for name, found in gradients.items()
+    }
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class Session:
     _description: str = ""
     _tasks: dict[str, Task] = field(default_factory=dict)
     _modules: dict[str, Module] = field(default_factory=dict)
-    _moved: dict[tuple[str, int, str], ClientData] = field(default_factory=dict)
+    _moved: dict[tuple[str, int, str], tuple[ClientData, ClientData]] = field(default_factory=dict)
     _unpacked: tuple[ArrayRecord, list[State]] | None = None
     _arrays: list[tuple[ArrayRecord, dict[str, NDArray[np.float32]]]] = field(default_factory=list)
     _linear: LinearNames | None = None
@@ -56,13 +56,14 @@ class Session:
             raise ValueError("this node has no data-dir in its node config; start its SuperNode with one")
         if text != self._description:
             # One task at a time: a process that serves another run needs none of the last one's data.
-            self._tasks, self._modules, self._moved = {}, {}, {}
-            self._unpacked = self._stacked = self._linear = self._kept = None
+            self._forget()
             self._description = text
         key = "" if folder is None else str(folder)
         columns = _columns(config)
         if key not in self._tasks or not self._tasks[key].has_order(columns):
             spec = TaskSpec.from_json(text)
+            if spec.drift and not is_simulated(context):
+                raise ValueError("task.drift is for simulations: a real node's data are what they are; leave it out")
             if folder is not None:
                 spec = dataclasses.replace(spec, data_dir=str(Path(key).expanduser()))
             task = Task(spec, columns)
@@ -75,19 +76,29 @@ class Session:
             self._moved = {place: data for place, data in self._moved.items() if place[0] != spec.data_dir}
         return self._tasks[key]
 
-    def client(self, config: ConfigRecord, context: Context) -> ClientData:
-        """Return this node's data on the device that it computes on; moved there once."""
+    def adopt(self, task: Task | None) -> None:
+        """Serve simulated clients from a task that was handed over, where it is theirs; None: forget it."""
+        self._forget()
+        self._description = "" if task is None else task.spec.to_json()
+        self._tasks = {} if task is None else {"": task}
+
+    def _forget(self) -> None:
+        self._tasks, self._modules, self._moved = {}, {}, {}
+        self._unpacked = self._stacked = self._linear = self._kept = None
+
+    def client(self, config: ConfigRecord, context: Context, server_round: int) -> ClientData:
+        """Return this node's data of a round on the device that it computes on; moved there once."""
         task = self.task(config, context)
         # A node's own data have one part: all of it.
         part = 0 if task.is_own else partition_id(context)
-        data, device = task.client(part), device_of(config, context)
+        data, device = task.client(part, server_round), device_of(config, context)
         if device.type == "cpu":
             return data
         place = (task.spec.data_dir, part, str(device))
-        if place not in self._moved:
+        if place not in self._moved or self._moved[place][0] is not data:
             tensors = {name: value.to(device) for name, value in vars(data).items() if isinstance(value, Tensor)}
-            self._moved[place] = ClientData(**{**vars(data), **tensors})
-        return self._moved[place]
+            self._moved[place] = data, ClientData(**{**vars(data), **tensors})
+        return self._moved[place][1]
 
     def module(self, config: ConfigRecord, context: Context) -> Module:
         """Return the process's one module of this task; whoever uses it loads all of its state first."""

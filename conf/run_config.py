@@ -113,4 +113,7 @@ def config_from_json(text: str) -> Config:
 def task_spec(config: Config) -> dict[str, Any]:
     """Return the fields of the task's description, as `florets.task.task.TaskSpec` takes them."""
     fields = dataclasses.asdict(config.task)
+    if not config.task.drift.rounds:
+        # It travels with every message.
+        fields["drift"] = {}
     return {**fields, "num_clients": config.num_clients, "seed": config.seed, "data_dir": config.data_dir}

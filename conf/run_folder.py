@@ -28,6 +28,7 @@ _LEFT_OUT = (
     "loss_matrix",
     "loss_matrix_timeout",
     "pictures",
+    "workers",
 )
 _LONGEST = 120
 

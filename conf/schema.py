@@ -17,6 +17,23 @@ from florets.strategies.settings import RunKeys, Settings, key
 
 
 @dataclass(frozen=True)
+class DriftConfig:
+    """Groups that change during the run, in simulation; `florets.task.drift.Drift` reads the same keys."""
+
+    rounds: list[int] = key([], "rounds in which clients' data begin to change, from 2; none: they never do")
+    kind: Literal["sudden", "gradual", "returning"] = key(
+        "sudden",
+        "sudden: all data are new at once; gradual: a part more in each of task.drift.span rounds; returning: "
+        "sudden, and after that span all is as before",
+    )
+    moves: Literal["clients", "concepts"] = key(
+        "clients", "clients: some move to other groups; concepts: some groups' labels get other names"
+    )
+    fraction: float = key(0.25, "fraction of the clients that move, or of the groups that change", above=0, most=1)
+    span: int | None = key(None, "rounds of a gradual change, or after which a returning one is undone", least=1)
+
+
+@dataclass(frozen=True)
 class TaskConfig:
     """Data, how they are spread over clients, model and loss."""
 
@@ -47,6 +64,7 @@ class TaskConfig:
         least=0,
         below=1,
     )
+    drift: DriftConfig = key(DriftConfig(), "groups that change")
 
 
 @dataclass(frozen=True)
@@ -114,6 +132,11 @@ class Config(RunKeys):
         "off",
         "clients whose work is computed at once, in process: fully connected and linear models, equal to rounding; "
         "auto chooses",
+        least=1,
+    )
+    workers: int | Literal["auto"] = key(
+        1,
+        "processes that share the clients' work, in process; results are equal to the bit. auto: one for each core",
         least=1,
     )
     cluster_test: bool = key(

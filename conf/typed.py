@@ -160,7 +160,7 @@ def describe(kind: Any) -> str:
         options = get_args(kind)
         return str(options[0]) if len(options) == 1 else f"one of {', '.join(options)}"
     if get_origin(kind) is list:
-        return "a list of strings"
+        return "a list of integers" if get_args(kind) == (int,) else "a list of strings"
     if get_origin(kind) is dict:
         return "a mapping of option names to values"
     return _WORDS[kind]
@@ -188,7 +188,8 @@ def show(value: Any) -> str:
 
 def _example(field: "dataclasses.Field[Any]", kind: Any) -> str:
     if field.default_factory is not dataclasses.MISSING:
-        return "[first,second]" if isinstance(field.default_factory(), list) else "{name: 1}"
+        items = "[10,20]" if get_args(kind) == (int,) else "[first,second]"
+        return items if isinstance(field.default_factory(), list) else "{name: 1}"
     if field.default is not None:
         return show(field.default)
     first = get_args(kind)[0]

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from florets.conf.drift import drift_problems
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, TaskConfig, TrainConfig
 from florets.conf.typed import read_config, show
@@ -47,6 +48,7 @@ def find_problems(config: Config) -> list[str]:
     return [
         *range_problems(config),
         *range_problems(config.task, "task."),
+        *range_problems(config.task.drift, "task.drift."),
         *range_problems(config.train, "train."),
         *range_problems(own, "strategy."),
         *_run(config),
@@ -56,6 +58,7 @@ def find_problems(config: Config) -> list[str]:
         *_own(own, "problems", config),
         *_train(config),
         *_task(config.task),
+        *drift_problems(config),
     ]
 
 
@@ -89,6 +92,11 @@ def _run(config: Config) -> list[str]:
             f"batch_clients={config.batch_clients}: Flower sends each client its own messages; leave it out, or use "
             "engine=local."
         )
+    if config.engine == "flwr" and config.workers != 1:
+        problems.append(
+            f"workers={config.workers}: Flower has processes of its own for the clients; leave it out, or use "
+            "engine=local."
+        )
     if not _DEVICE.fullmatch(config.device):
         problems.append(f"device={config.device}: must be cpu, cuda or cuda:<number>.")
     for name, folder in (("data_dir", config.data_dir), ("results_dir", config.results_dir)):
@@ -112,6 +120,12 @@ def _nodes(config: Config) -> list[str]:
     least = config.min_clients
     problems = []
     if config.task.partition != OWN:
+        # Of nodes with data of their own the number is known where their folders are counted.
+        if config.workers != "auto" and config.workers > config.num_clients >= 1:
+            problems.append(
+                f"workers={config.workers}: must be at most num_clients={config.num_clients}; auto means one for "
+                "each core."
+            )
         if least is not None and least > config.num_clients:
             problems.append(
                 f"min_clients={least}: must be at most num_clients={config.num_clients}; null means all of them."

@@ -1,5 +1,7 @@
 """From a checked configuration to the objects of a run: strategy, first models, message settings."""
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 from florets.conf.run_config import task_spec
 from florets.conf.schema import Config
 from florets.strategies.base.averaging import averaging_of
+from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray
 from florets.strategies.core.orthonormal import orthonormal_rows
@@ -45,6 +48,7 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
         loss_data=config.loss_data,
         input_shape=task.input_shape,
         num_outputs=task.num_outputs,
+        loss=config.task.loss,
         # Simulated clients are exactly as many; of nodes with data of their own more may come.
         num_clients=None if config.task.partition == "own" else config.num_clients,
         min_clients=config.num_clients if config.min_clients is None else config.min_clients,
@@ -60,7 +64,20 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
         round_tries=config.round_tries,
         fingerprint=code_fingerprint(cls.client_handlers),
     )
+    if task.drifts:
+        strategy.federation.known_at = partial(_known_at, task)
     return strategy
+
+
+def _known_at(task: Task, client: Client, server_round: int) -> Client:
+    """Return a client as the task has it in a round; whoever told no true cluster is not one of the simulation's."""
+    if client.cluster is None or not 0 <= client.number < task.num_clients:
+        return client
+    return replace(
+        client,
+        cluster=task.cluster_of(client.number, server_round),
+        num_examples=task.num_examples_of(client.number, server_round),
+    )
 
 
 def build_models(config: Config, task: Task) -> ArrayRecord:

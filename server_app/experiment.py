@@ -26,6 +26,7 @@ from florets.server_app.results.summary import RoundLine, RunSummary, reaches
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from florets.server_app.resume.checkpointing import Checkpointing
 from florets.server_app.resume.resume import find_checkpoint, finished_summary, refuse_interrupted
+from florets.server_app.workers.start import share_task
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.loop import NOTHING, Earlier
 from florets.strategies.base.models import Models, untrained_of
@@ -98,6 +99,7 @@ def _run(
         models = Models(build_models(config, task), strategy.shared_layers, untrained_of(settings))
         strategy.check(models)
         config, block_line = choose_blocks(grid, config, task)
+        share_task(grid, config, task)
     except ConfigError:
         raise
     except ValueError as error:
@@ -155,11 +157,11 @@ def _run(
             recorder.note(line)
 
         def on_round(report: RoundReport, arrays: ArrayRecord) -> bool:
-            clients = list(strategy.federation.clients.values())
-            if len(clients) != recorder.num_clients:
-                recorder.clients(clients)
+            recorder.follow(list(strategy.federation.clients.values()))
             models = strategy.final_models(strategy.context.models).record
-            line = recorder.round(report, truth.figures(models, bool(report.evaluations)))
+            now = report.server_round
+            figures = truth.figures(models, bool(report.evaluations), now)
+            line = recorder.round(report, figures, truth.data_changed(now))
             # For regressions the end alone is judged: their loss may fall slowly, and the clusters be right.
             froze = STABLE_FROM in line["details"] and config.task.loss == "cross_entropy"
             if froze and (warning := chance_level(config.task.loss, outputs, recorder.lines)):
@@ -210,6 +212,7 @@ def _run(
                 federation.left_out,
                 config.pictures,
                 strategy.state.confusions,
+                truth.changes(strategy.context.server_round),
             )
         except FederationError as error:
             raise FederationError(f"{error}. {checkpointing.last()}") from error

@@ -22,15 +22,37 @@ _CLIENT_APP_RAISED = 2
 InBlocks = Callable[[Sequence[tuple[Message, Context]], int], Iterator[list[int]]]
 """Yields the places of an exchange's messages in blocks of at most a number, which it has computed together."""
 
+NodeConfig = dict[str, bool | int | float | str]
+
 log = logging.getLogger("florets")
+
+
+def as_flowers_process() -> None:
+    """Let messages be built in this process, which is none of Flower's."""
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = _RUN_ID, _SERVER_NODE_ID, 0
+
+
+def answered(app: ClientApp, message: Message, context: Context) -> Message:
+    """Return a client's reply to a message."""
+    try:
+        return app(message, context)
+    # Whatever a client raises becomes its error reply, as in every Flower runtime; the run goes on.
+    except Exception as error:
+        log.debug("client of node %d failed", context.node_id, exc_info=True)
+        return failed(message, f"{type(error).__name__}: {error}")
+
+
+def failed(message: Message, reason: str) -> Message:
+    """Return the reply to a message whose client has failed."""
+    return Message(Error(code=_CLIENT_APP_RAISED, reason=reason), reply_to=message)
 
 
 class LocalGrid(Grid):
     """Serves `num_nodes` simulated nodes with one ClientApp, one after the other.
 
     A reply is computed when it is pulled, so that an exchange costs 0.03-0.3 ms a message beside the clients' own
-    work. There are no processes: a deadline cannot interrupt a client, and a message is delivered by reference, so a
-    client must not change what it was sent.
+    work. There are no processes (`florets.server_app.workers` has a grid with some): a deadline cannot interrupt a
+    client, and a message is delivered by reference, so a client must not change what it was sent.
 
     Parameters
     ----------
@@ -48,10 +70,10 @@ class LocalGrid(Grid):
         self,
         client_app: ClientApp,
         num_nodes: int,
-        node_configs: Sequence[dict[str, bool | int | float | str]] | None = None,
+        node_configs: Sequence[NodeConfig] | None = None,
         in_blocks: InBlocks | None = None,
     ) -> None:
-        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = _RUN_ID, _SERVER_NODE_ID, 0
+        as_flowers_process()
         self._app = client_app
         self.in_blocks = in_blocks
         self.block_size = 1
@@ -115,8 +137,7 @@ class LocalGrid(Grid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Deliver the messages with these ids, in the order in which they were sent, and return the replies."""
-        wanted = sorted((message_id for message_id in message_ids if message_id in self._waiting), key=int)
-        messages = [self._waiting.pop(message_id) for message_id in wanted]
+        messages = self._taken(message_ids)
         if self.in_blocks is None or self.block_size < 2:
             return [self._deliver(message) for message in messages]
         here = [place for place, message in enumerate(messages) if message.metadata.dst_node_id in self._contexts]
@@ -131,14 +152,13 @@ class LocalGrid(Grid):
         """Send messages and return all replies; `timeout` has no effect without processes."""
         return self.pull_messages(self.push_messages(messages))
 
+    def _taken(self, message_ids: Iterable[str]) -> list[Message]:
+        """Return those messages that wait for delivery, in the order in which they were sent; they wait no more."""
+        wanted = sorted((message_id for message_id in message_ids if message_id in self._waiting), key=int)
+        return [self._waiting.pop(message_id) for message_id in wanted]
+
     def _deliver(self, message: Message) -> Message:
         context = self._contexts.get(message.metadata.dst_node_id)
         if context is None:
             return Message(Error(code=5, reason="no such node"), reply_to=message)
-        try:
-            return self._app(message, context)
-        # Whatever a client raises becomes its error reply, as in every Flower runtime; the run goes on.
-        except Exception as error:
-            log.debug("client of node %d failed", context.node_id, exc_info=True)
-            reason = f"{type(error).__name__}: {error}"
-            return Message(Error(code=_CLIENT_APP_RAISED, reason=reason), reply_to=message)
+        return answered(self._app, message, context)

@@ -6,7 +6,8 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,12 +23,14 @@ from florets.server_app import jobs
 from florets.server_app.console import say
 from florets.server_app.extras import require
 from florets.server_app.flower.app_folder import version
+from florets.server_app.fork_server import start_fork_server
 from florets.server_app.results.summary import RunSummary
 from florets.task.callers_folder import import_from
 from florets.task.threads import one_thread_for_good
 
 if TYPE_CHECKING:
     from florets.server_app.local_grid import LocalGrid
+    from florets.server_app.workers.client_side import ClientSide
 
 _FLAGS = {
     "-m": "sweep",
@@ -136,9 +139,10 @@ def run(config: Config, overrides: Sequence[str]) -> RunSummary:
         from florets.server_app.flower import flower_run
 
         return flower_run.run(config, overrides)
-    from florets.server_app.experiment import run_experiment
+    with _local_grid(config) as grid:
+        from florets.server_app.experiment import run_experiment
 
-    return run_experiment(_local_grid(config), config, results_folder(config, overrides))
+        return run_experiment(grid, config, results_folder(config, overrides))
 
 
 def resume(config: Config, folder: Path) -> RunSummary:
@@ -148,17 +152,24 @@ def resume(config: Config, folder: Path) -> RunSummary:
         from florets.server_app.flower import flower_run
 
         return flower_run.run_in(folder, config, resume=True)
-    from florets.server_app.experiment import run_experiment
+    with _local_grid(config) as grid:
+        from florets.server_app.experiment import run_experiment
 
-    return run_experiment(_local_grid(config), config, folder, resume=True)
+        return run_experiment(grid, config, folder, resume=True)
 
 
-def _local_grid(config: Config) -> "LocalGrid":
+@contextmanager
+def _local_grid(config: Config) -> "Iterator[LocalGrid]":
+    if config.workers != 1:
+        # It loads while this process does.
+        start_fork_server()
     from florets.client_app.app import app as client_app
     from florets.client_app.batching import in_blocks
     from florets.client_app.session import find_device
     from florets.server_app.local_grid import LocalGrid
     from florets.server_app.own_nodes import own_nodes
+    from florets.server_app.workers.start import num_workers
+    from florets.server_app.workers.worker_grid import WorkerGrid
 
     nodes = own_nodes(config)
     check_own_clients(config, len(nodes))
@@ -168,7 +179,23 @@ def _local_grid(config: Config) -> "LocalGrid":
             find_device(config.device)
         except ValueError as error:
             raise ConfigError([f"{error}."]) from error
-    return LocalGrid(client_app, len(nodes) or config.num_clients, nodes or None, in_blocks)
+    num_nodes = len(nodes) or config.num_clients
+    workers = num_workers(config.workers, num_nodes)
+    if workers == 1:
+        yield LocalGrid(client_app, num_nodes, nodes or None, in_blocks)
+        return
+    with closing(WorkerGrid(client_side, num_nodes, nodes or None, workers)) as grid:
+        yield grid
+
+
+def client_side() -> "ClientSide":
+    """Return the ClientApp for a worker process."""
+    from florets.client_app.app import app as client_app
+    from florets.client_app.batching import cut_blocks, in_blocks
+    from florets.client_app.session import session
+    from florets.server_app.workers.client_side import ClientSide
+
+    return ClientSide(client_app, in_blocks, cut_blocks, session.adopt)
 
 
 def _act(arguments: Arguments) -> int:
@@ -223,9 +250,10 @@ def run_in(config: Config, folder: Path) -> RunSummary:
         from florets.server_app.flower import flower_run
 
         return flower_run.run_in(folder, config)
-    from florets.server_app.experiment import run_experiment
+    with _local_grid(config) as grid:
+        from florets.server_app.experiment import run_experiment
 
-    return run_experiment(_local_grid(config), config, folder)
+        return run_experiment(grid, config, folder)
 
 
 def _show_partition(arguments: Sequence[str]) -> int:

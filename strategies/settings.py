@@ -203,6 +203,8 @@ class Settings:
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models", "gradients")}
     """Values that the algorithm can follow of the run-level keys `averaging`, `first_round`, `choose_k` and
     `loss_data`; the first one is its default. A key that is not named means nothing to it."""
+    adapts: ClassVar[bool] = False
+    """Each client adapts the model to its own data before it uses it: what a run saves is the model before that."""
     gradient_batch: ClassVar[Literal["full", "train"]] = "full"
     """Examples of a gradient where `gradient_batch` is null: all, or `train.batch_size`."""
 

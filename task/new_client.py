@@ -85,6 +85,7 @@ def fold_rows(
     folds: int,
     size: int,
     steps: int,
+    rate: float,
     form: RowForm,
     seed: int,
 ) -> NDArray[np.float32]:
@@ -112,6 +113,7 @@ def fold_rows(
         steps,
         rng,
         untrained_entries(module),
+        rate,
     )
     if changes.shape[1] != form.size:
         raise ValueError(f"the model has {changes.shape[1]} trainable parameters, but the run's rows {form.size}.")

@@ -35,6 +35,10 @@ class Purpose(IntEnum):
     FOLD_TEST = 52
     FEATURE_PROJECTION = 60
     DESCRIPTOR_NOISE = 61
+    DRIFT = 70
+    DRIFT_SAMPLES = 71
+    ADAPTATION = 80
+    LOCAL_AGGREGATION = 81
 
 
 def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -> np.random.Generator:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-_SELDOM: Mapping[str, Any] = {"head_layers": [], "validation_fraction": 0.0}
+_SELDOM: Mapping[str, Any] = {"head_layers": [], "validation_fraction": 0.0, "drift": {}}
 """Fields that are left out of the text where they have these values."""
 
 
@@ -31,6 +31,8 @@ class TaskSpec:
         Name prefixes of the layers that are the model's head, see `layers.body_and_head`; none: as it has it.
     validation_fraction
         Fraction of each client's training samples that it does not train on.
+    drift
+        What changes during the run, see `florets.task.drift.Drift`; empty: nothing.
     """
 
     data: str
@@ -46,6 +48,7 @@ class TaskSpec:
     model_options: Mapping[str, Any] = field(default_factory=dict)
     head_layers: Sequence[str] = field(default_factory=list)
     validation_fraction: float = 0.0
+    drift: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the description as JSON with sorted keys: equal tasks give equal texts."""

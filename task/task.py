@@ -12,6 +12,7 @@ from torch.nn import Module
 
 from florets.task.client_data import ClientData
 from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
+from florets.task.drift import Drift
 from florets.task.held_out import with_validation
 from florets.task.layers import body_and_head
 from florets.task.operators import with_torchvision
@@ -19,6 +20,7 @@ from florets.task.partitions.own import OWN, Agreement
 from florets.task.partitions.shard import Shard, check_shards
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import check_options, resolve
+from florets.task.shards_by_round import ShardsByRound, Version
 from florets.task.spec import TaskSpec
 from florets.task.training.losses import check_loss, per_sample_losses, targets_of
 
@@ -39,7 +41,8 @@ class Task:
     def __init__(self, spec: TaskSpec, columns: Sequence[str] = ()) -> None:
         self.spec = spec
         self._columns = tuple(columns)
-        self._clients: dict[int, ClientData] = {}
+        self._clients: dict[int, tuple[Version, ClientData]] = {}
+        self._cluster_tests: tuple[Version, dict[int, tuple[Tensor, Tensor]]] | None = None
 
     @property
     def is_own(self) -> bool:
@@ -85,7 +88,7 @@ class Task:
 
     @cached_property
     def shards(self) -> list[Shard]:
-        """The shard of each client; position = partition id."""
+        """The shard of each client in round 1; position = partition id."""
         spec = self.spec
         function = resolve("partition", spec.partition)
         check_options(function, spec.partition_options, "partition", spec.partition)
@@ -95,58 +98,106 @@ class Task:
         check_shards(shards, self.data, self.num_clients)
         return list(shards)
 
-    def cluster_of(self, partition_id: int) -> int:
-        """Return the true cluster of a client.
+    @cached_property
+    def _by_round(self) -> ShardsByRound | None:
+        drift = Drift.of(self.spec.drift)
+        if not drift.rounds:
+            return None
+        if self.is_own or not self.spec.num_clusters:
+            raise ValueError(
+                f"task.drift.rounds={list(drift.rounds)}: drift is for simulations with known groups; real nodes "
+                "bring their own data, as they are. Leave it out."
+            )
+        if self.spec.validation_fraction:
+            raise ValueError(
+                f"task.validation_fraction={self.spec.validation_fraction}: what is held out in one round would be "
+                "trained on in another (task.drift.rounds); leave out one of them."
+            )
+        num_labels = self.data.num_outputs if self.data.y_train.dtype == np.int64 else None
+        return ShardsByRound(drift, self.shards, num_labels, self.spec.seed)
+
+    @property
+    def drifts(self) -> bool:
+        """Whether clients' data change from round to round."""
+        return self._by_round is not None
+
+    def version(self, server_round: int) -> Version:
+        """Return the same for two rounds only where all clients have the same data in both."""
+        return (0, 0) if self._by_round is None else self._by_round.version(server_round)
+
+    def shards_at(self, server_round: int) -> list[Shard]:
+        """Return the shard of each client in a round."""
+        return self.shards if self._by_round is None else self._by_round.at(server_round)
+
+    def cluster_of(self, partition_id: int, server_round: int = 0) -> int:
+        """Return the true cluster of a client in a round.
 
         Raises
         ------
         ValueError
             If there is no such client.
         """
-        return self._shard(partition_id).cluster
+        return self._shard(partition_id, server_round).cluster
 
-    def _shard(self, partition_id: int) -> Shard:
+    def num_examples_of(self, partition_id: int, server_round: int = 0) -> int:
+        """Return the number of a client's training samples in a round; raise ValueError without such a client."""
+        return sum(len(piece.train) for piece in self._shard(partition_id, server_round).pieces)
+
+    def _shard(self, partition_id: int, server_round: int) -> Shard:
         if not 0 <= partition_id < self.num_clients:
             raise ValueError(
                 f"partition id {partition_id} does not exist: the task has num_clients={self.num_clients}, "
                 f"ids 0 to {self.num_clients - 1}."
             )
-        return self.shards[partition_id]
+        return self.shards_at(server_round)[partition_id]
 
-    def client(self, partition_id: int) -> ClientData:
-        """Return the data of one client; kept, so that the next call costs nothing.
+    def client(self, partition_id: int, server_round: int = 0) -> ClientData:
+        """Return the data of one client in a round; kept until they change, so that the next call costs nothing.
 
         Raises
         ------
         ValueError
             If there is no such client.
         """
-        if partition_id not in self._clients:
-            shard = self._shard(partition_id)
-            data = self.data
-            x_train, y_train = _joined(
-                [_part(piece, data.x_train, data.y_train, piece.train) for piece in shard.pieces if len(piece.train)]
-            )
-            x_test, y_test = _joined(
-                [_part(piece, data.x_test, data.y_test, piece.test) for piece in shard.pieces if len(piece.test)]
-            )
-            if self.is_own:
-                # Elsewhere the server has seen the data already.
-                self._check_targets(y_train)
-            whole = ClientData(x_train, y_train, x_test, y_test, shard.cluster)
-            if fraction := self.spec.validation_fraction:
-                rng = generator(self.spec.seed, 0, Purpose.VALIDATION, partition_id)
-                whole = with_validation(whole, fraction, rng)
-            self._clients[partition_id] = whole
-        return self._clients[partition_id]
+        version = self.version(server_round)
+        if partition_id not in self._clients or self._clients[partition_id][0] != version:
+            self._clients[partition_id] = version, self.build_client(partition_id, server_round)
+        return self._clients[partition_id][1]
 
-    @cached_property
+    def build_client(self, partition_id: int, server_round: int = 0) -> ClientData:
+        """Return the data of one client in a round, made anew; `client` keeps them."""
+        shard = self._shard(partition_id, server_round)
+        data = self.data
+        x_train, y_train = _joined(
+            [_part(piece, data.x_train, data.y_train, piece.train) for piece in shard.pieces if len(piece.train)]
+        )
+        x_test, y_test = _joined(
+            [_part(piece, data.x_test, data.y_test, piece.test) for piece in shard.pieces if len(piece.test)]
+        )
+        if self.is_own:
+            # Elsewhere the server has seen the data already.
+            self._check_targets(y_train)
+        whole = ClientData(x_train, y_train, x_test, y_test, shard.cluster)
+        if fraction := self.spec.validation_fraction:
+            rng = generator(self.spec.seed, 0, Purpose.VALIDATION, partition_id)
+            whole = with_validation(whole, fraction, rng)
+        return whole
+
+    @property
     def cluster_tests(self) -> dict[int, tuple[Tensor, Tensor]]:
-        """Inputs and targets of each true cluster's test data: those of all its clients, each sample once."""
-        by_cluster: dict[int, list[Shard]] = {}
-        for piece in (piece for shard in self.shards for piece in shard.pieces):
-            by_cluster.setdefault(piece.cluster, []).append(piece)
-        return {cluster: self._union(by_cluster[cluster]) for cluster in sorted(by_cluster)}
+        """Inputs and targets of each true cluster's test data in round 1, see `cluster_tests_at`."""
+        return self.cluster_tests_at(0)
+
+    def cluster_tests_at(self, server_round: int) -> dict[int, tuple[Tensor, Tensor]]:
+        """Return each true cluster's test data in a round: those of all its clients, each sample once."""
+        version = self.version(server_round)
+        if self._cluster_tests is None or self._cluster_tests[0] != version:
+            by_cluster: dict[int, list[Shard]] = {}
+            for piece in (piece for shard in self.shards_at(server_round) for piece in shard.pieces):
+                by_cluster.setdefault(piece.cluster, []).append(piece)
+            unions = {cluster: self._union(by_cluster[cluster]) for cluster in sorted(by_cluster)}
+            self._cluster_tests = version, unions
+        return self._cluster_tests[1]
 
     def _union(self, shards: list[Shard]) -> tuple[Tensor, Tensor]:
         # A sample counts once for each different thing that is done to it.
@@ -200,12 +251,18 @@ class Task:
         if spec.num_clients < 1:
             raise ValueError(f"num_clients={spec.num_clients} must be at least 1.")
         if self.is_own:
+            self._by_round  # noqa: B018 - it refuses drift
             # The nodes check their data when they introduce themselves; here is none to look at.
             inputs = torch.zeros(2, *self.input_shape)
             self._check_fit(inputs, torch.zeros(2, dtype=torch.int64 if _classes(spec.loss) else torch.float32))
             return
         for partition_id in range(spec.num_clients):
             self.cluster_of(partition_id)
+        if spec.drift and spec.loss != "cross_entropy" and Drift.of(spec.drift).moves == "concepts":
+            raise ValueError(
+                f"task.drift.moves=concepts: renames labels, which task.loss={spec.loss} does not use; use "
+                "task.drift.moves=clients."
+            )
         client = self.client(0)
         self._check_fit(client.x_train[:2], client.y_train[:2])
 

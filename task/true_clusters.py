@@ -11,15 +11,19 @@ from florets.task.task import Task
 from florets.task.training.losses import evaluate
 
 
-def best_of_each_cluster(task: Task, models: Iterable[Mapping[str, NDArray[Any]]]) -> tuple[float, float | None]:
+def best_of_each_cluster(
+    task: Task, models: Iterable[Mapping[str, NDArray[Any]]], server_round: int = 0
+) -> tuple[float, float | None]:
     """Return the lowest loss and the lowest error of all models on each true cluster, mean over the clusters.
 
     Parameters
     ----------
     task
-        Its clients' test data are joined cluster by cluster, see `Task.cluster_tests`.
+        Its clients' test data are joined cluster by cluster, see `Task.cluster_tests_at`.
     models
         State dicts as arrays.
+    server_round
+        Whose true clusters count.
 
     Returns
     -------
@@ -34,7 +38,7 @@ def best_of_each_cluster(task: Task, models: Iterable[Mapping[str, NDArray[Any]]
     errors: list[list[float]] = []
     for model in models:
         module.load_state_dict({name: torch.from_numpy(values) for name, values in model.items()})
-        results = [evaluate(module, x, y, task.spec.loss) for x, y in task.cluster_tests.values()]
+        results = [evaluate(module, x, y, task.spec.loss) for x, y in task.cluster_tests_at(server_round).values()]
         losses.append([loss for loss, _ in results])
         errors.append([1 - accuracy for _, accuracy in results if accuracy is not None])
     # A model that diverged is the best of no cluster.

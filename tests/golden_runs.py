@@ -10,7 +10,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -28,9 +28,11 @@ from threadpoolctl import threadpool_info  # type: ignore[import-untyped]  # it 
 # All that is needed of the project.
 from florets.client_app.app import app
 from florets.conf.compose import compose
+from florets.conf.schema import Config
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.report import RoundReport
+from florets.task.task import Task
 from florets.task.wire import bank
 
 FOLDER = Path(__file__).parent / "golden"
@@ -89,6 +91,11 @@ SETTINGS = {
     "digits-fedavg-batch-norm": f"{_BATCH_NORM} strategy=fedavg strategy.fraction_train=0.5",
     "digits-fedprox": f"{_DIGITS} strategy=fedprox strategy.proximal_mu=0.5",
     "digits-local": f"{_DIGITS} strategy=local num_rounds=2",
+    "digits-ditto": f"{_LABELS} strategy=ditto strategy.fraction_train=0.3",
+    "digits-per_fedavg": f"{_LABELS} strategy=per_fedavg strategy.alpha=0.1 strategy.fraction_train=0.5",
+    "digits-per_fedavg-exact": f"{_BATCH_NORM} strategy=per_fedavg strategy.exact_hessian=true",
+    "digits-fedala": f"{_LABELS} strategy=fedala strategy.fraction_train=0.7 strategy.most_passes=20 num_rounds=4",
+    "digits-fedproto": f"{_LABELS} strategy=fedproto strategy.fraction_train=0.3",
     "digits-oracle": f"{_DIGITS} strategy=oracle",
     "digits-oracle-gradients": f"{_DIGITS} strategy=oracle averaging=gradients strategy.fraction_train=0.5",
     "digits-one_shot": f"{_DIGITS} strategy=one_shot strategy.estimate_epochs=2",
@@ -202,15 +209,20 @@ def digest(array: npt.NDArray[Any]) -> str:
     return found.hexdigest()[:16]
 
 
-def play(name: str) -> Golden:
-    """Run a golden run in this process."""
+def in_process(config: Config, task: Task) -> LocalGrid:
+    """Return the grid that golden runs have."""
+    return LocalGrid(app, config.num_clients)
+
+
+def play(name: str, grid_of: Callable[[Config, Task], LocalGrid] = in_process) -> Golden:
+    """Run a golden run, on another grid where one is given."""
     rounds = [] if "num_rounds=" in SETTINGS[name] else [f"num_rounds={ROUNDS}"]
     config = compose([*SETTINGS[name].split(), *rounds])
     task = build_task(config)
     strategy = build_strategy(config, task)
     reports: list[RoundReport] = []
     strategy.start(
-        LocalGrid(app, config.num_clients),
+        grid_of(config, task),
         build_models(config, task),
         num_rounds=config.num_rounds,
         train_config=message_settings(config, task),

@@ -22,13 +22,15 @@ from florets.server_app.main import main
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core import FloatArray
 from florets.task.models.autoencoder import autoencoder
+from florets.task.models.cnn import cnn
 from florets.task.models.mlp import mlp
 from florets.task.training.block_size import MOST, block_size
 from florets.task.training.effort import counted
 from florets.task.training.joined import joined_losses, joined_tests
 from florets.task.training.local_update import TrainSettings, local_update
 from florets.task.training.losses import evaluated, loss_vector
-from florets.task.training.stacked import Share, network_of, stacked_update
+from florets.task.training.networks import network_of
+from florets.task.training.stacked import Share, stacked_update
 from florets.task.wire import bank, kinds
 
 SIZES = (7, 45, 1, 20, 20)
@@ -121,15 +123,20 @@ def clients(shape: tuple[int, ...], loss: str, outputs: int) -> list[tuple[torch
         (TrainSettings(0.05, 2, 100, "sgd", momentum=0.9, weight_decay=0.01), "cross_entropy", []),
         (TrainSettings(0.05, 1, 6, "adam", weight_decay=0.01, local_steps=5), "half_squared_error", [4, 3]),
         (TrainSettings(0.1, 0.3, 4, "sgd"), "reconstruction", []),
+        (TrainSettings(0.01, 1.5, 8), "cross_entropy", None),
     ],
+    ids=["adam", "sgd", "steps", "autoencoder", "convolutions"],
 )
 def test_stacked_training_takes_the_steps_of_single_trainings(
-    settings: TrainSettings, loss: str, hidden: list[int]
+    settings: TrainSettings, loss: str, hidden: list[int] | None
 ) -> None:
-    outputs = 1 if loss == "half_squared_error" else 3
-    module = autoencoder((2, 4), 0) if loss == "reconstruction" else mlp((2, 4), outputs, hidden)
+    outputs, shape = (1 if loss == "half_squared_error" else 3), (2, 4)
+    module = autoencoder(shape, 0) if loss == "reconstruction" else mlp(shape, outputs, hidden)
+    if hidden is None:
+        shape = (2, 6, 5)
+        module = cnn(shape, outputs, [3, 4], kernel=3, padding=1)
     start = {name: value.clone() for name, value in module.state_dict().items()}
-    parts, network = clients((2, 4), loss, outputs), network_of(module)
+    parts, network = clients(shape, loss, outputs), network_of(module)
     assert network is not None
     shares = [Share(start, x, y, np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
     found = stacked_update(network, shares, loss, settings)
@@ -156,10 +163,11 @@ def test_one_clients_infinite_inputs_stay_its_own() -> None:
     assert finite == [True, True, True, False, True]
 
 
-def test_joined_losses_and_tests_are_those_of_each_client() -> None:
-    module = mlp((4,), 3, [5])
+@pytest.mark.parametrize("convolutions", [False, True])
+def test_joined_losses_and_tests_are_those_of_each_client(convolutions: bool) -> None:
+    module = cnn((2, 6, 5), 3, [3, 4], kernel=3, padding=1) if convolutions else mlp((4,), 3, [5])
     states = [{name: value + k / 7 for name, value in module.state_dict().items()} for k in range(3)]
-    parts = clients((4,), "cross_entropy", 3)
+    parts = clients((2, 6, 5) if convolutions else (4,), "cross_entropy", 3)
     losses = joined_losses(module, states, parts, "cross_entropy")
     tests = joined_tests(module, states[1], parts, "cross_entropy")
     for row, test, (x, y) in zip(losses, tests, parts, strict=True):
@@ -171,6 +179,11 @@ def test_joined_losses_and_tests_are_those_of_each_client() -> None:
 
 
 def test_which_modules_are_stacked() -> None:
+    assert network_of(cnn((1, 8, 8), 3, [4], kernel=3)) is not None
+    replaced = cnn((1, 8, 8), 3, [4], kernel=3)
+    replaced.linear = torch.nn.Sequential(replaced.linear)
+    assert network_of(replaced) is None
+    assert network_of(torch.nn.Sequential()) is None
     assert network_of(mlp((4,), 3, [5])) is not None
     assert network_of(mlp((4,), 3, [5], batch_norm=True)) is None
     flatten, layer = torch.nn.Flatten(), torch.nn.Linear(4, 4)
@@ -243,6 +256,7 @@ def test_the_choice_is_recorded_and_taken_again(tmp_path: Path) -> None:
 def test_the_choice_and_the_hint() -> None:
     assert block_size(mlp((64,), 10, [64])) == 64
     assert block_size(mlp((784,), 10, [200])) == 6
+    assert block_size(cnn((1, 28, 28), 10)) == 6
     assert block_size(mlp((784,), 10, [2000])) == block_size(mlp((4,), 3, [5], batch_norm=True)) == 1
     config = replace(compose(list(SMALL)), num_clients=60)
     task, made = build_task(config), grid(7, 60)

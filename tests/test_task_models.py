@@ -7,7 +7,7 @@ from torch import nn
 
 from florets.task.initial import initial_models
 from florets.task.models import autoencoder, cnn, linear, mlp
-from florets.task.models.cnn import _relu_and_pool
+from florets.task.models.cnn import pool_and_relu
 from florets.task.training.seeding import torch_random
 
 
@@ -52,16 +52,16 @@ def test_outputs_have_the_right_shape(module, shape, width, grad):
 def test_both_ways_of_pooling_give_the_same_bits(size):
     x = torch.randn(4, 6, *size, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        fast = _relu_and_pool(x)
-    assert torch.equal(fast, _relu_and_pool(x))
+        fast = pool_and_relu(x)
+    assert torch.equal(fast, pool_and_relu(x))
     assert torch.equal(fast, nn.functional.max_pool2d(torch.relu(x), 2))
 
 
 def test_a_nan_passes_through_both_ways_of_pooling():
     x = torch.full((1, 1, 2, 2), torch.nan)
     with torch.no_grad():
-        assert _relu_and_pool(x).isnan().all()
-    assert _relu_and_pool(x).isnan().all()
+        assert pool_and_relu(x).isnan().all()
+    assert pool_and_relu(x).isnan().all()
 
 
 def test_the_autoencoder_has_no_activation_at_the_code():

@@ -1,4 +1,4 @@
-"""`train.bilevel`: a client trains its cluster's model near the global one, and the global one, for StoCFL."""
+"""`train.bilevel`: a client trains one model near the global one, and the global one, for StoCFL and Ditto."""
 
 from flwr.app import RecordDict
 
@@ -14,7 +14,7 @@ def train_bilevel(client: Client) -> RecordDict:
 
     Both are trained in the same order of the samples: the draws are named by round, purpose and client.
 
-    Source: Zeng et al. 2023 (StoCFL), the clients' part of the bi-level optimisation.
+    Source: Zeng et al. 2023 (StoCFL), the clients' part of the bi-level optimisation; Li et al. 2021 (Ditto), Alg. 1.
     """
     own, shared = client.states()[0], client.states(kinds.GLOBAL)[0]
     mu = client.number(kinds.GLOBAL_MU)

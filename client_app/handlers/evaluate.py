@@ -4,13 +4,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
 from florets.client_app.incoming import train_settings
-from florets.client_app.local_training import result_on, trained
+from florets.client_app.local_training import adapted, result_on, trained
+from florets.client_app.mixing import mixed
 from florets.client_app.outgoing import Number, reply, reported
+from florets.client_app.session import State
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
 from florets.task.training.losses import Evaluated
@@ -19,11 +22,26 @@ from florets.task.wire.scores import pack_scores
 
 
 def evaluate(client: Client) -> RecordDict:
-    """Test the model that came on this client's test set, and where the message asks for it a fine-tuned copy too."""
-    results, tuned = _tests(client), None
+    """Test the model that came on this client's test set, and where the message asks for it a fine-tuned copy too.
+
+    Asked to, the client first makes a model of its own of it: by a gradient step on its training data, or mixed with
+    its own upper layers.
+    """
+    if kinds.OWN in client.content:
+        return answered(client, mixed(client)[0])
+    if alpha := client.number(kinds.ADAPTATION_STEP, 0):
+        own = adapted(client, client.states()[0], alpha)
+        return answered(client, {name: torch.from_numpy(values) for name, values in own.items()})
+    return answered(client)
+
+
+def answered(client: Client, own: State | None = None) -> RecordDict:
+    """Return the reply to a test of the model that came, or of this client's `own`."""
+    results, tuned = _tests(client, None if own is None else _loaded(client, own)), None
     if epochs := client.number(kinds.FINE_TUNE_EPOCHS, 0):
         settings = replace(train_settings(client.config), local_epochs=epochs, local_steps=0)
-        arrays, _ = trained(client, client.states()[0], Purpose.FINE_TUNING, settings=settings)
+        state = client.states()[0] if own is None else own
+        arrays, _ = trained(client, state, Purpose.FINE_TUNING, settings=settings)
         tuned = _tests(client, arrays)
     return answer_tests(client, results, tuned)
 
@@ -54,6 +72,12 @@ def _tests(client: Client, arrays: Mapping[str, NDArray[Any]] | None = None) -> 
 def tested_parts(client: Client) -> list[TestedOn]:
     """Return the parts of this client's data that the message asks to test on."""
     return ["test", "validation"] if client.config.get(kinds.VALIDATION) is True else ["test"]
+
+
+def _loaded(client: Client, own: State) -> dict[str, NDArray[Any]]:
+    """Load a model into the module, and return its arrays as `trained` does."""
+    client.module.load_state_dict(own)
+    return {name: value.cpu().numpy() for name, value in own.items()}
 
 
 def _told(client: Client, results: Mapping[TestedOn, Evaluated]) -> dict[str, Number]:

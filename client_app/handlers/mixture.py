@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from florets.client_app.client import Client
 from florets.client_app.handlers.evaluate import answer_tests, tested_parts
 from florets.client_app.incoming import objective_of, train_settings
-from florets.client_app.local_training import class_weights_of, trained
+from florets.client_app.local_training import sample_weights, trained
 from florets.client_app.outgoing import packed, reply, reported
 from florets.client_app.session import State
 from florets.task.client_data import TestedOn
@@ -75,7 +75,7 @@ def _step(client: Client, purpose: Purpose, settings: TrainSettings) -> Step:
     states, data = client.states(), client.data
     losses = sample_losses(client.module, states, data.x_train, data.y_train, client.loss)
     weights, loss = responsibilities(losses, _shares(client))
-    others, models = class_weights_of(client), []
+    others, models = sample_weights(client), []
     for index, state in enumerate(states):
         objective = objective_of(client.config)
         # Weights of 1 are none: one model alone is trained by whatever way FedAvg's is.

@@ -129,6 +129,11 @@ def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
         + ("" if accuracy is None else f"accuracy {accuracy:.1%}, ")
         + f"loss {loss:.4g}"
     )
+    if run.config.strategy.settings.adapts:
+        print(
+            "These figures are of the model as it was sent: each client of the run adapts it by a gradient step on "
+            "its own training data before it uses it."
+        )
     if client := _trained_on(path, run, _path(given["run"])):
         print(f"Client {client} took part in this run: the figures include data that the models were trained on.")
     _save_model(run, chosen, save)

@@ -12,6 +12,7 @@ from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import Config
 from florets.server_app import jobs
 from florets.server_app.console import counted, say
+from florets.server_app.cores import crowded
 from florets.server_app.reproduce.cells import Cell, Place, in_order, places, progress_of
 from florets.server_app.reproduce.items import Item, as_mapping, find_item, item_names
 from florets.server_app.reproduce.run import run_cells
@@ -32,7 +33,7 @@ florets reproduce --list
   Every item, and how far it is.
 
   scale=small      fewer seeds, rows or rounds; the table says what was cut
-  n_jobs=4         cells at a time, each in a process of its own
+  n_jobs=4         cells at a time, each in a process of its own (workers=2: each with 2 processes for its clients)
   rows=a,b         these rows alone; columns=a,b these columns (names as in the item's file)
   seeds=5          the first 5 seeds alone
 
@@ -41,6 +42,8 @@ Results: <results_dir>/reproduce/<item>/<scale>/: table.md, table.csv, cells.csv
 
 _OPTIONS = ("--list", "--table", "-h", "--help", "--debug")
 _OWN_KEYS = ("scale", "n_jobs", "rows", "columns", "seeds")
+_OF_NO_TABLE = ("results_dir", "workers")
+"""Keys of all cells that change no value of a table."""
 _BETWEEN_TABLES, _SHARE = 60.0, 0.02
 """Seconds between two tables that are written while cells are run, and how much of the time that may take; a killed
 command leaves the last."""
@@ -60,14 +63,14 @@ class Request:
     @property
     def command(self) -> str:
         """The command that remakes this table, as it is typed."""
-        keys = [f"{key}={value}" for key, value in self.given.items() if key not in ("results_dir", "data_dir")]
+        keys = [f"{key}={value}" for key, value in self.given.items() if key not in (*_OF_NO_TABLE, "data_dir")]
         scale = [] if self.scale == "paper" else [f"scale={self.scale}"]
         return " ".join(["florets reproduce", self.item.name, *scale, *keys])
 
     def folder(self, caller: Path) -> Path:
         """Return the folder of table and plots: one for each scale, and for each set of keys given by hand."""
         results = jobs.absolute(self.given.get("results_dir", Config.results_dir), caller)
-        keys = {key: value for key, value in self.given.items() if key != "results_dir"}
+        keys = {key: value for key, value in self.given.items() if key not in _OF_NO_TABLE}
         name = self.scale
         if keys:
             text = json.dumps(sorted(keys.items()))
@@ -207,6 +210,8 @@ def _show(table: Table, folder: Path, command: str) -> int:
 def _run(table: Table, cells: Sequence[Cell], folder: Path, request: Request, engine: Engine) -> int:
     waiting = [cell for cell in cells if _found(table, cell)[cell.seed].state != "finished"]
     say(f"{request.item.name}: {state_words(table)}; {counted(len(waiting), 'cell')} to run; results go to {folder}")
+    if warning := crowded(request.n_jobs, [cell.config.workers for cell in waiting]):
+        say(f"florets: {warning}", sys.stderr)
     due, ended_early = _write(table, folder, request.command), False
     try:
         for number, (cell, progress, seconds) in enumerate(run_cells(waiting, engine, request.n_jobs), start=1):

@@ -3,9 +3,7 @@
 import contextlib
 import io
 import multiprocessing
-import os
 import signal
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
@@ -13,6 +11,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from florets.server_app import jobs
+from florets.server_app.cpu_time import cpu_seconds
+from florets.server_app.parent_process import end_with_parent
 from florets.server_app.reproduce.cells import Cell, Progress, progress_of, write_record
 from florets.server_app.reproduce.measures import values_of
 from florets.server_app.results.folder import FolderLock, WriteFailed
@@ -32,12 +32,12 @@ def run_cell(cell: Cell, engine: Engine) -> Progress:
     except ValueError:
         return Progress("stopped", note=BUSY)
     cell.record_path.unlink(missing_ok=True)
-    cpu, wall = time.process_time(), time.perf_counter()
+    cpu, wall = cpu_seconds(), time.perf_counter()
     try:
         # A table is made of it: what a run shows on the screen would bury the lines of the cells.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             summary, whole = go_on(cell.config, cell.overrides, cell.folder, engine)
-        spent = (time.process_time() - cpu, time.perf_counter() - wall) if whole else ()
+        spent = (cpu_seconds() - cpu, time.perf_counter() - wall) if whole else ()
         return Progress("finished", write_record(cell, values_of(cell.folder, summary, *spent)))
     except WriteFailed:
         # There is no room for a record either, and every further cell would fail alike.
@@ -91,7 +91,8 @@ class _Worker:
         # Not forked: a copy of a process that has used torch's threads may hang.
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self._process: BaseProcess = context.Process(target=_work, args=(theirs, engine), daemon=True)
+        # No daemon: those may have no processes of their own (`workers`).
+        self._process: BaseProcess = context.Process(target=_work, args=(theirs, engine))
         self._process.start()
         theirs.close()
 
@@ -124,7 +125,7 @@ def _work(pipe: "Connection[Any, Any]", engine: Engine) -> None:
     """Run the cells that come through the pipe until it is closed."""
     # Ctrl-C reaches all processes of a terminal: the first one ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _end_with_parent()
+    end_with_parent()
     with contextlib.suppress(EOFError):
         while True:
             cell: Cell = pipe.recv()
@@ -132,16 +133,3 @@ def _work(pipe: "Connection[Any, Any]", engine: Engine) -> None:
                 pipe.send(run_cell(cell, engine))
             except WriteFailed as error:
                 pipe.send(error)
-
-
-def _end_with_parent() -> None:
-    """End this process when the one that started it ends, be it killed: nobody would hold the cells together."""
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def watch() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

@@ -26,7 +26,7 @@ class Truth:
         self._task = task
         self._cluster_test = cluster_test
 
-    def figures(self, record: ArrayRecord, evaluated: bool) -> dict[str, float | None]:
+    def figures(self, record: ArrayRecord, evaluated: bool, server_round: int = 0) -> dict[str, float | None]:
         """Return the figures of K models.
 
         Parameters
@@ -35,6 +35,8 @@ class Truth:
             The models after a round.
         evaluated : bool
             Whether this is a round of test evaluation; the clusters are tested in no other.
+        server_round : int
+            The round, whose true clusters count.
 
         Returns
         -------
@@ -53,5 +55,28 @@ class Truth:
                 found["model_error"] = model_error(models.bank, true_models.astype(np.float64))
         if self._cluster_test and evaluated:
             models_as_arrays = ({name: array.numpy() for name, array in m.items()} for m in bank.models(record))
-            found["cluster_loss"], found["cluster_error"] = best_of_each_cluster(self._task, models_as_arrays)
+            found["cluster_loss"], found["cluster_error"] = best_of_each_cluster(
+                self._task, models_as_arrays, server_round
+            )
         return found
+
+    def data_changed(self, server_round: int) -> int:
+        """Return how many clients have other data in a round than in the one before."""
+        task = self._task
+        if task.version(server_round) == task.version(server_round - 1):
+            return 0
+        pairs = zip(task.shards_at(server_round - 1), list(task.shards_at(server_round)), strict=True)
+        return sum(old is not new for old, new in pairs)
+
+    def changes(self, last_round: int) -> list[tuple[int, int, int]]:
+        """Return (partition id, round, true cluster) of each client in round 1 and wherever it changes later."""
+        if not self._task.drifts:
+            return []
+        found: list[tuple[int, int, int]] = []
+        known: list[int | None] = [None] * self._task.num_clients
+        for server_round in range(1, last_round + 1):
+            for client, shard in enumerate(self._task.shards_at(server_round)):
+                if shard.cluster != known[client]:
+                    known[client] = shard.cluster
+                    found.append((client, server_round, shard.cluster))
+        return sorted(found)

@@ -119,16 +119,22 @@ class Recorder:
         """The lines of all rounds so far."""
         return self._lines
 
-    @property
-    def num_clients(self) -> int:
-        """Number of clients noted so far."""
-        return len(self._clients)
-
     def clients(self, clients: Sequence[Client]) -> None:
         """Note the clients of the federation, and their true clusters where they are known."""
         self._clients = {client.key: client for client in clients}
         self._truth = {client.key: client.cluster for client in clients if client.cluster is not None}
         log.info("%s, %d with a known true cluster", counted(len(self._clients), "client"), len(self._truth))
+
+    def follow(self, clients: Sequence[Client]) -> None:
+        """Take over newcomers, and what changed of clients that are known."""
+        if len(clients) != len(self._clients):
+            self.clients(clients)
+        elif any(self._clients[client.key] != client for client in clients):
+            before = dict(self._truth)
+            self._clients = {client.key: client for client in clients}
+            self._truth = {client.key: client.cluster for client in clients if client.cluster is not None}
+            if moved := [key for key, cluster in self._truth.items() if before.get(key) != cluster]:
+                log.info("%s to other groups: %s", counted(len(moved), "client"), ", ".join(sorted(moved)))
 
     def note(self, text: str) -> None:
         """Log a line of text and show it."""
@@ -141,9 +147,11 @@ class Recorder:
         log.warning("%s", text)
         self._progress.note(f"warning: {text}")
 
-    def round(self, report: RoundReport, figures: Mapping[str, float | None] | None = None) -> RoundLine:
-        """Append a round to ``rounds.jsonl``, show it, and return its line; `figures` as in `round_line`."""
-        line = round_line(report, self._truth, figures, self._clients)
+    def round(
+        self, report: RoundReport, figures: Mapping[str, float | None] | None = None, data_changed: int = 0
+    ) -> RoundLine:
+        """Append a round to ``rounds.jsonl``, show it, and return its line; the others as in `round_line`."""
+        line = round_line(report, self._truth, figures, self._clients, data_changed)
         append_line(self.folder / MARKER, json.dumps(line, allow_nan=False))
         if line["diverged"]:
             log.warning(
@@ -167,6 +175,7 @@ class Recorder:
         left_out: int = 0,
         pictures: bool = True,
         confusions: Mapping[int, Sequence[int]] | None = None,
+        changes: Sequence[tuple[int, int, int]] = (),
     ) -> RunSummary:
         """Write all that is known only at the end: tables, models, summary, plots and report.
 
@@ -188,6 +197,8 @@ class Recorder:
             Whether the plots are drawn.
         confusions : mapping of int to sequence of int
             Counts of the last evaluation by model, see `RoundReport.confusions`.
+        changes : sequence of (int, int, int)
+            True clusters by round where they change, see `Truth.changes`.
         """
         self._progress.close()
         # The figures come first and the pictures last: a failure while drawing costs no results.
@@ -196,6 +207,8 @@ class Recorder:
             self._write_losses(*loss_matrix)
         if confusions:
             self._write_confusions(confusions)
+        if changes:
+            self._write_changes(changes)
         names = {"experiment": self._experiment, "strategy": self._strategy, "seed": str(self._seed)}
         if columns:
             names["columns"] = json.dumps(list(columns), ensure_ascii=False)
@@ -244,6 +257,13 @@ class Recorder:
             writer.writerow(["model", "label", "predicted", "samples"])
             for model, counts in sorted(confusions.items()):
                 writer.writerows([model, *counts[place : place + 3]] for place in range(0, len(counts), 3))
+
+    def _write_changes(self, changes: Sequence[tuple[int, int, int]]) -> None:
+        keys = {client.number: key for key, client in self._clients.items()}
+        with whole_file(self.folder / "true_clusters.csv") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["client", "from_round", "true_cluster"])
+            writer.writerows([keys.get(number, number), *when] for number, *when in changes)
 
     def _write_losses(self, keys: Sequence[str], losses: NDArray[np.float64]) -> None:
         with whole_file(self.folder / "loss_matrix.csv") as file:

@@ -146,6 +146,7 @@ def round_line(
     truth: Mapping[str, int],
     figures: Mapping[str, float | None] | None = None,
     clients: Collection[str] = (),
+    data_changed: int = 0,
 ) -> RoundLine:
     """Turn the report of a round into its line of ``rounds.jsonl``.
 
@@ -159,6 +160,8 @@ def round_line(
         What `florets.server_app.results.ground_truth` knows of the round.
     clients : collection of str
         All clients' keys.
+    data_changed : int
+        Clients with other data than in the round before.
 
     Returns
     -------
@@ -175,7 +178,8 @@ def round_line(
         ``stable``, ``participants`` (a count), ``bytes_down``, ``bytes_up``, ``client_seconds``,
         ``gradient_passes`` and ``loss_passes`` (what the algorithm's messages cost all clients, see
         `RoundReport.work`), ``seconds``, ``replies``, ``rejected`` (outliers: reason by client),
-        ``tries`` (1 unless too few clients replied) and ``details`` (what only this algorithm tells). A value
+        ``tries`` (1 unless too few clients replied), ``data_changed`` (clients with other data than in the round
+        before, where groups change) and ``details`` (what only this algorithm tells). A value
         that is not known or not finite is None, never absent.
     """
     evaluations = list(report.evaluations.values())
@@ -209,6 +213,7 @@ def round_line(
         "replies": dict(report.replies),
         "rejected": dict(report.rejected),
         "tries": report.tries,
+        "data_changed": data_changed,
         "details": dict(report.details),
     }
 

@@ -22,11 +22,12 @@ from florets.conf.schema import Config
 from florets.conf.sweep_block import with_block
 from florets.server_app import jobs
 from florets.server_app.console import counted, say
+from florets.server_app.cores import crowded
 from florets.server_app.extras import require
 from florets.server_app.resume.go_on import Engine
 from florets.server_app.sweep.sweep_direction import direction
 from florets.server_app.sweep.sweep_job import Sweep, read_records, run_job
-from florets.server_app.sweep.sweep_keys import check_jobs, count_jobs, decode, encode, read_sweep
+from florets.server_app.sweep.sweep_keys import check_jobs, count_jobs, decode, encode, read_sweep, values_of
 from florets.server_app.sweep.sweep_report import write_sweep
 
 _INTERRUPTED = "interrupted"
@@ -65,6 +66,8 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine) -> int:
         total = count_jobs(parsed)
     folder = _sweep_folder(parsed, caller)
     say(f"Sweep of {counted(total, 'job') if total else 'an unknown number of jobs'}; its summary goes to {folder}")
+    if warning := crowded(_jobs_at_a_time(for_hydra), _workers(parsed)):
+        say(f"florets: {warning}", sys.stderr)
     if keep:
         say("Jobs that are finished are not run again; remove a job's folder to have it anew.")
     for problem, number in refused.items():
@@ -90,6 +93,22 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine) -> int:
     if ended_early == _INTERRUPTED:
         return 130
     return 0 if results and ended_early is None and all(result.error is None for result in results) else 1
+
+
+def _jobs_at_a_time(for_hydra: Sequence[str]) -> int:
+    """Return how many jobs run at a time; -1: as many as there are cores, which is joblib's default."""
+    given = dict(text.lstrip("+~").split("=", 1) for text in for_hydra if "=" in text)
+    if given.get("hydra/launcher") != "joblib":
+        return 1
+    number = given.get("hydra.launcher.n_jobs", "-1")
+    # What is no number Hydra refuses itself.
+    return int(number) if number.lstrip("-").isdecimal() else 1
+
+
+def _workers(parsed: Sequence[Override]) -> list[str]:
+    texts = [text for override in parsed if override.key_or_group == "workers" for text in values_of(override)]
+    # Others are refused where the jobs are checked.
+    return [text for text in texts if text == "auto" or text.isdecimal()]
 
 
 def _sweep_folder(parsed: Sequence[Override], caller: Path) -> Path:

@@ -53,13 +53,16 @@ def count_jobs(parsed: Sequence[Override]) -> int:
 
 def expand(parsed: Sequence[Override]) -> Iterator[list[str]]:
     """Yield the overrides of every job: all combinations, the last key changing fastest."""
-    choices = []
-    for override in parsed:
-        several = override.is_discrete_sweep()
-        values = list(override.sweep_string_iterator()) if several else [override.get_value_element_as_str()]
-        choices.append([f"{override.key_or_group}={value}" for value in values])
+    choices = [[f"{override.key_or_group}={value}" for value in values_of(override)] for override in parsed]
     for combination in itertools.product(*choices):
         yield list(combination)
+
+
+def values_of(override: Override) -> list[str]:
+    """Return the values of an override as texts."""
+    if override.is_discrete_sweep():
+        return list(override.sweep_string_iterator())
+    return [override.get_value_element_as_str()]
 
 
 def check_jobs(parsed: Sequence[Override]) -> dict[str, int]:

@@ -179,11 +179,20 @@ class RoundContext:
         """Plan the evaluation in which each tester that has a model tests it."""
         return self.test({key: self.models.one(model) for key, model in assignment.items()})
 
-    def test(self, models: Mapping[str, ArrayRecord]) -> Plan[TestResult]:
-        """Plan the evaluation in which each tester of `models` tests the model under its key."""
-        besides = self.evaluation
+    def test(
+        self,
+        models: Mapping[str, ArrayRecord],
+        settings: Mapping[str, float] | None = None,
+        others: Mapping[str, Mapping[str, ArrayRecord]] | None = None,
+    ) -> Plan[TestResult]:
+        """Plan the evaluation in which each tester of `models` tests the model under its key.
+
+        `settings` and, for each tester, `others` say what it makes of the model first.
+        """
+        besides, records = self.evaluation, others or {}
+        config = {**besides.settings, **(settings or {})}
         requests = [
-            self.request(kinds.EVALUATE, client, models[client.key], besides.settings)
+            self.request(kinds.EVALUATE, client, models[client.key], config, records.get(client.key))
             for client in self.testers
             if client.key in models
         ]

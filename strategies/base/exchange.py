@@ -147,8 +147,9 @@ def send(grid: Grid, messages: list[Message], patience: Patience) -> list[Messag
     """Send messages and return the replies that arrive while `patience` lasts.
 
     The pause between two looks grows from 5 ms to 0.25 s: Flower's grids pause 0.1 s (simulation) or 3 s
-    (deployment) each time, which is most of a short exchange.
+    (deployment) each time, which is most of a short exchange. A grid with a `wait_for_replies` wakes up itself.
     """
+    rest = getattr(grid, "wait_for_replies", time.sleep)
     waiting = {message_id for message_id in grid.push_messages(messages) if message_id}
     answered = 0
     replies: list[Message] = []
@@ -166,7 +167,7 @@ def send(grid: Grid, messages: list[Message], patience: Patience) -> list[Messag
             deadline = min(deadline, time.monotonic() + (patience.grace or 0.0))
         if not waiting or time.monotonic() >= deadline:
             break
-        time.sleep(pause)
+        rest(pause)
         pause = min(pause * 1.3, _LONGEST_PAUSE)
     return replies
 

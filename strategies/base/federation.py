@@ -5,7 +5,7 @@ import logging
 import shlex
 import time
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -80,6 +80,12 @@ class Federation:
         Hash of the code that clients must run; None accepts any.
     handlers
         Import paths of the strategy's own client handlers, which a client must allow and have.
+
+    Attributes
+    ----------
+    known_at
+        In a simulation whose groups change: what the server's own copy of the task says of a client in a round. None:
+        what clients said when they introduced themselves holds throughout.
     """
 
     def __init__(
@@ -98,6 +104,7 @@ class Federation:
         self.fingerprint = fingerprint
         self.handlers = list(handlers)
         self.clients: dict[str, Client] = {}
+        self.known_at: Callable[[Client, int], Client] | None = None
         self._online: set[int] = set()
         self.columns = TableColumns()
         self._left_out: set[str] = set()
@@ -150,6 +157,13 @@ class Federation:
         self._doubles = {node: holder for node, holder in self._doubles.items() if {node, holder} <= nodes}
         barred = self._doubles.keys() | {node for node, tries in self._tries.items() if tries >= _MOST_TRIES}
         return sorted(nodes - barred)
+
+    def begin_round(self, server_round: int) -> None:
+        """Take over what the server knows of its simulated clients in this round, see `known_at`."""
+        if self.known_at is not None:
+            known = {key: self.known_at(client, server_round) for key, client in self.clients.items()}
+            if known != self.clients:
+                self.clients, self._sorted = known, None
 
     def _introduce(self, nodes: Iterable[int], grid: Grid, config: ConfigRecord) -> None:
         """Take these nodes for those online, and let the new ones among them say who they are."""

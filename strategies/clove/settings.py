@@ -34,6 +34,13 @@ class CloveSettings(Restarted):
         least=1,
         note="null rejects nobody",
     )
+    watch: float | None = key(
+        None,
+        "after the freeze: robust z-score from which a client's training loss departs from its cluster's, so that it "
+        "is asked for a loss vector again; 8 is a good value, null watches nobody",
+        above=0,
+        note="null watches nobody",
+    )
     probes: int = key(
         0, "random models beside the K that loss vectors are also taken on, and that nobody trains", least=0
     )
@@ -45,10 +52,15 @@ class CloveSettings(Restarted):
         return self.probes
 
     def conflicts(self) -> list[str]:
-        """Refuse several starts with probes, which belong to the models of one."""
+        """Refuse several starts with probes, which belong to the models of one, and a watch without a freeze."""
         problems = super().conflicts()
         if self.restarts > 1 and self.probes > 0:
             problems.append(f"strategy.probes={self.probes}: cannot be used with strategy.restarts; leave one out.")
+        if self.watch is not None and not self.stop_when_stable:
+            problems.append(
+                f"strategy.watch={self.watch:g}: has an effect only with strategy.stop_when_stable=true; add that, "
+                "or leave it out."
+            )
         return problems
 
     finds_k: ClassVar[bool] = True

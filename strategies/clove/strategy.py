@@ -15,6 +15,7 @@ from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.clove.outliers import Outliers
 from florets.strategies.clove.settings import CloveSettings
 from florets.strategies.clove.stability import Histories
+from florets.strategies.clove.watch import Watch
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.choose_k import choose_k
 from florets.strategies.core.cluster import cluster
@@ -27,6 +28,9 @@ from florets.strategies.shared.update_start import start_from_updates, starts_fr
 from florets.task.randomness import Purpose
 from florets.task.wire import is_stable
 from florets.task.wire.replies import Losses, Update
+
+WATCH = "watch"
+"""The detail of a round in which clients departed from their clusters, or were asked again."""
 
 
 @dataclass
@@ -49,6 +53,8 @@ class CloveState(RestartState):
         Clients whose losses are far above everybody else's.
     probes
         Random models, never trained, whose losses are embedded beside those of the K; None where there are none.
+    watch
+        What clients' losses usually are since then, and whose has departed from that.
     """
 
     phase: str = "clustering"
@@ -59,6 +65,7 @@ class CloveState(RestartState):
     settled: set[str] = field(default_factory=set)
     outliers: Outliers = field(default_factory=Outliers)
     probes: Models | None = None
+    watch: Watch = field(default_factory=Watch)
 
 
 class Clove(ClusteredStrategy[CloveSettings, CloveState]):
@@ -91,6 +98,8 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
     def details(self) -> dict[str, Detail]:
         """Return `stable_from`, the next round, in the round that froze the clustering, and what starts came to."""
         found = {**(self.state.found if self.context.server_round == 1 else {}), **self.state.told}
+        if self.state.watch.told:
+            found[WATCH] = dict(self.state.watch.told)
         froze = self.state.frozen is not None and self.state.phase != "stable"
         return {**found, STABLE_FROM: self.context.server_round + 1} if froze else found
 
@@ -108,6 +117,9 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
         context = sent = begin_round(self, context)
         if self.state.is_first and self.first_round == "farthest":
             context = sent = replace(context, models=far_models(context))
+        self.state.watch.told = {}
+        if self.state.frozen is not None and self.settings.watch is not None and self._watched(context):
+            self._open_again()
         histories, length = self.state.histories, self.settings.stability_rounds
         kept: set[str] = set()
         if self.state.frozen is not None:
@@ -148,6 +160,9 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
     def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
         """Freeze this round's clusters where enough clients declare that they are stable (section 3)."""
         if self.state.frozen is not None:
+            if self.settings.watch is not None:
+                losses = {key: (update.model, update.train_loss) for key, update in updates}
+                self.state.watch.observe(losses, self.settings.watch)
             return
         participants, length = [client.key for client in self.context.participants], self.settings.stability_rounds
         stable = {key for key, update in updates if update.stable}
@@ -157,6 +172,42 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
             self.state.frozen = self._candidate
             absent = self.state.clustered.difference(participants)
             self.state.settled = stable | {key for key in absent if is_stable(histories.get(key, ()), length)}
+
+    def average(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
+        """Average without the clients that have departed from their cluster in this round."""
+        staying = [(key, update) for key, update in updates if key not in self.state.watch.fresh]
+        return super().average(staying if staying else updates)
+
+    def _watched(self, context: RoundContext) -> bool:
+        """Ask those whose loss has departed for a loss vector and move them; say whether clusters are open again."""
+        watch = self.state.watch
+        watch.fresh = set()
+        due = [client for client in context.participants if client.key in watch.departed and self._is_due(client)]
+        if not due:
+            return False
+        with context.meter.part("losses"):
+            replies = self._without_outliers(context.ask_losses(due, context.models), context)
+        moved = []
+        for key, reply in replies.ok:
+            watch.departed[key].answered(reply.losses, self.assignment[key])
+            best = int(np.argmin(reply.losses))
+            if best != self.assignment[key]:
+                self.assignment[key] = best
+                moved.append(key)
+        opened = watch.opens()
+        for key in moved:
+            watch.forget(key)
+        watch.told = {"asked": [client.key for client in due], "moved": moved, "opened": opened}
+        return opened
+
+    def _is_due(self, client: Client) -> bool:
+        return self.state.watch.departed[client.key].due <= 0
+
+    def _open_again(self) -> None:
+        """Cluster anew from this round on, until clients are stable again."""
+        told = self.state.watch.told
+        self.state.frozen, self.state.phase, self.state.watch = None, "clustering", Watch(told=told)
+        self.state.histories, self.state.settled, self.state.known = Histories(), set(), {}
 
     def _assign_by_losses(self, context: RoundContext) -> tuple[dict[str, int], set[str]]:
         """Alg. 1, l. 5 to 13; return the clients' models, and those whose process has kept the models.

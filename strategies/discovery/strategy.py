@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from florets.strategies.base.averaging import ModelAveraging
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.frozen_groups import FrozenGroups
 from florets.strategies.base.models import Models
@@ -13,6 +14,7 @@ from florets.strategies.base.report import ADVICE, STABLE_FROM, Detail
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray
+from florets.strategies.core.common_way import common_move, moves_on
 from florets.strategies.core.placement import Centres
 from florets.strategies.discovery.settings import DiscoverySettings
 from florets.strategies.shared.evidence import Evidence, no_group_fits
@@ -25,6 +27,11 @@ _PER_GROUP, _UNKNOWN = 5, 40
 """Clients that a decision takes: for each group, and where nobody says how many there are."""
 _MOST_NEEDED = 0.75
 """Of all clients with enough samples for folds: the last ones to be drawn may take many rounds."""
+_REGRESSION = ("squared_error", "half_squared_error")
+"""Losses whose updates all clients share at first, whatever group they are of: those of a model that has to find its
+scale and the inputs that count. A classifier's groups show in what it learns first."""
+_LATEST = 40
+"""Round in which a regression's groups are looked for even if the one model still moves on."""
 _PATIENCE = 2
 """Rounds in which the rows of clients whose replies were lost are waited for, where all take part."""
 
@@ -46,6 +53,10 @@ class DiscoveryState(State):
         Clients that no group fits.
     looks
         Rounds in which groups were looked for among the rows at hand.
+    move
+        Before groups are looked for, the mean of the last round's updates; see `core.common_way`.
+    moves_on
+        It goes where that of the round before went.
     details
         What the round tells in its report.
     """
@@ -56,6 +67,8 @@ class DiscoveryState(State):
     centres: Centres | None = None
     unfit: set[str] = field(default_factory=set)
     looks: int = 0
+    move: FloatArray | None = None
+    moves_on: bool = True
     details: dict[str, Detail] = field(default_factory=dict)
 
 
@@ -71,9 +84,10 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
     none fits. Where a round is a sample of the clients, the common model is kept and groups are looked for once
     enough of them have taken part; until then one model is trained.
 
-    Where the first model is far from every group's, what its updates share can hide what they do not. With
-    `first_look` the common model is the one that FedAvg has trained until then, with `second_look` it takes the first
-    one's place where no groups were found.
+    Where the first model is far from every group's, what its updates share can hide what they do not. The common model
+    of a regression is therefore the one that FedAvg has trained until the mean updates of two rounds have nothing in
+    common, and with `first_look` the one of a given round; with `second_look` a trained one takes the first one's place
+    where no groups were found.
 
     Source: `strategies.core.folds` has the method and its theory.
     """
@@ -97,8 +111,10 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         if self._is_second_look(context.server_round):
             # What all clients share has been learned by now: of what is left, more tells them apart.
             state.folds, state.decided, state.looks = None, False, 0
-        if context.server_round < self.settings.first_look:
+        if self._waits(context.server_round):
             state.phase = "training"
+            if self.settings.first_look is None and context.server_round == 1:
+                self._tell(Evidence("open"))
             self.assignment.update({client.key: 0 for client in context.participants})
             return context.train_assigned(dict(self.assignment))
         if not state.decided:
@@ -113,6 +129,24 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         context = self._with_somebody(context)
         plan = context.train_assigned(dict(self.assignment))
         return replace(plan, models=models, participants=context.participants)
+
+    def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
+        """Note whether the one model still moves on, where groups wait for that."""
+        if self.settings.first_look is not None or not self._waits(self.context.server_round):
+            return
+        context, state = self.context, self.state
+        start = context.models.bank[0] if isinstance(context.averaging, ModelAveraging) else 0.0
+        trained = context.models.layout.trained
+        weights = np.array([update.num_examples for _, update in updates], dtype=np.float64)
+        move = common_move(np.stack([(update.vector - start)[trained] for _, update in updates]), weights)
+        state.moves_on = state.move is None or moves_on(state.move, move)
+        state.move = move if state.moves_on else None
+
+    def _waits(self, server_round: int) -> bool:
+        """Return whether groups are not looked for yet, but one model is trained."""
+        if self.settings.first_look is not None:
+            return server_round < self.settings.first_look
+        return self.loss in _REGRESSION and self.state.moves_on and server_round < _LATEST
 
     def _look(self, context: RoundContext) -> Plan[Update]:
         """Plan a round in which participants send what they learn on their folds, and decide when enough have."""
@@ -185,7 +219,7 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         assert state.folds is not None
         state.phase = "discovery"
         with context.meter.part("discover"):
-            replies = state.folds.ask(context.online, context)
+            replies = state.folds.ask_again(context)
             context.require(replies, "rows of folds")
             state.folds.take(replies.ok)
             found = self._decide(state.folds, context)

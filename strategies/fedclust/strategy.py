@@ -10,7 +10,7 @@ from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray
 from florets.strategies.fedclust.distances import euclidean
 from florets.strategies.fedclust.settings import FedClustSettings
-from florets.strategies.shared.estimates import ask_estimates, sent_layout, usual_size
+from florets.strategies.shared.estimates import ask_estimates, last_layer, sent_layout, usual_size
 from florets.strategies.shared.linked_groups import LinkedGroups
 from florets.task.wire.replies import Update
 
@@ -65,7 +65,4 @@ class FedClust(ClusteredStrategy[FedClustSettings, LinkedGroups]):
 
     def _layers(self, models: Models) -> Sequence[str]:
         """Return the name prefixes of the layers to be sent: by default that of the last trained entry."""
-        if self.settings.layers:
-            return self.settings.layers
-        last = [entry.name for entry in models.layout.entries if entry.is_trained and not entry.is_integer][-1]
-        return [last.rpartition(".")[0] or last]
+        return self.settings.layers or last_layer(models)

@@ -11,7 +11,7 @@ from florets.strategies.base.state import State
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray
 from florets.strategies.local.settings import LocalSettings
-from florets.strategies.shared.personal_models import PersonalModels
+from florets.strategies.shared.personal_models import PersonalModels, number_clients
 from florets.task.wire import kinds
 from florets.task.wire.replies import TestResult, Update, read_update
 
@@ -35,8 +35,7 @@ class Local(ClusteredStrategy[LocalSettings, LocalState]):
 
     def plan(self, context: RoundContext) -> Plan[Update]:
         """Let every participant train its own model; a client seen for the first time gets the next number."""
-        for client in context.online:
-            self.assignment.setdefault(client.key, len(self.assignment))
+        number_clients(self.assignment, context.online)
         layout, own = context.models.layout, self.state.personal
         requests = [
             context.request(
@@ -61,7 +60,4 @@ class Local(ClusteredStrategy[LocalSettings, LocalState]):
 
     def final_models(self, models: Models) -> Models:
         """Return the clients' models, in the order of their numbers."""
-        ordered = sorted(self.assignment, key=self.assignment.__getitem__)
-        if not ordered:
-            return models
-        return models.replaced(np.concatenate([self.state.personal.of(key, models).bank for key in ordered]))
+        return self.state.personal.in_order(self.assignment, models) if self.assignment else models

@@ -77,6 +77,12 @@ def first_rate(context: RoundContext) -> dict[str, str]:
     return {kinds.SCHEDULE: "constant"} if kinds.SCHEDULE in context.config else {}
 
 
+def last_layer(models: Models) -> list[str]:
+    """Return the name prefix of the layer of the last trained entry."""
+    last = [entry.name for entry in models.layout.entries if entry.is_trained and not entry.is_integer][-1]
+    return [last.rpartition(".")[0] or last]
+
+
 def sent_layout(models: Models, layers: Sequence[str]) -> Layout:
     """Return the layout of what `ask_estimates` is sent."""
     whole = models.layout

@@ -1,11 +1,13 @@
 """`PersonalModels`: models of single clients, kept by the server apart from the bank."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from florets.strategies.base.models import Models
+from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray
 
 
@@ -35,3 +37,24 @@ class PersonalModels:
         """Keep a client's model."""
         narrow = vector.astype(np.float32)
         self.vectors[key] = narrow if np.array_equal(narrow, vector) else vector
+
+    def in_order(self, assignment: dict[str, int], start: Models) -> Models:
+        """Return the models of all clients, in the order of their numbers; see `of` for `start`."""
+        ordered = sorted(assignment, key=assignment.__getitem__)
+        return start.replaced(np.concatenate([self.of(key, start).bank for key in ordered]))
+
+    def behind(self, shared: Models, assignment: dict[str, int]) -> Models:
+        """Return a global model, and behind it those of all clients, who are numbered from 1.
+
+        A client that has none yet stands with the global one.
+        """
+        if not assignment:
+            return shared
+        own = self.in_order(assignment, shared)
+        return shared.replaced(np.concatenate([shared.bank, own.bank]))
+
+
+def number_clients(assignment: dict[str, int], clients: Iterable[Client], first: int = 0) -> None:
+    """Give each client that has none a number, in the order in which they are first seen, from `first` on."""
+    for client in clients:
+        assignment.setdefault(client.key, first + len(assignment))

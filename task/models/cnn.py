@@ -76,6 +76,7 @@ class ConvNet(nn.Module):
         self, channels: Sequence[int], kernel: int, padding: int, num_features: int, num_outputs: int
     ) -> None:
         super().__init__()
+        self.padding = padding
         self.convolutions = nn.ModuleList(nn.Conv2d(a, b, kernel, padding=padding) for a, b in pairwise(channels))
         self.linear = nn.Linear(num_features, num_outputs)
         with_head(self, "linear")
@@ -83,18 +84,18 @@ class ConvNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (n, num_outputs) of images (n, channels, height, width)."""
         for convolution in self.convolutions:
-            x = _relu_and_pool(convolution(x))
+            x = pool_and_relu(convolution(x))
         return self.linear(x.flatten(1))  # type: ignore[no-any-return]  # torch types module calls as Any
 
 
-def _relu_and_pool(x: Tensor) -> Tensor:
-    """Apply ReLU and 2 x 2 max-pooling: the same bits on both ways, each the faster one on a CPU.
+def pool_and_relu(x: Tensor) -> Tensor:
+    """Apply 2 x 2 max-pooling and ReLU: the same bits on both ways, each the faster one on a CPU.
 
-    Without gradients, maxima of strided slices beat torch's pooling kernel, and ReLU after pooling has a quarter of
-    the work; with gradients, the backward pass of slices costs more than it saves (see benchmarks/bench_losses.py).
+    ReLU after pooling has a quarter of the work. Without gradients, maxima of strided slices beat torch's pooling
+    kernel; with gradients, the backward pass of slices costs more than it saves (see benchmarks/bench_losses.py).
     """
     if torch.is_grad_enabled():
-        return F.max_pool2d(F.relu(x), 2)
+        return F.relu(F.max_pool2d(x, 2))
     height, width = x.shape[-2] // 2 * 2, x.shape[-1] // 2 * 2
     rows = torch.maximum(x[..., 0:height:2, :width], x[..., 1:height:2, :width])
     return F.relu(torch.maximum(rows[..., 0::2], rows[..., 1::2]))

@@ -2,10 +2,13 @@
 
 from torch.nn import Module
 
-from florets.task.training.stacked import network_of
+from florets.task.training.networks import Convolutions, network_of
 
 MOST = 64
 """More gained under a tenth on any network that was measured."""
+
+MOST_CONVOLUTIONS = 6
+"""On MNIST's images 2 to 12 gain about as much, 25 less: the outputs of convolutions outgrow the cache."""
 
 _MEMORY = 16 * 2**20
 _BYTES = 16
@@ -19,7 +22,9 @@ def block_size(module: Module) -> int:
     cost more in memory accesses. Networks of whose parameters fewer than two clients' fit gain nothing, and neither
     do those that cannot be stacked at all.
     """
-    if network_of(module) is None:
+    network = network_of(module)
+    if network is None:
         return 1
+    most = MOST_CONVOLUTIONS if isinstance(network, Convolutions) else MOST
     size = sum(parameter.numel() for parameter in module.parameters())
-    return max(1, min(MOST, _MEMORY // (_BYTES * size)))
+    return max(1, min(most, _MEMORY // (_BYTES * size)))

@@ -1,6 +1,7 @@
 """A model's features: what goes into its head."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -32,28 +33,45 @@ def features(module: Module, x: Tensor, head_layers: Sequence[str] = ()) -> NDAr
     ValueError
         If the forward pass calls no module of the head.
     """
+    count(losses=len(x))
+    parts = []
+    with head_inputs(module, head_layers) as found, torch.inference_mode():
+        module.eval()
+        for part in x.split(CHUNK):  # type: ignore[no-untyped-call]
+            module(part)
+            parts.append(taken(found))
+    return torch.cat(parts).cpu().numpy().astype(np.float64)
+
+
+@contextmanager
+def head_inputs(module: Module, head_layers: Sequence[str] = ()) -> Iterator[list[Tensor]]:
+    """Record what goes into the model's head at each forward pass within the block; see `features` and `taken`."""
     modules = dict(module.named_modules())
     head = head_or_last(module, head_layers)
-    owners = {name if name in modules else name.rpartition(".")[0] for name in head}
     found: list[Tensor] = []
 
     def keep(_: Module, given: tuple[Any, ...]) -> None:
+        # Of several layers the one that is called first counts.
         if not found:
             found.append(given[0])
 
+    owners = {name if name in modules else name.rpartition(".")[0] for name in head}
     hooks = [modules[name].register_forward_pre_hook(keep) for name in sorted(owners)]
-    count(losses=len(x))
-    parts = []
     try:
-        with torch.inference_mode():
-            module.eval()
-            for part in x.split(CHUNK):  # type: ignore[no-untyped-call]
-                found.clear()
-                module(part)
-                if not found:
-                    raise ValueError(f"the model never calls its head {', '.join(head)}: it has no features.")
-                parts.append(found[0].flatten(1))
+        yield found
     finally:
         for hook in hooks:
             hook.remove()
-    return torch.cat(parts).cpu().numpy().astype(np.float64)
+
+
+def taken(found: list[Tensor]) -> Tensor:
+    """Return the features (n, D) of the pass that was recorded last, and make room for the next one's.
+
+    Raises
+    ------
+    ValueError
+        If the pass called no module of the head.
+    """
+    if not found:
+        raise ValueError("the model never calls its head: it has no features.")
+    return found.pop().flatten(1)

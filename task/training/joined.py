@@ -13,11 +13,15 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.task.client_data import Part
-from florets.task.training.losses import Evaluated, per_sample_losses, targets_of
+from florets.task.training.losses import CHUNK, Evaluated, per_sample_losses, targets_of
+from florets.task.training.networks import Convolutions, Network, network_of
 from florets.task.training.scores import Scores, scores_of
 
 _CHUNK = 2000
 """Samples of one forward pass: those of small clients together, where a call costs more than its arithmetic."""
+
+_CHUNK_OF_CONVOLUTIONS = 100
+"""Samples of one pass through all models: what their convolutions return should stay in the processor's cache."""
 
 
 def joined_losses(
@@ -37,6 +41,9 @@ def joined_losses(
         See `florets.task.training.losses.per_sample_losses`.
     """
     x, y = _joined(parts)
+    network = network_of(module)
+    if isinstance(network, Convolutions):
+        return np.stack([_means(losses, parts) for losses in _side_by_side(network, states, x, y, loss)], axis=1)
     found = np.empty((len(parts), len(states)))
     for model, state in enumerate(states):
         module.load_state_dict(state)
@@ -63,6 +70,21 @@ def joined_tests(module: Module, state: Mapping[str, Tensor], parts: Sequence[Pa
     return found
 
 
+def _side_by_side(
+    network: Network, states: Sequence[Mapping[str, Tensor]], x: Tensor, y: Tensor, loss: str
+) -> NDArray[np.float64]:
+    """Return each sample's loss under each of K models (K, n): each layer of all models by one call."""
+    stacks = {name: torch.stack([state[name] for state in states]) for name in network.names}
+    losses = []
+    with torch.inference_mode():
+        for start in range(0, len(x), _CHUNK_OF_CONVOLUTIONS):
+            x_part = x[start : start + _CHUNK_OF_CONVOLUTIONS]
+            targets = targets_of(x_part, y[start : start + _CHUNK_OF_CONVOLUTIONS], loss)
+            outputs = network.outputs(stacks, x_part.unsqueeze(0))
+            losses.append(torch.stack([per_sample_losses(one, targets, loss) for one in outputs]))
+    return torch.cat(losses, dim=1).double().numpy()
+
+
 def _joined(parts: Sequence[Part]) -> Part:
     return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
 
@@ -80,10 +102,11 @@ def _means(losses: NDArray[np.float64], parts: Sequence[Part]) -> NDArray[np.flo
 def _passed(module: Module, x: Tensor, y: Tensor, loss: str) -> tuple[Tensor, NDArray[np.float64]]:
     """Return the outputs of all samples, and each one's loss."""
     module.eval()
+    chunk = CHUNK if isinstance(network_of(module), Convolutions) else _CHUNK
     outputs, losses = [], []
     with torch.inference_mode():
-        for start in range(0, len(x), _CHUNK):
-            x_part, y_part = x[start : start + _CHUNK], y[start : start + _CHUNK]
+        for start in range(0, len(x), chunk):
+            x_part, y_part = x[start : start + chunk], y[start : start + chunk]
             outputs.append(module(x_part))
             losses.append(per_sample_losses(outputs[-1], targets_of(x_part, y_part, loss), loss))
         return torch.cat(outputs), torch.cat(losses).double().numpy()

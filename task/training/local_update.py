@@ -130,6 +130,7 @@ def local_update(
             for begin, end in batches[:left]:
                 for parameter in trainable:
                     parameter.grad = None
+                objective.before_step()
                 x_batch, y_batch = x_epoch[begin:end], y_epoch[begin:end]
                 outputs = module(x_batch)
                 losses = per_sample_losses(outputs, targets_of(x_batch, y_batch, loss), loss)

@@ -36,6 +36,9 @@ class Term:
     def begin(self, module: Module, parameters: Sequence[Parameter]) -> None:
         """Take what the term needs of the model before its first step; `parameters` are those that are trained."""
 
+    def before_step(self) -> None:
+        """Prepare a step of local training; a term that moves the parameters moves them back in `add_gradient`."""
+
     def value(self, batch: Batch) -> Tensor | None:
         """Return the term on one batch, a scalar that is differentiated together with the loss; None: nothing."""
         return None
@@ -154,6 +157,11 @@ class Objective:
         for term in self.terms:
             term.begin(module, parameters)
         return parameters
+
+    def before_step(self) -> None:
+        """Let the terms prepare a step of local training."""
+        for term in self.terms:
+            term.before_step()
 
     def beside(self, loss: Tensor, batch: Batch, fraction: float = 1.0) -> Tensor:
         """Return the loss of a batch with the terms' values added, each times `fraction`."""

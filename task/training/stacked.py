@@ -1,96 +1,21 @@
-"""Local training of several clients' networks at once, by products of stacks of matrices.
+"""Local training of several clients' networks at once, of each layer all clients' by one call.
 
 A small network's training costs less in arithmetic than in calls: of n clients one call does the work of n. The steps
 are those of `florets.task.training.local_update`, from the same draws; results agree to rounding.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from florets.task.training.local_update import TrainSettings, new_optimizer
 from florets.task.training.losses import per_sample_losses, targets_of
+from florets.task.training.networks import Network
 from florets.task.training.seeding import torch_seed
-
-_FUNCTIONS: dict[type[nn.Module], Callable[[Tensor], Tensor]] = {
-    nn.ReLU: torch.relu,
-    nn.Sigmoid: torch.sigmoid,
-    nn.Tanh: torch.tanh,
-}
-"""Layers without parameters that act on each value alone."""
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A linear layer's entries in the state dict (`bias` is None where it has none), or a function of each value."""
-
-    weight: str = ""
-    bias: str | None = None
-    function: Callable[[Tensor], Tensor] | None = None
-
-
-@dataclass(frozen=True)
-class Network:
-    """A network of linear layers and functions of single values, on flat inputs."""
-
-    layers: tuple[Layer, ...]
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the parameters, in the order of the state dict."""
-        return [name for layer in self.layers for name in (layer.weight, layer.bias) if name]
-
-    def outputs(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Return what n networks say of inputs (n, b, d), each of its own, as (n, b, C).
-
-        Parameters
-        ----------
-        parameters
-            Stacks (n, ...) of each entry of the state dict.
-        """
-        for layer in self.layers:
-            if layer.function is not None:
-                x = layer.function(x)
-                continue
-            turned = parameters[layer.weight].transpose(1, 2)
-            if layer.bias is None:
-                x = torch.bmm(x, turned)
-            else:
-                x = torch.baddbmm(parameters[layer.bias].unsqueeze(1), x, turned)
-        return x
-
-
-def network_of(module: nn.Module) -> Network | None:
-    """Return the network that a module is, or None where it is not one whose trainings can be stacked.
-
-    It can be where it is a sequence of flattening, then linear layers and functions of single values: built-in models
-    without batch normalisation or dropout, and others that are built alike.
-    """
-    if type(module) is not nn.Sequential or len(module) < 2 or type(module[0]) is not nn.Flatten:
-        return None
-    layers: list[Layer] = []
-    for name, part in list(module.named_children())[1:]:
-        # Compared by type: a subclass, such as a parametrised layer, may compute something else; so may a hook.
-        if part._forward_hooks or part._forward_pre_hooks:
-            return None
-        if type(part) is nn.Linear:
-            layers.append(Layer(f"{name}.weight", None if part.bias is None else f"{name}.bias"))
-        elif (function := _FUNCTIONS.get(type(part))) is not None:
-            layers.append(Layer(function=function))
-        else:
-            return None
-    if module[0].start_dim != 1 or module[0].end_dim != -1 or module._forward_hooks or module._forward_pre_hooks:
-        return None
-    parameters = dict(module.named_parameters(remove_duplicate=False))
-    # Tied weights are one parameter under two names.
-    distinct = len({id(parameter) for parameter in parameters.values()}) == len(parameters)
-    network = Network(tuple(layers))
-    plain = distinct and all(p.requires_grad and p.dtype == torch.float32 for p in parameters.values())
-    return network if plain and list(module.state_dict()) == network.names and network.names else None
 
 
 @dataclass(frozen=True)
@@ -209,7 +134,7 @@ class _Batches:
 
     def __init__(self, steps: Sequence[_Steps], shares: Sequence[Share], loss: str) -> None:
         longest, widest = len(steps[0].sizes), max(own.places.shape[1] for own in steps)
-        self._x = torch.cat([share.x.flatten(1) for share in shares])
+        self._x = torch.cat([share.x for share in shares])
         self._targets = targets_of(self._x, torch.cat([share.y for share in shares]), loss)
         starts = np.cumsum([0, *(len(share.x) for share in shares[:-1])])
         # A client that waits, or whose batch is smaller, takes its own first sample: another's may be no number.
@@ -227,14 +152,15 @@ class _Batches:
         """Number of clients that still train, of each step."""
 
     def at(self, step: int, active: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return inputs (n, b, d), targets (n b, ...), and 1 or 0 for each sample that counts or does not (n, b)."""
+        """Return inputs (n, b, ...), targets (n b, ...), and whether a sample counts, 1 or 0 (n, b)."""
         sizes = self._sizes[step, :active]
         width = int(sizes.max())
         places = self._places[step, :active, :width].reshape(-1)
         weights = torch.ones(1, 1)
         if sizes.min() < width:
             weights = torch.from_numpy((np.arange(width) < sizes[:, None]).astype(np.float32))
-        return self._x[places].view(active, width, -1), self._targets[places], weights
+        x = self._x[places]
+        return x.view(active, width, *x.shape[1:]), self._targets[places], weights
 
     def add(self, seen: Tensor, means: Tensor, step: int) -> None:
         """Add a step's losses to the sums (n,) of those clients whose last epoch it belongs to."""

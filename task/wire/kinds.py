@@ -7,7 +7,9 @@
 | `train`           | one model, training settings          | its update, examples, training loss                   |
 | `train.select`    | K models, training settings           | the same, the chosen model's index, K losses          |
 | `evaluate`        | one model, epochs of fine-tuning,     | test loss, test accuracy, examples; the same after    |
-|                   | whether to test on validation data    | fine-tuning a copy, and on validation data            |
+|                   | whether to test on validation data,   | fine-tuning a copy, and on validation data            |
+|                   | what to adapt the model by before: a  |                                                       |
+|                   | step, or own layers and their weights |                                                       |
 | `train.probe`     | own model, probe model                | as `train`, and its compressed change on the probe    |
 | `query.subspace`  | anchors' estimates and bases          | its term of the orthogonal iteration, examples        |
 | `query.moments`   | anchors' estimates                    | factors of its moment matrices, examples              |
@@ -15,6 +17,10 @@
 | `train.soft`      | K models, training settings           | all K trained, its weight and loss of each, examples  |
 | `train.estimate`  | one model                             | this client's own estimate, or some of its layers,    |
 |                   |                                       | examples, loss                                        |
+| `train.adapted`   | one model, settings                   | as `train`, trained for the loss after a gradient step |
+| `train.mixed`     | global model, own upper layers and    | as `train`, and the weights of the mixture that the   |
+|                   | the weights of their mixture          | client has made of both                               |
+| `train.prototypes` | own model, global class prototypes   | as `train`, its own prototypes, samples of each class |
 | `train.bilevel`   | own model, global model               | both trained, the own one held near the global one    |
 | `train.mixture`   | K models, its shares of them          | all K trained, its new shares, examples, mixture loss |
 | `evaluate.mixture` | K models, its shares of them         | as `evaluate`, of the mixture                         |
@@ -56,6 +62,9 @@ QUERY_FOLDS = "query.folds"
 TRAIN_BILEVEL = "train.bilevel"
 TRAIN_MIXTURE = "train.mixture"
 EVALUATE_MIXTURE = "evaluate.mixture"
+TRAIN_ADAPTED = "train.adapted"
+TRAIN_MIXED = "train.mixed"
+TRAIN_PROTOTYPES = "train.prototypes"
 MOMENT_DESCENT = "train.moment_descent"
 SUBSPACE = "query.subspace"
 MOMENTS = "query.moments"
@@ -79,6 +88,9 @@ WORK = "work"
 FOLDS = "folds"
 COMMON = "common"
 GLOBAL = "global"
+OWN = "own"
+MIX = "mix"
+PROTOTYPES = "prototypes"
 
 NUM_EXAMPLES = "num-examples"
 SERVER_ROUND = "server-round"
@@ -143,6 +155,8 @@ PROFILE_SEED = "profile-seed"
 NUM_FOLDS = "num-folds"
 FOLD_SIZE = "fold-size"
 FOLD_STEPS = "fold-steps"
+FOLD_RATE = "fold-rate"
+"""Learning rate on the folds, where it is not the usual one."""
 FOLD_UPLOAD = "fold-upload"
 FOLD_WIDTH = "fold-width"
 FOLD_SEED = "fold-seed"
@@ -151,6 +165,15 @@ ESTIMATE_TRAIN = "train"
 ESTIMATE_LEAST_SQUARES = "least_squares"
 SENT_LAYERS = "sent-layers"
 GLOBAL_MU = "global-mu"
+ADAPTATION_STEP = "adaptation-step"
+"""Size of the gradient step by which a client adapts a model, in `train.adapted` and before a test."""
+EXACT_HESSIAN = "exact-hessian"
+HEAD = "head"
+PROTOTYPE_LAMBDA = "prototype-lambda"
+MIX_RATE = "mix-rate"
+MIX_FRACTION = "mix-fraction"
+MIX_TOLERANCE = "mix-tolerance"
+MIX_PASSES = "mix-passes"
 LOCAL_CLUSTERS = "local-clusters"
 FEATURES = "features"
 VECTORS = "vectors"

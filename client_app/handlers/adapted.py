@@ -1,0 +1,32 @@
+"""`train.adapted`: a client trains a model for the loss that it has after one gradient step, for Per-FedAvg."""
+
+from flwr.app import RecordDict
+
+from florets.client_app.client import Client
+from florets.client_app.incoming import train_settings
+from florets.client_app.local_training import sample_weights, trained
+from florets.client_app.outgoing import packed, reply
+from florets.task.randomness import Purpose
+from florets.task.training.adaptation import Adaptation
+from florets.task.training.objective import Objective
+from florets.task.wire import kinds
+
+
+def train_adapted(client: Client) -> RecordDict:
+    """Return the model after local training, and the mean loss after the adaptations.
+
+    Source: Fallah et al. 2020 (Per-FedAvg), Alg. 1: the clients' part.
+    """
+    weights = sample_weights(client)
+    term = Adaptation(
+        client.number(kinds.ADAPTATION_STEP),
+        client.data.x_train,
+        client.data.y_train,
+        weights,
+        client.loss,
+        train_settings(client.config).batch_size,
+        client.random(Purpose.ADAPTATION),
+        exact=client.config.get(kinds.EXACT_HESSIAN) is True,
+    )
+    arrays, loss = trained(client, client.states()[0], objective=Objective((term,), weights))
+    return reply(packed(arrays), {kinds.TRAIN_LOSS: loss, kinds.NUM_EXAMPLES: client.num_examples})

@@ -1,0 +1,30 @@
+"""Cores of this machine, and a word where more processes compute than it has."""
+
+import os
+from collections.abc import Iterable
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def crowded(n_jobs: int, workers: Iterable[int | str]) -> str:
+    """Return a warning where jobs at a time, each with its worker processes, are more than the cores; else nothing.
+
+    Parameters
+    ----------
+    n_jobs
+        Jobs at a time; joblib's negative numbers count down from the cores.
+    workers
+        The key `workers` of each job.
+    """
+    there = cores()
+    at_a_time = n_jobs if n_jobs > 0 else max(1, there + 1 + n_jobs)
+    most = max((there if number == "auto" else int(number) for number in workers), default=1)
+    if most == 1 or at_a_time * most <= there:
+        return ""
+    return (
+        f"n_jobs={n_jobs} x workers={most}: {at_a_time * most} processes will share {there} cores and be "
+        "slower for it; lower one of the two (results do not depend on them)"
+    )

@@ -1,0 +1,113 @@
+"""Clients' data in a shared file: made once, and read by every process without a copy."""
+
+import mmap
+import pickle
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from florets.server_app.workers.shared_file import Place, SharedFile
+from florets.task.client_data import ClientData
+from florets.task.task import Task, TaskSpec
+
+_Stored = tuple[Place, str, tuple[int, ...], tuple[int, ...]]
+"""A tensor: its memory, dtype, shape and strides."""
+
+
+@dataclass(frozen=True)
+class SharedClients:
+    """The clients of a task that stand in a shared file.
+
+    Parameters
+    ----------
+    spec, input_shape, num_outputs
+        Of the task.
+    places
+        Client's number -> where the description of its data stands.
+    end
+        Where the data end in the file.
+    """
+
+    spec: TaskSpec
+    input_shape: tuple[int, ...]
+    num_outputs: int
+    places: dict[int, Place]
+    end: int
+
+
+def share_clients(task: Task, file: SharedFile) -> SharedClients:
+    """Write all clients' data into a file; this process keeps none of them.
+
+    Clients whose data cannot be made are left out: whoever asks for them is told why, as always.
+    """
+    places = {}
+    for number in range(task.num_clients):
+        try:
+            data = task.build_client(number)
+        # A partition's transform may be anybody's code.
+        except Exception:
+            continue
+        places[number] = file.append(pickle.dumps(_stored(data, file)))
+    return SharedClients(task.spec, task.input_shape, task.num_outputs, places, file.end)
+
+
+class SharedTask(Task):
+    """A task whose clients' data stand in a shared file; the data set itself is loaded if it is asked for."""
+
+    def __init__(self, clients: SharedClients, file: SharedFile) -> None:
+        super().__init__(clients.spec)
+        self._shared, self._file = clients, file
+        self._memory = file.mapped(clients.end) if clients.end else None
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return self._shared.input_shape
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of outputs that a model needs."""
+        return self._shared.num_outputs
+
+    def build_client(self, partition_id: int, server_round: int = 0) -> ClientData:
+        """Return the data of one client, the same in all rounds: its tensors are views of the shared memory."""
+        place = self._shared.places.get(partition_id)
+        if place is None or self._memory is None:
+            return super().build_client(partition_id, server_round)
+        stored = pickle.loads(self._memory[place.start : place.start + place.size])
+        return _with_tensors(stored, self._memory)
+
+
+def _stored(data: ClientData, file: SharedFile) -> dict[str, Any]:
+    """Return a client's data with its tensors in the file."""
+    stored: dict[str, Any] = {}
+    for name in (field.name for field in fields(data)):
+        value = getattr(data, name)
+        # Memory of no bytes cannot be mapped: tensors without values stay as they are.
+        stored[name] = _write(value, file) if isinstance(value, Tensor) and value.numel() else value
+    return stored
+
+
+def _write(tensor: Tensor, file: SharedFile) -> _Stored:
+    # With its strides, gaps included: the order in memory decides which routine computes, and so the last bits.
+    shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+    span = 1 + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
+    flat = tensor.as_strided((span,), (1,)).numpy()
+    return file.append(flat.data.cast("B")), str(flat.dtype), shape, strides
+
+
+def _with_tensors(stored: dict[str, Any], memory: mmap.mmap) -> ClientData:
+    values: dict[str, Any] = {
+        name: _read(value, memory) if isinstance(value, tuple) else value for name, value in stored.items()
+    }
+    return ClientData(**values)
+
+
+def _read(stored: _Stored, memory: mmap.mmap) -> Tensor:
+    place, dtype, shape, strides = stored
+    kind = np.dtype(dtype)
+    flat = np.frombuffer(memory, dtype=kind, count=place.size // kind.itemsize, offset=place.start)
+    return torch.from_numpy(flat).as_strided(shape, strides)

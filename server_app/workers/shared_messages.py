@@ -1,0 +1,99 @@
+"""Messages and their records in a shared file: a record that several of them hold is written and read once."""
+
+import io
+import pickle
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from flwr.app import ArrayRecord, Context, Message
+
+from florets.server_app.workers.shared_file import Place, SharedFile
+
+Sent = Sequence[tuple[Message, Context]]
+"""Messages, and the contexts of the clients that they go to."""
+
+
+class MessageWriter:
+    """Writes the messages of one exchange after the other into a shared file, behind what is in it.
+
+    Parameters
+    ----------
+    file
+        The file.
+    """
+
+    def __init__(self, file: SharedFile) -> None:
+        self._file = file
+        self._start = file.end
+        self._several: dict[int, ArrayRecord] = {}
+        self._places: dict[int, Place] = {}
+
+    def begin(self, messages: Iterable[Message]) -> None:
+        """Begin an exchange of these messages; those of the last one are gone."""
+        records = [record for message in messages for record in message.content.array_records.values()]
+        counts = Counter(map(id, records))
+        # They are kept: an id is a record's own only as long as that lives.
+        self._several = {id(record): record for record in records if counts[id(record)] > 1}
+        self._places = {}
+        self._file.shorten(self._start)
+
+    def write(self, sent: Sent) -> Place:
+        """Write some of the exchange's messages."""
+        stream = io.BytesIO()
+        _Writing(stream, self).dump(list(sent))
+        return self._file.append(stream.getbuffer())
+
+    def place(self, record: ArrayRecord) -> Place | None:
+        """Return where a record stands that several messages hold, None for others."""
+        if id(record) not in self._several:
+            return None
+        if id(record) not in self._places:
+            self._places[id(record)] = self._file.append(pickle.dumps(record, protocol=5))
+        return self._places[id(record)]
+
+
+class _Writing(pickle.Pickler):
+    def __init__(self, stream: io.BytesIO, writer: MessageWriter) -> None:
+        super().__init__(stream, protocol=5)
+        self._writer = writer
+
+    def persistent_id(self, item: Any) -> Any:
+        return self._writer.place(item) if type(item) is ArrayRecord else None
+
+
+class MessageReader:
+    """Reads what a `MessageWriter` has written, in another process.
+
+    Parameters
+    ----------
+    file
+        The file.
+    """
+
+    def __init__(self, file: SharedFile) -> None:
+        self._file = file
+        self._exchange = 0
+        self._records: dict[Place, ArrayRecord] = {}
+
+    def read(self, exchange: int, place: Place) -> Sent:
+        """Return the messages at a place; of one exchange equal records are one object."""
+        if exchange != self._exchange:
+            self._exchange, self._records = exchange, {}
+        sent: Sent = _Reading(io.BytesIO(self._file.read(place)), self).load()
+        return sent
+
+    def record(self, place: Place) -> ArrayRecord:
+        """Return the record at a place."""
+        if place not in self._records:
+            self._records[place] = pickle.loads(self._file.read(place))
+        return self._records[place]
+
+
+class _Reading(pickle.Unpickler):
+    def __init__(self, stream: io.BytesIO, reader: MessageReader) -> None:
+        super().__init__(stream)
+        self._reader = reader
+
+    def persistent_load(self, place: Any) -> Any:
+        return self._reader.record(place)

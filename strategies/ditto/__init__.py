@@ -1,0 +1,1 @@
+"""Ditto: a global model, and personal models that are held near it."""

@@ -1,0 +1,1 @@
+"""Per-FedAvg: one model that is good after a gradient step on a client's data."""

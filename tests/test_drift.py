@@ -1,0 +1,201 @@
+"""Groups that change: who holds what in which round, what is refused, and a run whose truth changes."""
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Context, RecordDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from florets.client_app.session import session
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.server_app.build import build_task
+from florets.server_app.main import run
+from florets.server_app.results.ground_truth import Truth
+from florets.task.drift import Drift
+from florets.task.partitions.shard import Shard
+from florets.task.shards_by_round import ShardsByRound, trades
+from florets.task.task import Task, TaskSpec
+from florets.task.wire import kinds
+from tests.test_resume import killed, results, resumed, straight
+
+SMALL = ["num_clients=8", "task.num_clusters=4", "task.model_options.hidden=[8]", "quiet=true"]
+
+
+def shards(sizes: list[int]) -> list[Shard]:
+    """Clients of 20 train and 8 test rows each, no row twice; cluster c has sizes[c] of them."""
+    clusters = np.repeat(np.arange(len(sizes)), sizes)
+    return [
+        Shard(int(cluster), np.arange(20 * i, 20 * i + 20), np.arange(8 * i, 8 * i + 8))
+        for i, cluster in enumerate(clusters)
+    ]
+
+
+def rows(shard: Shard, part: str = "train") -> list[int]:
+    return sorted(int(row) for piece in shard.pieces for row in getattr(piece, part))
+
+
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=2, max_size=5),
+    fraction=st.floats(0.05, 1),
+    seed=st.integers(0, 2**32),
+)
+@settings(max_examples=100, deadline=None)
+def test_clients_that_move_trade_with_other_groups(sizes: list[int], fraction: float, seed: int) -> None:
+    clusters = np.repeat(np.arange(len(sizes)), sizes).tolist()
+    wanted = round(fraction * len(clusters))
+    if wanted < 2:
+        with pytest.raises(ValueError, match="no two of different groups would move"):
+            trades(clusters, fraction, np.random.default_rng(seed))
+        return
+    found = trades(clusters, fraction, np.random.default_rng(seed))
+    assert found.keys() == set(found.values())
+    assert 2 <= len(found) <= wanted
+    assert all(clusters[taker] != clusters[giver] for taker, giver in found.items())
+    if len(set(sizes)) == 1 and wanted % len(sizes) == 0:
+        assert len(found) == wanted
+
+
+@pytest.mark.parametrize(("kind", "span"), [("sudden", None), ("gradual", 4), ("returning", 3)])
+def test_in_every_round_no_row_is_dealt_twice_and_groups_keep_their_sizes(kind: str, span: int | None) -> None:
+    first = shards([3, 3, 2])
+    drift = Drift.of({"rounds": [3, 8], "kind": kind, "span": span, "fraction": 0.5})
+    by_round = ShardsByRound(drift, first, 10, seed=1)
+    moved = {}
+    for server_round in range(13):
+        now = by_round.at(server_round)
+        assert sorted(row for shard in now for row in rows(shard)) == list(range(160))
+        assert sorted(row for shard in now for row in rows(shard, "test")) == list(range(64))
+        assert Counter(shard.cluster for shard in now) == {0: 3, 1: 3, 2: 2}
+        moved[server_round] = [shard.cluster != old.cluster for shard, old in zip(now, first, strict=True)]
+        same = [rows(a) == rows(b) for a, b in zip(now, by_round.at(server_round - 1), strict=True)]
+        assert all(same) == (by_round.version(server_round) == by_round.version(server_round - 1))
+    assert not any(moved[2])
+    assert sum(moved[7 if kind != "returning" else 5]) == 4
+    if kind == "returning":
+        assert not any(moved[6])
+
+
+def test_a_gradual_change_adds_a_part_in_each_round_and_the_larger_part_is_the_truth() -> None:
+    first = shards([2, 2])
+    by_round = ShardsByRound(Drift((5,), "gradual", "clients", 1.0, 4), first, 10, seed=0)
+    new = [len(set(rows(by_round.at(number)[0])) - set(rows(first[0]))) for number in range(4, 10)]
+    assert new == [0, 5, 10, 15, 20, 20]
+    assert [by_round.at(number)[0].cluster for number in range(4, 9)] == [0, 0, 0, 1, 1]
+    # What is new comes from one client, and what it gave is no longer its own.
+    assert [len(piece.train) for piece in by_round.at(7)[0].pieces] == [15, 5]
+
+
+def test_a_group_that_changes_its_concept_names_every_label_anew_and_stays_a_group() -> None:
+    task = build_task(compose([*SMALL, "task.drift.rounds=[3]", "task.drift.moves=concepts"]))
+    task.check()
+    changed = set()
+    for client in range(8):
+        old, new = task.client(client, 2), task.client(client, 3)
+        assert task.cluster_of(client, 3) == old.cluster == new.cluster
+        assert (old.x_train == new.x_train).all()
+        if (old.y_train != new.y_train).all():
+            changed.add(new.cluster)
+            assert (old.y_test != new.y_test).all()
+        else:
+            assert (old.y_train == new.y_train).all()
+    assert len(changed) == 1
+    inputs, labels = (task.cluster_tests_at(3)[next(iter(changed))], task.cluster_tests[next(iter(changed))])
+    assert len(inputs[0]) == len(labels[0])
+    assert (inputs[1] != labels[1]).any()
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ("task.drift.rounds=[1]", "must be at least 2"),
+        ("task.drift.rounds=[5,3]", "must ascend"),
+        ("task.drift.rounds=[11]", "which has 10"),
+        ("task.drift.rounds=[2.5]", "must be a list of integers, for example task.drift.rounds=[10,20]"),
+        ("task.drift.fraction=0.5", "has an effect only with task.drift.rounds"),
+        ("task.drift.rounds=[5] task.drift.fraction=0", "must be greater than 0"),
+        ("task.drift.rounds=[5] task.drift.kind=slow", "must be one of sudden, gradual, returning"),
+        ("task.drift.rounds=[5] task.drift.kind=gradual", "needs task.drift.span, the rounds until all data are new"),
+        ("task.drift.rounds=[5] task.drift.span=2", "has no effect with task.drift.kind=sudden"),
+        ("task.drift.rounds=[5,7] task.drift.kind=returning task.drift.span=3", "before it is over"),
+        ("task.drift.rounds=[5] task.num_clusters=1", "clients move between groups"),
+        ("task.drift.rounds=[5] task.validation_fraction=0.2", "what is held out in one round"),
+        ("task=own task.drift.rounds=[5] num_clients=4", "simulation only; real nodes bring their own data"),
+        ("experiment=digits_autoencoder task.drift.rounds=[5] task.drift.moves=concepts", "renames labels"),
+        ("task.drift.round=[5]", "Did you mean task.drift.rounds"),
+        ("strategy.watch=0", "must be greater than 0; null watches nobody"),
+        ("strategy.watch=8 strategy.stop_when_stable=false", "only with strategy.stop_when_stable=true"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_runs(keys: str, text: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        compose(keys.split())
+    assert text in str(error.value)
+
+
+def test_a_task_refuses_what_a_description_must_not_say() -> None:
+    spec = {**vars(TaskSpec("digits", "rotation", "mlp", "cross_entropy", 8, 4, 0, ""))}
+    for drift, text in (
+        ({"rounds": [5], "speed": 1}, "no such key as speed"),
+        ({"rounds": 5}, "must be a list"),
+        ({"rounds": [5, 6], "kind": "gradual", "span": 3}, "must not begin before"),
+        ({"rounds": [5], "fraction": 0.1}, "no two of different groups would move"),
+    ):
+        task = Task(TaskSpec(**{**spec, "drift": drift}))
+        with pytest.raises(ValueError, match=text):
+            task.check()
+    values = Task(TaskSpec(**{**spec, "data": "linear", "model": "linear", "loss": "squared_error",
+                              "partition": "by_class", "drift": {"rounds": [2], "moves": "concepts"}}))  # fmt: skip
+    with pytest.raises(ValueError, match="renames"):
+        values.check()
+    untouched = TaskSpec(**spec)
+    assert "drift" not in json.loads(untouched.to_json())
+    assert TaskSpec.from_json(untouched.to_json()) == untouched
+
+
+def test_a_real_node_refuses_a_task_whose_data_change() -> None:
+    spec = TaskSpec("digits", "rotation", "mlp", "cross_entropy", 8, 4, 0, "", drift={"rounds": [5]})
+    context = Context(1, 1, {"data-dir": "/data", "partition-id": 0}, RecordDict(), {})
+    with pytest.raises(ValueError, match="drift is for simulations"):
+        session.task(ConfigRecord({kinds.TASK: spec.to_json()}), context)
+
+
+def test_a_run_follows_the_truth_of_each_round(tmp_path: Path) -> None:
+    keys = [*SMALL, "strategy=oracle", "k=4", "num_rounds=4", "task.drift.rounds=[3]", "task.drift.fraction=0.5"]
+    config = compose([*keys, f"results_dir={tmp_path}"])
+    run(config, keys)
+    (path,) = tmp_path.rglob("rounds.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    # The oracle trains by the truth: in each round it must be that round's.
+    assert [line["ari"] for line in lines] == [1, 1, 1, 1]
+    assert [line["data_changed"] for line in lines] == [0, 0, 4, 0]
+    task = build_task(config)
+    with (path.parent / "clients.csv").open() as file:
+        table = {row["client"]: row for row in csv.DictReader(file)}
+    assert [int(table[str(c)]["true_cluster"]) for c in range(8)] == [task.cluster_of(c, 4) for c in range(8)]
+    with (path.parent / "true_clusters.csv").open() as file:
+        changes = [(row["client"], int(row["from_round"]), int(row["true_cluster"])) for row in csv.DictReader(file)]
+    assert len(changes) == 8 + 4
+    assert changes == [(str(client), *rest) for client, *rest in Truth(task, False).changes(4)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sudden", "gradual"])
+def test_a_run_that_is_killed_around_a_change_goes_on_to_the_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    more = ["task.drift.rounds=[4]", "task.drift.fraction=0.5", "strategy.watch=3", "num_rounds=8"]
+    more += ["task.drift.kind=gradual", "task.drift.span=3"] if kind == "gradual" else []
+    from tests.test_resume import settings as small
+
+    given = small("clove", *more)
+    whole = straight(tmp_path / "whole", given)
+    for server_round in (3, 4, 6):
+        folder = killed(monkeypatch, tmp_path / f"killed-{server_round}", given, server_round)
+        resumed(folder)
+        assert results(folder) == results(whole)

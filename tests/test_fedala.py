@@ -1,0 +1,137 @@
+"""FedALA: weights of a mixture, what is kept of it, and FedAvg where the weights stay at 1."""
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from torch import nn
+
+from florets.strategies.fedala.strategy import FedAla
+from florets.task.training.effort import counted
+from florets.task.training.local_aggregation import WINDOW, WeightSettings, learned_weights, mixture
+from florets.task.wire import Layout, MalformedMessage, kinds
+from florets.task.wire.mixed import mix_layout, read_mixed_update
+from tests.method_runs import play
+
+ALA = "strategy=fedala"
+
+# Weights
+
+
+def weight_after(passes: int, tolerance: float = 0.0, rate: float = 0.1) -> tuple[float, int]:
+    """Return the weight of the mixture of 1 (own) and 3 (global), whose loss is its square by 2, and the passes."""
+    module = nn.Linear(1, 1, bias=False)
+    own, shared = ({"weight": torch.full((1, 1), value)} for value in (1.0, 3.0))
+    x, y = torch.ones(1, 1), torch.zeros(1)
+    start, settings = {"weight": torch.ones(1, 1)}, WeightSettings(rate, 4, 1.0, tolerance, passes)
+    with counted() as effort:
+        found = learned_weights(
+            module, shared, own, start, x, y, "half_squared_error", settings, np.random.default_rng(0)
+        )
+    assert start["weight"].item() == 1.0
+    return found["weight"].item(), effort.gradients
+
+
+def test_weights_follow_the_gradient_and_stay_between_0_and_1() -> None:
+    # The mixture is 3, with gradient 3: 1 - 0.1 x 3 x (3 - 1). Then 1.8, and then 1.08, which would be below 0.
+    assert [weight_after(passes)[0] for passes in (1, 2, 3)] == pytest.approx([0.4, 0.04, 0.0], abs=1e-6)
+
+
+def test_passes_end_once_the_losses_have_settled_or_at_the_cap() -> None:
+    assert weight_after(100, tolerance=0.01)[1] == WINDOW + 3
+    assert weight_after(100, tolerance=10.0)[1] == WINDOW + 1
+    assert weight_after(20, tolerance=0.0)[1] == 20
+
+
+def test_a_mixture_is_exact_at_both_ends_and_keeps_the_lower_layers() -> None:
+    generator = torch.Generator().manual_seed(0)
+    shared = {"0.weight": torch.rand(3, generator=generator), "1.weight": torch.rand(50, generator=generator)}
+    shared["1.count"] = torch.tensor(7)
+    own = {"1.weight": torch.rand(50, generator=generator), "1.count": torch.tensor(5)}
+    for weight, expected in ((1.0, shared), (0.0, own)):
+        weights = {name: torch.full(value.shape, weight) for name, value in own.items()}
+        found = mixture(shared, own, weights)
+        assert torch.equal(found["1.weight"], expected["1.weight"])
+        assert (found["0.weight"] is shared["0.weight"], found["1.count"].item()) == (True, 7)
+
+
+# Replies
+
+MODEL = ArrayRecord({"w": Array(np.ones(2, dtype=np.float32))})
+LAYOUT = Layout.of(MODEL)
+METRICS = MetricRecord({kinds.TRAIN_LOSS: 0.5, kinds.NUM_EXAMPLES: 4})
+
+
+def test_an_update_and_its_weights_are_read() -> None:
+    mix = ArrayRecord({"w": Array(np.array([0.25, 1.0], dtype=np.float32))})
+    content = RecordDict({kinds.ARRAYS: MODEL, kinds.MIX: mix, kinds.METRICS: METRICS})
+    found = read_mixed_update(content, LAYOUT, 2, mix_layout(LAYOUT))
+    assert found.mix is not None
+    assert (found.model, found.vector.tolist(), found.mix.tolist()) == (2, [1, 1], [0.25, 1])
+    # Who was sent no layers of its own has no weights to send.
+    with pytest.raises(MalformedMessage, match="holds the records"):
+        read_mixed_update(content, LAYOUT, 2, None)
+
+
+@pytest.mark.parametrize(
+    ("mix", "message"),
+    [
+        (None, "is a NoneType, not an ArrayRecord"),
+        (ArrayRecord({"v": Array(np.ones(2, dtype=np.float32))}), "'w' is missing"),
+        (ArrayRecord({"w": Array(np.array([0.5, 1.5], dtype=np.float32))}), "not from 0 to 1"),
+        (ArrayRecord({"w": Array(np.array([0.5, np.nan], dtype=np.float32))}), "NaN"),
+    ],
+)
+def test_malformed_weights_are_refused(mix: ArrayRecord | None, message: str) -> None:
+    records = {kinds.ARRAYS: MODEL, kinds.METRICS: METRICS, **({} if mix is None else {kinds.MIX: mix})}
+    with pytest.raises(MalformedMessage, match=message):
+        read_mixed_update(RecordDict(records), LAYOUT, 0, mix_layout(LAYOUT))
+
+
+# Runs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [("num_rounds=3",), ("num_rounds=4", "strategy.fraction_train=0.7", "train=sgd")])
+def test_with_weights_of_1_it_is_fedavg_to_the_bit(more: tuple[str, ...]) -> None:
+    fedavg, found = play(*more, "strategy=fedavg"), play(*more, ALA, "strategy.weight_rate=0")
+    entries = len(fedavg.final)
+    # The global model, and mixtures that are it.
+    assert [found.final[at : at + entries] for at in range(0, 7 * entries, entries)] == [fedavg.final] * 7
+    assert found.strategy.state.mixes.vectors
+    evaluations, plain = found.reports[-1].evaluations, fedavg.reports[-1].evaluations
+    assert {key: evaluations[key] for key in plain} == plain
+    assert play(*more, ALA).final != found.final
+
+
+@pytest.mark.slow
+def test_a_client_mixes_from_its_second_round_on_and_is_better_for_it() -> None:
+    given = ("num_rounds=8", "strategy.fraction_train=0.5", "eval_every=1", "train.local_epochs=5")
+    found = play(*given, ALA)
+    rounds = [key for report in found.reports for key in report.participants]
+    twice = {key for key in rounds if rounds.count(key) > 1}
+    assert found.strategy.state.mixes.vectors.keys() == twice
+    assert found.strategy.state.upper.vectors.keys() == set(rounds)
+    # The last layer alone: 8 features and a bias for each of 10 classes.
+    assert {vector.shape for vector in found.strategy.state.mixes.vectors.values()} == {(90,)}
+    fedavg = play(*given, "strategy=fedavg")
+    own, plain = found.reports[-1].evaluations, fedavg.reports[-1].evaluations
+    assert np.mean([own[key].loss for key in twice]) < np.mean([plain[key].loss for key in twice])
+
+
+@pytest.mark.slow
+def test_other_layers_can_be_mixed_and_a_lost_reply_changes_nothing_of_its_client() -> None:
+    given = (ALA, "strategy.layers=[1,3]")
+    found, earlier = play(*given, "num_rounds=3", lost={(kinds.TRAIN_MIXED, 3, 2)}), play(*given, "num_rounds=2")
+    before, after = earlier.strategy.state, found.strategy.state
+    assert after.mixes.vectors["2"].size == 64 * 8 + 8 + 90
+    old, new = before.mixes.vectors, after.mixes.vectors
+    assert [key for key in new if np.array_equal(new[key], old[key])] == ["2"]
+    assert np.array_equal(after.upper.vectors["2"], before.upper.vectors["2"])
+
+
+def test_settings_that_cannot_work_are_refused() -> None:
+    with pytest.raises(ValueError, match="sample_fraction=0"):
+        FedAla(sample_fraction=0.0)
+    with pytest.raises(ValueError, match="rate=-1"):
+        WeightSettings(-1.0, 1, 1.0, 0.1, 1)

@@ -1,0 +1,152 @@
+"""FedProto: means of features, the term towards them, and Local-only where it counts nothing."""
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from torch import nn
+
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.server_app.build import build_models, build_strategy, build_task
+from florets.strategies.base.models import Models
+from florets.strategies.fedproto.prototypes import global_prototypes
+from florets.task.training.features import features, head_inputs
+from florets.task.training.objective import Batch
+from florets.task.training.prototypes import NearPrototypes, class_means
+from florets.task.wire import Layout, MalformedMessage, kinds
+from florets.task.wire.prototypes import read_prototype_update
+from tests.method_runs import SMALL, play
+
+PROTO = "strategy=fedproto"
+
+# Prototypes
+
+
+def test_global_prototypes_are_means_weighted_by_samples_over_those_who_have_the_class() -> None:
+    one, other = np.array([[1.0, 2.0], [9.0, 9.0], [4.0, 0.0]]), np.array([[5.0, 6.0], [9.0, 9.0], [7.0, 7.0]])
+    found, classes = global_prototypes([one, other], [np.array([3, 0, 2]), np.array([1, 0, 0])])
+    assert classes.tolist() == [0, 2]
+    assert found.tolist() == [[2.0, 3.0], [4.0, 0.0]]
+
+
+def test_a_clients_prototypes_are_the_mean_features_of_its_classes() -> None:
+    rows, labels = np.array([[1.0, 0.0], [3.0, 2.0], [5.0, 5.0]]), np.array([2, 2, 0])
+    means, counts = class_means(rows, labels, 4)
+    assert (means.tolist(), counts.tolist(), means.dtype) == ([[5.0, 5.0], [2.0, 1.0]], [1, 0, 2, 0], np.float32)
+
+
+def test_the_term_is_the_mean_square_of_what_samples_with_a_prototype_are_away() -> None:
+    body, head = nn.Linear(2, 2, bias=False), nn.Linear(2, 3)
+    nn.init.eye_(body.weight)
+    module = nn.Sequential(body, head)
+    x, y = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([0, 1])
+    with head_inputs(module) as found:
+        term = NearPrototypes(0.5, torch.tensor([[2.0, 4.0]]), torch.tensor([1]), 3, found)
+        outputs = module(x)
+        value = term.value(Batch(module, x, y, outputs))
+        # The second sample alone: ((3 - 2)^2 + (4 - 4)^2) / (2 samples x 2 entries), times lambda.
+        assert value.item() == pytest.approx(0.5 * 1.0 / 4)
+        value.backward()
+        assert body.weight.grad is not None
+        assert body.weight.grad.tolist() == [[0.75, 1.0], [0.0, 0.0]]
+        # Each pass is taken once.
+        with pytest.raises(ValueError, match="never calls its head"):
+            term.value(Batch(module, x, y, outputs))
+    np.testing.assert_array_equal(features(module, x), x.numpy())
+
+
+@pytest.mark.parametrize(
+    ("weight", "classes", "message"), [(0.0, [1], "must be above 0"), (1.0, [3], "the task has 0 to 2")]
+)
+def test_a_term_that_cannot_work_is_refused(weight: float, classes: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        NearPrototypes(weight, torch.ones(1, 2), torch.tensor(classes), 3, [])
+
+
+# Replies
+
+MODEL = ArrayRecord({"w": Array(np.ones(2, dtype=np.float32))})
+LAYOUT = Layout.of(MODEL)
+ROWS = np.array([[1.0, 2.0], [3.0, 4.0]], dtype=np.float32)
+
+
+def content(rows: np.ndarray | None = ROWS, counts: object = (3, 0, 1), name: str = kinds.PROTOTYPES) -> RecordDict:
+    metrics = MetricRecord({kinds.TRAIN_LOSS: 0.5, kinds.NUM_EXAMPLES: 4, kinds.LABEL_COUNTS: list(counts)})  # type: ignore[call-overload]
+    records = {kinds.ARRAYS: MODEL, kinds.METRICS: metrics}
+    return RecordDict(records if rows is None else {**records, kinds.PROTOTYPES: ArrayRecord({name: Array(rows)})})
+
+
+def test_an_update_and_its_prototypes_are_read() -> None:
+    found = read_prototype_update(content(), LAYOUT, 2, 3, 2)
+    assert (found.model, found.vector.tolist(), found.counts.tolist()) == (2, [1, 1], [3, 0, 1])
+    assert found.prototypes.tolist() == [[1, 2], [0, 0], [3, 4]]
+    assert found.others is found.prototypes
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (content(rows=None), "one array 'prototypes'"),
+        (content(name="p"), "one array 'prototypes'"),
+        (content(rows=ROWS[:1]), "prototypes"),
+        (content(rows=ROWS.astype(np.float64)), "float64"),
+        (content(rows=np.full((2, 2), np.nan, dtype=np.float32)), "NaN"),
+        (content(counts=(3, 1)), "2 counts of labels came"),
+        (content(counts=(3, 0, 2)), "sum to 4"),
+        (content(counts=(5, 0, -1)), "sum to 4"),
+    ],
+)
+def test_malformed_prototypes_are_refused(reply: RecordDict, message: str) -> None:
+    with pytest.raises(MalformedMessage, match=message):
+        read_prototype_update(reply, LAYOUT, 0, 3, 2)
+
+
+# Runs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [("num_rounds=3",), ("num_rounds=4", "strategy.fraction_train=0.3", "train=sgd")])
+def test_with_lambda_0_it_is_local_only_to_the_bit(more: tuple[str, ...]) -> None:
+    local, free = play(*more, "strategy=local"), play(*more, PROTO, "strategy.prototype_lambda=0")
+    assert free.final == local.final
+    assert free.strategy.assignment == local.strategy.assignment
+    assert free.reports[-1].evaluations == local.reports[-1].evaluations
+    assert play(*more, PROTO).final != local.final
+
+
+@pytest.mark.slow
+def test_features_of_a_class_come_nearer_to_one_another() -> None:
+    given = ("num_rounds=5", "train.local_epochs=5")
+
+    def spread(weight: float) -> float:
+        state = play(*given, PROTO, f"strategy.prototype_lambda={weight}").strategy.state
+        held = np.stack([state.prototypes[key] for key in sorted(state.prototypes)])
+        there = np.stack([state.counts[key] for key in sorted(state.counts)]) > 0
+        shares = [np.var(held[there[:, label], label], axis=0).sum() for label in range(10) if there[:, label].any()]
+        return float(np.mean(shares) / np.mean(held[there] ** 2))
+
+    assert spread(1.0) < 0.5 * spread(0.0)
+
+
+@pytest.mark.slow
+def test_who_is_away_stays_in_the_means_and_a_lost_reply_changes_nothing_of_its_client() -> None:
+    found = play(PROTO, "num_rounds=2", lost={(kinds.TRAIN_PROTOTYPES, 2, 4)})
+    before = play(PROTO, "num_rounds=1").strategy.state
+    after = found.strategy.state
+    same = [key for key in after.prototypes if np.array_equal(after.prototypes[key], before.prototypes[key])]
+    assert same == ["4"]
+    assert np.array_equal(after.personal.vectors["4"], before.personal.vectors["4"])
+    # One pair of digits for each group of three clients.
+    assert [sorted(np.flatnonzero(after.counts[key])) for key in ("0", "5")] == [[0, 1], [2, 3]]
+
+
+def test_a_task_without_classes_and_a_head_that_is_not_linear_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"task.loss=squared_error: FedProto shares mean features of classes"):
+        compose(["experiment=clove/linear", PROTO])
+    config = compose([*SMALL, PROTO, "strategy.head_layers=[0]"])
+    task = build_task(config)
+    with pytest.raises(ValueError, match=r"layer '0' has no matrix 0.weight.*strategy.head_layers"):
+        build_strategy(config, task).check(Models(build_models(config, task)))
+    with pytest.raises(ConfigError, match=r"strategy.head_layers=\[1,3\]: features are the inputs of one layer"):
+        compose([*SMALL, PROTO, "strategy.head_layers=[1,3]"])

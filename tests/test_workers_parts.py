@@ -1,0 +1,205 @@
+"""The parts of worker processes that need none: shared memory, messages, kept models, and what is checked before."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+
+from florets.client_app.app import app
+from florets.client_app.batching import cut_blocks, in_blocks
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.conf.run_folder import run_folder
+from florets.server_app import cores
+from florets.server_app.experiment import run_experiment
+from florets.server_app.local_grid import LocalGrid
+from florets.server_app.resume.resume import CHANGEABLE
+from florets.server_app.workers.kept_models import KeptModels
+from florets.server_app.workers.shared_clients import SharedTask, share_clients
+from florets.server_app.workers.shared_file import Place, SharedFile
+from florets.server_app.workers.shared_messages import MessageReader, MessageWriter
+from florets.server_app.workers.start import num_workers
+from florets.task.client_data import ClientData
+from florets.task.task import Task, TaskSpec
+from florets.task.wire import kinds
+
+SPEC = TaskSpec(
+    data="tests.own_functions:mixed_regression",
+    partition="tests.own_functions:in_order",
+    model="linear",
+    loss="squared_error",
+    num_clients=4,
+    num_clusters=2,
+    seed=0,
+    data_dir="",
+)
+
+
+def sent(*records: ArrayRecord, **settings: str | int) -> list[tuple[Message, Context]]:
+    LocalGrid(app, 1)  # lets messages be built
+    config = {key.replace("_", "-"): value for key, value in settings.items()}
+    messages = [
+        Message(RecordDict({kinds.CONFIG: ConfigRecord(config), kinds.ARRAYS: record}), node, "train")
+        for node, record in enumerate(records, start=2)
+    ]
+    return [(message, Context(1, 2, {}, RecordDict(), {})) for message in messages]
+
+
+def record(*values: float) -> ArrayRecord:
+    return ArrayRecord({f"{row}/w": Array(np.full(3, value, np.float32)) for row, value in enumerate(values)})
+
+
+def test_a_shared_file_gives_back_what_was_written_until_it_is_shortened() -> None:
+    file = SharedFile()
+    first, second = file.append(b"abc"), file.append(bytes(range(100)))
+    assert second.start % 64 == 0
+    assert (file.read(first), file.read(second)) == (b"abc", bytes(range(100)))
+    file.shorten(3)
+    assert file.append(b"new") == Place(64, 3)
+    with pytest.raises(ValueError, match="ends before"):
+        file.read(second)
+    file.close()
+
+
+def test_a_record_of_several_messages_is_written_once_and_read_as_one_object() -> None:
+    file, bank = SharedFile(), record(1.0)
+    writer, reader = MessageWriter(file), MessageReader(file)
+    messages = sent(bank, bank, record(2.0), bank)
+    writer.begin(message for message, _ in messages)
+    places = [writer.write(part) for part in (messages[:2], messages[2:])]
+    assert file.read(places[0]).count(b"NUMPY") == 0
+    assert file.read(places[1]).count(b"NUMPY") == 1
+    read = [message.content[kinds.ARRAYS] for place in places for message, _ in reader.read(1, place)]
+    assert read[0] is read[1]
+    assert read[0] is read[3]
+    assert [found["0/w"].data for found in read] == [  # type: ignore[call-overload, index, union-attr]
+        message.content[kinds.ARRAYS]["0/w"].data  # type: ignore[call-overload, index, union-attr]
+        for message, _ in messages
+    ]
+    # The next exchange stands in the place of this one.
+    other = record(3.0)
+    messages = sent(other, other)
+    writer.begin(message for message, _ in messages)
+    (again, _), _ = reader.read(2, writer.write(messages))
+    assert again.content.array_records[kinds.ARRAYS]["0/w"].data == other["0/w"].data
+    file.close()
+
+
+class Odd(Task):
+    """Clients whose tensors lie in memory in several ways; client 2's data cannot be made."""
+
+    def build_client(self, partition_id: int) -> ClientData:
+        """Return them."""
+        if partition_id == 2:
+            raise ValueError("there are none")
+        draw = torch.Generator().manual_seed(partition_id)
+        x = torch.rand(5, 3, 4, 4, generator=draw).contiguous(memory_format=torch.channels_last)
+        return ClientData(x, torch.arange(5), torch.rand(6, 5, generator=draw).t()[1:], torch.empty(0), partition_id)
+
+
+def test_clients_data_are_shared_with_their_order_in_memory() -> None:
+    task = Odd(SPEC)
+    file = SharedFile()
+    shared = SharedTask(share_clients(task, file), file)
+    file.close()
+    for client in (0, 1, 3):
+        mine, theirs = task.build_client(client), shared.client(client)
+        for name in ("x_train", "y_train", "x_test", "y_test"):
+            one, other = getattr(mine, name), getattr(theirs, name)
+            assert torch.equal(one, other)
+            assert (one.dtype, one.stride()) == (other.dtype, other.stride())
+        assert theirs.cluster == client
+    assert (shared.input_shape, shared.num_outputs) == (task.input_shape, task.num_outputs)
+    # Nobody else sees what one process writes there.
+    shared.client(0).x_train[0] = -1
+    assert torch.equal(shared.client(1).x_train, task.build_client(1).x_train)
+    # Whoever asks is told why, or has the data after all.
+    assert len(shared.client(2).x_train) == len(Task(task.spec).client(2).x_train)
+
+
+def test_a_kept_model_is_put_back_into_the_message_that_names_it() -> None:
+    kept, models = KeptModels(), record(1.0, 2.0)
+    (whole, _), (named, _), (unknown, _) = (
+        sent(models, bank="t")[0],
+        sent(record(), bank="t", model_index=1, seed=5)[0],
+        sent(record(), bank="other", model_index=1)[0],
+    )
+    for message in (named, unknown):
+        del message.content[kinds.ARRAYS]
+    first, second, third = kept.put_back([whole, named, unknown])
+    assert first is whole
+    assert third is unknown
+    assert second.content.array_records[kinds.ARRAYS]["w"].data == models["1/w"].data
+    assert dict(second.content.config_records[kinds.CONFIG]) == {"seed": 5}
+    assert second.metadata is named.metadata
+    assert kinds.ARRAYS not in named.content
+    assert kinds.MODEL_INDEX in named.content.config_records[kinds.CONFIG]
+
+
+def test_a_block_is_cut_as_the_whole_exchange_is() -> None:
+    grid = LocalGrid(app, 7, None, in_blocks)
+    values = {kinds.LEARNING_RATE: 0.1, kinds.LOCAL_EPOCHS: 1.0, kinds.BATCH_SIZE: 10, kinds.OPTIMIZER: "sgd"}
+    settings = ConfigRecord({kinds.TASK: replace(SPEC, num_clients=7).to_json(), **values})
+    messages = [
+        (Message(RecordDict({kinds.CONFIG: settings.copy()}), node, kind), grid._contexts[node])
+        for node, kind in zip(range(2, 9), [kinds.TRAIN] * 5 + [kinds.HELLO, kinds.TRAIN], strict=True)
+    ]
+    alone, blocks = cut_blocks(messages, 4)
+    assert alone == [5]
+    assert sorted(place for block in blocks for place in block) == [0, 1, 2, 3, 4, 6]
+    assert [len(block) for block in blocks] == [4, 2]
+    for block in blocks:
+        assert cut_blocks([messages[place] for place in block], 4) == ([], [list(range(len(block)))])
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        (["workers=0"], "workers=0: must be at least 1"),
+        (["workers=21"], "workers=21: must be at most num_clients=20; auto means one for each core."),
+        (["workers=many"], "workers=many: must be"),
+        (["workers=2", "engine=flwr"], "workers=2: Flower has processes of its own .* or use engine=local."),
+        (["workers=auto", "engine=flwr"], "workers=auto: Flower has processes of its own"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_wrong_number_of_workers_is_refused(keys: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        compose(keys)
+
+
+def test_workers_on_an_engine_without_them_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="workers=2: needs the in-process engine"):
+        run_experiment(LocalGrid(app, 20), compose(["workers=2"]), tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"workers=3: more than clients \(2\)"):
+        num_workers(3, 2)
+
+
+def test_the_number_of_workers_is_no_part_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_folder(compose(["workers=2"]), ["workers=2"]) == run_folder(compose([]), [])
+    assert "workers" in CHANGEABLE
+    monkeypatch.setattr("florets.server_app.workers.start.cores", lambda: 4)
+    assert [num_workers("auto", clients) for clients in (3, 100)] == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("n_jobs", "workers", "said"),
+    [
+        (2, ["2"], ""),
+        (1, [3, 1], ""),
+        (8, [1], ""),
+        (3, [2, 1], "n_jobs=3 x workers=2: 6 processes will share 4 cores"),
+        (-1, ["2"], "n_jobs=-1 x workers=2: 8 processes will share 4 cores"),
+        (2, ["auto"], "n_jobs=2 x workers=4: 8 processes"),
+    ],
+)
+def test_more_processes_than_cores_are_told(
+    n_jobs: int, workers: list[int | str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cores, "cores", lambda: 4)
+    warning = cores.crowded(n_jobs, workers)
+    assert warning.startswith(said)
+    assert bool(warning) == bool(said)

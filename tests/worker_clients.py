@@ -1,0 +1,88 @@
+"""Client sides for tests of worker processes: handlers and apps that end, hang or remember in the middle of a run."""
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import torch
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+
+from florets.client_app.client import Client
+from florets.client_app.outgoing import reply
+from florets.server_app.main import client_side
+from florets.server_app.workers.client_side import ClientSide
+from florets.task.wire import kinds
+
+LOST = 3
+"""Partition of the client that is lost in round 2."""
+
+
+def remember(client: Client) -> RecordDict:
+    """Count this client's messages in its state."""
+    state = client.context.state
+    seen = int(state["seen"]["count"]) + 1 if "seen" in state else 1  # type: ignore[call-overload, index, arg-type]
+    state["seen"] = ConfigRecord({"count": seen})
+    return reply(None, {"seen": seen, "process": os.getpid()})
+
+
+def end(client: Client) -> RecordDict:
+    """End the process of the client that is meant, as the system does where memory is short."""
+    if int(client.context.node_config["partition-id"]) == client.config.get("whose"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return reply(None, {"process": os.getpid()})
+
+
+def hang(client: Client) -> RecordDict:
+    """Let the client that is meant never answer."""
+    if int(client.context.node_config["partition-id"]) == client.config.get("whose"):
+        time.sleep(1000)
+    return reply(None, {"process": os.getpid()})
+
+
+def _losing(lose: Callable[[], None]) -> ClientSide:
+    side = client_side()
+    plain = side.app
+
+    def app(message: Message, context: Context) -> Message:
+        config = message.content[kinds.CONFIG]
+        assert isinstance(config, ConfigRecord)
+        lost = context.node_config["partition-id"] == LOST and config.get(kinds.SERVER_ROUND) == 2
+        if lost and message.metadata.message_type == kinds.TRAIN:
+            lose()
+        return plain(message, context)
+
+    return ClientSide(app, side.in_blocks, side.cut_blocks, side.adopt)  # type: ignore[arg-type]  # it is called alone
+
+
+def raising() -> ClientSide:
+    """Return an app that raises for one client in round 2."""
+
+    def lose() -> None:
+        raise RuntimeError("lost")
+
+    return _losing(lose)
+
+
+def ending() -> ClientSide:
+    """Return an app that ends its process for one client in round 2."""
+    return _losing(lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def hanging() -> ClientSide:
+    """Return an app that hangs for one client in round 2."""
+    return _losing(lambda: time.sleep(1000))
+
+
+def not_starting() -> ClientSide:
+    """Return an app in the first process; in a worker, fail."""
+    if multiprocessing.parent_process() is not None:
+        raise RuntimeError("cannot start")
+    return client_side()
+
+
+def threads(client: Client) -> RecordDict:
+    """Tell the threads that PyTorch computes with, and those of the process that this one is a copy of."""
+    server = len(os.listdir(f"/proc/{os.getppid()}/task"))
+    return reply(None, {"torch": torch.get_num_threads(), "server": server})
