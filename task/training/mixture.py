@@ -55,10 +55,10 @@ def sample_losses(module: Module, states: Sequence[State], x: Tensor, y: Tensor,
         module.load_state_dict(state)
         module.eval()
         with torch.inference_mode():
-            parts = [
-                per_sample_losses(module(x_part), targets_of(x_part, y_part, loss), loss)
-                for x_part, y_part in zip(x.split(CHUNK), y.split(CHUNK), strict=True)
-            ]
+            parts = []
+            for start in range(0, len(x), CHUNK):
+                x_part, y_part = x[start : start + CHUNK], y[start : start + CHUNK]
+                parts.append(per_sample_losses(module(x_part), targets_of(x_part, y_part, loss), loss))
         columns.append(torch.cat(parts).double().cpu().numpy())
     return np.stack(columns, axis=1)
 
