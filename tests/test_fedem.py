@@ -92,20 +92,23 @@ def test_probabilities_are_mixed_and_not_logits() -> None:
     x, y, shares = torch.randn(9, 4), torch.arange(9) % 3, np.array([0.7, 0.3])
     logits = [F.linear(x, state["weight"], state["bias"]) for state in states]
     expected = 0.7 * logits[0].softmax(1) + 0.3 * logits[1].softmax(1)
-    torch.testing.assert_close(Mixture(module, states, shares, "cross_entropy")(x).exp(), expected)
+    logs = Mixture(module, states, shares, "cross_entropy")(x).detach()
+    np.testing.assert_allclose(logs.exp(), expected, rtol=1e-5)
     found = evaluated_mixture(module, states, shares, x, y, "cross_entropy")
     assert found.loss == pytest.approx(float(F.nll_loss(expected.log(), y)), rel=1e-5)
     assert found.accuracy == pytest.approx(float((expected.argmax(1) == y).float().mean()))
     # Values of a regression are mixed as they are.
-    torch.testing.assert_close(Mixture(module, states, shares, "squared_error")(x), 0.7 * logits[0] + 0.3 * logits[1])
+    values = Mixture(module, states, shares, "squared_error")(x).detach()
+    np.testing.assert_allclose(values, 0.7 * logits[0] + 0.3 * logits[1], rtol=1e-5, atol=1e-6)
 
 
 def test_a_model_without_a_share_has_no_part_even_where_it_is_broken() -> None:
     module, states = linear_models(2)
     broken = {name: torch.full_like(value, torch.nan) for name, value in states[1].items()}
     x = torch.randn(5, 4)
-    found = Mixture(module, [states[0], broken], np.array([1.0, 0.0]), "cross_entropy")(x)
-    torch.testing.assert_close(found, F.linear(x, states[0]["weight"], states[0]["bias"]).log_softmax(1))
+    found = Mixture(module, [states[0], broken], np.array([1.0, 0.0]), "cross_entropy")(x).detach()
+    expected = F.linear(x, states[0]["weight"], states[0]["bias"]).log_softmax(1)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_losses_of_samples_are_those_of_each_model() -> None:
@@ -158,12 +161,12 @@ def test_models_are_trained_on_the_responsibilities_and_shares_are_their_means(
 
 def test_the_mixtures_loss_never_rises_under_full_batch_steps() -> None:
     found = play(
-        "strategy=fedem", "num_rounds=25", "train=sgd", "train.learning_rate=0.1", "train.local_steps=1",
+        "strategy=fedem", "num_rounds=10", "train=sgd", "train.learning_rate=0.1", "train.local_steps=1",
         "train.batch_size=10000",
     )  # fmt: skip
     losses = np.array([report.train_loss for report in found.reports])
     assert np.diff(losses).max() <= 1e-6
-    assert losses[-1] < losses[0] - 0.1
+    assert losses[-1] < losses[0] - 0.01
 
 
 def test_a_client_that_was_away_keeps_its_shares_and_one_that_never_came_has_none() -> None:
