@@ -125,7 +125,9 @@ def test_running_statistics_are_no_part_of_a_row() -> None:
 
 
 def test_batch_norm_stays_as_it_is_on_folds_of_one_sample() -> None:
-    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    module = torch.nn.Sequential(
+        torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.ReLU(), torch.nn.Linear(4, 2)
+    )
     state = {name: value.clone() for name, value in module.state_dict().items()}
     x, y = torch.randn(3, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 0])
     folds = [np.array([index]) for index in range(3)]

@@ -127,6 +127,26 @@ def test_clients_with_few_samples_are_placed_in_round_1_and_train_with_their_gro
     assert "2 clients with too few samples placed afterwards" in evidence(first)["text"]
 
 
+def test_a_client_with_few_samples_is_placed_once_more_by_its_losses() -> None:
+    # What it learns from ten samples in round 1 looks like the other group's.
+    wrong = {(kinds.TRAIN_FOLDS, 1, 6): lambda content: with_rows(B[None].astype(np.float32))(content)}
+    clients = FoldClients([*TWO, A], examples=[100] * 6 + [10], faults=wrong)
+    _, reports = run(Discovery(k="auto", level=0.05, fold_upload="full"), clients, 8)
+    assert [report.assignment["6"] for report in reports] == [1] * 5 + [0] * 3
+    assert [clients.asked(kinds.LOSSES, r) for r in range(1, 9)] == [[], [], [], [], [], [6], [], []]
+
+
+def test_clients_with_smaller_folds_are_grouped_and_not_tested() -> None:
+    # A group of its own, all of whose clients have few samples.
+    clients = FoldClients([*TWO, C, C, C], examples=[100] * 6 + [40] * 3)
+    strategy = Discovery(k="auto", level=0.05)
+    _, (first,) = run(strategy, clients, 1)
+    sizes = [c[kinds.CONFIG][kinds.FOLD_SIZE] for c in clients.contents if kinds.FOLD_SIZE in c[kinds.CONFIG]]
+    assert sizes == [17] * 6 + [10] * 3
+    assert evidence(first)["sizes"] == (3, 3, 3)
+    assert strategy.assignment["8"] == 2
+
+
 def test_a_client_that_no_group_fits_is_told_and_trains_nothing() -> None:
     # Both come in round 2; client 6 has too few samples to say that it fits nowhere.
     faults = {(kinds.TRAIN_FOLDS, 1, client): lost for client in (6, 7)}
@@ -155,7 +175,6 @@ ROWS = np.ones((4, SIZE), dtype=np.float32)
 FAULTY = {
     "lost": lost,
     "nan": with_rows(np.where(np.eye(4, SIZE) > 0, np.nan, ROWS).astype(np.float32)),
-    "zero": with_rows(ROWS * np.array([[1], [0], [1], [1]], dtype=np.float32)),
     "shape": with_rows(ROWS[:3]),
     "dtype": with_rows(ROWS.astype(np.float64)),
 }

@@ -136,6 +136,16 @@ def test_a_form_that_nothing_has_is_refused(upload: object, width: int) -> None:
 
 # How clients' data are divided
 
+
+@pytest.mark.parametrize(("count", "size"), [(900, 14), (56, 14), (55, 13), (32, 8), (31, 0), (1, 0)])
+def test_clients_with_few_samples_have_smaller_folds_or_none(count: int, size: int) -> None:
+    assert FoldPlan(4, 14, 3).size_of(count) == size
+
+
+def test_folds_that_are_small_for_all_are_no_smaller_for_anybody() -> None:
+    assert [FoldPlan(3, 5, 10).size_of(count) for count in (14, 15, 30)] == [0, 5, 5]
+
+
 PLANS = [
     ([288] * 20, FoldPlan(4, 17, 4)),
     ([100] * 20, FoldPlan(4, 17, 3)),

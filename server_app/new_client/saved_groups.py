@@ -25,7 +25,12 @@ def pack_groups(groups: FrozenGroups) -> tuple[Arrays, dict[str, str]]:
     arrays: Arrays = {"origin": centres.origin, "directions": centres.directions, "usual": centres.usual}
     arrays |= pack_common(groups.common)
     numbers = {"folds": groups.folds, "size": groups.size, "steps": groups.steps, "seed": groups.seed}
-    form = {"rate": groups.rate, "upload": groups.form.upload, "width": groups.form.width, "parameters": groups.form.size}
+    form = {
+        "rate": groups.rate,
+        "upload": groups.form.upload,
+        "width": groups.form.width,
+        "parameters": groups.form.size,
+    }
     return arrays, {NAME: json.dumps({**numbers, **form})}
 
 

@@ -10,9 +10,9 @@ from florets.server_app.local_grid import LocalGrid, NodeConfig
 from florets.server_app.workers.client_side import LoadClientSide
 from florets.server_app.workers.kept_models import KeptModels
 from florets.server_app.workers.pool import Unit, WorkerPool
-from florets.server_app.workers.shared_clients import SharedTask, share_clients
-from florets.server_app.workers.shared_file import SharedFile
 from florets.server_app.workers.shared_messages import Sent
+from florets.task.shared_clients import SharedTask, share_clients
+from florets.task.shared_file import SharedFile
 from florets.task.task import Task
 
 _UNITS = 16

@@ -78,7 +78,7 @@ class Watch:
     departed
         Clients whose loss has departed, until it is as before or they have moved.
     fresh
-        Of these, the ones that departed in this round while their cluster did not.
+        Of these, the ones that departed in this round.
     told
         What the round's report says.
     """
@@ -114,8 +114,7 @@ class Watch:
                 self.departed[key].due -= 1
             else:
                 self.departed[key] = Departure(model, level - excess, model in together)
-                if model not in together:
-                    self.fresh.add(key)
+                self.fresh.add(key)
         if found := sorted(key for key in logs if key in self.departed and not self.departed[key].asked):
             self.told["departed"] = found
 

@@ -1,9 +1,9 @@
 """Groups of the clients with large folds, which clients with smaller ones join: further candidates of a discovery.
 
-The rows of a client with small folds are noisy. A tree may put it in a wrong group, and leaving it alone then predicts
-better than the right number of groups does. So beside the trees of all clients, trees of those with large folds alone
-are cut, and each of the others joins the group whose centre is nearest. Where the others have a group of their own,
-none of these is near, and the trees of all clients score better.
+The rows of a client with small folds are noisy. A tree may put it in a wrong group, and leaving it alone then
+predicts better than the right number of groups does. So beside the trees of all clients, trees of those with large
+folds alone are cut, and each of the others joins the group whose centre is nearest. Where the others have a group of
+their own, none of these is near, and the trees of all clients score better.
 """
 
 import numpy as np

@@ -23,8 +23,8 @@ class Evidence:
     Attributes
     ----------
     verdict
-        "open" until enough clients have taken part, or the model has learned what they share; "too_few": no p value at
-        the level is possible.
+        "open" until enough clients have taken part, or the model has learned what they share; "too_few": no p value
+        at the level is possible.
     k
         Groups found; the number of clients where every client differs.
     sizes

@@ -27,7 +27,7 @@ STEPS_OF_EIGHT = 4
 EPOCHS = 2
 """Of local training on the smallest client's data: what all folds together may cost, in samples times steps."""
 RATE, FINE_RATE = 0.01, 0.001
-"""Learning rate at the first model, which is far from all groups', and at one that has been trained.
+"""Learning rate on the folds, and that at a regression's model which has been trained.
 
 Groups may then be nearer to it than steps of 0.01, and such steps would pass them by.
 """
@@ -74,8 +74,8 @@ class FoldPlan:
     def of(cls, counts: Sequence[int]) -> "FoldPlan":
         """Return the plan for clients with so many samples, at least one client.
 
-        The test for groups is exact only where folds are of one size, so that the smallest client that takes part in it
-        decides it. Where half of the clients have enough samples these take part, else three of four of those that
+        The test for groups is exact only where folds are of one size, so that the smallest client that takes part in
+        it decides it. Where half of the clients have enough samples these take part, else three of four of those that
         have a few.
         """
         counts = sorted(counts)

@@ -16,7 +16,7 @@ from florets.strategies.base.report import Client
 from florets.strategies.core.folds import discover
 from florets.strategies.core.placement import Centres, centres
 from florets.strategies.shared.evidence import Evidence
-from florets.strategies.shared.fold_plan import FINE_RATE, RATE, FoldPlan
+from florets.strategies.shared.fold_plan import RATE, FoldPlan
 from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
@@ -63,8 +63,8 @@ class FoldRound:
     short
         Clients whose folds are smaller than the others'.
     small
-        Of clients with too few samples for folds, or too few that differ, or that learned nothing on some fold: one row,
-        (1, width).
+        Of clients with too few samples for folds, or too few that differ, or that learned nothing on some fold: one
+        row, (1, width).
     """
 
     common: Models
@@ -77,12 +77,13 @@ class FoldRound:
     short: set[str] = field(default_factory=set)
 
     @classmethod
-    def begin(cls, context: RoundContext, upload: Upload = "projection", width: int | None = None) -> "FoldRound":
+    def begin(
+        cls, context: RoundContext, upload: Upload = "projection", width: int | None = None, rate: float = RATE
+    ) -> "FoldRound":
         """Fix the common model, the first of the round's, and the folds, by the samples of all who are online."""
         held_out = context.config.get(kinds.LOSS_DATA) == kinds.HELD_OUT
         plan = FoldPlan.of([_samples(client, held_out) for client in context.online])
-        if context.server_round > 1:
-            plan = replace(plan, rate=FINE_RATE)
+        plan = replace(plan, rate=rate)
         models = context.models
         common = models if models.count == 1 else models.replaced(models.bank[:1])
         form = RowForm.of(upload, width, int(models.layout.trained.sum()), plan.folds)
@@ -135,9 +136,7 @@ class FoldRound:
             context.request(kinds.QUERY_FOLDS, client, self.common.one(0), self._settings(sizes[client.key]))
             for client in clients
         ]
-        return context.ask(
-            requests, lambda key, content: read_fold_rows(content, self.form, self._folds(sizes[key]))
-        )
+        return context.ask(requests, lambda key, content: read_fold_rows(content, self.form, self._folds(sizes[key])))
 
     def take(self, replies: Sequence[tuple[str, Update | FoldRows]]) -> None:
         """Keep the rows that came."""
@@ -204,9 +203,7 @@ class FoldRound:
     def frozen(self, groups: Centres) -> FrozenGroups:
         """Return what a new client is assigned by."""
         plan = self.plan
-        return FrozenGroups(
-            self.common, plan.folds, plan.size, plan.steps, plan.rate, self.form, self.seed, groups
-        )
+        return FrozenGroups(self.common, plan.folds, plan.size, plan.steps, plan.rate, self.form, self.seed, groups)
 
     def _size(self, client: Client) -> int:
         return self.plan.size_of(_samples(client, self.held_out))

@@ -137,8 +137,8 @@ class RowForm:
 def without_empty(rows: Float32) -> Float32:
     """Return a client's rows as discovery can use them.
 
-    Where nothing was learned on some folds, the others' mean (1, width) is what there is of the client, as of one with
-    few samples: discovery compares as many folds of each client. Where nothing was learned at all, (0, width).
+    Where nothing was learned on some folds, the others' mean (1, width) is what there is of the client, as of one
+    with few samples: discovery compares as many folds of each client. Where nothing was learned at all, (0, width).
     """
     told = rows.any(axis=1)
     if told.all():
@@ -146,16 +146,18 @@ def without_empty(rows: Float32) -> Float32:
     left = rows[told].astype(np.float64)
     if len(left) == 0:
         return rows[:0]
-    mean = (left / np.linalg.norm(left, axis=1, keepdims=True)).mean(axis=0, keepdims=True)
-    return mean.astype(np.float32)
+    mean: Float32 = (
+        (left / np.linalg.norm(left, axis=1, keepdims=True)).mean(axis=0, keepdims=True).astype(np.float32)
+    )
+    return mean
 
 
 @dataclass(frozen=True)
 class FoldRows:
     """Reply to `query.folds`: rows (m, width), float32.
 
-    (1, width) of a client whose data cannot be divided, or that learned nothing on some of the folds; (0, width) of one
-    that learned nothing on any.
+    (1, width) of a client whose data cannot be divided, or that learned nothing on some of the folds; (0, width) of
+    one that learned nothing on any.
     """
 
     rows: Float32

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from florets.server_app.workers.shared_file import Place, SharedFile
 from florets.task.client_data import ClientData
+from florets.task.shared_file import Place, SharedFile
 from florets.task.task import Task, TaskSpec
 
 _Stored = tuple[Place, str, tuple[int, ...], tuple[int, ...]]
