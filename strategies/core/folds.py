@@ -158,7 +158,7 @@ def _discover(
     values = by_way.max(axis=0)
     p_value = np.nan
     if k is None:
-        of_test = gram if tested is None or tested.all() else gram_of(centred_rows(folds[tested]))
+        of_test = gram if len(large) == num_clients else gram_of(centred_rows(folds[large]))
         if can_reject(of_test.shape[1], num_folds, level):
             p_value = permutation_p_value(of_test, level, permutations, rng)
         verdict, found = choose(values, p_value, level, tolerance)
