@@ -117,7 +117,8 @@ def test_malformed_statistics_are_refused(reply: RecordDict, message: str) -> No
 
 @pytest.mark.slow
 def test_heads_are_combined_within_a_group_alone_and_the_body_is_shared() -> None:
-    found = play(PAC, "num_rounds=6", "train.local_epochs=5", "strategy.fraction_train=0.7", "eval_every=1")
+    given = ("num_rounds=6", "train.local_epochs=5", "strategy.fraction_train=0.7", "eval_every=1")
+    found = play(PAC, *given)
     bank = found.strategy.final_models(found.models).bank
     numbers = [found.strategy.assignment[str(client)] for client in range(6)]
     head = found.models.layout.mask(["3"])
@@ -126,9 +127,7 @@ def test_heads_are_combined_within_a_group_alone_and_the_body_is_shared() -> Non
     within = max(np.linalg.norm(heads[a] - heads[b]) for a in range(3) for b in range(3))
     across = min(np.linalg.norm(heads[a] - heads[b]) for a in range(3) for b in range(3, 6))
     assert within < across / 2
-    fedavg = play(
-        "strategy=fedavg", "num_rounds=6", "train.local_epochs=5", "strategy.fraction_train=0.7", "eval_every=1"
-    )
+    fedavg = play("strategy=fedavg", *given)
     own, plain = found.reports[-1].evaluations, fedavg.reports[-1].evaluations
     assert np.mean([result.accuracy for result in own.values()]) > np.mean([r.accuracy for r in plain.values()])
 
