@@ -30,11 +30,13 @@ from florets.strategies.core.metrics import adjusted_rand_index
 from florets.strategies.core.placement import centres, place, unit_mean
 
 
-def rows_of(cell: Cell, recipe: Recipe, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the clients that have samples enough, and their true groups."""
+def rows_of(cell: Cell, recipe: Recipe, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of the clients that have samples enough, their true groups, and whether the test has them."""
     clients, truth = federation(cell, np.random.default_rng([seed, 0]))
-    changes, enough = fold_changes(clients, plan_of(clients, recipe), recipe, seed)
-    return sent(changes, recipe, seed), truth[enough]
+    plan = plan_of(clients, recipe)
+    changes, enough = fold_changes(clients, plan, recipe, seed)
+    tested = np.array([len(clients[i][1]) >= plan.samples for i in enough])
+    return sent(changes, recipe, seed), truth[enough], tested
 
 
 def is_right(found: Groups, truth: np.ndarray) -> bool:
@@ -54,11 +56,11 @@ def cells(table: str, recipe: Recipe, first: int, seeds: int, only: str, permuta
         begin = time.process_time()
         right, agreement, known, p_values, answers = [], [], [], [], Counter()
         for seed in range(first, first + seeds):
-            rows, truth = rows_of(cell, recipe, seed)
+            rows, truth, tested = rows_of(cell, recipe, seed)
             # With no permutation the p value is 1: at a level of 1, only the choice of K is seen.
             level = 0.005 if permutations else 1.0
             rng = np.random.default_rng([seed, 4])
-            found = discover(rows, None, level=level, permutations=permutations, rng=rng)
+            found = discover(rows, None, level=level, permutations=permutations, rng=rng, tested=tested)
             right.append(is_right(found, truth))
             agreement.append(adjusted_rand_index(truth.tolist(), found.labels.tolist()))
             given = discover(rows, len(set(truth.tolist())), rng=np.random.default_rng([seed, 4]))
@@ -100,8 +102,9 @@ def rules(recipe: Recipe, first: int, seeds: int, only: str) -> None:
             continue
         right = np.zeros(1 + len(RULES))
         for seed in range(first, first + seeds):
-            rows, truth = rows_of(everything[name], recipe, seed)
-            right[0] += is_right(discover(rows, None, rng=np.random.default_rng([seed, 4])), truth)
+            rows, truth, tested = rows_of(everything[name], recipe, seed)
+            found = discover(rows, None, rng=np.random.default_rng([seed, 4]), tested=tested)
+            right[0] += is_right(found, truth)
             means, number = unit_mean(rows), len(set(truth.tolist()))
             for column, rule in enumerate(RULES.values(), start=1):
                 k_max = max(2, min(10, len(rows) // 2))

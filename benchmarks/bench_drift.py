@@ -48,7 +48,7 @@ class Outcome:
     opened: list[int] = field(default_factory=list)
 
     def rounds_until_found(self, start: int) -> int | None:
-        """Rounds after the one in which data changed until the ARI is 1 and stays there; None: never."""
+        """Return the rounds from the change until the ARI is 1 and stays there; None: never."""
         wrong = [number for number, ari in enumerate(self.ari, 1) if number >= start and ari < 1]
         if not wrong:
             return 0
@@ -109,15 +109,15 @@ def main() -> None:
             outcomes.append(play(config))
             found, start = outcomes[-1], (config.task.drift.rounds or [1])[0]
             print(
-                f"  {row}, seed {seed}: ARI {' '.join(f'{value:.2f}' for value in found.ari)}; asked in {found.asked}, "
-                f"opened in {found.opened}, found again after {found.rounds_until_found(start)} rounds",
+                f"  {row}, seed {seed}: ARI {' '.join(f'{value:.2f}' for value in found.ari)}; asked in "
+                f"{found.asked}, opened in {found.opened}, found again after {found.rounds_until_found(start)}",
                 flush=True,
             )
         again = [outcome.rounds_until_found(start) for outcome in outcomes]
         ends = [list(outcome.accuracy.values())[-1] for outcome in outcomes]
         print(
-            f"{row}: found again in {sum(value is not None for value in again)} of {len(again)} (rounds {again}), ARI "
-            f"at the end {spread([outcome.ari[-1] for outcome in outcomes])}, mean ARI from then on "
+            f"{row}: found again in {sum(value is not None for value in again)} of {len(again)} (rounds {again}), "
+            f"ARI at the end {spread([outcome.ari[-1] for outcome in outcomes])}, mean ARI from then on "
             f"{spread([fmean(outcome.ari[start - 1 :]) for outcome in outcomes])}, accuracy % "
             f"{spread([100 * end for end in ends])}, MB {spread([o.num_bytes / 1e6 for o in outcomes])}",
             flush=True,

@@ -158,16 +158,24 @@ def plan_of(clients: Sequence[Data], recipe: Recipe) -> FoldPlan:
 def fold_changes(clients: Sequence[Data], plan: FoldPlan, recipe: Recipe, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return what each fold changes in the common model, (M, m, R), and which clients have samples enough."""
     rng = np.random.default_rng([seed, 1])
-    enough = np.array([i for i, (_, y) in enumerate(clients) if len(y) >= plan.samples])
-    xs, ys = [], []
-    for i in enough:
-        rows = rng.permutation(len(clients[i][1]))[: plan.samples]
-        xs.append(clients[i][0][rows])
-        ys.append(clients[i][1][rows])
-    x = torch.from_numpy(np.stack(xs).astype(np.float32)).view(-1, plan.size, PIXELS)
-    y = torch.from_numpy(np.stack(ys)).view(-1, plan.size)
-    changes = train(initial(seed), x, y, plan.steps, recipe, np.random.default_rng([seed, 2]))
-    return changes.reshape(len(enough), plan.folds, -1), enough
+    sizes = np.array([plan.size_of(len(y)) for _, y in clients])
+    enough = np.flatnonzero(sizes)
+    drawn = {i: rng.permutation(len(clients[i][1]))[: plan.folds * sizes[i]] for i in enough}
+    changes = np.empty((len(clients), plan.folds, PARAMETERS), dtype=np.float32)
+    for size in np.unique(sizes[enough]).tolist():
+        alike = np.flatnonzero(sizes == size)
+        x = np.stack([clients[i][0][drawn[i]] for i in alike]).astype(np.float32)
+        y = np.stack([clients[i][1][drawn[i]] for i in alike])
+        found = train(
+            initial(seed),
+            torch.from_numpy(x).view(-1, size, PIXELS),
+            torch.from_numpy(y).view(-1, size),
+            plan.steps,
+            recipe,
+            np.random.default_rng([seed, 2]),
+        )
+        changes[alike] = found.reshape(len(alike), plan.folds, -1)
+    return changes[enough], enough
 
 
 @cache

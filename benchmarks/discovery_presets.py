@@ -31,7 +31,10 @@ def presets(first: int, seeds: int, only: str, data_dir: str, extra: dict[str, s
         if data_dir:
             keys["data_dir"] = data_dir
         config = compose([f"{key}={value}" for key, value in keys.items()])
-        rounds = 1 if config.strategy.settings.fraction_train == 1.0 else _ROUNDS_OF_SAMPLES
+        if config.task.loss != "cross_entropy":
+            rounds = config.num_rounds
+        else:
+            rounds = 1 if config.strategy.settings.fraction_train == 1.0 else _ROUNDS_OF_SAMPLES
         begin = time.process_time()
         right, agreement, answers = [], [], Counter()
         for seed in range(first, first + seeds):

@@ -12,7 +12,8 @@ def drift_problems(config: Config) -> list[str]:
     """Return one line for each setting of drift that cannot work: key and value, rule, remedy."""
     drift = config.task.drift
     if not drift.rounds:
-        changed = [f for f in dataclasses.fields(DriftConfig) if getattr(drift, f.name) != getattr(DriftConfig(), f.name)]
+        default = DriftConfig()
+        changed = [f for f in dataclasses.fields(drift) if getattr(drift, f.name) != getattr(default, f.name)]
         return [
             f"task.drift.{field.name}={show(getattr(drift, field.name))}: has an effect only with task.drift.rounds, "
             "such as [15]; add that, or leave it out."
@@ -22,8 +23,8 @@ def drift_problems(config: Config) -> list[str]:
     given = f"task.drift.rounds={show(drift.rounds)}"
     if config.task.partition == "own":
         problems.append(
-            f"{given}: simulation only; real nodes bring their own data (task.partition=own), which change as they do. "
-            "Leave it out."
+            f"{given}: simulation only; real nodes bring their own data (task.partition=own), which change as they "
+            "do. Leave it out."
         )
     elif config.task.num_clusters == 0:
         problems.append(
@@ -37,8 +38,8 @@ def drift_problems(config: Config) -> list[str]:
         )
     if config.task.validation_fraction > 0:
         problems.append(
-            f"task.validation_fraction={show(config.task.validation_fraction)}: what is held out in one round would be "
-            "trained on in another (task.drift.rounds); leave out one of them."
+            f"task.validation_fraction={show(config.task.validation_fraction)}: what is held out in one round would "
+            "be trained on in another (task.drift.rounds); leave out one of them."
         )
     if drift.moves == "concepts" and config.task.loss != "cross_entropy":
         problems.append(
@@ -74,7 +75,7 @@ def _span(drift: DriftConfig) -> list[str]:
     gaps = [later - earlier for earlier, later in zip(drift.rounds, drift.rounds[1:], strict=False)]
     if min(gaps, default=drift.span) < drift.span:
         return [
-            f"task.drift.rounds={show(drift.rounds)}: a change takes task.drift.span={drift.span} rounds, and the next "
-            "one must not begin before it is over; move them apart, or lower the span."
+            f"task.drift.rounds={show(drift.rounds)}: a change takes task.drift.span={drift.span} rounds, and the "
+            "next one must not begin before it is over; move them apart, or lower the span."
         ]
     return []

@@ -23,14 +23,14 @@ class DriftConfig:
     rounds: list[int] = key([], "rounds in which clients' data begin to change, from 2; none: they never do")
     kind: Literal["sudden", "gradual", "returning"] = key(
         "sudden",
-        "sudden: all data are new at once; gradual: a part more in each of task.drift.span rounds; returning: sudden, "
-        "and after that span all is as before",
+        "sudden: all data are new at once; gradual: a part more in each of task.drift.span rounds; returning: "
+        "sudden, and after that span all is as before",
     )
     moves: Literal["clients", "concepts"] = key(
         "clients", "clients: some move to other groups; concepts: some groups' labels get other names"
     )
     fraction: float = key(0.25, "fraction of the clients that move, or of the groups that change", above=0, most=1)
-    span: int | None = key(None, "rounds that a gradual change takes, or after which a returning one is undone", least=1)
+    span: int | None = key(None, "rounds of a gradual change, or after which a returning one is undone", least=1)
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from florets.conf.problems import ConfigError
 from florets.conf.drift import drift_problems
+from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, TaskConfig, TrainConfig
 from florets.conf.typed import read_config, show
 from florets.strategies.registry import usable_settings

@@ -48,6 +48,7 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
         loss_data=config.loss_data,
         input_shape=task.input_shape,
         num_outputs=task.num_outputs,
+        loss=config.task.loss,
         # Simulated clients are exactly as many; of nodes with data of their own more may come.
         num_clients=None if config.task.partition == "own" else config.num_clients,
         min_clients=config.num_clients if config.min_clients is None else config.min_clients,

@@ -203,6 +203,8 @@ def _run(
             for warning in filter(None, end):
                 recorder.warn(warning)
             federation = strategy.federation
+            # A run that was resumed after its last round has had no round since.
+            recorder.follow(list(federation.clients.values()))
             return recorder.finish(
                 arrays,
                 strategy.evaluations,

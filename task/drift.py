@@ -1,4 +1,4 @@
-"""What changes in a simulation whose groups change: the description of drift, and its checks."""
+"""Drift: groups that change in a simulation; its description and checks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

@@ -67,6 +67,7 @@ def fold_rows(
     folds: int,
     size: int,
     steps: int,
+    rate: float,
     form: RowForm,
     seed: int,
 ) -> NDArray[np.float32]:
@@ -94,6 +95,7 @@ def fold_rows(
         steps,
         rng,
         untrained_entries(module),
+        rate,
     )
     if changes.shape[1] != form.size:
         raise ValueError(f"the model has {changes.shape[1]} trainable parameters, but the run's rows {form.size}.")

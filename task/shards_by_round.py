@@ -1,4 +1,4 @@
-"""Which client holds which data in each round of a simulation whose groups change."""
+"""Shards of all clients in each round of a simulation whose groups change."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

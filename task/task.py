@@ -140,7 +140,7 @@ class Task:
         return self._shard(partition_id, server_round).cluster
 
     def num_examples_of(self, partition_id: int, server_round: int = 0) -> int:
-        """Return how many training samples a client's shard has in a round; raise ValueError without such a client."""
+        """Return the number of a client's training samples in a round; raise ValueError without such a client."""
         return sum(len(piece.train) for piece in self._shard(partition_id, server_round).pieces)
 
     def _shard(self, partition_id: int, server_round: int) -> Shard:

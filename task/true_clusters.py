@@ -11,7 +11,9 @@ from florets.task.task import Task
 from florets.task.training.losses import evaluate
 
 
-def best_of_each_cluster(task: Task, models: Iterable[Mapping[str, NDArray[Any]]], server_round: int = 0) -> tuple[float, float | None]:
+def best_of_each_cluster(
+    task: Task, models: Iterable[Mapping[str, NDArray[Any]]], server_round: int = 0
+) -> tuple[float, float | None]:
     """Return the lowest loss and the lowest error of all models on each true cluster, mean over the clusters.
 
     Parameters

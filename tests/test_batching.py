@@ -214,7 +214,7 @@ def test_a_client_that_fails_costs_its_own_reply_alone() -> None:
             own = settings.copy()
             own[kinds.SERVER_ROUND], own[kinds.CLIENT_NUMBER] = 1, node
             contents.append((node, own))
-        data = session.client(contents[6][1], made._contexts[8])
+        data = session.client(contents[6][1], made._contexts[8], 1)
         label = int(data.y_train[0])
         data.y_train[0] = 99
         try:

@@ -46,15 +46,15 @@ def ask() -> Ask:
     return ask
 
 
-def by_hand(start: ArrayRecord) -> np.ndarray:
-    """Two steps of Adam at 0.01 on each fold, by PyTorch's own; rare classes weigh more."""
+def by_hand(start: ArrayRecord, rate: float = 0.01) -> np.ndarray:
+    """Two steps of Adam on each fold, by PyTorch's own; rare classes weigh more."""
     data = TASK.client(0)
     folds = disjoint_folds(data.x_train, data.y_train, 3, 10, generator(CONFIG.seed, 2, Purpose.FOLDS, 0))
     rows = []
     for fold in folds:
         module = TASK.build_model()
         module.load_state_dict({name: torch.from_numpy(array.numpy().copy()) for name, array in start.items()})
-        optimizer = torch.optim.Adam(module.parameters(), lr=0.01)
+        optimizer = torch.optim.Adam(module.parameters(), lr=rate)
         labels = data.y_train[fold].tolist()
         weights = torch.tensor([labels.count(label) ** -0.5 for label in labels])
         for _ in range(2):
@@ -83,6 +83,11 @@ def test_rows_are_what_adam_changes_on_each_fold_and_the_update_is_that_of_train
 def test_the_common_model_is_another_one_where_training_has_gone_on(ask: Ask) -> None:
     update = read_fold_update(ask(kinds.TRAIN_FOLDS, ASK, arrays=MODEL, common=OTHER), LAYOUT, 0, FULL, 3)
     np.testing.assert_allclose(update.rows, by_hand(OTHER), atol=2e-5)
+
+
+def test_a_trained_model_is_trained_on_in_smaller_steps(ask: Ask) -> None:
+    rows = read_fold_rows(ask(kinds.QUERY_FOLDS, {**ASK, kinds.FOLD_RATE: 0.001}, arrays=MODEL), FULL, 3).rows
+    np.testing.assert_allclose(rows, by_hand(MODEL, 0.001), atol=2e-4)
 
 
 def test_one_fold_alone_is_all_of_the_data(ask: Ask) -> None:
@@ -117,6 +122,19 @@ def test_running_statistics_are_no_part_of_a_row() -> None:
         module, state, data.x_train, data.y_train, "cross_entropy", folds, 2, np.random.default_rng(0), untrained
     )
     assert changes.shape == (2, sum(p.numel() for p in module.parameters()))
+
+
+def test_batch_norm_stays_as_it_is_on_folds_of_one_sample() -> None:
+    module = torch.nn.Sequential(
+        torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.ReLU(), torch.nn.Linear(4, 2)
+    )
+    state = {name: value.clone() for name, value in module.state_dict().items()}
+    x, y = torch.randn(3, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 0])
+    folds = [np.array([index]) for index in range(3)]
+    untrained = untrained_entries(module)
+    changes = fold_changes(module, state, x, y, "cross_entropy", folds, 2, np.random.default_rng(0), untrained)
+    changed = dict(zip(("0", "1", "3"), np.split(changes, np.cumsum([16, 8]), axis=1), strict=True))
+    assert [bool(part.any(axis=1).all()) for part in changed.values()] == [True, False, True]
 
 
 # Folds

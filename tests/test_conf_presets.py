@@ -7,6 +7,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import pytest
 
 from florets.conf.compose import CONFIG_DIR, choices, compose
+from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, config_to_json
 from florets.conf.schema import Chosen, Config, TaskConfig, TrainConfig, walk
 from florets.strategies import STRATEGIES
@@ -16,6 +17,9 @@ from florets.strategies.local.settings import LocalSettings
 from florets.strategies.registry import settings_type, strategy_class
 from florets.strategies.two_phase.settings import TwoPhaseSettings
 from florets.task.registry import names
+
+OF_CLASSES = {"fedproto"}
+"""Strategies that refuse a task without classes."""
 
 REQUIRED = {
     "quickstart",
@@ -54,7 +58,12 @@ def test_every_promised_preset_is_there():
 
 
 def composes(experiment, strategies):
+    classes = compose([f"experiment={experiment}"]).task.loss == "cross_entropy"
     for strategy in strategies:
+        if strategy in OF_CLASSES and not classes:
+            with pytest.raises(ConfigError, match=r"use task\.loss=cross_entropy"):
+                compose([f"experiment={experiment}", f"strategy={strategy}"])
+            continue
         config = compose([f"experiment={experiment}", f"strategy={strategy}"])
         assert (config.experiment, config.strategy.name) == (experiment, strategy)
         assert config_from_json(config_to_json(config)) == config

@@ -8,6 +8,7 @@ from scipy.spatial.distance import pdist
 from florets.strategies.core import FloatArray, IntArray, fold_permutations
 from florets.strategies.core import folds as folds_module
 from florets.strategies.core.cluster import canonical
+from florets.strategies.core.fold_joining import joined, joined_scores
 from florets.strategies.core.fold_permutations import can_reject, permutation_p_value
 from florets.strategies.core.fold_scores import LINKAGES, centred_rows, gram_of, permuted, scores
 from florets.strategies.core.folds import choose, discover
@@ -43,6 +44,33 @@ def naive_scores(folds: FloatArray, method: str) -> list[float]:
             total += (centre * held_out).sum() / np.linalg.norm(centre) / np.linalg.norm(held_out)
         found.append(total / num_folds)
     return found
+
+
+def test_noisy_clients_join_the_groups_of_the_others_and_are_not_tested() -> None:
+    sizes = [6, 6, 6]
+    rng = np.random.default_rng(3)
+    rows = planted(sizes, 0, signal=1.5)
+    tested = np.ones(18, dtype=bool)
+    tested[[0, 6, 12]] = False
+    # Three times the noise: alone each of them would predict itself better than a wrong group does.
+    rows[~tested] += 2.0 * rng.standard_normal((3, 4, 60)) / np.sqrt(60)
+    found = discover(rows, None, rng=rng, tested=tested)
+    assert (found.verdict, found.k) == ("groups", 3)
+    np.testing.assert_array_equal(found.labels, truth(sizes))
+    alone = discover(rows[tested], None, rng=np.random.default_rng(5))
+    again = discover(rows, None, rng=np.random.default_rng(5), tested=tested)
+    assert again.p_value == alone.p_value
+
+
+def test_joined_scores_are_those_of_the_groups_that_they_join() -> None:
+    rows = planted([3, 3], 1, signal=3.0)
+    gram, large = gram_of(centred_rows(rows)), np.array([0, 1, 3, 4])
+    found = joined_scores(gram, large)
+    # Two groups far apart: every tree has them, and clients 2 and 5 join their own.
+    np.testing.assert_allclose(found[:, 0], scores(gram)[:, 0])
+    assert np.isfinite(found[:, :3]).all()
+    assert np.isneginf(found[:, 3:]).all()
+    np.testing.assert_array_equal(joined(gram.sum(axis=(0, 2)), large, "ward", 2), truth([3, 3]))
 
 
 def test_two_pairs_by_hand() -> None:

@@ -127,6 +127,26 @@ def test_clients_with_few_samples_are_placed_in_round_1_and_train_with_their_gro
     assert "2 clients with too few samples placed afterwards" in evidence(first)["text"]
 
 
+def test_a_client_with_few_samples_is_placed_once_more_by_its_losses() -> None:
+    # What it learns from ten samples in round 1 looks like the other group's.
+    wrong = {(kinds.TRAIN_FOLDS, 1, 6): lambda content: with_rows(B[None].astype(np.float32))(content)}
+    clients = FoldClients([*TWO, A], examples=[100] * 6 + [10], faults=wrong)
+    _, reports = run(Discovery(k="auto", level=0.05, fold_upload="full"), clients, 8)
+    assert [report.assignment["6"] for report in reports] == [1] * 5 + [0] * 3
+    assert [clients.asked(kinds.LOSSES, r) for r in range(1, 9)] == [[], [], [], [], [], [6], [], []]
+
+
+def test_clients_with_smaller_folds_are_grouped_and_not_tested() -> None:
+    # A group of its own, all of whose clients have few samples.
+    clients = FoldClients([*TWO, C, C, C], examples=[100] * 6 + [40] * 3)
+    strategy = Discovery(k="auto", level=0.05)
+    _, (first,) = run(strategy, clients, 1)
+    sizes = [c[kinds.CONFIG][kinds.FOLD_SIZE] for c in clients.contents if kinds.FOLD_SIZE in c[kinds.CONFIG]]
+    assert sizes == [17] * 6 + [10] * 3
+    assert evidence(first)["sizes"] == (3, 3, 3)
+    assert strategy.assignment["8"] == 2
+
+
 def test_a_client_that_no_group_fits_is_told_and_trains_nothing() -> None:
     # Both come in round 2; client 6 has too few samples to say that it fits nowhere.
     faults = {(kinds.TRAIN_FOLDS, 1, client): lost for client in (6, 7)}
@@ -155,7 +175,6 @@ ROWS = np.ones((4, SIZE), dtype=np.float32)
 FAULTY = {
     "lost": lost,
     "nan": with_rows(np.where(np.eye(4, SIZE) > 0, np.nan, ROWS).astype(np.float32)),
-    "zero": with_rows(ROWS * np.array([[1], [0], [1], [1]], dtype=np.float32)),
     "shape": with_rows(ROWS[:3]),
     "dtype": with_rows(ROWS.astype(np.float64)),
 }
@@ -258,6 +277,50 @@ def test_the_first_look_may_wait_for_what_fedavg_learns(k: Any) -> None:
     assert not any(report.details for report in reports[:5])
     assert evidence(reports[5])["sizes"] == (5, 5)
     assert list(strategy.assignment.values()) == [0] * 5 + [1] * 5
+
+
+def test_a_regression_waits_until_the_model_has_learned_what_all_share() -> None:
+    targets = [10 * C + A] * 5 + [10 * C + B] * 5
+    clients = FoldClients(targets, noise_of_pull=0.8)
+    strategy = Discovery(k="auto", level=0.05, seed=1, loss="squared_error")
+    _, reports = run(strategy, clients, 10)
+    # The way that all share is halved in each round. In rounds 7 and 8 it was 0.22 and 0.11 of a client's own.
+    assert [report.phase for report in reports] == [*["training"] * 8, "discovery", "stable"]
+    assert evidence(reports[0])["text"] == "groups are looked for once the model has learned what all clients share"
+    assert not any(report.details for report in reports[1:8])
+    assert evidence(reports[8])["sizes"] == (5, 5)
+    rates = [content.config_records[kinds.CONFIG].get(kinds.FOLD_RATE) for content in clients.contents]
+    assert [rate for rate in rates if rate is not None] == [0.001] * 10
+    assert strategy.state.move is None
+
+
+def test_a_regression_whose_model_never_stands_still_is_looked_at_all_the_same() -> None:
+    # A target that runs away from the model for good.
+    clients = FoldClients(lambda server_round: [2.0**server_round * C] * 4)
+    _, reports = run(Discovery(k="auto", level=0.05, loss="half_squared_error"), clients, 41)
+    assert [report.server_round for report in reports if report.phase == "discovery"] == [40]
+
+
+def test_a_client_that_learns_nothing_on_a_fold_still_counts_in_the_average() -> None:
+    def spoilt(folds: int) -> Any:
+        def change(content: RecordDict) -> RecordDict:
+            rows = content.array_records[kinds.FOLDS][kinds.FOLDS].numpy().copy()
+            rows[:folds] = 0.0
+            content[kinds.FOLDS] = ArrayRecord({kinds.FOLDS: Array(rows)})
+            return content
+
+        return change
+
+    targets = [*TWO, A, B]
+    faults = {(kinds.TRAIN_FOLDS, 1, 6): spoilt(1), (kinds.TRAIN_FOLDS, 1, 7): spoilt(8)}
+    strategy = Discovery(k="auto", level=0.05, seed=1)
+    result, reports = run(strategy, FoldClients(targets, faults=faults), 2)
+    assert reports[0].replies["invalid"] == 0
+    # By the rows that it has; the one without any is asked again, as one that comes later.
+    assert reports[0].assignment["6"] == 0
+    assert "7" not in reports[0].assignment
+    assert reports[1].assignment["7"] == 1
+    np.testing.assert_allclose(models(result.arrays), [3 / 4 * A, 3 / 4 * B], atol=1e-6)
 
 
 def test_groups_that_were_found_are_not_looked_for_again() -> None:

@@ -45,7 +45,7 @@ def rows(shard: Shard, part: str = "train") -> list[int]:
     fraction=st.floats(0.05, 1),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_clients_that_move_trade_with_other_groups(sizes: list[int], fraction: float, seed: int) -> None:
     clusters = np.repeat(np.arange(len(sizes)), sizes).tolist()
     wanted = round(fraction * len(clusters))
@@ -91,6 +91,7 @@ def test_a_gradual_change_adds_a_part_in_each_round_and_the_larger_part_is_the_t
     assert [len(piece.train) for piece in by_round.at(7)[0].pieces] == [15, 5]
 
 
+@pytest.mark.slow
 def test_a_group_that_changes_its_concept_names_every_label_anew_and_stays_a_group() -> None:
     task = build_task(compose([*SMALL, "task.drift.rounds=[3]", "task.drift.moves=concepts"]))
     task.check()
@@ -111,31 +112,40 @@ def test_a_group_that_changes_its_concept_names_every_label_anew_and_stays_a_gro
 
 
 @pytest.mark.parametrize(
-    ("keys", "text"),
+    ("keys", "texts"),
     [
-        ("task.drift.rounds=[1]", "must be at least 2"),
-        ("task.drift.rounds=[5,3]", "must ascend"),
-        ("task.drift.rounds=[11]", "which has 10"),
-        ("task.drift.rounds=[2.5]", "must be a list of integers, for example task.drift.rounds=[10,20]"),
-        ("task.drift.fraction=0.5", "has an effect only with task.drift.rounds"),
-        ("task.drift.rounds=[5] task.drift.fraction=0", "must be greater than 0"),
-        ("task.drift.rounds=[5] task.drift.kind=slow", "must be one of sudden, gradual, returning"),
-        ("task.drift.rounds=[5] task.drift.kind=gradual", "needs task.drift.span, the rounds until all data are new"),
-        ("task.drift.rounds=[5] task.drift.span=2", "has no effect with task.drift.kind=sudden"),
-        ("task.drift.rounds=[5,7] task.drift.kind=returning task.drift.span=3", "before it is over"),
-        ("task.drift.rounds=[5] task.num_clusters=1", "clients move between groups"),
-        ("task.drift.rounds=[5] task.validation_fraction=0.2", "what is held out in one round"),
-        ("task=own task.drift.rounds=[5] num_clients=4", "simulation only; real nodes bring their own data"),
-        ("experiment=digits_autoencoder task.drift.rounds=[5] task.drift.moves=concepts", "renames labels"),
-        ("task.drift.round=[5]", "Did you mean task.drift.rounds"),
-        ("strategy.watch=0", "must be greater than 0; null watches nobody"),
-        ("strategy.watch=8 strategy.stop_when_stable=false", "only with strategy.stop_when_stable=true"),
+        ("task.drift.rounds=[11,5,1]", ["must be at least 2", "must ascend", "which has 10"]),
+        (
+            "task.drift.rounds=[2.5] task.drift.kind=slow",
+            [
+                "must be a list of integers, for example task.drift.rounds=[10,20]",
+                "must be one of sudden, gradual, returning",
+            ],
+        ),
+        ("task.drift.fraction=0.5 task.drift.round=[5]", ["Did you mean task.drift.rounds"]),
+        ("task.drift.fraction=0.5", ["has an effect only with task.drift.rounds"]),
+        (
+            "task.drift.rounds=[5,7] task.drift.kind=returning task.drift.span=3 task.num_clusters=1 "
+            "task.validation_fraction=0.2 strategy.watch=0",
+            ["before it is over", "clients move between groups", "held out in one round", "null watches nobody"],
+        ),
+        (
+            "task.drift.rounds=[5] task.drift.kind=gradual strategy.watch=8 strategy.stop_when_stable=false",
+            ["needs task.drift.span, the rounds until all data are new", "only with strategy.stop_when_stable=true"],
+        ),
+        (
+            "task.drift.rounds=[5] task.drift.span=2 task.drift.fraction=0",
+            ["has no effect with task.drift.kind=sudden", "must be greater than 0"],
+        ),
+        ("task=own task.drift.rounds=[5] num_clients=4", ["simulation only; real nodes bring their own data"]),
+        ("experiment=digits_autoencoder task.drift.rounds=[5] task.drift.moves=concepts", ["renames labels"]),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_runs(keys: str, text: str) -> None:
+def test_what_cannot_work_is_refused_before_anything_runs(keys: str, texts: list[str]) -> None:
     with pytest.raises(ConfigError) as error:
         compose(keys.split())
-    assert text in str(error.value)
+    for text in texts:
+        assert text in str(error.value)
 
 
 def test_a_task_refuses_what_a_description_must_not_say() -> None:

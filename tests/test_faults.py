@@ -159,7 +159,7 @@ class Slow(Grid):
         return list(self._grid.pull_messages(ready & set(message_ids)))
 
     def __getattr__(self, name: str) -> object:
-        raise NotImplementedError(name)
+        raise AttributeError(name)
 
 
 Slow.__abstractmethods__ = frozenset()

@@ -29,6 +29,7 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
     "settings",
     [
         "clove num_rounds=4",
+        "clove num_rounds=11 strategy.stability_rounds=2 strategy.watch=4 task.drift.rounds=[9]",
         "ifca num_rounds=4",
         "fedavg num_rounds=4 fine_tune_epochs=1 task.validation_fraction=0.2",
         "local num_rounds=4",

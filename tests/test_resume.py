@@ -292,8 +292,9 @@ def test_the_hint_at_the_end_of_a_failed_run_is_the_whole_command(
     with pytest.raises(FederationError, match=r"go on with: florets resume=\S+/seed-0 trust=true$"):
         straight(tmp_path, own)
     config, started = compose(own), r"go on with: flwr run \. --stream --run-config '"
-    with pytest.raises(FederationError, match=started + r"resume=\"\S+/run\" overrides='\"'\"'trust=true"):
-        run_experiment(command._local_grid(config), config, tmp_path / "run", by_flower=True)
+    failed = pytest.raises(FederationError, match=started + r"resume=\"\S+/run\" overrides='\"'\"'trust=true")
+    with failed, command._local_grid(config) as grid:
+        run_experiment(grid, config, tmp_path / "run", by_flower=True)
 
 
 @pytest.mark.parametrize("name", ["plain/seed-0", "two words", "l'été, (1)", "a{b}[c]"])

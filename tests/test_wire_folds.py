@@ -107,7 +107,6 @@ WRONG = {
     r"\[3, 2\]": reply(np.ones((3, 2), dtype=np.float32)),
     r"\[1, 1\]": reply(GOOD[:1, :1]),
     "NaN or infinite": reply(np.array([[np.nan, 1.0], [0.0, 1.0]], dtype=np.float32)),
-    "row 1 of the folds is zero": reply(np.array([[0.6, 0.8], [0.0, 0.0]], dtype=np.float32)),
 }
 
 
@@ -118,8 +117,15 @@ def test_other_rows_are_refused(message: str) -> None:
 
 
 def test_signs_that_are_all_alike_are_no_row() -> None:
-    with pytest.raises(MalformedMessage, match="row 0 of the folds is zero"):
-        read_fold_rows(reply(np.array([[0, 0]], dtype=np.uint8)), RowForm("signs", 9, 40), 1)
+    assert read_fold_rows(reply(np.array([[0, 0]], dtype=np.uint8)), RowForm("signs", 9, 40), 1).rows.shape == (0, 9)
+
+
+def test_rows_of_folds_on_which_nothing_was_learned_are_left_out() -> None:
+    form = RowForm("full", 2, 2)
+    rows = np.array([[0.6, 0.8], [0.0, 0.0], [2.0, 0.0]], dtype=np.float32)
+    # The mean of the others' directions, as of a client with too few samples for folds.
+    np.testing.assert_allclose(read_fold_rows(reply(rows), form, 3).rows, [[0.8, 0.4]])
+    assert read_fold_rows(reply(0 * rows), form, 3).rows.shape == (0, 2)
 
 
 @pytest.mark.parametrize(("upload", "width"), [("other", 2), ("full", 3), ("signs", 0), (None, 1)])
@@ -129,6 +135,16 @@ def test_a_form_that_nothing_has_is_refused(upload: object, width: int) -> None:
 
 
 # How clients' data are divided
+
+
+@pytest.mark.parametrize(("count", "size"), [(900, 14), (56, 14), (55, 13), (32, 8), (31, 0), (1, 0)])
+def test_clients_with_few_samples_have_smaller_folds_or_none(count: int, size: int) -> None:
+    assert FoldPlan(4, 14, 3).size_of(count) == size
+
+
+def test_folds_that_are_small_for_all_are_no_smaller_for_anybody() -> None:
+    assert [FoldPlan(3, 5, 10).size_of(count) for count in (14, 15, 30)] == [0, 5, 5]
+
 
 PLANS = [
     ([288] * 20, FoldPlan(4, 17, 4)),

@@ -18,11 +18,11 @@ from florets.server_app.experiment import run_experiment
 from florets.server_app.local_grid import LocalGrid
 from florets.server_app.resume.resume import CHANGEABLE
 from florets.server_app.workers.kept_models import KeptModels
-from florets.server_app.workers.shared_clients import SharedTask, share_clients
-from florets.server_app.workers.shared_file import Place, SharedFile
 from florets.server_app.workers.shared_messages import MessageReader, MessageWriter
 from florets.server_app.workers.start import num_workers
 from florets.task.client_data import ClientData
+from florets.task.shared_clients import SharedTask, share_clients
+from florets.task.shared_file import Place, SharedFile
 from florets.task.task import Task, TaskSpec
 from florets.task.wire import kinds
 

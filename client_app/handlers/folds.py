@@ -6,7 +6,7 @@ from florets.client_app.client import Client
 from florets.client_app.local_training import update
 from florets.client_app.outgoing import reply
 from florets.task.randomness import Purpose, generator
-from florets.task.training.folds import disjoint_folds, fold_changes
+from florets.task.training.folds import LEARNING_RATE, disjoint_folds, fold_changes
 from florets.task.wire import kinds
 from florets.task.wire.folds import RowForm
 
@@ -46,6 +46,7 @@ def _rows(client: Client, record: str) -> ArrayRecord:
         int(client.number(kinds.FOLD_STEPS)),
         rng,
         client.names(kinds.UNTRAINED),
+        client.number(kinds.FOLD_RATE, LEARNING_RATE),
     )
     form = RowForm.read(client.config.get(kinds.FOLD_UPLOAD), int(client.number(kinds.FOLD_WIDTH)), changes.shape[1])
     rng = generator(int(client.number(kinds.FOLD_SEED)), 0, Purpose.FOLD_SKETCH)

@@ -25,7 +25,12 @@ def pack_groups(groups: FrozenGroups) -> tuple[Arrays, dict[str, str]]:
     arrays: Arrays = {"origin": centres.origin, "directions": centres.directions, "usual": centres.usual}
     arrays |= pack_common(groups.common)
     numbers = {"folds": groups.folds, "size": groups.size, "steps": groups.steps, "seed": groups.seed}
-    form = {"upload": groups.form.upload, "width": groups.form.width, "parameters": groups.form.size}
+    form = {
+        "rate": groups.rate,
+        "upload": groups.form.upload,
+        "width": groups.form.width,
+        "parameters": groups.form.size,
+    }
     return arrays, {NAME: json.dumps({**numbers, **form})}
 
 
@@ -50,6 +55,9 @@ def unpack_groups(arrays: Arrays, metadata: Mapping[str, str], num_models: int) 
     folds, size, steps, seed, width, parameters = numbers
     if not (2 <= folds <= _MOST_FOLDS and size >= 1 and 1 <= steps <= _MOST_STEPS):
         raise ValueError(f"folds={folds}, size={size}, steps={steps} are no training on folds")
+    rate = about["rate"]
+    if type(rate) is not float or not 0.0 < rate <= 1.0:
+        raise ValueError(f"a learning rate of {rate!r} is none")
     form = RowForm.read(about["upload"], width, parameters)
     centres = Centres(*(arrays[name].astype(np.float64) for name in ("origin", "directions", "usual")))
     shapes = (centres.origin.shape, centres.directions.shape, centres.usual.shape)
@@ -57,7 +65,7 @@ def unpack_groups(arrays: Arrays, metadata: Mapping[str, str], num_models: int) 
         raise ValueError(f"the groups' centres have shapes {shapes}, for {num_models} models and width {width}")
     if not all(np.isfinite(part).all() for part in (centres.origin, centres.directions, centres.usual)):
         raise ValueError("the groups' centres are not finite")
-    return FrozenGroups(unpack_common(arrays), folds, size, steps, form, seed, centres)
+    return FrozenGroups(unpack_common(arrays), folds, size, steps, rate, form, seed, centres)
 
 
 def nearest_group(groups: FrozenGroups, task: Task, x: FloatArray, y: TargetArray) -> tuple[int, float]:
@@ -71,5 +79,5 @@ def nearest_group(groups: FrozenGroups, task: Task, x: FloatArray, y: TargetArra
     folds = groups.folds_of(len(x))
     size = groups.size if folds > 1 else len(x)
     common = {name: array.numpy() for name, array in groups.common.one(0).items()}
-    rows = fold_rows(task, common, x, y, folds, size, groups.steps, groups.form, groups.seed)
+    rows = fold_rows(task, common, x, y, folds, size, groups.steps, groups.rate, groups.form, groups.seed)
     return groups.group_of(rows)

@@ -16,6 +16,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
+from florets.server_app.console import counted
 from florets.server_app.results.summary import RoundLine, covers_all
 from florets.strategies.base.report import FIRST_PHASE
 
@@ -182,7 +183,7 @@ def draw_curves(lines: Sequence[RoundLine], path: Path) -> bool:
     """Draw a run's ARI and accuracy (or loss) over its rounds; return False where there is nothing to draw.
 
     The band is one standard deviation over clients; a vertical line marks the round from which on the
-    clustering is frozen, or the end of a first phase whose ARI is that of its anchors.
+    clustering is frozen, the end of a first phase whose ARI is that of its anchors, or where clients' data change.
     """
     panels = panels_of([lines])
     if not panels:
@@ -217,9 +218,23 @@ def draw_curves(lines: Sequence[RoundLine], path: Path) -> bool:
             _mark(rows, stable, f"stable from round {stable}", lines[-1]["round"])
         if 0 < first < lines[-1]["round"]:
             _mark(rows, first + 0.5, _end_of_phase_1(lines[first - 1]), lines[-1]["round"])
+        for line, before in _where_data_change(lines):
+            _mark(rows, line["round"], _changed_words(line, before), lines[-1]["round"], height=0.16)
         label_rounds(rows[-1], drawn, "clients")
         save(figure, path)
     return True
+
+
+def _where_data_change(lines: Sequence[RoundLine]) -> list[tuple[RoundLine, bool]]:
+    """Return the lines of rounds in which clients' data begin to change, and whether they did so before."""
+    # Lines of an earlier release tell nothing of it.
+    changed = [line.get("data_changed", 0) > 0 for line in lines]
+    starts = [number for number, now in enumerate(changed) if now and not changed[number - 1]]
+    return [(lines[number], number != starts[0]) for number in starts]
+
+
+def _changed_words(line: RoundLine, before: bool) -> str:
+    return "again" if before else f"data of {counted(line['data_changed'], 'client')} change"
 
 
 def _beside(lines: Sequence[RoundLine], key: str, points: Points) -> tuple[Points, str, str] | None:
@@ -245,14 +260,14 @@ def _end_of_phase_1(line: RoundLine) -> str:
     return f"end of phase 1 (ARI: {line['ari_clients']} of {line['ari_of']} clients)"
 
 
-def _mark(rows: Sequence[Axes], place: float, text: str, last_round: int) -> None:
+def _mark(rows: Sequence[Axes], place: float, text: str, last_round: int, height: float = 0.04) -> None:
     """Draw a vertical line through all panels, and say in the first what begins or ends there."""
     for axes in rows:
         axes.axvline(place, color=QUIET, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
     right = place < 0.55 * last_round
     rows[0].annotate(
         text,
-        (place, 0.04),
+        (place, height),
         xycoords=("data", "axes fraction"),
         xytext=(5, 0) if right else (-5, 0),
         textcoords="offset points",

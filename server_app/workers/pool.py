@@ -15,10 +15,10 @@ from flwr.app import Message
 from florets.server_app.console import counted
 from florets.server_app.local_grid import failed
 from florets.server_app.workers.client_side import LoadClientSide
-from florets.server_app.workers.shared_clients import SharedClients
-from florets.server_app.workers.shared_file import Place, SharedFile
 from florets.server_app.workers.shared_messages import MessageWriter, Sent
 from florets.server_app.workers.worker import READY, Answers, Order, work
+from florets.task.shared_clients import SharedClients
+from florets.task.shared_file import Place, SharedFile
 
 _MOST_FAILED_STARTS = 3
 _ENDING_SECONDS = 1.0

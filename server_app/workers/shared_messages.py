@@ -8,7 +8,7 @@ from typing import Any
 
 from flwr.app import ArrayRecord, Context, Message
 
-from florets.server_app.workers.shared_file import Place, SharedFile
+from florets.task.shared_file import Place, SharedFile
 
 Sent = Sequence[tuple[Message, Context]]
 """Messages, and the contexts of the clients that they go to."""

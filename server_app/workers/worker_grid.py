@@ -10,9 +10,9 @@ from florets.server_app.local_grid import LocalGrid, NodeConfig
 from florets.server_app.workers.client_side import LoadClientSide
 from florets.server_app.workers.kept_models import KeptModels
 from florets.server_app.workers.pool import Unit, WorkerPool
-from florets.server_app.workers.shared_clients import SharedTask, share_clients
-from florets.server_app.workers.shared_file import SharedFile
 from florets.server_app.workers.shared_messages import Sent
+from florets.task.shared_clients import SharedTask, share_clients
+from florets.task.shared_file import SharedFile
 from florets.task.task import Task
 
 _UNITS = 16
@@ -111,7 +111,7 @@ class WorkerGrid(LocalGrid):
 
     def _units(self, sent: Sent) -> list[Unit]:
         """Return the exchange's messages as they are handed out; blocks are those of `LocalGrid`."""
-        alone, blocks = list(range(len(sent))), []
+        alone, blocks = list(range(len(sent))), list[list[int]]()
         if self.block_size > 1:
             alone, blocks = self._side.cut_blocks(sent, self.block_size)
         units = [

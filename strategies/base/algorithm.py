@@ -31,8 +31,8 @@ class Algorithm(ABC, Generic[S, M]):
         Number of clusters, "auto" where the algorithm is to find it; None: as many as there are models.
     first_round, choose_k, loss_data
         Run-level choices; None where the algorithm has no such choice.
-    input_shape, num_outputs
-        Sizes of the task.
+    input_shape, num_outputs, loss
+        Sizes of the task, and its loss (`florets.task.training.losses`); empty where nobody said.
     seed
         Of every draw; take generators from `RoundContext.random`.
     """
@@ -52,6 +52,7 @@ class Algorithm(ABC, Generic[S, M]):
     loss_data: LossData | None
     input_shape: tuple[int, ...]
     num_outputs: int
+    loss: str
     seed: int
 
     @abstractmethod

@@ -22,8 +22,8 @@ class FrozenGroups:
     ----------
     common
         The one model that all rows come from.
-    folds, size, steps
-        Of a client's data; one with too few samples trains once, on all of them.
+    folds, size, steps, rate
+        Of a client's data, and of the training on them; a client with too few samples trains once, on all of them.
     form, seed
         How rows are compressed, and the draws of that.
     centres
@@ -34,6 +34,7 @@ class FrozenGroups:
     folds: int
     size: int
     steps: int
+    rate: float
     form: RowForm
     seed: int
     centres: Centres

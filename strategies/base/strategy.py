@@ -41,8 +41,8 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         What clients return and how it is averaged, whole or by name; None: the algorithm's default.
     first_round, choose_k, loss_data
         Run-level choices, for the algorithms that follow them; None: the algorithm's default.
-    input_shape, num_outputs
-        Sizes of the task, for the algorithms that need them.
+    input_shape, num_outputs, loss
+        Sizes and loss of the task, for the algorithms that need them.
     num_clients
         Clients that the run has; None takes whoever is online.
     min_clients
@@ -87,6 +87,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         loss_data: LossData | None = None,
         input_shape: Sequence[int] = (),
         num_outputs: int = 0,
+        loss: str = "",
         num_clients: int | None = None,
         min_clients: int | None = None,
         seed: int = 0,
@@ -110,7 +111,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self.choose_k = choice_of(self.settings, "choose_k", choose_k)
         self.loss_data = choice_of(self.settings, "loss_data", loss_data)
         self.first_round = choice_of(self.settings, "first_round", start_with(k, self.choose_k, first_round))
-        self.input_shape, self.num_outputs = tuple(input_shape), num_outputs
+        self.input_shape, self.num_outputs, self.loss = tuple(input_shape), num_outputs, loss
         self.shared_layers = tuple(getattr(self.settings, "shared_layers", ()))
         self.seed = seed
         self.eval_every = eval_every

@@ -36,8 +36,8 @@ class CloveSettings(Restarted):
     )
     watch: float | None = key(
         None,
-        "after the freeze: robust z-score from which a client's training loss departs from its cluster's, so that it is "
-        "asked for a loss vector again; 8 is a good value, null watches nobody",
+        "after the freeze: robust z-score from which a client's training loss departs from its cluster's, so that it "
+        "is asked for a loss vector again; 8 is a good value, null watches nobody",
         above=0,
         note="null watches nobody",
     )
@@ -58,8 +58,8 @@ class CloveSettings(Restarted):
             problems.append(f"strategy.probes={self.probes}: cannot be used with strategy.restarts; leave one out.")
         if self.watch is not None and not self.stop_when_stable:
             problems.append(
-                f"strategy.watch={self.watch:g}: has an effect only with strategy.stop_when_stable=true; add that, or "
-                "leave it out."
+                f"strategy.watch={self.watch:g}: has an effect only with strategy.stop_when_stable=true; add that, "
+                "or leave it out."
             )
         return problems
 

@@ -174,16 +174,18 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
             self.state.settled = stable | {key for key in absent if is_stable(histories.get(key, ()), length)}
 
     def average(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
-        """Average without the clients that have departed from their cluster in this round."""
-        staying = [(key, update) for key, update in updates if key not in self.state.watch.fresh]
-        return super().average(staying if staying else updates)
+        """Average without the clients that depart from their cluster in this round, unless all of its clients do."""
+        fresh = self.state.watch.fresh
+        stayed = {update.model for key, update in updates if key not in fresh}
+        return super().average([(key, u) for key, u in updates if key not in fresh or u.model not in stayed])
 
     def _watched(self, context: RoundContext) -> bool:
         """Ask those whose loss has departed for a loss vector and move them; say whether clusters are open again."""
         watch = self.state.watch
         watch.fresh = set()
         due = [client for client in context.participants if client.key in watch.departed and self._is_due(client)]
-        if not due:
+        # One model alone leaves nowhere to move.
+        if not due or context.models.count == 1:
             return False
         with context.meter.part("losses"):
             replies = self._without_outliers(context.ask_losses(due, context.models), context)

@@ -59,11 +59,11 @@ class Departure:
 class Watch:
     """What the training losses of frozen clusters' clients usually are, and who has departed from that.
 
-    A client's change is the logarithm of its loss less the median of its last ones; its cluster's change is the median
-    of its members'. What is left of a client's change without its cluster's is compared with what that usually comes
-    to, by all clients' median absolute deviation. A cluster that as a whole changes unlike the others is no reference
-    for its members: they are compared with the other clusters, and where most clients change as never before, with
-    the usual change of all.
+    A client's change is the logarithm of its loss less the median of its last ones; its cluster's change is the
+    median of its members'. What is left of a client's change without its cluster's is compared with what that usually
+    comes to, by all clients' median absolute deviation. A cluster that as a whole changes unlike the others is no
+    reference for its members: they are compared with the other clusters, and where most clients change as never
+    before, with the usual change of all.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Watch:
     departed
         Clients whose loss has departed, until it is as before or they have moved.
     fresh
-        Of these, the ones that departed in this round while their cluster did not.
+        Of these, the ones that departed in this round.
     told
         What the round's report says.
     """
@@ -114,8 +114,7 @@ class Watch:
                 self.departed[key].due -= 1
             else:
                 self.departed[key] = Departure(model, level - excess, model in together)
-                if model not in together:
-                    self.fresh.add(key)
+                self.fresh.add(key)
         if found := sorted(key for key in logs if key in self.departed and not self.departed[key].asked):
             self.told["departed"] = found
 

@@ -158,12 +158,7 @@ def scores(gram: FloatArray) -> FloatArray:
         mean.
     """
     num_folds, num_clients = gram.shape[:2]
-    every = np.arange(num_folds)
-    own = gram[every, :, every]  # [f, i, j]: <x_f(i), x_f(j)>
-    cross = gram.sum(axis=0).swapaxes(0, 1)  # [f, i, j]: the sum over all folds g of <x_g(i), x_f(j)>
-    others = (cross.sum(axis=0) - cross - cross.swapaxes(1, 2) + own) / (num_folds - 1) ** 2
-    held_out = (cross - own) / (num_folds - 1)
-    energy = np.trace(own, axis1=1, axis2=2)
+    others, held_out, energy = products_of(gram)
     cosine = np.zeros((len(LINKAGES), num_clients - 1))
     for fold, pairs in enumerate(distances(others)):
         products = np.stack([held_out[fold], others[fold]])
@@ -173,6 +168,31 @@ def scores(gram: FloatArray) -> FloatArray:
             cosine[row] += np.where(valid, predicted / np.sqrt(np.where(valid, length * energy[fold], 1.0)), 0.0)
     mean: FloatArray = cosine / num_folds
     return mean
+
+
+def products_of(gram: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the inner products that scores are made of, with each fold f left out in turn.
+
+    Parameters
+    ----------
+    gram : (m, M, m, M) float64
+        From `gram_of`.
+
+    Returns
+    -------
+    others : (m, M, M) float64
+        ``<a_f(i), a_f(j)>``, by which trees are built.
+    held_out : (m, M, M) float64
+        ``<a_f(i), x_f(j)>``.
+    energy : (m,) float64
+        ``|x_f|^2``, summed over clients.
+    """
+    num_folds = len(gram)
+    every = np.arange(num_folds)
+    own = gram[every, :, every]  # [f, i, j]: <x_f(i), x_f(j)>
+    cross = gram.sum(axis=0).swapaxes(0, 1)  # [f, i, j]: the sum over all folds g of <x_g(i), x_f(j)>
+    others = (cross.sum(axis=0) - cross - cross.swapaxes(1, 2) + own) / (num_folds - 1) ** 2
+    return others, (cross - own) / (num_folds - 1), np.trace(own, axis1=1, axis2=2)
 
 
 def _along(tree: FloatArray, products: FloatArray) -> FloatArray:

@@ -17,8 +17,9 @@ from typing import Literal
 import numpy as np
 from scipy.cluster.hierarchy import linkage
 
-from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import canonical
+from florets.strategies.core.fold_joining import joined, joined_scores
 from florets.strategies.core.fold_permutations import can_reject, permutation_p_value
 from florets.strategies.core.fold_scores import LINKAGES, centred_rows, distances, gram_of, scores
 from florets.strategies.core.placement import centres, unit_mean
@@ -44,7 +45,7 @@ class Groups:
     labels : (M,) int64
         Group of each client, numbered from 0 in order of first appearance.
     scores : (number of candidates,) float64
-        Cross-validated cosine of each candidate, by the better of two trees.
+        Cross-validated cosine of each candidate, by the better of two trees; see also `fold_joining`.
     candidates : (number of candidates,) int64
         The numbers of groups that were scored, 2 to M; none for fewer than two clients.
     p_value
@@ -82,6 +83,7 @@ def discover(
     tolerance: float | None = None,
     permutations: int = 399,
     rng: np.random.Generator,
+    tested: BoolArray | None = None,
 ) -> Groups:
     """Say whether the clients fall into groups, how many, and which.
 
@@ -90,7 +92,7 @@ def discover(
     folds : (M, m, D) float
         Row of each client and fold: the update of one common model, a projection of it, or its signs. Rows are scaled
         to unit length here. The same fold number means the same thing for all clients (steps, order of batches); all
-        folds hold the same number of samples.
+        folds of the clients that are tested hold the same number of samples.
     k : int or None
         Number of groups, where it is known: neither the score nor the test then decides. With at least as many
         groups as clients, each client is its own.
@@ -103,6 +105,9 @@ def discover(
         Most permutations of the test.
     rng : numpy.random.Generator
         Draws the permutations.
+    tested : (M,) bool or None
+        Clients of the test, which is exact only among those whose folds are of one size; None: all. The others take
+        part in the choice of K, and in the groups.
 
     Returns
     -------
@@ -123,13 +128,20 @@ def discover(
         tolerance = TOLERANCE_OF_FEW if num_clients <= FEW_CLIENTS else TOLERANCE
     if num_clients > MOST_CLIENTS:
         sample = np.sort(rng.choice(num_clients, size=MOST_CLIENTS, replace=False))
-        part = _discover(folds[sample], k, level, tolerance, permutations, rng)
+        part_of = None if tested is None else tested[sample]
+        part = _discover(folds[sample], k, level, tolerance, permutations, rng, part_of)
         return _everybody(folds, sample, part)
-    return _discover(folds, k, level, tolerance, permutations, rng)
+    return _discover(folds, k, level, tolerance, permutations, rng, tested)
 
 
 def _discover(
-    folds: FloatArray, k: int | None, level: float, tolerance: float, permutations: int, rng: np.random.Generator
+    folds: FloatArray,
+    k: int | None,
+    level: float,
+    tolerance: float,
+    permutations: int,
+    rng: np.random.Generator,
+    tested: BoolArray | None,
 ) -> Groups:
     num_clients, num_folds = folds.shape[:2]
     rows = centred_rows(folds)
@@ -139,19 +151,26 @@ def _discover(
         return Groups("none", k or 1, one, np.zeros(0), np.zeros(0, dtype=np.int64), np.nan, similarity)
     gram = gram_of(rows)
     candidates = np.arange(2, num_clients + 1)
-    by_linkage = scores(gram)
-    values = by_linkage.max(axis=0)
+    by_way = scores(gram)
+    few = tested is not None and not tested.all() and tested.sum() > 1
+    if few:
+        by_way = np.concatenate([by_way, joined_scores(gram, np.flatnonzero(tested))])
+    values = by_way.max(axis=0)
     p_value = np.nan
     if k is None:
-        if can_reject(num_clients, num_folds, level):
-            p_value = permutation_p_value(gram, level, permutations, rng)
+        of_test = gram if tested is None or tested.all() else gram_of(centred_rows(folds[tested]))
+        if can_reject(of_test.shape[1], num_folds, level):
+            p_value = permutation_p_value(of_test, level, permutations, rng)
         verdict, found = choose(values, p_value, level, tolerance)
     else:
         verdict, found = "groups" if k > 1 else "none", k
     cuts = int(np.clip(found, 2, num_clients))
-    method = LINKAGES[int(by_linkage[:, cuts - 2].argmax())]
-    tree = linkage(distances(gram.sum(axis=(0, 2))), method)
-    labels = canonical(cut(tree, min(found, num_clients)))
+    way = int(by_way[:, cuts - 2].argmax())
+    products, method = gram.sum(axis=(0, 2)), LINKAGES[way % len(LINKAGES)]
+    if way < len(LINKAGES):
+        labels = canonical(cut(linkage(distances(products), method), min(found, num_clients)))
+    else:
+        labels = canonical(joined(products, np.flatnonzero(tested), method, min(found, num_clients)))
     return Groups(verdict, found, labels, values, candidates, p_value, similarity)
 
 

@@ -34,8 +34,11 @@ class DiscoverySettings(SharedLayers):
         "of k groups, or 40 (k=auto), but no more than three of four clients",
         least=2,
     )
-    first_look: int = key(
-        1, "round in which groups are looked for, with what the one model has learned until then", least=1
+    first_look: int | None = key(
+        None,
+        "round in which groups are looked for, with what the one model has learned until then; null: 1, and in a "
+        "regression as soon as the model has learned what all clients share",
+        least=1,
     )
     second_look: int = key(
         0,

@@ -1,11 +1,12 @@
 """Discovery: find the groups in round 1 by updates on folds of the clients' data, then FedAvg in each group."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from florets.strategies.base.averaging import ModelAveraging
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.frozen_groups import FrozenGroups
 from florets.strategies.base.models import Models
@@ -13,9 +14,11 @@ from florets.strategies.base.report import ADVICE, STABLE_FROM, Detail
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray
+from florets.strategies.core.common_way import common_move, moves_on
 from florets.strategies.core.placement import Centres
 from florets.strategies.discovery.settings import DiscoverySettings
 from florets.strategies.shared.evidence import Evidence, no_group_fits
+from florets.strategies.shared.fold_plan import FINE_RATE, RATE
 from florets.strategies.shared.fold_round import FoldRound, Found
 from florets.strategies.shared.group_models import group_models
 from florets.task.randomness import Purpose
@@ -25,6 +28,13 @@ _PER_GROUP, _UNKNOWN = 5, 40
 """Clients that a decision takes: for each group, and where nobody says how many there are."""
 _MOST_NEEDED = 0.75
 """Of all clients with enough samples for folds: the last ones to be drawn may take many rounds."""
+_REGRESSION = ("squared_error", "half_squared_error")
+"""Losses whose updates all clients share at first, whatever group they are of: those of a model that has to find its
+scale and the inputs that count. A classifier's groups show in what it learns first."""
+_LATEST = 40
+"""Round in which a regression's groups are looked for even if the one model still moves on."""
+_SETTLED = 5
+"""Rounds that the groups' models train before clients with few samples are placed by their losses."""
 _PATIENCE = 2
 """Rounds in which the rows of clients whose replies were lost are waited for, where all take part."""
 
@@ -44,8 +54,14 @@ class DiscoveryState(State):
         By which later clients are placed; None where there is one model.
     unfit
         Clients that no group fits.
+    unsure
+        Clients that were placed by one row of few samples, and the round from which on they are placed anew.
     looks
         Rounds in which groups were looked for among the rows at hand.
+    move
+        Before groups are looked for, the mean of the last round's updates; see `core.common_way`.
+    moves_on
+        It goes where that of the round before went.
     details
         What the round tells in its report.
     """
@@ -55,7 +71,10 @@ class DiscoveryState(State):
     decided: bool = False
     centres: Centres | None = None
     unfit: set[str] = field(default_factory=set)
+    unsure: dict[str, int] = field(default_factory=dict)
     looks: int = 0
+    move: FloatArray | None = None
+    moves_on: bool = True
     details: dict[str, Detail] = field(default_factory=dict)
 
 
@@ -71,9 +90,10 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
     none fits. Where a round is a sample of the clients, the common model is kept and groups are looked for once
     enough of them have taken part; until then one model is trained.
 
-    Where the first model is far from every group's, what its updates share can hide what they do not. With
-    `first_look` the common model is the one that FedAvg has trained until then, with `second_look` it takes the first
-    one's place where no groups were found.
+    Where the first model is far from every group's, what its updates share can hide what they do not. The common
+    model of a regression is therefore the one that FedAvg has trained until the mean updates of two rounds have
+    nothing in common, and with `first_look` the one of a given round; with `second_look` a trained one takes the
+    first one's place where no groups were found.
 
     Source: `strategies.core.folds` has the method and its theory.
     """
@@ -97,8 +117,10 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         if self._is_second_look(context.server_round):
             # What all clients share has been learned by now: of what is left, more tells them apart.
             state.folds, state.decided, state.looks = None, False, 0
-        if context.server_round < self.settings.first_look:
+        if self._waits(context.server_round):
             state.phase = "training"
+            if self.settings.first_look is None and context.server_round == 1:
+                self._tell(Evidence("open"))
             self.assignment.update({client.key: 0 for client in context.participants})
             return context.train_assigned(dict(self.assignment))
         if not state.decided:
@@ -110,14 +132,35 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         else:
             state.phase = "training" if state.centres is None else "stable"
         self._place_newcomers(context)
+        self._place_anew(context)
         context = self._with_somebody(context)
         plan = context.train_assigned(dict(self.assignment))
         return replace(plan, models=models, participants=context.participants)
 
+    def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
+        """Note whether the one model still moves on, where groups wait for that."""
+        if self.settings.first_look is not None or not self._waits(self.context.server_round):
+            return
+        context, state = self.context, self.state
+        start = context.models.bank[0] if isinstance(context.averaging, ModelAveraging) else 0.0
+        trained = context.models.layout.trained
+        weights = np.array([update.num_examples for _, update in updates], dtype=np.float64)
+        move = common_move(np.stack([(update.vector - start)[trained] for _, update in updates]), weights)
+        state.moves_on = state.move is None or moves_on(state.move, move)
+        state.move = move if state.moves_on else None
+
+    def _waits(self, server_round: int) -> bool:
+        """Return whether groups are not looked for yet, but one model is trained."""
+        if self.settings.first_look is not None:
+            return server_round < self.settings.first_look
+        return self.loss in _REGRESSION and self.state.moves_on and server_round < _LATEST
+
     def _look(self, context: RoundContext) -> Plan[Update]:
         """Plan a round in which participants send what they learn on their folds, and decide when enough have."""
         if self.state.folds is None:
-            self.state.folds = FoldRound.begin(context, self.settings.fold_upload, self.settings.fold_width)
+            trained = self.loss in _REGRESSION and context.server_round > 1
+            rate = FINE_RATE if trained else RATE
+            self.state.folds = FoldRound.begin(context, self.settings.fold_upload, self.settings.fold_width, rate)
         folds = self.state.folds
         requests, read = folds.train(context)
 
@@ -155,6 +198,9 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         """Take over what was found; return the clients' groups."""
         state = self.state
         assert state.folds is not None
+        state.unsure = {}
+        if found.centres is not None:
+            self._note_unsure(state.folds.small)
         state.folds, state.decided, state.centres = state.folds.emptied(), True, found.centres
         state.unfit = set()
         self.assignment.update(found.assignment)
@@ -185,7 +231,7 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         assert state.folds is not None
         state.phase = "discovery"
         with context.meter.part("discover"):
-            replies = state.folds.ask(context.online, context)
+            replies = state.folds.ask_again(context)
             context.require(replies, "rows of folds")
             state.folds.take(replies.ok)
             found = self._decide(state.folds, context)
@@ -216,9 +262,31 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         with context.meter.part("place"):
             placed, unfit = state.folds.place(new, state.centres, context)
         self.assignment.update(placed)
+        self._note_unsure(client.key for client in new if client.key in placed and not state.folds.has_folds(client))
         if unfit:
             state.unfit |= unfit
             state.details[ADVICE] = no_group_fits(sorted(unfit))
+
+    def _note_unsure(self, keys: Iterable[str]) -> None:
+        due = self.context.server_round + _SETTLED
+        self.state.unsure |= dict.fromkeys(sorted(keys), due)
+
+    def _place_anew(self, context: RoundContext) -> None:
+        """Place clients with few samples once more, by their losses of the groups' models.
+
+        One row of ten samples is mostly noise. The losses of models that have learned on the groups' data tell the
+        same ten samples apart, and the client's own part in these models is as small as its data.
+        """
+        unsure = self.state.unsure
+        due = [client for client in context.participants if unsure.get(client.key, math.inf) <= context.server_round]
+        if not due:
+            return
+        with context.meter.part("place"):
+            replies = context.ask_losses(due, context.models)
+        for key, reply in replies.ok:
+            if np.isfinite(reply.losses).any():
+                self.assignment[key] = int(np.argmin(reply.losses))
+            del unsure[key]
 
     def _with_somebody(self, context: RoundContext) -> RoundContext:
         """Return the round with other participants, as many, where none of those drawn has a group to train with."""

@@ -23,7 +23,8 @@ class Evidence:
     Attributes
     ----------
     verdict
-        "open" until enough clients have taken part; "too_few": no p value at the level is possible.
+        "open" until enough clients have taken part, or the model has learned what they share; "too_few": no p value
+        at the level is possible.
     k
         Groups found; the number of clients where every client differs.
     sizes
@@ -37,7 +38,7 @@ class Evidence:
     clients, groups, similarity
         Some clients, sorted by group, the group of each, and the cosines of their mean rows.
     seen, needed
-        Clients whose rows there are, and how many it takes to decide.
+        Clients whose rows there are, and how many it takes to decide; 0 while the model still learns what all share.
     small
         Clients with too few samples for folds, placed afterwards.
     """
@@ -92,6 +93,8 @@ class Evidence:
     @property
     def text(self) -> str:
         """The finding in one sentence."""
+        if self.verdict == "open" and self.needed == 0:
+            return "groups are looked for once the model has learned what all clients share"
         if self.verdict == "open":
             return f"groups are looked for once {self.needed} clients have taken part ({self.seen} so far)"
         if self.verdict == "too_few":

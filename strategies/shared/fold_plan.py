@@ -12,7 +12,9 @@ THREE_FOLDS = 40
 ENOUGH = 48
 """Samples of a client from which on discovery works well: four folds of 12."""
 LEAST = 24
-"""Samples below which a client has no folds where others have more: it is placed afterwards."""
+"""Samples below which a client does not decide how large all folds are, as long as half of the others have more."""
+LEAST_SIZE = 8
+"""Samples of a fold below which a client has no folds where others have more: it is placed afterwards."""
 MOST = 68
 """Samples that are used: four folds of 17.
 
@@ -24,39 +26,56 @@ LEAST_STEPS, MOST_STEPS = 2, 10
 STEPS_OF_EIGHT = 4
 EPOCHS = 2
 """Of local training on the smallest client's data: what all folds together may cost, in samples times steps."""
+RATE, FINE_RATE = 0.01, 0.001
+"""Learning rate on the folds, and that at a regression's model which has been trained.
+
+Groups may then be nearer to it than steps of 0.01, and such steps would pass them by.
+"""
 LEAST_PASSES, MOST_PASSES = 150, 300
 """The same where the client has few samples, which must be seen more often, and where it has many."""
 
 
 @dataclass(frozen=True)
 class FoldPlan:
-    """What every client trains for discovery: the same work and the same number of samples for all.
+    """What every client trains for discovery: the same steps for all, and the same number of samples for most.
 
     Attributes
     ----------
     folds
         Disjoint parts of a client's data.
     size
-        Samples of each.
-    steps
+        Samples of each. A client with too few samples for that has smaller ones, see `size_of`.
+    steps, rate
         Of Adam on each, every one on the whole fold.
     """
 
     folds: int
     size: int
     steps: int
+    rate: float = RATE
 
     @property
     def samples(self) -> int:
-        """Samples that a client needs for it; one with more draws so many, one with fewer is placed afterwards."""
+        """Samples that a client needs for it; one with more draws so many."""
         return self.folds * self.size
+
+    def size_of(self, count: int) -> int:
+        """Return the samples of each fold of a client with so many samples; 0: it has no folds.
+
+        Smaller folds than the others' make noisier rows, which still say more of the groups, above all of one whose
+        clients all have few samples, than placing these clients afterwards. The test leaves them out.
+        """
+        if count >= self.samples:
+            return self.size
+        size = count // self.folds
+        return size if size >= LEAST_SIZE else 0
 
     @classmethod
     def of(cls, counts: Sequence[int]) -> "FoldPlan":
         """Return the plan for clients with so many samples, at least one client.
 
-        The test for groups is exact only where folds are of one size, so that the smallest client that takes part
-        decides it. Where half of the clients have enough samples these take part, else three of four of those that
+        The test for groups is exact only where folds are of one size, so that the smallest client that takes part in
+        it decides it. Where half of the clients have enough samples these take part, else three of four of those that
         have a few.
         """
         counts = sorted(counts)

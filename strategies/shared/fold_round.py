@@ -1,8 +1,8 @@
 """The exchange of a discovery: clients train one common model on folds of their data, which tells them apart."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from flwr.app import RecordDict
@@ -16,7 +16,7 @@ from florets.strategies.base.report import Client
 from florets.strategies.core.folds import discover
 from florets.strategies.core.placement import Centres, centres
 from florets.strategies.shared.evidence import Evidence
-from florets.strategies.shared.fold_plan import FoldPlan
+from florets.strategies.shared.fold_plan import RATE, FoldPlan
 from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
@@ -60,8 +60,11 @@ class FoldRound:
         Clients keep some of their samples for losses, and train on the others alone.
     rows
         By client, (m, width).
+    short
+        Clients whose folds are smaller than the others'.
     small
-        Of clients with too few samples for folds, or too few that differ: one row of all their data, (1, width).
+        Of clients with too few samples for folds, or too few that differ, or that learned nothing on some fold: one
+        row, (1, width).
     """
 
     common: Models
@@ -71,12 +74,16 @@ class FoldRound:
     held_out: bool = False
     rows: dict[str, NDArray[np.floating]] = field(default_factory=dict)
     small: dict[str, NDArray[np.floating]] = field(default_factory=dict)
+    short: set[str] = field(default_factory=set)
 
     @classmethod
-    def begin(cls, context: RoundContext, upload: Upload = "projection", width: int | None = None) -> "FoldRound":
+    def begin(
+        cls, context: RoundContext, upload: Upload = "projection", width: int | None = None, rate: float = RATE
+    ) -> "FoldRound":
         """Fix the common model, the first of the round's, and the folds, by the samples of all who are online."""
         held_out = context.config.get(kinds.LOSS_DATA) == kinds.HELD_OUT
         plan = FoldPlan.of([_samples(client, held_out) for client in context.online])
+        plan = replace(plan, rate=rate)
         models = context.models
         common = models if models.count == 1 else models.replaced(models.bank[:1])
         form = RowForm.of(upload, width, int(models.layout.trained.sum()), plan.folds)
@@ -91,7 +98,7 @@ class FoldRound:
 
     def has_folds(self, client: Client) -> bool:
         """Say whether a client has enough samples for folds."""
-        return _samples(client, self.held_out) >= self.plan.samples
+        return self._size(client) > 0
 
     def train(self, context: RoundContext) -> tuple[list[Request], Read[Update]]:
         """Return the requests of a round in which every participant trains the bank's first model.
@@ -101,7 +108,8 @@ class FoldRound:
         layout, model = context.models.layout, context.models.one(0)
         others = None if context.models.bank[:1].tobytes() == self.common.bank.tobytes() else self.common.one(0)
         extra = {} if others is None else {kinds.COMMON: others}
-        new = {client.key: self._folds(client) for client in context.participants if client.key not in self}
+        new = {client.key: self._size(client) for client in context.participants if client.key not in self}
+        self.short |= {key for key, size in new.items() if 0 < size < self.plan.size}
         requests = []
         for client in context.participants:
             if client.key in new:
@@ -112,24 +120,29 @@ class FoldRound:
 
         def read(key: str, content: RecordDict) -> Update:
             if key in new:
-                return read_fold_update(content, layout, 0, self.form, new[key])
+                return read_fold_update(content, layout, 0, self.form, self._folds(new[key]))
             return read_update(content, layout, 0)
 
         return requests, read
 
-    def ask(self, clients: Sequence[Client], context: RoundContext) -> Replies[FoldRows]:
-        """Ask clients for their rows and nothing else (one exchange)."""
-        folds = {client.key: self._folds(client) for client in clients}
+    def ask_again(self, context: RoundContext) -> Replies[FoldRows]:
+        """Ask all clients for their rows and nothing else (one exchange)."""
+        sizes = {client.key: self._size(client) for client in context.online}
+        self.short |= {key for key, size in sizes.items() if 0 < size < self.plan.size}
+        return self._ask(context.online, sizes, context)
+
+    def _ask(self, clients: Sequence[Client], sizes: Mapping[str, int], context: RoundContext) -> Replies[FoldRows]:
         requests = [
-            context.request(kinds.QUERY_FOLDS, client, self.common.one(0), self._settings(folds[client.key]))
+            context.request(kinds.QUERY_FOLDS, client, self.common.one(0), self._settings(sizes[client.key]))
             for client in clients
         ]
-        return context.ask(requests, lambda key, content: read_fold_rows(content, self.form, folds[key]))
+        return context.ask(requests, lambda key, content: read_fold_rows(content, self.form, self._folds(sizes[key])))
 
     def take(self, replies: Sequence[tuple[str, Update | FoldRows]]) -> None:
         """Keep the rows that came."""
         for key, reply in replies:
-            if isinstance(reply, FoldUpdate | FoldRows):
+            # Nobody knows where a client belongs that has learned nothing; its update counts all the same.
+            if isinstance(reply, FoldUpdate | FoldRows) and len(reply.rows) > 0:
                 # As exact as they were sent, in half of the memory and of the checkpoint.
                 kept = np.float32 if self.form.upload == "full" else np.float16
                 (self.small if len(reply.rows) == 1 else self.rows)[key] = reply.rows.astype(kept)
@@ -155,7 +168,10 @@ class FoldRound:
         rng = context.random(Purpose.FOLD_TEST)
         # Twice as many as a p value at the level takes: one of them may reach the score.
         permutations = math.ceil(2 / level - 1e-9) - 1
-        groups = discover(folds, wanted, level=level, tolerance=tolerance, permutations=permutations, rng=rng)
+        tested = np.array([key not in self.short for key in keys])
+        groups = discover(
+            folds, wanted, level=level, tolerance=tolerance, permutations=permutations, rng=rng, tested=tested
+        )
         evidence = Evidence.of(groups, keys, k is not None)
         if groups.verdict != "groups":
             return Found(1, dict.fromkeys(sorted({*keys, *self.small}), 0), None, evidence)
@@ -173,8 +189,11 @@ class FoldRound:
         placed: dict[str, int] = {}
         unfit: set[str] = set()
         frozen = self.frozen(groups)
-        for key, reply in self.ask(clients, context).ok:
-            group, _ = frozen.group_in_a_run(reply.rows)
+        # Smaller folds are too noisy to say that no group fits: one row of all data then, for the nearest.
+        sizes = {client.key: self._size(client) for client in clients}
+        sizes = {key: size if size == self.plan.size else 0 for key, size in sizes.items()}
+        for key, reply in self._ask(clients, sizes, context).ok:
+            group = frozen.group_in_a_run(reply.rows)[0] if len(reply.rows) else -1
             if group < 0:
                 unfit.add(key)
             else:
@@ -183,17 +202,22 @@ class FoldRound:
 
     def frozen(self, groups: Centres) -> FrozenGroups:
         """Return what a new client is assigned by."""
-        return FrozenGroups(
-            self.common, self.plan.folds, self.plan.size, self.plan.steps, self.form, self.seed, groups
-        )
+        plan = self.plan
+        return FrozenGroups(self.common, plan.folds, plan.size, plan.steps, plan.rate, self.form, self.seed, groups)
 
-    def _folds(self, client: Client) -> int:
-        return self.plan.folds if self.has_folds(client) else 1
+    def _size(self, client: Client) -> int:
+        return self.plan.size_of(_samples(client, self.held_out))
 
-    def _settings(self, folds: int) -> dict[str, str | int]:
+    def _folds(self, size: int) -> int:
+        return self.plan.folds if size > 0 else 1
+
+    def _settings(self, size: int) -> dict[str, str | float]:
+        # Only what is not usual: every message costs its bytes.
+        rate = {} if self.plan.rate == RATE else {kinds.FOLD_RATE: self.plan.rate}
         return {
-            kinds.NUM_FOLDS: folds,
-            kinds.FOLD_SIZE: self.plan.size,
+            **rate,
+            kinds.NUM_FOLDS: self._folds(size),
+            kinds.FOLD_SIZE: size or self.plan.size,
             kinds.FOLD_STEPS: self.plan.steps,
             kinds.FOLD_UPLOAD: self.form.upload,
             kinds.FOLD_WIDTH: self.form.width,

@@ -1,12 +1,14 @@
 """Training of one model on each of several disjoint folds of a client's data, for discovery."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from florets.task.training.class_weights import class_weights
 from florets.task.training.local_update import TrainSettings, local_update
@@ -64,6 +66,7 @@ def fold_changes(
     steps: int,
     rng: np.random.Generator,
     untrained: Collection[str] = (),
+    rate: float = LEARNING_RATE,
 ) -> Float32:
     """Train a model on each fold alone, by so many steps of Adam on all of the fold; return what each changes.
 
@@ -85,6 +88,8 @@ def fold_changes(
         Seeds dropout.
     untrained
         Names of the entries that no gradient moves; counters need not be named.
+    rate
+        Of Adam.
 
     Returns
     -------
@@ -97,15 +102,22 @@ def fold_changes(
     for fold in folds:
         module.load_state_dict(state)
         rows = torch.from_numpy(fold).to(x.device)
-        settings = TrainSettings(LEARNING_RATE, 1, len(fold), "adam", local_steps=steps)
+        settings = TrainSettings(rate, 1, len(fold), "adam", local_steps=steps)
         # Which classes a fold happens to hold is noise, and what classes a client has more of is an effect of its own
         # that hides its group's: both weigh less then. Groups that differ by their classes alone are still found,
         # which full balance (without the root) makes harder. The counts are the fold's own, and not the client's: the
         # folds would compensate each other, and the test of discovery needs folds that are independent.
         objective = Objective(weights=class_weights(y[rows], "root")) if loss == "cross_entropy" else PLAIN
+        if len(fold) == 1:
+            # Batch norm has no variance of one sample: its layers stay as they are.
+            objective = replace(objective, frozen=_normalising(module))
         local_update(module, x[rows], y[rows], loss, settings, rng, objective)
         changes.append(_flat(module.state_dict(), names) - before)
     return np.stack(changes)
+
+
+def _normalising(module: Module) -> tuple[str, ...]:
+    return tuple(name for name, part in module.named_modules() if name and isinstance(part, _BatchNorm))
 
 
 def _flat(state: Mapping[str, Tensor], names: Sequence[str]) -> Float32:

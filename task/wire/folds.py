@@ -115,28 +115,48 @@ class RowForm:
     def unpack(self, sent: npt.NDArray[Any]) -> Float32:
         """Return rows (m, width) from what was sent; signs are -1 and 1.
 
+        A row that says nothing, all zero or all signs alike, comes back as zeros.
+
         Raises
         ------
         MalformedMessage
-            If a value is not finite, or a row says nothing: all zero, or all signs alike.
+            If a value is not finite.
         """
         if self.upload == "signs":
-            rows = 2.0 * np.unpackbits(sent, axis=1, count=self.width).astype(np.float32) - 1.0
-            empty = np.abs(rows.sum(axis=1)) == self.width
-        else:
-            rows = sent.astype(np.float32)
-            if not np.isfinite(rows).all():
-                raise MalformedMessage("the rows of the folds hold NaN or infinite values")
-            empty = ~rows.any(axis=1)
-        # One bit alone is always like itself.
-        if empty.any() and self.width > 1:
-            raise MalformedMessage(f"row {int(np.argmax(empty))} of the folds is zero: nothing was learned on it")
-        return rows.astype(np.float32)
+            signs = 2.0 * np.unpackbits(sent, axis=1, count=self.width).astype(np.float32) - 1.0
+            # One bit alone is always like itself.
+            if self.width > 1:
+                signs[np.abs(signs.sum(axis=1)) == self.width] = 0.0
+            return signs.astype(np.float32)
+        rows = sent.astype(np.float32)
+        if not np.isfinite(rows).all():
+            raise MalformedMessage("the rows of the folds hold NaN or infinite values")
+        return rows
+
+
+def without_empty(rows: Float32) -> Float32:
+    """Return a client's rows as discovery can use them.
+
+    Where nothing was learned on some folds, the others' mean (1, width) is what there is of the client, as of one
+    with few samples: discovery compares as many folds of each client. Where nothing was learned at all, (0, width).
+    """
+    told = rows.any(axis=1)
+    if told.all():
+        return rows
+    left = rows[told].astype(np.float64)
+    if len(left) == 0:
+        return rows[:0]
+    mean = (left / np.linalg.norm(left, axis=1, keepdims=True)).mean(axis=0, keepdims=True)
+    return mean.astype(np.float32)
 
 
 @dataclass(frozen=True)
 class FoldRows:
-    """Reply to `query.folds`: rows (m, width), float32; (1, width) of a client whose data cannot be divided."""
+    """Reply to `query.folds`: rows (m, width), float32.
+
+    (1, width) of a client whose data cannot be divided, or that learned nothing on some of the folds; (0, width) of
+    one that learned nothing on any.
+    """
 
     rows: Float32
     num_examples: int
@@ -184,5 +204,5 @@ def _split(content: RecordDict, form: RowForm, folds: int) -> tuple[RecordDict, 
         raise MalformedMessage(f"the reply must hold one array {kinds.FOLDS!r} in the record {kinds.FOLDS!r}")
     array = record[kinds.FOLDS]
     count = 1 if tuple(array.shape) == (1, form.columns) else folds
-    rows = form.unpack(read_array(array, Entry(kinds.FOLDS, (count, form.columns), form.dtype, 0)))
+    rows = without_empty(form.unpack(read_array(array, Entry(kinds.FOLDS, (count, form.columns), form.dtype, 0))))
     return RecordDict({name: part for name, part in content.items() if name != kinds.FOLDS}), rows

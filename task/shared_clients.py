@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from florets.server_app.workers.shared_file import Place, SharedFile
 from florets.task.client_data import ClientData
+from florets.task.shared_file import Place, SharedFile
 from florets.task.task import Task, TaskSpec
 
 _Stored = tuple[Place, str, tuple[int, ...], tuple[int, ...]]
@@ -96,13 +96,14 @@ def _write(tensor: Tensor, file: SharedFile) -> _Stored:
     shape, strides = tuple(tensor.shape), tuple(tensor.stride())
     span = 1 + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
     flat = tensor.as_strided((span,), (1,)).numpy()
-    return file.append(memoryview(flat).cast("B")), str(flat.dtype), shape, strides
+    return file.append(flat.data.cast("B")), str(flat.dtype), shape, strides
 
 
 def _with_tensors(stored: dict[str, Any], memory: mmap.mmap) -> ClientData:
-    return ClientData(
-        **{name: _read(value, memory) if isinstance(value, tuple) else value for name, value in stored.items()}
-    )
+    values: dict[str, Any] = {
+        name: _read(value, memory) if isinstance(value, tuple) else value for name, value in stored.items()
+    }
+    return ClientData(**values)
 
 
 def _read(stored: _Stored, memory: mmap.mmap) -> Tensor:
