@@ -139,7 +139,7 @@ class FedPac(ClusteredStrategy[FedPacSettings, FedPacState]):
 
     def _row(self, key: str, models: Models) -> FloatArray:
         """Return the global body with a client's head (R,)."""
-        row = models.bank[0].copy()
+        row: FloatArray = models.bank[0].copy()
         if key in self.state.heads.vectors:
             row[self._mask(models)] = self.state.heads.vectors[key]
         return row
