@@ -21,6 +21,7 @@ from florets.client_app.handlers.kmeans import kmeans
 from florets.client_app.handlers.labels import labels
 from florets.client_app.handlers.losses import losses
 from florets.client_app.handlers.mixed import train_mixed
+from florets.client_app.handlers.mixture import evaluate_mixture, train_mixture
 from florets.client_app.handlers.moment_descent import moment_descent
 from florets.client_app.handlers.moments import factors
 from florets.client_app.handlers.principal_vectors import principal_vectors
@@ -81,8 +82,10 @@ app.train("adapted")(answering(train_adapted))
 app.train("mixed")(answering(train_mixed))
 app.train("prototypes")(answering(train_prototypes))
 app.train("split")(answering(train_split))
+app.train("mixture")(answering(train_mixture))
 app.train("moment_descent")(answering(moment_descent))
 app.train(kinds.CUSTOM)(answering(custom))
 app.evaluate()(answering(evaluate))
 app.evaluate("losses")(answering(losses))
+app.evaluate("mixture")(answering(evaluate_mixture))
 app.evaluate(kinds.CUSTOM)(answering(custom))

@@ -31,5 +31,6 @@ STRATEGIES = {
     "sr_fca": "SrFca",
     "flux": "Flux",
     "fedgwc": "FedGwc",
+    "fedem": "FedEm",
 }
 """The registry: a strategy's name, which is its folder's, and its class; `<class>Settings` are its settings."""

@@ -198,6 +198,8 @@ class Settings:
     """Starts from one model, of which groups make theirs: `k` counts groups, and a preset's does not apply."""
     finds_k: ClassVar[bool] = False
     """Takes `k=auto`."""
+    mixes: ClassVar[bool] = False
+    """A client predicts with a mixture of all K models, and not with the one that it is assigned."""
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models", "gradients")}
     """Values that the algorithm can follow of the run-level keys `averaging`, `first_round`, `choose_k` and
     `loss_data`; the first one is its default. A key that is not named means nothing to it."""

@@ -18,6 +18,7 @@ from florets.task.task import Task
 from florets.task.training.features import features
 from florets.task.training.folds import disjoint_folds, fold_changes
 from florets.task.training.losses import CHUNK, evaluate, loss_vector, per_sample_losses, targets_of
+from florets.task.training.mixture import evaluated_mixture, fit_shares, sample_losses
 from florets.task.wire.folds import RowForm
 
 State = Mapping[str, NDArray[Any]]
@@ -57,6 +58,23 @@ def evaluate_model(task: Task, model: State, x: FloatArray, y: TargetArray) -> t
     """Return a model's mean loss and its accuracy, None where there are no classes; see `model_losses`."""
     module = _loaded(task, model)
     return evaluate(module, torch.from_numpy(x), torch.from_numpy(y), task.spec.loss)
+
+
+def fitted_shares(task: Task, models: Sequence[State], x: FloatArray, y: TargetArray) -> NDArray[np.float64]:
+    """Return the share of each model (K,) in the mixture that explains these data best; see `model_losses`."""
+    module = task.build_model()
+    states = [_tensors(module, model) for model in models]
+    return fit_shares(sample_losses(module, states, torch.from_numpy(x), torch.from_numpy(y), task.spec.loss))
+
+
+def evaluate_models(
+    task: Task, models: Sequence[State], shares: NDArray[np.float64], x: FloatArray, y: TargetArray
+) -> tuple[float, float | None]:
+    """Return mean loss and accuracy of the models mixed in these shares; see `evaluate_model`."""
+    module = task.build_model()
+    states = [_tensors(module, model) for model in models]
+    found = evaluated_mixture(module, states, shares, torch.from_numpy(x), torch.from_numpy(y), task.spec.loss)
+    return found.loss, found.accuracy
 
 
 def fold_rows(

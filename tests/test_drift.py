@@ -24,7 +24,7 @@ from florets.task.task import Task, TaskSpec
 from florets.task.wire import kinds
 from tests.test_resume import killed, results, resumed, straight
 
-SMALL = ["num_clients=8", "task.num_clusters=4", "task.model_options.hidden=[8]", "quiet=true"]
+SMALL = ["task.num_clusters=4", "task.model_options.hidden=[8]", "quiet=true"]
 
 
 def shards(sizes: list[int]) -> list[Shard]:
@@ -93,7 +93,7 @@ def test_a_gradual_change_adds_a_part_in_each_round_and_the_larger_part_is_the_t
 
 @pytest.mark.slow
 def test_a_group_that_changes_its_concept_names_every_label_anew_and_stays_a_group() -> None:
-    task = build_task(compose([*SMALL, "task.drift.rounds=[3]", "task.drift.moves=concepts"]))
+    task = build_task(compose([*SMALL, "num_clients=8", "task.drift.rounds=[3]", "task.drift.moves=concepts"]))
     task.check()
     changed = set()
     for client in range(8):
@@ -176,7 +176,15 @@ def test_a_real_node_refuses_a_task_whose_data_change() -> None:
 
 
 def test_a_run_follows_the_truth_of_each_round(tmp_path: Path) -> None:
-    keys = [*SMALL, "strategy=oracle", "k=4", "num_rounds=4", "task.drift.rounds=[3]", "task.drift.fraction=0.5"]
+    keys = [
+        *SMALL,
+        "num_clients=8",
+        "strategy=oracle",
+        "k=4",
+        "num_rounds=4",
+        "task.drift.rounds=[3]",
+        "task.drift.fraction=0.5",
+    ]
     config = compose([*keys, f"results_dir={tmp_path}"])
     run(config, keys)
     (path,) = tmp_path.rglob("rounds.jsonl")
@@ -199,13 +207,13 @@ def test_a_run_follows_the_truth_of_each_round(tmp_path: Path) -> None:
 def test_a_run_that_is_killed_around_a_change_goes_on_to_the_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    more = ["task.drift.rounds=[4]", "task.drift.fraction=0.5", "strategy.watch=3", "num_rounds=8"]
-    more += ["task.drift.kind=gradual", "task.drift.span=3"] if kind == "gradual" else []
-    from tests.test_resume import settings as small
-
-    given = small("clove", *more)
+    given = [*SMALL, "k=4", "num_clients=12", "num_rounds=11", "eval_every=100"]
+    given += ["strategy.stability_rounds=2", "strategy.watch=4", "task.drift.rounds=[9]", "task.drift.fraction=0.5"]
+    given += ["task.drift.kind=gradual", "task.drift.span=2"] if kind == "gradual" else []
     whole = straight(tmp_path / "whole", given)
-    for server_round in (3, 4, 6):
+    told = [line["details"].get("watch") for line in results(whole)["lines"]]
+    assert any(watch and watch.get("asked") for watch in told)
+    for server_round in (8, 9, 10):
         folder = killed(monkeypatch, tmp_path / f"killed-{server_round}", given, server_round)
         resumed(folder)
         assert results(folder) == results(whole)

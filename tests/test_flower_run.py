@@ -45,6 +45,7 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
         f"pacfl {SMALL} num_rounds=2",
         f"stocfl {SMALL} num_rounds=2",
         f"fedclust {SMALL} num_rounds=2",
+        f"fedem {SMALL} num_rounds=2 fine_tune_epochs=0.5 task.validation_fraction=0.2",
         f"per_fedavg {SMALL} num_rounds=2 strategy.exact_hessian=true fine_tune_epochs=1",
         f"fedala {SMALL} num_rounds=3 strategy.most_passes=20",
         f"fedproto {SMALL} num_rounds=3",

@@ -162,6 +162,7 @@ def test_groups_that_do_not_fit_the_run_are_refused(runs: dict[str, Path], tmp_p
     spoilt: list[tuple[dict[str, Any], dict[str, Any], int]] = [
         ({}, {"steps": 10**9}, 2),
         ({}, {"folds": "4"}, 2),
+        ({}, {"rate": 0.0}, 2),
         ({}, {"upload": "none"}, 2),
         ({}, {"width": about["width"] + 1}, 2),
         ({}, {}, 3),

@@ -37,15 +37,24 @@ def evaluate(client: Client) -> RecordDict:
 
 def answered(client: Client, own: State | None = None) -> RecordDict:
     """Return the reply to a test of the model that came, or of this client's `own`."""
-    results = _tests(client, None if own is None else _loaded(client, own))
-    metrics = _told(client, results)
+    results, tuned = _tests(client, None if own is None else _loaded(client, own)), None
     if epochs := client.number(kinds.FINE_TUNE_EPOCHS, 0):
         settings = replace(train_settings(client.config), local_epochs=epochs, local_steps=0)
         state = client.states()[0] if own is None else own
         arrays, _ = trained(client, state, Purpose.FINE_TUNING, settings=settings)
-        tuned = {kinds.TUNED + name: value for name, value in _told(client, _tests(client, arrays)).items()}
+        tuned = _tests(client, arrays)
+    return answer_tests(client, results, tuned)
+
+
+def answer_tests(
+    client: Client, results: Mapping[TestedOn, Evaluated], tuned: Mapping[TestedOn, Evaluated] | None
+) -> RecordDict:
+    """Return the reply of a test, by the part of the data, and of the same after fine-tuning where that was asked."""
+    metrics = _told(client, results)
+    if tuned is not None:
+        told = {kinds.TUNED + name: value for name, value in _told(client, tuned).items()}
         # Both are tested on the same samples, whose number is told already.
-        metrics |= {name: value for name, value in tuned.items() if not name.endswith(kinds.NUM_EXAMPLES)}
+        metrics |= {name: value for name, value in told.items() if not name.endswith(kinds.NUM_EXAMPLES)}
     content = reply(None, metrics)
     scores = results["test"].scores
     # The counts tell how many samples of each class a client has: a real node's owner decides on that.
@@ -57,10 +66,12 @@ def answered(client: Client, own: State | None = None) -> RecordDict:
 
 def _tests(client: Client, arrays: Mapping[str, NDArray[Any]] | None = None) -> dict[TestedOn, Evaluated]:
     """Return what a model comes to on the test set and, where the message asks for it, on the validation data."""
-    parts: list[TestedOn] = ["test"]
-    if client.config.get(kinds.VALIDATION) is True:
-        parts.append("validation")
-    return {part: result_on(client, part, arrays) for part in parts}
+    return {part: result_on(client, part, arrays) for part in tested_parts(client)}
+
+
+def tested_parts(client: Client) -> list[TestedOn]:
+    """Return the parts of this client's data that the message asks to test on."""
+    return ["test", "validation"] if client.config.get(kinds.VALIDATION) is True else ["test"]
 
 
 def _loaded(client: Client, own: State) -> dict[str, NDArray[Any]]:

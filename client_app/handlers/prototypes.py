@@ -1,6 +1,6 @@
 """`train.prototypes`: a client trains a model near the global class prototypes, and returns its own, for FedProto."""
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -33,7 +33,8 @@ def train_prototypes(client: Client) -> RecordDict:
         raise ValueError(f"prototypes are of classes, which a task with task.loss={client.loss} has not")
     module, head, weight = client.module, client.names(kinds.HEAD), client.number(kinds.PROTOTYPE_LAMBDA)
     near = weight > 0 and kinds.PROTOTYPES in client.content
-    with head_inputs(module, head) if near else nullcontext([]) as found:
+    recorded: AbstractContextManager[list[torch.Tensor]] = head_inputs(module, head) if near else nullcontext([])
+    with recorded as found:
         objective = None
         if near:
             sent, device = client.states(kinds.PROTOTYPES)[0], client.data.x_train.device

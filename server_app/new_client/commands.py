@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app.console import counted
+from florets.server_app.new_client.mixture import assign_shares, is_mixture, refuse_one_model
 from florets.server_app.new_client.run_models import RunModels, load_run
 from florets.server_app.new_client.saved_descriptors import nearest_descriptor
 from florets.server_app.new_client.saved_groups import nearest_group
@@ -26,8 +27,9 @@ from florets.task.registry import check_options
 
 HELP = """florets assign run=<folder> data=<file or folder> [save=<file>] [unlabelled=true]
   Say which of a finished run's models fits data with their targets, and how well. CLoVE's frozen clusters, the
-  groups of a discovery or those of FLUX decide where the run has them, else the lowest loss. save= writes that
-  model alone (.safetensors). unlabelled=true: the data have no targets; for runs of FLUX.
+  groups of a discovery or those of FLUX decide where the run has them, else the lowest loss; of a run of FedEM the
+  share of each model is told. save= writes that model alone (.safetensors). unlabelled=true: the data have no
+  targets; for runs of FLUX.
 
 florets predict run=<folder> data=<file or folder> model=<number> | client=<key> [output=predictions.csv]
   Write that model's predictions for new inputs, or those of the model of one of the run's clients.
@@ -78,6 +80,8 @@ def main(command: str, arguments: Sequence[str]) -> int:
 
 def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
     path, reconstructs = _path(given["data"]), run.task.spec.loss == "reconstruction"
+    if "save" in given:
+        refuse_one_model(run, f"save={given['save']}")
     save = _new_file(given["save"], ".safetensors") if "save" in given else None
     if given.get("unlabelled") == "true":
         chosen = _assign_unlabelled(run, path, form)
@@ -92,6 +96,9 @@ def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
         if not form.regression and int(targets.max()) >= run.task.num_outputs:
             raise ValueError(f"{path}: class label {targets.max()}, but the run has {run.task.num_outputs} classes.")
     x = _as_clients_have(run, shaped(path, inputs, run.task.input_shape))
+    if is_mixture(run):
+        assign_shares(run, x, targets)
+        return
     losses = model_losses(run.task, run.models, x, targets)
     chosen, why = int(np.argmin(losses)), "its loss on these data is the lowest"
     if run.frozen is not None:
@@ -216,6 +223,7 @@ def _chosen_model(run: RunModels, given: Mapping[str, str]) -> int:
         if not text.isdecimal() or int(text) >= count:
             raise ConfigError([f"model={text}: must be an integer from 0 to {count - 1}."])
         return int(text)
+    refuse_one_model(run, f"client={given['client']}")
     return _model_of(_path(given["run"]) / "clients.csv", given["client"], count)
 
 

@@ -152,13 +152,13 @@ def _discover(
     gram = gram_of(rows)
     candidates = np.arange(2, num_clients + 1)
     by_way = scores(gram)
-    few = tested is not None and not tested.all() and tested.sum() > 1
-    if few:
-        by_way = np.concatenate([by_way, joined_scores(gram, np.flatnonzero(tested))])
+    large = np.arange(num_clients) if tested is None else np.flatnonzero(tested)
+    if 1 < len(large) < num_clients:
+        by_way = np.concatenate([by_way, joined_scores(gram, large)])
     values = by_way.max(axis=0)
     p_value = np.nan
     if k is None:
-        of_test = gram if tested is None or tested.all() else gram_of(centred_rows(folds[tested]))
+        of_test = gram if len(large) == num_clients else gram_of(centred_rows(folds[large]))
         if can_reject(of_test.shape[1], num_folds, level):
             p_value = permutation_p_value(of_test, level, permutations, rng)
         verdict, found = choose(values, p_value, level, tolerance)
@@ -170,7 +170,7 @@ def _discover(
     if way < len(LINKAGES):
         labels = canonical(cut(linkage(distances(products), method), min(found, num_clients)))
     else:
-        labels = canonical(joined(products, np.flatnonzero(tested), method, min(found, num_clients)))
+        labels = canonical(joined(products, large, method, min(found, num_clients)))
     return Groups(verdict, found, labels, values, candidates, p_value, similarity)
 
 

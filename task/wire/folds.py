@@ -146,8 +146,10 @@ def without_empty(rows: Float32) -> Float32:
     left = rows[told].astype(np.float64)
     if len(left) == 0:
         return rows[:0]
-    mean = (left / np.linalg.norm(left, axis=1, keepdims=True)).mean(axis=0, keepdims=True)
-    return mean.astype(np.float32)
+    mean: Float32 = (
+        (left / np.linalg.norm(left, axis=1, keepdims=True)).mean(axis=0, keepdims=True).astype(np.float32)
+    )
+    return mean
 
 
 @dataclass(frozen=True)

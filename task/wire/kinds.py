@@ -24,6 +24,8 @@
 | `train.split`     | body and own head, class prototypes   | as `train.prototypes`, and statistics of the features |
 |                   |                                       | of the model that came                                |
 | `train.bilevel`   | own model, global model               | both trained, the own one held near the global one    |
+| `train.mixture`   | K models, its shares of them          | all K trained, its new shares, examples, mixture loss |
+| `evaluate.mixture` | K models, its shares of them         | as `evaluate`, of the mixture                         |
 | `query.kmeans`    | settings                              | local centres and their sizes                         |
 | `train.folds`     | one model, training settings          | as `train`, and its compressed changes on folds       |
 | `query.folds`     | one model                             | its compressed changes on folds, examples             |
@@ -60,6 +62,8 @@ TRAIN_ESTIMATE = "train.estimate"
 TRAIN_FOLDS = "train.folds"
 QUERY_FOLDS = "query.folds"
 TRAIN_BILEVEL = "train.bilevel"
+TRAIN_MIXTURE = "train.mixture"
+EVALUATE_MIXTURE = "evaluate.mixture"
 TRAIN_ADAPTED = "train.adapted"
 TRAIN_MIXED = "train.mixed"
 TRAIN_PROTOTYPES = "train.prototypes"
@@ -203,6 +207,8 @@ TERMS = "terms"
 
 RESIDUAL = "residual"
 MEMBERSHIPS = "memberships"
+SHARES = "shares"
+"""In a message and its reply: a client's share of each of K models, K numbers that sum to 1."""
 
 # What a client tells of itself.
 CLIENT_KEY = "client-key"

@@ -1,0 +1,106 @@
+"""`train.mixture` and `evaluate.mixture`: a client mixes K models, trains all of them, and tests the mixture."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from flwr.app import Array, RecordDict
+from numpy.typing import NDArray
+
+from florets.client_app.client import Client
+from florets.client_app.handlers.evaluate import answer_tests, tested_parts
+from florets.client_app.incoming import objective_of, train_settings
+from florets.client_app.local_training import sample_weights, trained
+from florets.client_app.outgoing import packed, reply, reported
+from florets.client_app.session import State
+from florets.task.client_data import TestedOn
+from florets.task.randomness import Purpose
+from florets.task.training.local_update import TrainSettings
+from florets.task.training.losses import Evaluated
+from florets.task.training.mixture import evaluated_mixture, responsibilities, sample_losses
+from florets.task.wire import kinds
+from florets.task.wire.layout import write_array
+
+_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of expectation maximisation on a client: models after training, shares, and the loss before it."""
+
+    models: list[dict[str, NDArray[np.generic]]]
+    shares: NDArray[np.float64]
+    loss: float
+
+
+def train_mixture(client: Client) -> RecordDict:
+    """Find this client's shares of the K models that came, train every model on its part of the data, return all.
+
+    Source: Marfoq et al. 2021 (FedEM), Alg. 1, the client's steps.
+    """
+    step = _step(client, Purpose.LOCAL_TRAINING, train_settings(client.config))
+    models: dict[str, Array] = {}
+    for index, arrays in enumerate(step.models):
+        models.update({f"{index}/{name}": write_array(values) for name, values in arrays.items()})
+    metrics = {
+        kinds.TRAIN_LOSS: reported(step.loss),
+        kinds.NUM_EXAMPLES: client.num_examples,
+        kinds.SHARES: step.shares.tolist(),
+    }
+    return reply(packed(models), metrics)
+
+
+def evaluate_mixture(client: Client) -> RecordDict:
+    """Test the mixture on this client's data and, where the message asks for it, one that a step fine-tunes."""
+    shares = _shares(client)
+
+    def tested(states: Sequence[State], weights: NDArray[np.float64]) -> dict[TestedOn, Evaluated]:
+        return {
+            part: evaluated_mixture(client.module, states, weights, *client.data.part(part), client.loss)
+            for part in tested_parts(client)
+        }
+
+    plain, tuned = tested(client.states(), shares), None
+    if epochs := client.number(kinds.FINE_TUNE_EPOCHS, 0):
+        settings = replace(train_settings(client.config), local_epochs=epochs, local_steps=0)
+        step = _step(client, Purpose.FINE_TUNING, settings)
+        states = [{name: torch.from_numpy(values) for name, values in model.items()} for model in step.models]
+        tuned = tested(states, step.shares)
+    return answer_tests(client, plain, tuned)
+
+
+def _step(client: Client, purpose: Purpose, settings: TrainSettings) -> Step:
+    """Weigh the samples by each model's responsibility for them, and train each model on its own weights."""
+    states, data = client.states(), client.data
+    losses = sample_losses(client.module, states, data.x_train, data.y_train, client.loss)
+    weights, loss = responsibilities(losses, _shares(client))
+    others, models = sample_weights(client), []
+    for index, state in enumerate(states):
+        objective = objective_of(client.config)
+        # Weights of 1 are none: one model alone is trained by whatever way FedAvg's is.
+        if (weights[:, index] != 1).any():
+            own = torch.from_numpy(weights[:, index]).to(data.x_train)
+            objective = replace(objective, weights=own if others is None else own * others)
+        arrays, _ = trained(client, state, purpose, objective=objective, settings=settings)
+        # Copied: the arrays may be the memory of the one module that the next model is loaded into.
+        models.append({name: np.array(values) for name, values in arrays.items()})
+    return Step(models, weights.mean(axis=0), loss)
+
+
+def _shares(client: Client) -> NDArray[np.float64]:
+    """Return this client's shares of the models that came.
+
+    Raises
+    ------
+    ValueError
+        If the message has not one for each model, or they are no shares of 1.
+    """
+    told = client.config.get(kinds.SHARES)
+    count = len(client.states())
+    if not isinstance(told, list) or len(told) != count or not all(isinstance(one, float) for one in told):
+        raise ValueError(f"the message's config has {kinds.SHARES}={told!r}, not a share of each of {count} models")
+    shares = np.array(told, dtype=np.float64)
+    if not ((shares >= 0).all() and abs(shares.sum() - 1) <= _TOLERANCE):
+        raise ValueError(f"the message's config has {kinds.SHARES}={told!r}: shares are not negative and sum to 1")
+    return shares

@@ -1,0 +1,113 @@
+"""FedEM: K models that all clients train, and for each client the shares in which its data mix them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import Detail
+from florets.strategies.base.state import State
+from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.core import FloatArray
+from florets.strategies.fedem.settings import FedEmSettings
+from florets.task.wire import kinds
+from florets.task.wire.mixture import MixtureUpdate, read_mixture_update
+from florets.task.wire.replies import TestResult, Update, read_evaluation
+
+
+@dataclass
+class FedEmState(State):
+    """What FedEM remembers; `assignment` has each client's model with the largest share.
+
+    Attributes
+    ----------
+    shares
+        pi of each client that has taken part, (K,), by client key.
+    """
+
+    phase: str = "mixing"
+    shares: dict[str, FloatArray] = field(default_factory=dict)
+
+
+class FedEm(ClusteredStrategy[FedEmSettings, FedEmState]):
+    """Expectation maximisation over K distributions that the clients' data are mixtures of.
+
+    Every participant is sent all K models and its shares pi. It computes for each of its samples how responsible each
+    model is for it, proportional to pi_k exp(-loss_k); its new shares are the means of these, and every model is
+    trained on the loss weighted by its own. The server averages each model over all participants, by examples. A
+    client is tested with its mixture: the models' probabilities, weighted by its shares.
+
+    A round costs K times FedAvg's bytes and local work, and a pass of all models over the data. With k=1 it is
+    FedAvg.
+
+    Source: Marfoq et al. 2021 (FedEM, arXiv 2108.10252), Alg. 1, as in the released code: responsibilities in eval
+    mode over all training samples, averages by examples whatever the shares, first shares uniform, probabilities
+    mixed at the test and not logits.
+    Deviation: an average is over the round's participants; the code averages over all clients, with stale models of
+    those that were not sampled.
+    """
+
+    Settings = FedEmSettings
+    State = FedEmState
+
+    def details(self) -> dict[str, Detail]:
+        """Return the mean share of each model over all clients that have taken part."""
+        shares = list(self.state.shares.values())
+        return {"mean_shares": np.mean(shares, axis=0).tolist()} if shares else {}
+
+    def check(self, models: Models) -> None:
+        """Refuse several models that are equal: every sample would be shared evenly for ever."""
+        super().check(models)
+        if models.count > 1 and (models.bank == models.bank[0]).all():
+            raise ValueError(f"all {models.count} initial models are equal: FedEM cannot tell them apart, ever")
+
+    def plan(self, context: RoundContext) -> Plan[Update]:
+        """Let every participant find its shares and train all K models."""
+        layout, count = context.models.layout, context.models.count
+        uniform = np.full(count, 1.0 / count)
+        requests = [
+            context.request(
+                kinds.TRAIN_MIXTURE,
+                client,
+                context.models.record,
+                {**context.averaging.settings, **_told(self.state.shares.get(client.key, uniform))},
+            )
+            for client in context.participants
+        ]
+        return Plan(requests, lambda _, content: read_mixture_update(content, layout, count), self._combine)
+
+    def _combine(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
+        """Average each model over all participants, and keep their shares."""
+        own = {key: update for key, update in updates if isinstance(update, MixtureUpdate)}
+        self.state.shares.update({key: update.shares for key, update in own.items()})
+        models = self.context.models
+        return self.context.averaging.next_bank(
+            models,
+            np.concatenate([update.vectors for update in own.values()]),
+            np.tile(np.arange(models.count), len(own)),
+            np.repeat([float(update.num_examples) for update in own.values()], models.count),
+        )
+
+    def plan_evaluation(self, context: RoundContext) -> Plan[TestResult]:
+        """Let every tester that has shares test its mixture."""
+        besides, shares = context.evaluation, self.state.shares
+        requests = [
+            context.request(
+                kinds.EVALUATE_MIXTURE,
+                client,
+                context.models.record,
+                {**besides.settings, **_told(shares[client.key])},
+            )
+            for client in context.testers
+            if client.key in shares
+        ]
+        return Plan(
+            requests,
+            lambda _, content: read_evaluation(content, bool(besides.fine_tune_epochs), besides.validation),
+        )
+
+
+def _told(shares: FloatArray) -> Mapping[str, list[float]]:
+    return {kinds.SHARES: shares.tolist()}

@@ -1,0 +1,285 @@
+"""FedEM: responsibilities, shares, mixed probabilities; its exact properties; faults; clients that come later."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from scipy.optimize import minimize
+from torch import nn
+from torch.nn import functional as F
+
+from benchmarks.bench_faults import play as play_faulty
+from florets.client_app.client import Client
+from florets.client_app.handlers import mixture as handlers
+from florets.conf.compose import compose
+from florets.server_app.build import build_models, build_task
+from florets.server_app.main import main, run
+from florets.strategies.base.models import Models
+from florets.strategies.fedem.strategy import FedEm
+from florets.task.training.mixture import (
+    Mixture,
+    evaluated_mixture,
+    fit_shares,
+    responsibilities,
+    sample_losses,
+)
+from florets.task.wire import Layout, MalformedMessage, kinds
+from florets.task.wire.mixture import read_mixture_update
+from tests import fakes
+from tests.faulty_app import FAULTS, GRID_FAULTS
+from tests.method_runs import SMALL, play
+
+SHORT = ("strategy=fedem", "num_rounds=2")
+FAULTY = ("num_rounds=3", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]")
+
+# Expectation and maximisation
+
+
+def test_responsibilities_are_the_posterior_of_the_model_by_hand() -> None:
+    # Likelihoods 1/2 and 1/4, then 1/8 and 1/2.
+    losses = np.log(np.array([[2.0, 4.0], [8.0, 2.0]]))
+    found, loss = responsibilities(losses, np.array([0.5, 0.5]))
+    np.testing.assert_allclose(found, [[2 / 3, 1 / 3], [1 / 5, 4 / 5]])
+    assert loss == pytest.approx(-(np.log(3 / 8) + np.log(5 / 16)) / 2)
+    found, _ = responsibilities(losses, np.array([1.0, 0.0]))
+    assert found.tolist() == [[1, 0], [1, 0]]
+
+
+def test_responsibilities_follow_the_order_of_samples_and_models_and_no_common_shift() -> None:
+    rng = np.random.default_rng(0)
+    losses, shares = rng.exponential(size=(7, 3)), np.array([0.5, 0.3, 0.2])
+    found, loss = responsibilities(losses, shares)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    rows, models = rng.permutation(7), [2, 0, 1]
+    np.testing.assert_allclose(responsibilities(losses[rows], shares)[0], found[rows])
+    np.testing.assert_allclose(responsibilities(losses[:, models], shares[models])[0], found[:, models])
+    # A sample of which every model is as sure, however little, says nothing.
+    shifted, larger = responsibilities(losses + 800, shares)
+    np.testing.assert_allclose(shifted, found)
+    assert larger == pytest.approx(loss + 800)
+
+
+def test_a_model_that_diverged_explains_nothing() -> None:
+    losses = np.array([[np.nan, 1.0], [np.inf, 3.0], [np.nan, np.inf]])
+    found, loss = responsibilities(losses, np.array([0.25, 0.75]))
+    assert found.tolist() == [[0, 1], [0, 1], [0.25, 0.75]]
+    assert loss == np.inf
+
+
+def test_fitted_shares_are_those_of_a_general_solver() -> None:
+    losses = np.random.default_rng(1).exponential(2.0, size=(40, 3))
+    shares = fit_shares(losses)
+    assert shares.sum() == pytest.approx(1.0)
+
+    def objective(logits: np.ndarray) -> float:
+        weights = np.exp(logits - logits.max())
+        return -float(np.log(np.exp(-losses) @ (weights / weights.sum())).mean())
+
+    best = minimize(objective, np.zeros(3), tol=1e-12)
+    assert responsibilities(losses, shares)[1] == pytest.approx(best.fun, abs=1e-7)
+
+
+def linear_models(count: int) -> tuple[nn.Linear, list[dict[str, torch.Tensor]]]:
+    torch.manual_seed(0)
+    return nn.Linear(4, 3), [nn.Linear(4, 3).state_dict() for _ in range(count)]
+
+
+def test_probabilities_are_mixed_and_not_logits() -> None:
+    module, states = linear_models(2)
+    x, y, shares = torch.randn(9, 4), torch.arange(9) % 3, np.array([0.7, 0.3])
+    logits = [F.linear(x, state["weight"], state["bias"]) for state in states]
+    expected = 0.7 * logits[0].softmax(1) + 0.3 * logits[1].softmax(1)
+    logs = Mixture(module, states, shares, "cross_entropy")(x).detach()
+    np.testing.assert_allclose(logs.exp(), expected, rtol=1e-5)
+    found = evaluated_mixture(module, states, shares, x, y, "cross_entropy")
+    assert found.loss == pytest.approx(float(F.nll_loss(expected.log(), y)), rel=1e-5)
+    assert found.accuracy == pytest.approx(float((expected.argmax(1) == y).float().mean()))
+    # Values of a regression are mixed as they are.
+    values = Mixture(module, states, shares, "squared_error")(x).detach()
+    np.testing.assert_allclose(values, 0.7 * logits[0] + 0.3 * logits[1], rtol=1e-5, atol=1e-6)
+
+
+def test_a_model_without_a_share_has_no_part_even_where_it_is_broken() -> None:
+    module, states = linear_models(2)
+    broken = {name: torch.full_like(value, torch.nan) for name, value in states[1].items()}
+    x = torch.randn(5, 4)
+    found = Mixture(module, [states[0], broken], np.array([1.0, 0.0]), "cross_entropy")(x).detach()
+    expected = F.linear(x, states[0]["weight"], states[0]["bias"]).log_softmax(1)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_losses_of_samples_are_those_of_each_model() -> None:
+    module, states = linear_models(2)
+    x, y = torch.randn(7, 4), torch.arange(7) % 3
+    found = sample_losses(module, states, x, y, "cross_entropy")
+    for column, state in enumerate(states):
+        logits = F.linear(x, state["weight"], state["bias"])
+        np.testing.assert_allclose(found[:, column], F.cross_entropy(logits, y, reduction="none"), rtol=1e-5)
+
+
+# Runs
+
+
+def test_one_model_is_fedavg_to_the_bit_and_so_are_its_tests() -> None:
+    for more in ((), ("strategy.fraction_train=0.5", "train.class_weights=balanced", "fine_tune_epochs=1")):
+        mixed, plain = (play(f"strategy={name}", *more, "k=1") for name in ("fedem", "fedavg"))
+        assert mixed.final == plain.final
+        assert mixed.reports[-1].evaluations == {
+            key: found for key, found in plain.reports[-1].evaluations.items() if key in mixed.strategy.state.shares
+        }
+
+
+def test_models_are_trained_on_the_responsibilities_and_shares_are_their_means(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    weights: list[np.ndarray] = []
+    trained = handlers.trained
+
+    def watched(client: Client, *given: Any, **named: Any) -> Any:
+        weights.append(named["objective"].weights.double().numpy())
+        return trained(client, *given, **named)
+
+    monkeypatch.setattr(handlers, "trained", watched)
+    config = compose([*SMALL, "strategy=fedem"])
+    task = build_task(config)
+    models = Models(build_models(config, task))
+    strategy, number = play("strategy=fedem", "num_rounds=1").strategy, 0
+    module = task.build_model()
+    states = [{n: torch.from_numpy(a.numpy().copy()) for n, a in models.one(k).items()} for k in range(2)]
+    for key in sorted(strategy.state.shares):
+        data = task.client(int(key))
+        losses = sample_losses(module, states, data.x_train, data.y_train, "cross_entropy")
+        expected, _ = responsibilities(losses, np.array([0.5, 0.5]))
+        for column in range(2):
+            np.testing.assert_allclose(weights[number], expected[:, column], rtol=1e-5)
+            number += 1
+        np.testing.assert_allclose(strategy.state.shares[key], expected.mean(axis=0), rtol=1e-6)
+
+
+def test_the_mixtures_loss_never_rises_under_full_batch_steps() -> None:
+    found = play(
+        "strategy=fedem", "num_rounds=10", "train=sgd", "train.learning_rate=0.1", "train.local_steps=1",
+        "train.batch_size=10000",
+    )  # fmt: skip
+    losses = np.array([report.train_loss for report in found.reports])
+    assert np.diff(losses).max() <= 1e-6
+    assert losses[-1] < losses[0] - 0.01
+
+
+def test_a_client_that_was_away_keeps_its_shares_and_one_that_never_came_has_none() -> None:
+    found = play(*SHORT, "strategy.fraction_train=0.5")
+    took_part = [set(report.participants) for report in found.reports]
+    assert found.strategy.state.shares.keys() == took_part[0] | took_part[1]
+    assert found.reports[-1].evaluations.keys() == found.strategy.state.shares.keys()
+    first = play("strategy=fedem", "num_rounds=1", "strategy.fraction_train=0.5").strategy.state.shares
+    away = took_part[0] - took_part[1]
+    assert away
+    for key in away:
+        assert found.strategy.state.shares[key].tobytes() == first[key].tobytes()
+        assert found.reports[-1].assignment[key] == int(first[key].argmax())
+
+
+def test_bytes_are_k_times_fedavgs() -> None:
+    mixed, plain = (play(f"strategy={name}", "k=3", "num_rounds=1") for name in ("fedem", "fedavg"))
+    assert mixed.reports[0].bytes_up == pytest.approx(3 * plain.reports[0].bytes_up, rel=0.01)
+    # A pass of all models over the data comes first.
+    assert mixed.reports[0].work.gradients == 3 * plain.reports[0].work.gradients == mixed.reports[0].work.losses
+
+
+def test_equal_models_are_refused() -> None:
+    with pytest.raises(ValueError, match="all 2 initial models are equal"):
+        FedEm(k=2).check(Models(fakes.models(1.0, 1.0)))
+
+
+# Messages
+
+
+def update(**changes: Any) -> tuple[RecordDict, Layout]:
+    layout = Layout.of({"w": Array(np.zeros(2, dtype=np.float32))})
+    arrays = {f"{k}/w": Array(np.full(2, k, dtype=np.float32)) for k in range(2)}
+    metrics = {kinds.TRAIN_LOSS: 0.5, kinds.NUM_EXAMPLES: 4, kinds.SHARES: [0.25, 0.75]}
+    content = RecordDict(
+        {
+            kinds.ARRAYS: ArrayRecord({**arrays, **changes.pop("arrays", {})}),
+            kinds.METRICS: MetricRecord({**metrics, **changes}),
+        }
+    )
+    return content, layout
+
+
+def test_an_update_holds_all_models_and_names_the_one_with_the_largest_share() -> None:
+    found = read_mixture_update(*update(), 2)
+    assert found.vectors.tolist() == [[0, 0], [1, 1]]
+    assert (found.model, found.vector.tolist(), found.shares.tolist()) == (1, [1, 1], [0.25, 0.75])
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({kinds.SHARES: [0.25, 0.5]}, "sum to 1"),
+        ({kinds.SHARES: [-0.5, 1.5]}, "sum to 1"),
+        ({kinds.SHARES: [float("nan"), 1.0]}, "sum to 1"),
+        ({kinds.SHARES: [1.0]}, "not 2 shares"),
+        ({kinds.SHARES: 1.0}, "not 2 shares"),
+        ({"arrays": {"2/w": Array(np.zeros(2, dtype=np.float32))}}, "the 2 models"),
+        ({"arrays": {"0/w": Array(np.full(2, np.nan, dtype=np.float32))}}, "NaN"),
+        ({"arrays": {"0/w": Array(np.zeros(3, dtype=np.float32))}}, "w"),
+        ({kinds.NUM_EXAMPLES: 0}, "num-examples"),
+        ({"more": 1.0}, "metrics"),
+    ],
+)
+def test_a_reply_that_is_no_mixture_is_refused(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(MalformedMessage, match=why):
+        read_mixture_update(*update(**changes), 2)
+
+
+@pytest.mark.parametrize("shares", [None, [1.0], [0.5, 0.6], [-0.5, 1.5], [0, 1]])
+def test_a_client_refuses_shares_that_are_none(shares: list[float] | None) -> None:
+    class Stub:
+        config = ConfigRecord({} if shares is None else {kinds.SHARES: shares})
+
+        def states(self) -> list[int]:
+            return [0, 1]
+
+    with pytest.raises(ValueError, match="shares"):
+        handlers._shares(Stub())  # type: ignore[arg-type]
+
+
+def test_faulty_clients_leave_the_run_sound() -> None:
+    outcome = play_faulty("fedem", "huge weights (1e6)", seed=0, more=FAULTY)
+    assert outcome.sound, outcome
+    assert outcome.refused > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [*FAULTS, *GRID_FAULTS])
+def test_no_fault_ends_a_run_or_corrupts_its_models(fault: str) -> None:
+    outcome = play_faulty("fedem", fault, seed=1, more=FAULTY)
+    assert outcome.sound, outcome
+
+
+# Clients that come later
+
+
+def test_a_new_client_is_told_its_shares_and_no_single_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [*SMALL, "strategy=fedem", "quiet=true"]
+    folder = Path(run(compose([*given, f"results_dir={tmp_path}"]), given).folder)
+    part = build_task(compose(given)).client(0)
+    np.savez(tmp_path / "new.npz", x=part.x_test.numpy(), y=part.y_test.numpy())
+    about = [f"run={folder}", f"data={tmp_path / 'new.npz'}"]
+    capsys.readouterr()
+    assert main(["assign", *about]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "These data are a mixture of 2 models:"
+    shares = [float(line.split()[1]) for line in told[2:4]]
+    assert sum(shares) == pytest.approx(1.0, abs=2e-3)
+    assert told[4].startswith(f"Mixed in these shares, on {len(part.x_test)} samples: accuracy ")
+    for command, key in (("assign", f"save={tmp_path / 'one.safetensors'}"), ("predict", "client=0")):
+        assert main([command, *about, key]) == 2
+        assert "a mixture of all 2 models" in capsys.readouterr().err
+    assert main(["predict", *about, "model=1", f"output={tmp_path / 'one.csv'}"]) == 0
