@@ -29,6 +29,7 @@ from florets.client_app.handlers.probe import train_probe
 from florets.client_app.handlers.prototypes import train_prototypes
 from florets.client_app.handlers.select import train_select
 from florets.client_app.handlers.soft import train_soft
+from florets.client_app.handlers.split import train_split
 from florets.client_app.handlers.subspace import subspace
 from florets.client_app.handlers.train import train
 from florets.task.callers_folder import import_as_caller_did
@@ -80,6 +81,7 @@ app.train("bilevel")(answering(train_bilevel))
 app.train("adapted")(answering(train_adapted))
 app.train("mixed")(answering(train_mixed))
 app.train("prototypes")(answering(train_prototypes))
+app.train("split")(answering(train_split))
 app.train("mixture")(answering(train_mixture))
 app.train("moment_descent")(answering(moment_descent))
 app.train(kinds.CUSTOM)(answering(custom))

@@ -17,6 +17,7 @@ STRATEGIES = {
     "per_fedavg": "PerFedAvg",
     "fedala": "FedAla",
     "fedproto": "FedProto",
+    "fedpac": "FedPac",
     "oracle": "Oracle",
     "one_shot": "OneShot",
     "k_fed": "KFed",

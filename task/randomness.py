@@ -39,6 +39,7 @@ class Purpose(IntEnum):
     DRIFT_SAMPLES = 71
     ADAPTATION = 80
     LOCAL_AGGREGATION = 81
+    HEAD_TRAINING = 82
 
 
 def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -> np.random.Generator:

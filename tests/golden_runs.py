@@ -99,6 +99,7 @@ SETTINGS = {
     "digits-per_fedavg-exact": f"{_BATCH_NORM} strategy=per_fedavg strategy.exact_hessian=true",
     "digits-fedala": f"{_LABELS} strategy=fedala strategy.fraction_train=0.7 strategy.most_passes=20 num_rounds=4",
     "digits-fedproto": f"{_LABELS} strategy=fedproto strategy.fraction_train=0.3",
+    "digits-fedpac": f"{_LABELS} strategy=fedpac strategy.fraction_train=0.5",
     "digits-oracle": f"{_DIGITS} strategy=oracle",
     "digits-oracle-gradients": f"{_DIGITS} strategy=oracle averaging=gradients strategy.fraction_train=0.5",
     "digits-one_shot": f"{_DIGITS} strategy=one_shot strategy.estimate_epochs=2",

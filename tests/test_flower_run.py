@@ -49,6 +49,7 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
         f"per_fedavg {SMALL} num_rounds=2 strategy.exact_hessian=true fine_tune_epochs=1",
         f"fedala {SMALL} num_rounds=3 strategy.most_passes=20",
         f"fedproto {SMALL} num_rounds=3",
+        f"fedpac {SMALL} num_rounds=3",
         f"ditto {SMALL} num_rounds=3 strategy.fraction_train=0.7",
         f"flux {SMALL} num_rounds=2 strategy.cluster_round=1",
         # Four groups in 20 clients, of which nobody is told.

@@ -21,10 +21,11 @@ STRATEGIES: dict[str, tuple[str, ...]] = {
     "per_fedavg": (),
     "fedala": ("strategy.most_passes=20",),
     "fedproto": (),
+    "fedpac": (),
 }
 """Each with the settings of its short run."""
 
-WITH_MODELS = ("ditto", "fedproto")
+WITH_MODELS = ("ditto", "fedproto", "fedpac")
 """Those that end with a model for each client."""
 
 FAULTY = ("num_rounds=3", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]")

@@ -179,6 +179,7 @@ TWICE = {
     "ditto": ("strategy.proximal_lambda=0.5",),
     "fedala": ("strategy.most_passes=20",),
     "fedproto": ("strategy.prototype_lambda=0.5",),
+    "fedpac": ("strategy.head_epochs=0.5",),
 }
 """Strategies that remember more than an assignment, and settings under which that changes in short runs."""
 

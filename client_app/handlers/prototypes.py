@@ -9,9 +9,10 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from florets.client_app.client import Client
 from florets.client_app.local_training import sample_weights, trained
 from florets.client_app.outgoing import packed, reply
+from florets.task.statistics.class_features import class_means
 from florets.task.training.features import features, head_inputs
 from florets.task.training.objective import Objective
-from florets.task.training.prototypes import NearPrototypes, class_means
+from florets.task.training.prototypes import NearPrototypes
 from florets.task.wire import kinds
 
 

@@ -11,9 +11,9 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.fedproto.prototypes import global_prototypes
+from florets.strategies.core.prototypes import global_prototypes
 from florets.strategies.fedproto.settings import FedProtoSettings
-from florets.strategies.shared.estimates import last_layer
+from florets.strategies.shared.feature_layer import feature_width, head_name
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
 from florets.task.wire import kinds
 from florets.task.wire.prototypes import PrototypeUpdate, pack_prototypes, read_prototype_update
@@ -62,7 +62,7 @@ class FedProto(ClusteredStrategy[FedProtoSettings, FedProtoState]):
     def check(self, models: Models) -> None:
         """Refuse a model whose features' size is not plain, and a task whose number of classes is not known."""
         super().check(models)
-        self._width(models)
+        feature_width(models, self.settings.head_layers)
         if self.num_outputs < 1:
             raise ValueError("FedProto needs the number of classes: give num_outputs.")
 
@@ -78,7 +78,7 @@ class FedProto(ClusteredStrategy[FedProtoSettings, FedProtoState]):
         settings = {
             **context.averaging.settings,
             kinds.PROTOTYPE_LAMBDA: self.settings.prototype_lambda,
-            kinds.HEAD: [self._head(models)],
+            kinds.HEAD: [head_name(models, self.settings.head_layers)],
         }
         requests = [
             context.request(
@@ -94,7 +94,7 @@ class FedProto(ClusteredStrategy[FedProtoSettings, FedProtoState]):
                 state.prototypes[key], state.counts[key] = own.prototypes, own.counts
             return models.bank
 
-        classes, width = self.num_outputs, self._width(models)
+        classes, width = self.num_outputs, feature_width(models, self.settings.head_layers)
         return Plan(
             requests,
             lambda key, content: read_prototype_update(content, models.layout, self.assignment[key], classes, width),
@@ -109,19 +109,3 @@ class FedProto(ClusteredStrategy[FedProtoSettings, FedProtoState]):
     def final_models(self, models: Models) -> Models:
         """Return the clients' models, in the order of their numbers."""
         return self.state.personal.in_order(self.assignment, models) if self.assignment else models
-
-    def _head(self, models: Models) -> str:
-        """Return the name of the layer whose inputs are the features."""
-        return (self.settings.head_layers or last_layer(models))[0]
-
-    def _width(self, models: Models) -> int:
-        """Return the size D of a feature."""
-        name = self._head(models)
-        for entry in models.layout.entries:
-            if entry.name == f"{name}.weight" and len(entry.shape) == 2:
-                return entry.shape[1]
-        names = ", ".join(entry.name for entry in models.layout.entries)
-        raise ValueError(
-            f"FedProto: layer {name!r} has no matrix {name}.weight, whose columns say how large a feature is; name a "
-            f"linear layer as strategy.head_layers; the model's entries are {names}."
-        )

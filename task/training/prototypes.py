@@ -1,8 +1,6 @@
-"""FedProto's class prototypes: a client's mean features, and the term that holds features near the global ones."""
+"""FedProto's and FedPAC's term that holds features near class prototypes."""
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from florets.task.training.features import taken
@@ -53,12 +51,3 @@ class NearPrototypes(Term):
             raise ValueError(f"prototypes have {self._prototypes.shape[1]} entries, features {features.shape[1]}.")
         away = (features - self._prototypes[batch.y]) * self._known[batch.y]
         return self.weight * away.square().mean()
-
-
-def class_means(
-    features: NDArray[np.float64], labels: NDArray[np.int64], num_classes: int
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return the mean feature of each class that is there, (P, D) in the order of classes, and all counts (C,)."""
-    counts = np.bincount(labels, minlength=num_classes)
-    means = [features[labels == label].mean(axis=0) for label in np.flatnonzero(counts)]
-    return np.stack(means).astype(np.float32), counts

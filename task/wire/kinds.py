@@ -21,6 +21,8 @@
 | `train.mixed`     | global model, own upper layers and    | as `train`, and the weights of the mixture that the   |
 |                   | the weights of their mixture          | client has made of both                               |
 | `train.prototypes` | own model, global class prototypes   | as `train`, its own prototypes, samples of each class |
+| `train.split`     | body and own head, class prototypes   | as `train.prototypes`, and statistics of the features |
+|                   |                                       | of the model that came                                |
 | `train.bilevel`   | own model, global model               | both trained, the own one held near the global one    |
 | `train.mixture`   | K models, its shares of them          | all K trained, its new shares, examples, mixture loss |
 | `evaluate.mixture` | K models, its shares of them         | as `evaluate`, of the mixture                         |
@@ -65,6 +67,7 @@ EVALUATE_MIXTURE = "evaluate.mixture"
 TRAIN_ADAPTED = "train.adapted"
 TRAIN_MIXED = "train.mixed"
 TRAIN_PROTOTYPES = "train.prototypes"
+TRAIN_SPLIT = "train.split"
 MOMENT_DESCENT = "train.moment_descent"
 SUBSPACE = "query.subspace"
 MOMENTS = "query.moments"
@@ -91,6 +94,8 @@ GLOBAL = "global"
 OWN = "own"
 MIX = "mix"
 PROTOTYPES = "prototypes"
+STATISTICS = "statistics"
+SPREAD = "spread"
 
 NUM_EXAMPLES = "num-examples"
 SERVER_ROUND = "server-round"
@@ -169,6 +174,8 @@ ADAPTATION_STEP = "adaptation-step"
 """Size of the gradient step by which a client adapts a model, in `train.adapted` and before a test."""
 EXACT_HESSIAN = "exact-hessian"
 HEAD = "head"
+HEAD_EPOCHS = "head-epochs"
+HEAD_RATE = "head-rate"
 PROTOTYPE_LAMBDA = "prototype-lambda"
 MIX_RATE = "mix-rate"
 MIX_FRACTION = "mix-fraction"

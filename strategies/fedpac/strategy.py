@@ -1,0 +1,151 @@
+"""FedPAC: a shared body, and for each client a head combined from those of clients with like features."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+from flwr.app import ArrayRecord
+
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.models import Models
+from florets.strategies.base.state import State
+from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.prototypes import global_prototypes
+from florets.strategies.fedpac.head_weights import head_weights
+from florets.strategies.fedpac.settings import FedPacSettings
+from florets.strategies.shared.feature_layer import feature_width, head_name
+from florets.strategies.shared.personal_models import PersonalModels, number_clients
+from florets.task.wire import kinds
+from florets.task.wire.prototypes import pack_prototypes
+from florets.task.wire.replies import TestResult, Update
+from florets.task.wire.split import SplitUpdate, read_split_update
+
+
+@dataclass
+class FedPacState(State):
+    """The clients' heads; `assignment` numbers them from 1, in the order in which the clients were first seen.
+
+    Attributes
+    ----------
+    heads
+        Combined head of each client that has taken part, flat.
+    prototypes, classes
+        Mean features (P, D) of the classes seen, and these classes (P,).
+    """
+
+    heads: PersonalModels = field(default_factory=PersonalModels)
+    prototypes: FloatArray | None = None
+    classes: IntArray | None = None
+
+
+class FedPac(ClusteredStrategy[FedPacSettings, FedPacState]):
+    """Average one body, and combine for each participant a head of its own from all participants' heads.
+
+    Personal is the head, U entries, kept by the server, 4 U bytes for each client that has taken part; who has not
+    uses the mean of the heads. A round sends a model and up to C prototypes of D entries down, a model and twice the
+    prototypes up. Locally it takes `head_epochs` on the head alone, FedAvg's training of the body with the head
+    frozen, and two forward passes; the server solves a least-squares problem of m unknowns for each of m
+    participants. At the end model 0 is the body with the mean head, and the others are the clients'.
+
+    Raises
+    ------
+    ValueError
+        By `check`, if the head is not linear, there is no such layer, nothing is left as a body, or the number of
+        classes is not known.
+
+    Source: Xu et al. 2023 (FedPAC, arXiv 2306.11867): feature alignment and classifier combination, with lambda 1 and
+    one epoch of the head at ten times the body's rate. Deviation: tests are of the combined model, before local
+    training; the run's optimiser takes the place of SGD; classes that no participant of a round has keep their
+    prototype.
+    """
+
+    Settings = FedPacSettings
+    State = FedPacState
+
+    def check(self, models: Models) -> None:
+        """Refuse a model without a linear head and a body, and a task whose number of classes is not known."""
+        super().check(models)
+        feature_width(models, self.settings.head_layers)
+        if self._mask(models).all():
+            raise ValueError("FedPAC: the model is all head; use one with a layer before it, such as a larger MLP.")
+        if self.num_outputs < 1:
+            raise ValueError("FedPAC needs the number of classes: give num_outputs.")
+
+    def plan(self, context: RoundContext) -> Plan[Update]:
+        """Let every participant train its head, then the body near the prototypes; combine heads afterwards."""
+        number_clients(self.assignment, context.online, first=1)
+        state, models = self.state, context.models
+        others: dict[str, ArrayRecord] = {}
+        if state.prototypes is not None and state.classes is not None:
+            others[kinds.PROTOTYPES] = pack_prototypes(state.prototypes, state.classes)
+        settings = {
+            **context.averaging.settings,
+            kinds.PROTOTYPE_LAMBDA: self.settings.prototype_lambda,
+            kinds.HEAD: [head_name(models, self.settings.head_layers)],
+            kinds.HEAD_EPOCHS: self.settings.head_epochs,
+            kinds.HEAD_RATE: self.settings.head_rate,
+        }
+        requests = [
+            context.request(kinds.TRAIN_SPLIT, client, self._model(client.key, models), settings, others)
+            for client in context.participants
+        ]
+
+        def combine(updates: Sequence[tuple[str, Update]]) -> FloatArray:
+            found = [(key, cast(SplitUpdate, update)) for key, update in updates]
+            vectors = np.stack([update.vector for _, update in found])
+            self._learn(found, vectors[:, self._mask(models)])
+            weights = np.array([update.num_examples for _, update in found], dtype=np.float64)
+            return context.averaging.next_bank(models, vectors, np.zeros(len(found), dtype=np.int64), weights)
+
+        classes, width = self.num_outputs, feature_width(models, self.settings.head_layers)
+        return Plan(
+            requests,
+            lambda key, content: read_split_update(content, models.layout, self.assignment[key], classes, width),
+            combine,
+        )
+
+    def _learn(self, updates: Sequence[tuple[str, SplitUpdate]], heads: FloatArray) -> None:
+        """Combine the participants' heads (m, U), and renew the prototypes of the classes that they have."""
+        state = self.state
+        statistics = np.stack([update.statistics.ravel() for _, update in updates])
+        spreads = np.array([update.spread for _, update in updates])
+        combined = head_weights(statistics, spreads, self.settings.least_weight) @ heads
+        for (key, _), head in zip(updates, combined, strict=True):
+            state.heads.put(key, head.astype(np.float32).astype(np.float64))
+        prototypes, classes = global_prototypes(
+            [update.prototypes for _, update in updates], [update.counts for _, update in updates]
+        )
+        if state.prototypes is not None and state.classes is not None:
+            old = ~np.isin(state.classes, classes)
+            prototypes = np.concatenate([prototypes, state.prototypes[old]])
+            classes = np.concatenate([classes, state.classes[old]])
+        state.prototypes, state.classes = prototypes, classes
+
+    def plan_evaluation(self, context: RoundContext) -> Plan[TestResult]:
+        """Let every tester test the body with its own head, or the mean head where it has none yet."""
+        testers = {client.key for client in context.testers} & self.assignment.keys()
+        return context.test({key: self._model(key, context.models) for key in testers})
+
+    def final_models(self, models: Models) -> Models:
+        """Return the body with the mean head, and behind it with each client's, in the order of their numbers."""
+        ordered = sorted(self.assignment, key=self.assignment.__getitem__)
+        return models.replaced(np.stack([models.bank[0], *(self._row(key, models) for key in ordered)]))
+
+    def _mask(self, models: Models) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+        """Return the mask (R,) of the head."""
+        return models.layout.mask([head_name(models, self.settings.head_layers)])
+
+    def _row(self, key: str, models: Models) -> FloatArray:
+        """Return the global body with a client's head (R,)."""
+        row: FloatArray = models.bank[0].copy()
+        if key in self.state.heads.vectors:
+            row[self._mask(models)] = self.state.heads.vectors[key]
+        return row
+
+    def _model(self, key: str, models: Models) -> ArrayRecord:
+        """Return the global body with a client's head as a record."""
+        if key not in self.state.heads.vectors:
+            return models.one(0)
+        return models.replaced(self._row(key, models)[np.newaxis]).one(0)

@@ -1,0 +1,153 @@
+"""FedPAC: weights of the heads, statistics of features, and what is shared and kept."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from scipy.optimize import minimize
+
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.server_app.build import build_models, build_strategy, build_task
+from florets.strategies.base.models import Models
+from florets.strategies.fedpac.head_weights import head_weights
+from florets.task.statistics.class_features import shares_and_spread
+from florets.task.wire import Layout, MalformedMessage, kinds
+from florets.task.wire.split import read_split_update
+from tests.method_runs import SMALL, play
+
+PAC = "strategy=fedpac"
+
+# Weights
+
+
+def test_equal_statistics_give_equal_weights() -> None:
+    same = np.tile(np.random.default_rng(0).random(12), (5, 1))
+    np.testing.assert_allclose(head_weights(same, np.full(5, 0.3)), 0.2, atol=1e-12)
+    # Without any spread, too.
+    np.testing.assert_allclose(head_weights(same, np.zeros(5)), 0.2, atol=1e-9)
+
+
+def test_two_clients_weigh_as_computed_by_hand() -> None:
+    # a^2 v_0 + (1 - a)^2 (v_1 + d^2) with v = (1, 2) and d^2 = 4: a = 6 / 7; of the other a^2 2 + (1 - a)^2 (1 + 4).
+    found = head_weights(np.array([[0.0, 0.0], [2.0, 0.0]]), np.array([1.0, 2.0]))
+    np.testing.assert_allclose(found, [[6 / 7, 1 / 7], [2 / 7, 5 / 7]], atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_solution_is_a_general_solvers(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    statistics, spreads = draw.normal(size=(5, 8)) * 0.3, draw.uniform(0.05, 1.0, 5)
+    for row, weights in enumerate(head_weights(statistics, spreads)):
+        away = statistics[row] - statistics
+
+        def cost(a: np.ndarray, away: np.ndarray = away) -> float:
+            return float(a**2 @ spreads + np.sum((a @ away) ** 2))
+
+        found = minimize(
+            cost,
+            np.full(5, 0.2),
+            jac=lambda a, away=away: 2 * (a * spreads + away @ (a @ away)),
+            method="SLSQP",
+            bounds=[(0, 1)] * 5,
+            constraints={"type": "eq", "fun": lambda a: a.sum() - 1, "jac": lambda a: np.ones(5)},
+            options={"ftol": 1e-16, "maxiter": 500},
+        )
+        assert cost(weights) == pytest.approx(found.fun, abs=1e-9)
+        assert (weights.min() >= 0, weights.sum()) == (True, pytest.approx(1.0))
+
+
+def test_small_weights_are_dropped_and_never_all() -> None:
+    far = head_weights(np.array([[0.0], [40.0]]), np.array([1.0, 1.0]), drop=1e-3)
+    assert far.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    np.testing.assert_allclose(head_weights(np.zeros((4, 1)), np.ones(4), drop=1.0), 0.25)
+
+
+def test_the_statistics_of_features_are_as_computed_by_hand() -> None:
+    features, labels = np.array([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0], [0.0, 6.0]]), np.array([2, 2, 0, 0])
+    rows, spread = shares_and_spread(features, labels, 4)
+    assert rows.tolist() == [[0.0, 2.0], [1.0, 0.0]]
+    # (mean |f|^2 - (4 + 1)) / n = ((1 + 9 + 4 + 36) / 4 - 5) / 4.
+    assert spread == pytest.approx((12.5 - 5) / 4)
+
+
+# Replies
+
+MODEL = ArrayRecord({"w": Array(np.ones(2, dtype=np.float32))})
+ROWS = np.array([[1.0, 2.0], [3.0, 4.0]], dtype=np.float32)
+
+
+def content(spread: Any = 0.5, rows: np.ndarray | None = ROWS) -> RecordDict:
+    metrics: dict[str, Any] = {kinds.TRAIN_LOSS: 0.5, kinds.NUM_EXAMPLES: 4, kinds.LABEL_COUNTS: [3, 0, 1]}
+    metrics |= {} if spread is None else {kinds.SPREAD: spread}
+    records: dict[str, Any] = {kinds.ARRAYS: MODEL, kinds.METRICS: MetricRecord(metrics)}
+    records[kinds.PROTOTYPES] = ArrayRecord({kinds.PROTOTYPES: Array(ROWS + 1)})
+    records |= {} if rows is None else {kinds.STATISTICS: ArrayRecord({kinds.STATISTICS: Array(rows)})}
+    return RecordDict(records)
+
+
+def test_an_update_and_its_statistics_are_read() -> None:
+    found = read_split_update(content(), Layout.of(MODEL), 2, 3, 2)
+    assert (found.model, found.vector.tolist(), found.counts.tolist(), found.spread) == (2, [1, 1], [3, 0, 1], 0.5)
+    assert found.statistics.tolist() == [[1, 2], [0, 0], [3, 4]]
+    assert found.prototypes.tolist() == [[2, 3], [0, 0], [4, 5]]
+    assert found.others is not None
+    assert found.others.max() == 5
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (content(spread=None), "no metric 'spread'"),
+        (content(spread=-0.1), "below 0"),
+        (content(spread=float("nan")), "no finite number"),
+        (content(rows=None), "one array 'statistics'"),
+        (content(rows=ROWS[:1]), "statistics"),
+        (content(rows=np.full((2, 2), np.inf, dtype=np.float32)), "infinite"),
+    ],
+)
+def test_malformed_statistics_are_refused(reply: RecordDict, message: str) -> None:
+    with pytest.raises(MalformedMessage, match=message):
+        read_split_update(reply, Layout.of(MODEL), 0, 3, 2)
+
+
+# Runs
+
+
+@pytest.mark.slow
+def test_heads_are_combined_within_a_group_alone_and_the_body_is_shared() -> None:
+    given = ("num_rounds=6", "train.local_epochs=5", "strategy.fraction_train=0.7", "eval_every=1")
+    found = play(PAC, *given)
+    bank = found.strategy.final_models(found.models).bank
+    numbers = [found.strategy.assignment[str(client)] for client in range(6)]
+    head = found.models.layout.mask(["3"])
+    assert (bank[:, ~head] == bank[0, ~head]).all()
+    heads = bank[numbers][:, head]
+    within = max(np.linalg.norm(heads[a] - heads[b]) for a in range(3) for b in range(3))
+    across = min(np.linalg.norm(heads[a] - heads[b]) for a in range(3) for b in range(3, 6))
+    assert within < across / 2
+    fedavg = play("strategy=fedavg", *given)
+    own, plain = found.reports[-1].evaluations, fedavg.reports[-1].evaluations
+    assert np.mean([result.accuracy for result in own.values()]) > np.mean([r.accuracy for r in plain.values()])
+
+
+@pytest.mark.slow
+def test_a_clients_head_is_its_own_where_no_other_is_like_it_and_a_lost_reply_keeps_it() -> None:
+    given = (PAC, "strategy.least_weight=1", "num_rounds=2")
+    found = play(*given, lost={(kinds.TRAIN_SPLIT, 2, 3)})
+    before = play(PAC, "strategy.least_weight=1", "num_rounds=1").strategy.state.heads.vectors
+    after = found.strategy.state.heads.vectors
+    assert [key for key in after if np.array_equal(after[key], before[key])] == ["3"]
+    assert set(found.strategy.state.classes) == {0, 1, 2, 3}
+
+
+def test_tasks_and_models_without_what_it_needs_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"task.loss=squared_error: FedPAC compares mean features of classes"):
+        compose(["experiment=clove/linear", PAC])
+    with pytest.raises(ConfigError, match=r"strategy.head_layers=\[1,3\]: the head is one linear layer"):
+        compose([*SMALL, PAC, "strategy.head_layers=[1,3]"])
+    config = compose([*[text for text in SMALL if "hidden" not in text], PAC, "task.model_options.hidden=[]"])
+    task = build_task(config)
+    with pytest.raises(ValueError, match="the model is all head"):
+        build_strategy(config, task).check(Models(build_models(config, task)))
