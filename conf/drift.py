@@ -41,6 +41,11 @@ def drift_problems(config: Config) -> list[str]:
             f"task.validation_fraction={show(config.task.validation_fraction)}: what is held out in one round would "
             "be trained on in another (task.drift.rounds); leave out one of them."
         )
+    if config.loss_data == "held_out":
+        problems.append(
+            "loss_data=held_out: what is held out in one round would be trained on in another (task.drift.rounds); "
+            "use loss_data=train."
+        )
     if drift.moves == "concepts" and config.task.loss != "cross_entropy":
         problems.append(
             f"task.drift.moves=concepts: renames labels, which task.loss={config.task.loss} does not use; use "

@@ -138,6 +138,7 @@ def test_a_group_that_changes_its_concept_names_every_label_anew_and_stays_a_gro
             ["has no effect with task.drift.kind=sudden", "must be greater than 0"],
         ),
         ("task=own task.drift.rounds=[5] num_clients=4", ["simulation only; real nodes bring their own data"]),
+        ("task.drift.rounds=[5] loss_data=held_out", ["loss_data=held_out: what is held out in one round"]),
         ("experiment=digits_autoencoder task.drift.rounds=[5] task.drift.moves=concepts", ["renames labels"]),
     ],
 )

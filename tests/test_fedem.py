@@ -236,6 +236,29 @@ def test_a_reply_that_is_no_mixture_is_refused(changes: dict[str, Any], why: str
         read_mixture_update(*update(**changes), 2)
 
 
+def test_a_broken_model_comes_back_as_it_went_and_the_other_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainings = []
+    trained = handlers.trained
+
+    def counted(*given: Any, **named: Any) -> Any:
+        trainings.append(named)
+        return trained(*given, **named)
+
+    def without_the_second(*given: Any) -> np.ndarray:
+        losses = sample_losses(*given)
+        losses[:, 1] = np.inf
+        return losses
+
+    monkeypatch.setattr(handlers, "sample_losses", without_the_second)
+    monkeypatch.setattr(handlers, "trained", counted)
+    run = play("strategy=fedem", "num_rounds=1")
+    assert len(trainings) == len(run.strategy.state.shares)
+    start = Models(build_models(compose([*SMALL, "strategy=fedem"]), build_task(compose([*SMALL, "strategy=fedem"]))))
+    end = run.strategy.context.models
+    assert (end.bank[1] == start.bank[1]).all()
+    assert (end.bank[0] != start.bank[0]).any()
+
+
 @pytest.mark.parametrize("shares", [None, [1.0], [0.5, 0.6], [-0.5, 1.5], [0, 1]])
 def test_a_client_refuses_shares_that_are_none(shares: list[float] | None) -> None:
     class Stub:

@@ -77,6 +77,10 @@ def _step(client: Client, purpose: Purpose, settings: TrainSettings) -> Step:
     weights, loss = responsibilities(losses, _shares(client))
     others, models = sample_weights(client), []
     for index, state in enumerate(states):
+        if not np.isfinite(losses[:, index]).all() and not weights[:, index].any():
+            # Of no sample its own, it stays as it is: zero times such a loss is no number, and would cost the reply.
+            models.append({name: value.cpu().numpy().copy() for name, value in state.items()})
+            continue
         objective = objective_of(client.config)
         # Weights of 1 are none: one model alone is trained by whatever way FedAvg's is.
         if (weights[:, index] != 1).any():

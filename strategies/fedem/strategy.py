@@ -45,6 +45,9 @@ class FedEm(ClusteredStrategy[FedEmSettings, FedEmState]):
     Source: Marfoq et al. 2021 (FedEM, arXiv 2108.10252), Alg. 1, as in the released code: responsibilities in eval
     mode over all training samples, averages by examples whatever the shares, first shares uniform, probabilities
     mixed at the test and not logits.
+    Deviation: the run's optimiser makes the steps. The paper's is SGD; steps of Adam have one size whatever the
+    responsibilities, so that a client moves models that are hardly its own as far as its own: use ``train=sgd``.
+    In a regression exp(-loss) takes the noise as of one size, to which the targets must be scaled.
     Deviation: an average is over the round's participants; the code averages over all clients, with stale models of
     those that were not sampled.
     """
