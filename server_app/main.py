@@ -304,6 +304,10 @@ def _resume(overrides: Sequence[str], caller: Path) -> int:
 
 
 def _interrupted(config: Config, folder: Path) -> KeyboardInterrupt:
+    from florets.server_app.resume.checkpoint import Checkpoints
+
+    if not Checkpoints(folder).files():
+        return KeyboardInterrupt("; no round was saved yet: start it again")
     return KeyboardInterrupt(f"; go on with: {resume_command(folder, bool(imported_functions(config)))}")
 
 

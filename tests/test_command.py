@@ -168,7 +168,7 @@ def test_a_wrong_configuration_ends_with_code_2_and_no_traceback(calls, capsys, 
         (ConfigError(["task.data=x: no such data set"]), 2, "florets: task.data=x: no such data set\n"),
         (KeyError("layer"), 1, "florets: the run failed: KeyError: 'layer' (--debug shows where)\n"),
         (ValueError(), 1, "florets: the run failed: ValueError (--debug shows where)\n"),
-        (KeyboardInterrupt(), 130, "florets: interrupted; "),
+        (KeyboardInterrupt(), 130, "florets: interrupted; no round was saved yet: start it again\n"),
     ],
 )
 def test_a_run_that_fails_ends_with_its_code_and_a_message(monkeypatch, capsys, error, code, message):

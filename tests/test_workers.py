@@ -1,5 +1,6 @@
 """Worker processes: the bits of one process, and nothing is left of them however a run ends."""
 
+import functools
 import os
 import re
 import signal
@@ -252,7 +253,11 @@ def below(pid: int) -> set[int]:
 def test_no_process_is_left_of_a_run_that_is_ended(how: signal.Signals, code: int, tmp_path: Path) -> None:
     keys = [*SMALL, "num_rounds=100000", "strategy.stop_when_stable=false", "workers=2", f"results_dir={tmp_path}"]
     command = [sys.executable, "-m", "florets.server_app.main", *keys]
-    process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    # Whoever started the tests in the background may have had them ignore Ctrl-C, which a process inherits.
+    heeds = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=heeds
+    )
     assert process.stdout is not None
     # The second round has begun: the workers are at work.
     assert any(b"round 1/" in line for line in process.stdout)
