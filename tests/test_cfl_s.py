@@ -163,6 +163,7 @@ def test_k_bounds_the_number_of_models_where_it_is_given_by_hand() -> None:
     assert strategy.context.models.count == 3
 
 
+@pytest.mark.slow
 def test_a_run_whose_models_grow_is_killed_and_resumed_and_serves_new_clients(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,7 @@ def by_hand(start: ArrayRecord, rate: float = 0.01) -> np.ndarray:
     return np.stack(rows)
 
 
+@pytest.mark.slow
 def test_rows_are_what_adam_changes_on_each_fold_and_the_update_is_that_of_train(ask: Ask) -> None:
     update = read_fold_update(ask(kinds.TRAIN_FOLDS, ASK, arrays=MODEL), LAYOUT, 0, FULL, 3)
     np.testing.assert_allclose(update.rows, by_hand(MODEL), atol=2e-5)

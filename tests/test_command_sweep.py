@@ -69,6 +69,7 @@ def test_a_sweep_runs_every_combination_and_ends_with_its_table(ran, tmp_path, c
     assert (folder / "summary.md").is_file()
 
 
+@pytest.mark.slow
 def test_hydra_leaves_nothing_of_its_own(ran, tmp_path):
     argv, environment = list(sys.argv), dict(os.environ)
     assert main(["-m", "seed=0,1"]) == 0
@@ -80,6 +81,7 @@ def test_hydra_leaves_nothing_of_its_own(ran, tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_is_recorded_and_the_others_go_on(ran, tmp_path, capsys):
     assert main(["-m", "seed=0,13,1"]) == 1
     assert [config.seed for config in ran] == [0, 13, 1]
@@ -165,6 +167,7 @@ def test_a_sweep_that_cannot_start_says_why(ran, tmp_path, capsys, overrides, me
     assert ran == []
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_keeps_the_summary_of_what_has_run(ran, tmp_path, capsys):
     assert main(["-m", "seed=0,99,1"]) == 130
     shown = capsys.readouterr()

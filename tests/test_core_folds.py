@@ -151,6 +151,7 @@ def test_signs_are_rows_like_any() -> None:
     assert found.labels.tolist() == truth([5, 5]).tolist()
 
 
+@pytest.mark.slow
 def test_the_p_value_is_exact_without_groups() -> None:
     """Of 100 federations of one skewed distribution, a fifth have a p value of at most 0.2, half of at most 0.5."""
     rng = np.random.default_rng(7)

@@ -159,6 +159,7 @@ def test_models_are_trained_on_the_responsibilities_and_shares_are_their_means(
         np.testing.assert_allclose(strategy.state.shares[key], expected.mean(axis=0), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_mixtures_loss_never_rises_under_full_batch_steps() -> None:
     found = play(
         "strategy=fedem", "num_rounds=10", "train=sgd", "train.learning_rate=0.1", "train.local_steps=1",
@@ -287,6 +288,7 @@ def test_no_fault_ends_a_run_or_corrupts_its_models(fault: str) -> None:
 # Clients that come later
 
 
+@pytest.mark.slow
 def test_a_new_client_is_told_its_shares_and_no_single_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -149,6 +149,7 @@ def test_nodes_get_the_partitions_in_order(count: int) -> None:
     assert seen == [(i, count) for i in range(count)]
 
 
+@pytest.mark.slow
 def test_the_apps_are_found_while_another_thread_imports_the_package() -> None:
     # A package is in sys.modules before its own code has run: what looks for one of its parts then finds none.
     components = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["components"]

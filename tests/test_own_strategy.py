@@ -73,6 +73,7 @@ def test_a_killed_run_goes_on_equal_to_the_bit(
     assert results(resumed(folder)) == whole
 
 
+@pytest.mark.slow
 def test_a_run_by_import_path_goes_on_only_where_its_code_is_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def test_a_step_is_that_of_the_hand_computed_gradient(exact: bool, passes: int) 
     assert effort.gradients == passes
 
 
+@pytest.mark.slow
 def test_the_exact_gradient_is_that_of_the_loss_after_the_adaptation() -> None:
     def model() -> nn.Module:
         torch.manual_seed(0)

@@ -152,6 +152,7 @@ def test_the_axis_of_rounds_says_what_a_band_is():
     assert axes.get_xlabel() == "round"
 
 
+@pytest.mark.slow
 def test_equal_runs_leave_equal_pictures(tmp_path):
     for name in ("a.png", "b.png"):
         draw_curves([line(1), line(2)], tmp_path / name)

@@ -29,6 +29,7 @@ def rows(path):
 
 
 @pytest.mark.pictures
+@pytest.mark.slow
 def test_a_run_leaves_all_its_files(tmp_path):
     folder = tmp_path / "tiny" / "seed-0"
     summary = record(folder)

@@ -36,6 +36,7 @@ def test_digits_are_the_same_for_every_seed():
 
 
 @needs_mnist
+@pytest.mark.slow
 def test_mnist_is_read_whole():
     data = mnist(DATA_DIR, 0, 5)
     assert data.x_train.shape == (60_000, 1, 28, 28)

@@ -333,6 +333,7 @@ def test_an_ari_to_stop_at_may_be_that_of_stated_clusters():
     assert compose(["experiment=own_data", "stop_at_ari=1"]).stop_at_ari == 1.0
 
 
+@pytest.mark.slow
 def test_a_dry_run_over_folders_in_four_forms_finds_the_stated_clusters(tmp_path, capsys):
     for name, cluster in write_folders(tmp_path / "nodes").items():
         (tmp_path / "nodes" / name / "node.toml").write_text(f"true-cluster = {cluster}\n")
