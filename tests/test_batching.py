@@ -165,17 +165,18 @@ def test_one_clients_infinite_inputs_stay_its_own() -> None:
 
 @pytest.mark.parametrize("convolutions", [False, True])
 def test_joined_losses_and_tests_are_those_of_each_client(convolutions: bool) -> None:
+    torch.manual_seed(0)
     module = cnn((2, 6, 5), 3, [3, 4], kernel=3, padding=1) if convolutions else mlp((4,), 3, [5])
     states = [{name: value + k / 7 for name, value in module.state_dict().items()} for k in range(3)]
     parts = clients((2, 6, 5) if convolutions else (4,), "cross_entropy", 3)
     losses = joined_losses(module, states, parts, "cross_entropy")
     tests = joined_tests(module, states[1], parts, "cross_entropy")
     for row, test, (x, y) in zip(losses, tests, parts, strict=True):
-        np.testing.assert_allclose(row, loss_vector(module, states, x, y, "cross_entropy"), rtol=1e-6)
+        np.testing.assert_allclose(row, loss_vector(module, states, x, y, "cross_entropy"), 1e-5, 1e-6)
         module.load_state_dict(states[1])
         alone = evaluated(module, x, y, "cross_entropy")
         assert (test.accuracy, test.scores.values) == (alone.accuracy, alone.scores.values)
-        assert test.loss == pytest.approx(alone.loss, rel=1e-6)
+        assert test.loss == pytest.approx(alone.loss, rel=1e-5, abs=1e-6)
 
 
 def test_which_modules_are_stacked() -> None:
