@@ -130,6 +130,7 @@ def clients(shape: tuple[int, ...], loss: str, outputs: int) -> list[tuple[torch
 def test_stacked_training_takes_the_steps_of_single_trainings(
     settings: TrainSettings, loss: str, hidden: list[int] | None
 ) -> None:
+    torch.manual_seed(0)
     outputs, shape = (1 if loss == "half_squared_error" else 3), (2, 4)
     module = autoencoder(shape, 0) if loss == "reconstruction" else mlp(shape, outputs, hidden)
     if hidden is None:
