@@ -1,7 +1,5 @@
 """Loaders of public data sets on tiny files of their exact form, and on the real files where they are at hand."""
 
-import gzip
-import json
 import os
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from florets.task.data import (
 )
 from florets.task.data.words import tokens, vocabulary, words_of
 from florets.task.partitions import by_class, label_skew_2, natural
+from tests.public_files import write_idx, write_leaf, write_news, write_reviews
 
 DATA_DIR = Path(os.environ.get("FLORETS_DATA", Path(__file__).parents[1] / "../shared/data"))
 NEWS = [
@@ -35,32 +34,6 @@ def needs(folder: str) -> pytest.MarkDecorator:
     """Skip a test where a real data set is not at hand."""
     there = (DATA_DIR / folder).is_dir()
     return pytest.mark.skipif(not there, reason=f"no {folder} under {DATA_DIR}: set FLORETS_DATA to its folder")
-
-
-def write_news(path: Path, records: list[tuple[int, str, str]]) -> None:
-    """Write lines as the public files have them: all fields quoted, inner quotes doubled."""
-    quoted = [",".join('"' + str(field).replace('"', '""') + '"' for field in record) for record in records]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in quoted), encoding="utf-8")
-
-
-def idx_bytes(array: np.ndarray) -> bytes:
-    """Return an array of unsigned bytes as an IDX file."""
-    head = bytes((0, 0, 8, array.ndim)) + np.array(array.shape, dtype=">u4").tobytes()
-    return head + array.astype(np.uint8).tobytes()
-
-
-def write_idx(folder: Path, prefix: str, n: int, labels: np.ndarray, packed: bool = False) -> np.ndarray:
-    """Write images and labels; return the images."""
-    folder.mkdir(parents=True, exist_ok=True)
-    images = np.random.default_rng(n).integers(256, size=(n, 28, 28)).astype(np.uint8)
-    for name, array in (("images-idx3", images), ("labels-idx1", labels)):
-        content, path = idx_bytes(array), folder / f"{prefix}-{name}-ubyte"
-        if packed:
-            path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(content))
-        else:
-            path.write_bytes(content)
-    return images
 
 
 def test_news_become_tokens_of_the_training_texts_words(tmp_path):
@@ -120,27 +93,6 @@ def test_the_real_news_are_read_whole():
     )
     assert {len(shard.train) for shard in shards} == {100}
     assert [sorted(set(data.y_train[shard.train].tolist())) for shard in shards[::5]] == pairs
-
-
-def write_reviews(folder: Path, raw: bool) -> None:
-    """Write 10 reviews of each kind as the public archives have them, in one of their two forms."""
-    for domain in ("books", "dvd", "electronics", "kitchen_&_housewares" if raw else "kitchen"):
-        (folder / domain).mkdir(parents=True)
-        for word, stars in (("positive", 5.0), ("negative", 1.0)):
-            lines = []
-            for number in range(5):
-                text = f"{domain.split('_')[0]} {'great great' if stars > 3 else 'bad'} thing{number}"
-                if raw:
-                    block = f"<title>\nA \xe9\n</title>\n<review_text>\n{text}\n</review_text>\n"
-                    lines.append(
-                        f"<review>\n<unique_id>\n1\n</unique_id>\n<rating>\n{stars}\n</rating>\n{block}</review>\n"
-                    )
-                else:
-                    counts = " ".join(f"{w}:{text.split().count(w)}" for w in dict.fromkeys(text.split()))
-                    lines.append(f"{counts} great_thing:7 #label#:{word}\n")
-            (folder / domain / f"{word}.review").write_text("".join(lines), encoding="latin-1")
-        neutral = "<review>\n<rating>\n3.0\n</rating>\n<review_text>\nso so\n</review_text>\n</review>\n"
-        (folder / domain / "unlabeled.review").write_text(neutral if raw else "so:2\n")
 
 
 @pytest.mark.parametrize("raw", [True, False])
@@ -218,17 +170,6 @@ def test_images_that_are_cut_short_are_named(tmp_path):
     (folder / "train-images-idx3-ubyte").write_bytes(b"<html>")
     with pytest.raises(ValueError, match="does not begin as an IDX file of 3 dimensions"):
         fashion_mnist(tmp_path, 0, 2)
-
-
-def write_leaf(path: Path, writers: dict[str, int], first: int = 0) -> None:
-    """Write images of some writers as LEAF does; the first pixel counts all images of the file."""
-    content: dict[str, object] = {"users": list(writers), "num_samples": list(writers.values()), "user_data": {}}
-    for writer, n in writers.items():
-        x = [[float(first + i)] + [1.0] * 783 for i in range(n)]
-        content["user_data"][writer] = {"x": x, "y": [61 - i for i in range(n)]}  # type: ignore[index]
-        first += n
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content))
 
 
 def test_handwriting_is_read_with_its_writers_who_become_clients(tmp_path):

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from florets.server_app.reproduce.cells import Place, Progress
 from florets.server_app.reproduce.items import Item
@@ -136,10 +137,16 @@ class Table:
         label = measure.label if other is None else f"{measure.label}, less that of {labels[other]} (equal seeds)"
         return Matrix(name, label, entries, rows)
 
+    @cached_property
+    def references(self) -> tuple[Reference, ...]:
+        """The published values of the data sets that are run: keys given by hand may choose another."""
+        used = {place.config.task.data for place in self.places if place.config is not None}
+        return tuple(entry for entry in self.item.references if entry.data in ("", *used))
+
     def comparisons(self) -> Iterator[tuple[Reference, Entry | None]]:
         """Yield each published value with our entry, None where the place was refused or is left out."""
-        matrices = {name: self.matrix(name) for name in {entry.measure for entry in self.item.references}}
-        for reference in self.item.references:
+        matrices = {name: self.matrix(name) for name in {entry.measure for entry in self.references}}
+        for reference in self.references:
             yield reference, matrices[reference.measure].entries.get((reference.row, reference.column))
 
     def _entry(self, name: str, measure: Measure, place: Place, other: str | None) -> Entry:
@@ -154,7 +161,7 @@ class Table:
         else:
             numbers = list(values.values())
         reference = next(
-            (r for r in self.item.references if (r.row, r.column, r.measure) == (*key, name)),
+            (r for r in self.references if (r.row, r.column, r.measure) == (*key, name)),
             None,
         )
         spread, seeds = Spread.of(numbers), len(self.found[key])
