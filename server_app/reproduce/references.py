@@ -123,7 +123,7 @@ def read_paper(blocks: Any, fault: Fault) -> Iterator[Reference]:
 
 def _wrong_keys(block: Any) -> str:
     if not isinstance(block, Mapping) or not {"source", "measure", "values"} <= set(block) <= set(_KEYS):
-        return f"must have the keys source, measure and values, may have data and why, and none but {', '.join(_KEYS)}."
+        return f"must have the keys source, measure and values, may have data and why, none but {', '.join(_KEYS)}."
     nested = isinstance(block["values"], Mapping) and all(isinstance(v, Mapping) for v in block["values"].values())
     if not nested or not isinstance(block.get("why", {}), Mapping):
         return "values must be a mapping of rows to columns to figures, and why one of columns or rows to reasons."
