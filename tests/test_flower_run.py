@@ -50,6 +50,7 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
         f"fedala {SMALL} num_rounds=3 strategy.most_passes=20",
         f"fedproto {SMALL} num_rounds=3",
         f"fedpac {SMALL} num_rounds=3",
+        f"feddrift {SMALL} num_rounds=4 strategy.period=1 task.drift.rounds=[3]",
         f"ditto {SMALL} num_rounds=3 strategy.fraction_train=0.7",
         f"flux {SMALL} num_rounds=2 strategy.cluster_round=1",
         # Four groups in 20 clients, of which nobody is told.

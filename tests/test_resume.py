@@ -176,6 +176,7 @@ TWICE = {
     "fedclust": ("strategy.estimate_epochs=2",),
     "sr_fca": ("strategy.solo_steps=3", "strategy.refine_every=1"),
     "fedem": ("fine_tune_epochs=0.5",),
+    "feddrift": ("strategy.period=1", "task.drift.rounds=[3]", "train.local_epochs=3"),
     "ditto": ("strategy.proximal_lambda=0.5",),
     "fedala": ("strategy.most_passes=20",),
     "fedproto": ("strategy.prototype_lambda=0.5",),
