@@ -158,9 +158,10 @@ def _run(
 
         def on_round(report: RoundReport, arrays: ArrayRecord) -> bool:
             recorder.follow(list(strategy.federation.clients.values()))
-            models = strategy.final_models(strategy.context.models).record
             now = report.server_round
-            figures = truth.figures(models, bool(report.evaluations), now)
+            figures = truth.figures(
+                lambda: strategy.final_models(strategy.context.models).record, bool(report.evaluations), now
+            )
             line = recorder.round(report, figures, truth.data_changed(now))
             # For regressions the end alone is judged: their loss may fall slowly, and the clusters be right.
             froze = STABLE_FROM in line["details"] and config.task.loss == "cross_entropy"
