@@ -15,7 +15,7 @@ from florets.conf.schema import Config, as_plain
 from florets.server_app.blocks import choose_blocks
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.server_app.console import counted
-from florets.server_app.new_client.run_models import save_clusters
+from florets.server_app.new_client.run_models import save_clusters, save_own_models
 from florets.server_app.results.diagnostics import chance_level, divergence, refusals, too_few_models
 from florets.server_app.results.folder import FolderLock, WriteFailed
 from florets.server_app.results.ground_truth import Truth
@@ -192,6 +192,7 @@ def _run(
                 for name, array in model.items()
             }
             save_clusters(folder, strategy, task)
+            save_own_models(folder, strategy, final)
             losses = None
             if config.loss_matrix:
                 serial = config.engine == "local" and not by_flower
