@@ -34,5 +34,6 @@ STRATEGIES = {
     "fedem": "FedEm",
     "fedrc": "FedRc",
     "fedsoft": "FedSoft",
+    "feddrift": "FedDrift",
 }
 """The registry: a strategy's name, which is its folder's, and its class; `<class>Settings` are its settings."""

@@ -52,7 +52,11 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
         f"fedala {SMALL} num_rounds=3 strategy.most_passes=20",
         f"fedproto {SMALL} num_rounds=3",
         f"fedpac {SMALL} num_rounds=3",
+        f"feddrift {SMALL} num_rounds=4 strategy.period=1 task.drift.rounds=[3]",
         f"ditto {SMALL} num_rounds=3 strategy.fraction_train=0.7",
+        f"clove {SMALL} num_rounds=6 personal=ditto",
+        f"ifca {SMALL} num_rounds=3 personal=fedala personal_options.most_passes=20",
+        f"oracle {SMALL} num_rounds=3 personal=fedproto",
         f"flux {SMALL} num_rounds=2 strategy.cluster_round=1",
         # Four groups in 20 clients, of which nobody is told.
         "discovery num_rounds=2 k=auto",

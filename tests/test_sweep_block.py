@@ -12,8 +12,9 @@ from florets.conf.sweep_block import sweep_block, with_block
 from florets.server_app import main as command
 from florets.server_app.main import main
 from florets.server_app.results.summary import RunSummary
+from florets.server_app.sweep.sweep_groups import JobResult
 from florets.server_app.sweep.sweep_keys import check_jobs, expand, read_sweep
-from florets.server_app.sweep.sweep_report import JobResult, summary_markdown
+from florets.server_app.sweep.sweep_report import summary_markdown
 from florets.strategies import STRATEGIES
 from tests import fake_cells
 

@@ -55,7 +55,9 @@ def test_files_that_are_missing_are_named_with_the_remedy(tmp_path):
 
 def test_files_that_are_damaged_are_named_with_the_remedy(tmp_path):
     (tmp_path / "MNIST" / "raw").mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"cannot be read .*data_dir=<folder>"):
+    with pytest.raises(
+        ValueError, match=r"MNIST/raw/train-images-idx3-ubyte cannot be read \(there is no such file\).*download=True"
+    ):
         mnist(tmp_path, 0, 5)
 
 
@@ -144,7 +146,9 @@ def test_images_are_made_smaller_by_averaging_and_standardised_by_their_train_pi
     rng = np.random.default_rng(0)
     train, test = (rng.integers(256, size=(n, 28, 28)).astype(np.uint8) for n in (30, 20))
     labels = np.arange(30) % 10
-    monkeypatch.setattr(sys.modules["florets.task.data.mnist"], "read", lambda *_: (train, labels, test, labels[:20]))
+    monkeypatch.setattr(
+        sys.modules["florets.task.data.mnist"], "read_idx_set", lambda *_: (train, labels, test, labels[:20])
+    )
     small, standard = mnist(None, 0, 2, side=14), fashion_mnist(None, 0, 2, side=14, standardise=True)
     assert small.x_train.shape == (30, 1, 14, 14)
     assert small.x_test[5, 0, 3, 7] == pytest.approx(test[5, 6:8, 14:16].mean() / 255)

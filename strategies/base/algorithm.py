@@ -10,6 +10,7 @@ from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.frozen_descriptors import FrozenDescriptors
 from florets.strategies.base.frozen_groups import FrozenGroups
 from florets.strategies.base.models import Models
+from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.base.report import CostEstimate, Detail
 from florets.strategies.base.state import State
 from florets.strategies.settings import ChooseK, FirstRound, LossData, Settings
@@ -36,6 +37,8 @@ class Algorithm(ABC, Generic[S, M]):
         Sizes of the task, and its loss (`florets.task.training.losses`); empty where nobody said.
     seed
         Of every draw; take generators from `RoundContext.random`.
+    personal
+        What clients have of their own within the algorithm's groups; None: nothing.
     """
 
     Settings: ClassVar[type[Any]] = Settings
@@ -55,6 +58,7 @@ class Algorithm(ABC, Generic[S, M]):
     num_outputs: int
     loss: str
     seed: int
+    personal: PersonalMethod[Any, Any] | None
 
     @abstractmethod
     def plan(self, context: RoundContext) -> Plan[Update]:
@@ -80,6 +84,8 @@ class Algorithm(ABC, Generic[S, M]):
                 f"shared_layers={list(models.shared_layers)} leaves nothing to differ between the models that this "
                 "algorithm adds; leave a layer out, or use one model (fedavg)"
             )
+        if self.personal is not None:
+            self.personal.check(models)
 
     @property
     def assignment(self) -> dict[str, int]:
