@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+from florets.strategies.base.class_shares import ClassShares
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.frozen_descriptors import FrozenDescriptors
@@ -112,7 +113,7 @@ class Algorithm(ABC, Generic[S, M]):
         """Return what this algorithm alone has to tell of the round that just ended."""
         return {}
 
-    def frozen_clusters(self) -> FrozenClusters | FrozenGroups | FrozenDescriptors | None:
+    def frozen_clusters(self) -> FrozenClusters | FrozenGroups | FrozenDescriptors | ClassShares | None:
         """Return the clusters that a new client is assigned by; None: it takes the model with the lowest loss."""
         return None
 
