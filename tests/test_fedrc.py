@@ -117,6 +117,7 @@ def test_class_shares_are_the_clients_responsibilities_and_come_back_in_the_next
         np.testing.assert_allclose(own.sum(axis=1), state.shares[key] * len(task.client(int(key)).y_train), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_client_that_was_away_still_counts_in_the_class_shares() -> None:
     found = play("strategy=fedrc", "num_rounds=2", "strategy.fraction_train=0.5")
     first, second = (set(report.participants) for report in found.reports)
@@ -128,6 +129,14 @@ def test_a_task_without_classes_is_refused() -> None:
         compose(["experiment=digits_autoencoder", "strategy=fedrc"])
     with pytest.raises(ValueError, match="num_outputs=0"):
         FedRc(k=2).check(Models(fakes.models(1.0, 2.0)))
+
+
+@pytest.mark.slow
+def test_it_parts_concepts_where_fedem_parts_labels() -> None:
+    found = {name: play("experiment=fedrc/digits_concepts", f"strategy={name}").ari for name in ("fedrc", "fedem")}
+    assert found["fedrc"] == 1.0
+    assert found["fedem"] is not None
+    assert found["fedem"] < 0.5
 
 
 # Messages

@@ -107,6 +107,7 @@ def test_a_step_is_that_of_the_loss_and_of_the_distances_to_all_centres() -> Non
         assert np.abs(pull).max() > 0.01
 
 
+@pytest.mark.slow
 def test_clients_count_the_samples_that_each_model_explains_best() -> None:
     found = play(SOFT, "num_rounds=1")
     config = compose([*SMALL, SOFT])
@@ -131,12 +132,14 @@ def test_weights_are_asked_for_when_they_are_old_or_lacking() -> None:
     assert rounds == {"0": 4, "1": 4, "2": 3, "3": 3, "4": 3, "5": 3}
 
 
+@pytest.mark.slow
 def test_a_client_whose_reply_was_lost_keeps_its_model() -> None:
     after = personal(play(SOFT, "num_rounds=2", lost={(kinds.TRAIN_ANCHORED, 2, 3)}))
     before = personal(play(SOFT, "num_rounds=1"))
     assert [key for key in after if np.array_equal(after[key], before[key])] == ["3"]
 
 
+@pytest.mark.slow
 def test_clients_test_their_own_models_or_their_centres() -> None:
     given = (SOFT, "num_rounds=2", "eval_every=1", "train=sgd", "train.learning_rate=1.0")
     own, centre = play(*given), play(*given, "strategy.tested=centre")
@@ -182,7 +185,7 @@ def test_no_fault_ends_a_run_or_corrupts_its_models(fault: str, more: tuple[str,
 
 
 @pytest.mark.slow
-def test_a_new_client_takes_the_centre_with_the_lowest_loss(
+def test_a_new_client_takes_a_centre_and_a_client_of_the_run_its_own_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = [*SMALL, SOFT, "quiet=true", "num_rounds=6"]
@@ -194,3 +197,6 @@ def test_a_new_client_takes_the_centre_with_the_lowest_loss(
     told = capsys.readouterr().out.splitlines()
     assert "fits best: its loss on these data is the lowest" in told[0]
     assert sum(line.startswith((">", " ")) and "loss" not in line for line in told) == 2
+    asked = [f"run={folder}", f"data={tmp_path / 'new.npz'}", "client=0", f"output={tmp_path / 'own.csv'}"]
+    assert main(["predict", *asked]) == 0
+    assert "client 0's own model" in capsys.readouterr().out

@@ -57,7 +57,7 @@ class RunModels:
     columns
         Names of the models' inputs, in their order, where the run's clients read tables.
     own
-        Models of single clients, by their keys, where the run had a personal method within its groups.
+        Models of single clients, by their keys, where the run had a personal method within its groups, or FedSoft.
     """
 
     config: Config
@@ -108,10 +108,10 @@ def save_clusters(folder: Path, strategy: ClusteredStrategy[Any, Any], task: Tas
 
 
 def save_own_models(folder: Path, strategy: ClusteredStrategy[Any, Any], models: Models) -> None:
-    """Write ``own_models.safetensors``: what a personal method made for each client within the groups of `models`."""
-    if strategy.personal is None:
+    """Write ``own_models.safetensors``: the models of single clients, where these have any beside `models`."""
+    own = strategy.own_models(models)
+    if own is None:
         return
-    own = strategy.personal.own_models(models, strategy.assignment)
     keys = sorted(own)
     arrays: Arrays = {}
     for index, key in enumerate(keys):

@@ -13,6 +13,7 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.base.report import CostEstimate, Detail
 from florets.strategies.base.state import State
+from florets.strategies.core import FloatArray
 from florets.strategies.settings import ChooseK, FirstRound, LossData, Settings
 from florets.task.wire.replies import TestResult, Update
 
@@ -116,6 +117,10 @@ class Algorithm(ABC, Generic[S, M]):
     def frozen_clusters(self) -> FrozenClusters | FrozenGroups | FrozenDescriptors | ClassShares | None:
         """Return the clusters that a new client is assigned by; None: it takes the model with the lowest loss."""
         return None
+
+    def own_models(self, models: Models) -> dict[str, FloatArray] | None:
+        """Return the model (R,) of each client that has one beside the final `models`; None where nobody can have."""
+        return None if self.personal is None else self.personal.own_models(models, self.assignment)
 
     def final_models(self, models: Models) -> Models:
         """Return the models that `assignment` refers to at the end of a run: by default the bank's."""

@@ -175,6 +175,10 @@ class FedSoft(ClusteredStrategy[FedSoftSettings, FedSoftState]):
         rows, centres, weights = (np.array(column) for column in zip(*pairs, strict=True))
         return self.context.averaging.next_bank(models, vectors[rows], centres, weights.astype(np.float64))
 
+    def own_models(self, models: Models) -> dict[str, FloatArray]:
+        """Return the models of the clients that have trained; the final models are the centres."""
+        return {key: vector.astype(np.float64) for key, vector in self.state.personal.vectors.items()}
+
     def plan_evaluation(self, context: RoundContext) -> Plan[TestResult]:
         """Let every tester that has trained test its own model, or its nearest centre."""
         state = self.state
