@@ -124,7 +124,7 @@ def local_update(
         while left > 0:
             order = torch.from_numpy(rng.permutation(len(x))).to(x.device)
             # One gather an epoch; batches are then slices.
-            x_epoch, y_epoch = x[order], y[order]
+            x_epoch, y_epoch = samples(x, order), y[order]
             weights = None if objective.weights is None else objective.weights[order]
             seen.zero_()
             for begin, end in batches[:left]:
@@ -147,6 +147,15 @@ def local_update(
             left -= len(batches)
     count(gradients=passes)
     return seen.item() / in_epoch
+
+
+def samples(x: Tensor, places: Tensor) -> Tensor:
+    """Return the samples at some places, ``x[places]``, with the strides that this has; whole samples are copied."""
+    if x.is_contiguous():
+        return x.index_select(0, places)
+    if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
+        return x.permute(0, 2, 3, 1).index_select(0, places).permute(0, 3, 1, 2)
+    return x[places]
 
 
 def _batches(num_samples: int, size: int, joined: bool) -> list[tuple[int, int]]:
