@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from florets.task.training.class_weights import class_weights
 from florets.task.training.local_update import TrainSettings, local_update
+from florets.task.training.modules import load
 from florets.task.training.objective import PLAIN, Objective
 
 LEARNING_RATE = 0.01
@@ -100,7 +101,7 @@ def fold_changes(
     before = _flat(state, names)
     changes = []
     for fold in folds:
-        module.load_state_dict(state)
+        load(module, state)
         rows = torch.from_numpy(fold).to(x.device)
         settings = TrainSettings(rate, 1, len(fold), "adam", local_steps=steps)
         # Which classes a fold happens to hold is noise, and what classes a client has more of is an effect of its own
