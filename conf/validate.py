@@ -280,8 +280,9 @@ def _task(task: TaskConfig) -> list[str]:
             f"task.num_clusters={task.num_clusters}: partition {task.partition} makes known clusters, "
             "at least 1 of them."
         )
-    if (task.model == "autoencoder") != (task.loss == "reconstruction") and ":" not in task.model:
-        remedy = "task.loss=reconstruction" if task.model == "autoencoder" else "task.model=autoencoder"
+    reconstructs = task.model.endswith("autoencoder")
+    if reconstructs != (task.loss == "reconstruction") and ":" not in task.model:
+        remedy = "task.loss=reconstruction" if reconstructs else "task.model=autoencoder"
         problems.append(
             f"task.loss={task.loss}: does not fit task.model={task.model}; reconstruction and autoencoder "
             f"go together. Use {remedy}."

@@ -33,5 +33,7 @@ STRATEGIES = {
     "fedgwc": "FedGwc",
     "fedem": "FedEm",
     "feddrift": "FedDrift",
+    "fedrc": "FedRc",
+    "fedsoft": "FedSoft",
 }
 """The registry: a strategy's name, which is its folder's, and its class; `<class>Settings` are its settings."""

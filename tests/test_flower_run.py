@@ -46,6 +46,8 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
         f"stocfl {SMALL} num_rounds=2",
         f"fedclust {SMALL} num_rounds=2",
         f"fedem {SMALL} num_rounds=2 fine_tune_epochs=0.5 task.validation_fraction=0.2",
+        f"fedrc {SMALL} num_rounds=3 fine_tune_epochs=0.5",
+        f"fedsoft {SMALL} num_rounds=3 strategy.clients_per_centre=4 fine_tune_epochs=0.5",
         f"per_fedavg {SMALL} num_rounds=2 strategy.exact_hessian=true fine_tune_epochs=1",
         f"fedala {SMALL} num_rounds=3 strategy.most_passes=20",
         f"fedproto {SMALL} num_rounds=3",

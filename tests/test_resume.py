@@ -179,6 +179,8 @@ TWICE = {
     "sr_fca": ("strategy.solo_steps=3", "strategy.refine_every=1"),
     "fedem": ("fine_tune_epochs=0.5",),
     "feddrift": ("strategy.period=1", "task.drift.rounds=[3]", "train.local_epochs=3"),
+    "fedrc": ("fine_tune_epochs=0.5", "strategy.fraction_train=0.5"),
+    "fedsoft": ("strategy.clients_per_centre=3", "strategy.fraction_train=0.7", "strategy.proximal_lambda=1"),
     "ditto": ("strategy.proximal_lambda=0.5",),
     "fedala": ("strategy.most_passes=20",),
     "fedproto": ("strategy.prototype_lambda=0.5",),

@@ -55,7 +55,45 @@ def test_files_that_are_missing_are_named_with_the_remedy(tmp_path):
 
 def test_files_that_are_damaged_are_named_with_the_remedy(tmp_path):
     (tmp_path / "MNIST" / "raw").mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"cannot be read .*data_dir=<folder>"):
+    with pytest.raises(
+        ValueError, match=r"MNIST/raw/train-images-idx3-ubyte cannot be read \(there is no such file\).*download=True"
+    ):
+        mnist(tmp_path, 0, 5)
+
+
+def idx_files(folder: Path, images: bytes, labels: bytes) -> None:
+    (folder / "MNIST" / "raw").mkdir(parents=True, exist_ok=True)
+    for part in ("train", "t10k"):
+        (folder / "MNIST" / "raw" / f"{part}-images-idx3-ubyte").write_bytes(images)
+        (folder / "MNIST" / "raw" / f"{part}-labels-idx1-ubyte").write_bytes(labels)
+
+
+def idx(*shape: int, values: bytes) -> bytes:
+    return bytes([0, 0, 8, len(shape)]) + np.array(shape, dtype=">u4").tobytes() + values
+
+
+def test_idx_files_are_read_without_torchvision(tmp_path):
+    pixels = bytes(range(256)) * 6 + bytes(32)
+    idx_files(tmp_path, idx(2, 28, 28, values=pixels), idx(2, values=bytes([7, 3])))
+    data = mnist(tmp_path, 0, 5)
+    assert data.y_test.tolist() == [7, 3]
+    np.testing.assert_array_equal(data.x_train.ravel() * 255, np.frombuffer(pixels, dtype=np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (idx(1, 28, 28, values=bytes(783)), "its length is not the one that it begins with"),
+        (idx(1, 27, 28, values=bytes(756)), r"images of 27 x 28 pixels, and it needs 28 x 28"),
+        (b"\x00\x00\x0d\x03" + bytes(12), "does not begin as an IDX file"),
+        (b"PK", "does not begin as an IDX file"),
+        (b"", "does not begin as an IDX file"),
+        (idx(2, 28, 28, values=bytes(1568)), "2 images but 1 labels"),
+    ],
+)
+def test_an_idx_file_that_is_cut_off_or_of_another_kind_is_refused(tmp_path, images, message):
+    idx_files(tmp_path, images, idx(1, values=bytes([7])))
+    with pytest.raises(ValueError, match=message):
         mnist(tmp_path, 0, 5)
 
 
@@ -144,7 +182,9 @@ def test_images_are_made_smaller_by_averaging_and_standardised_by_their_train_pi
     rng = np.random.default_rng(0)
     train, test = (rng.integers(256, size=(n, 28, 28)).astype(np.uint8) for n in (30, 20))
     labels = np.arange(30) % 10
-    monkeypatch.setattr(sys.modules["florets.task.data.mnist"], "read", lambda *_: (train, labels, test, labels[:20]))
+    monkeypatch.setattr(
+        sys.modules["florets.task.data.mnist"], "read_idx_set", lambda *_: (train, labels, test, labels[:20])
+    )
     small, standard = mnist(None, 0, 2, side=14), fashion_mnist(None, 0, 2, side=14, standardise=True)
     assert small.x_train.shape == (30, 1, 14, 14)
     assert small.x_test[5, 0, 3, 7] == pytest.approx(test[5, 6:8, 14:16].mean() / 255)

@@ -27,9 +27,9 @@ from florets.task.registry import check_options
 
 HELP = """florets assign run=<folder> data=<file or folder> [save=<file>] [unlabelled=true]
   Say which of a finished run's models fits data with their targets, and how well. CLoVE's frozen clusters, the
-  groups of a discovery or those of FLUX decide where the run has them, else the lowest loss; of a run of FedEM the
-  share of each model is told. save= writes that model alone (.safetensors). unlabelled=true: the data have no
-  targets; for runs of FLUX.
+  groups of a discovery or those of FLUX decide where the run has them, else the lowest loss; of a run of FedEM or
+  FedRC the share of each model is told. save= writes that model alone (.safetensors). unlabelled=true: the data have
+  no targets; for runs of FLUX.
 
 florets predict run=<folder> data=<file or folder> model=<number> | client=<key> [output=predictions.csv]
   Write that model's predictions for new inputs, or those of the model of one of the run's clients: its own where

@@ -16,10 +16,12 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
 from florets.conf.saved import saved_config
 from florets.conf.schema import Config
+from florets.server_app.new_client.saved_class_shares import pack_class_shares, unpack_class_shares
 from florets.server_app.new_client.saved_descriptors import pack_descriptors, unpack_descriptors
 from florets.server_app.new_client.saved_groups import pack_groups, unpack_groups
 from florets.server_app.results.arrays_file import write_arrays
 from florets.server_app.results.folder import whole_file
+from florets.strategies.base.class_shares import ClassShares
 from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.frozen_descriptors import FrozenDescriptors
 from florets.strategies.base.frozen_groups import FrozenGroups
@@ -50,10 +52,12 @@ class RunModels:
         Those that a discovery found; None where the run has none.
     descriptors
         Those that FLUX found; None where the run has none.
+    class_shares
+        Share of each class in what each model is responsible for, (K, C), of a run of FedRC; else None.
     columns
         Names of the models' inputs, in their order, where the run's clients read tables.
     own
-        Models of single clients, by their keys, where the run had a personal method within its groups.
+        Models of single clients, by their keys, where the run had a personal method within its groups, or FedSoft.
     """
 
     config: Config
@@ -64,6 +68,7 @@ class RunModels:
     groups: FrozenGroups | None = None
     descriptors: FrozenDescriptors | None = None
     own: Mapping[str, Arrays] = field(default_factory=dict)
+    class_shares: FloatArray | None = None
 
     def frozen_models(self) -> list[Arrays]:
         """Return the models on which the losses for `nearest_frozen` are taken."""
@@ -88,6 +93,8 @@ def save_clusters(folder: Path, strategy: ClusteredStrategy[Any, Any], task: Tas
         arrays, groups = pack_groups(frozen)
     elif isinstance(frozen, FrozenDescriptors):
         arrays, groups = pack_descriptors(frozen)
+    elif isinstance(frozen, ClassShares):
+        arrays = pack_class_shares(frozen)
     elif frozen is not None:
         arrays = {"centroids": frozen.centroids, "model_of_cluster": frozen.model_of_cluster}
         if np.isfinite(frozen.limit):
@@ -101,10 +108,10 @@ def save_clusters(folder: Path, strategy: ClusteredStrategy[Any, Any], task: Tas
 
 
 def save_own_models(folder: Path, strategy: ClusteredStrategy[Any, Any], models: Models) -> None:
-    """Write ``own_models.safetensors``: what a personal method made for each client within the groups of `models`."""
-    if strategy.personal is None:
+    """Write ``own_models.safetensors``: the models of single clients, where these have any beside `models`."""
+    own = strategy.own_models(models)
+    if own is None:
         return
-    own = strategy.personal.own_models(models, strategy.assignment)
     keys = sorted(own)
     arrays: Arrays = {}
     for index, key in enumerate(keys):
@@ -150,7 +157,8 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
         probes = config.strategy.settings.extra_models
         groups = unpack_groups(clusters, metadata, len(states))
         described = unpack_descriptors(clusters, metadata, len(states), outputs)
-        has_losses = bool(clusters) and groups is None and described is None
+        class_shares = unpack_class_shares(clusters, len(states), outputs)
+        has_losses = bool(clusters) and groups is None and described is None and class_shares is None
         frozen = _frozen(clusters, len(states), probes, square_root) if has_losses else None
     except (KeyError, ValueError) as error:
         raise ConfigError([f"{folder / CLUSTERS}: does not fit the run ({error})."]) from error
@@ -160,7 +168,7 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     agreed["partition_options"] = {"input_shape": shape, "num_outputs": outputs}
     task = Task(TaskSpec(**{**task_spec(config), **agreed}))
     columns = _columns(folder / MODELS, about, task)
-    return RunModels(config, task, states, frozen, columns, groups, described, own)
+    return RunModels(config, task, states, frozen, columns, groups, described, own, class_shares)
 
 
 def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:

@@ -12,6 +12,7 @@ from florets.server_app.reproduce.measures import read_measure
 from florets.server_app.reproduce.references import NEVER
 from florets.server_app.reproduce.table import LEFT_OUT, MEANINGLESS, NOT_RUN, Matrix, Table
 from florets.server_app.results.folder import whole_file, write_whole
+from florets.server_app.results.latex import tabular
 from florets.server_app.sweep.sweep_report import markdown_table
 
 _MOST_FAILURES = 20
@@ -127,34 +128,17 @@ def latex(table: Table, command: str) -> str:
     lines = [f"% {table.item.title}", f"% {command}", f"% {state_words(table)}"]
     for matrix in table.matrices():
         if matrix.rows:
-            lines += ["", f"% {matrix.label}", *_tabular(_grid(table, matrix))]
+            lines += ["", f"% {matrix.label}", *tabular(_grid(table, matrix))]
     if len(compared := _compared(table)) > 1:
-        lines += ["", f"% {verdict_words(table)}", *_tabular(compared)]
+        lines += ["", f"% {verdict_words(table)}", *tabular(compared)]
     return "\n".join(lines) + "\n"
-
-
-def _tabular(grid: list[list[str]]) -> list[str]:
-    head, *body = (" & ".join(map(_tex, row)) + r" \\" for row in grid)
-    columns = f"l{'r' * (len(grid[0]) - 1)}"
-    return [rf"\begin{{tabular}}{{{columns}}}", r"\hline", rf"{head} \hline", *body, r"\hline", r"\end{tabular}"]
-
-
-_TEX = {
-    **{character: rf"\{character}" for character in "&%$#_{}"},
-    **{"±": r"$\pm$", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"},
-    "·": r"$\cdot$",
-}
-
-
-def _tex(text: str) -> str:
-    return "".join(_TEX.get(character, character) for character in text)
 
 
 def _write_entries(table: Table, path: Path) -> None:
     """Write one line for each measure, row and column."""
     head = (
-        "measure row column seeds finished values successes mean std low high p published published_std difference "
-        "verdict source"
+        "measure row column seeds finished values successes mean std low high p bootstrap_low bootstrap_high "
+        "published published_std difference verdict source"
     )
     with whole_file(path) as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -175,7 +159,8 @@ def _write_entries(table: Table, path: Path) -> None:
                 p = "" if entry.p is None else entry.p
                 counts = (entry.seeds, entry.finished, spread.number, successes)
                 compared = (*published, difference, entry.verdict, source)
-                writer.writerow([matrix.name, row, column, *counts, *known, p, *compared])
+                resampled = entry.resampled or ("", "")
+                writer.writerow([matrix.name, row, column, *counts, *known, p, *resampled, *compared])
 
 
 def _write_cells(table: Table, path: Path) -> None:

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+from florets.strategies.base.class_shares import ClassShares
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.frozen_descriptors import FrozenDescriptors
@@ -12,6 +13,7 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.base.report import CostEstimate, Detail
 from florets.strategies.base.state import State
+from florets.strategies.core import FloatArray
 from florets.strategies.settings import ChooseK, FirstRound, LossData, Settings
 from florets.task.wire.replies import TestResult, Update
 
@@ -112,9 +114,13 @@ class Algorithm(ABC, Generic[S, M]):
         """Return what this algorithm alone has to tell of the round that just ended."""
         return {}
 
-    def frozen_clusters(self) -> FrozenClusters | FrozenGroups | FrozenDescriptors | None:
+    def frozen_clusters(self) -> FrozenClusters | FrozenGroups | FrozenDescriptors | ClassShares | None:
         """Return the clusters that a new client is assigned by; None: it takes the model with the lowest loss."""
         return None
+
+    def own_models(self, models: Models) -> dict[str, FloatArray] | None:
+        """Return the model (R,) of each client that has one beside the final `models`; None where nobody can have."""
+        return None if self.personal is None else self.personal.own_models(models, self.assignment)
 
     def final_models(self, models: Models) -> Models:
         """Return the models that `assignment` refers to at the end of a run: by default the bank's."""
