@@ -170,7 +170,7 @@ class Config(RunKeys):
     train: TrainConfig = key(TrainConfig(), "local training")
 
 
-OPTION_KEYS = ("task.data_options", "task.partition_options", "task.model_options")
+OPTION_KEYS = ("task.data_options", "task.partition_options", "task.model_options", "personal_options")
 """Keys whose value is a free mapping: the function that takes the options checks them."""
 
 

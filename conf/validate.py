@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from florets.conf.drift import drift_problems
+from florets.conf.personal import personal_problems
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, TaskConfig, TrainConfig
 from florets.conf.typed import read_config, show
@@ -59,6 +60,7 @@ def find_problems(config: Config) -> list[str]:
         *_train(config),
         *_task(config.task),
         *drift_problems(config),
+        *personal_problems(config),
     ]
 
 

@@ -174,7 +174,7 @@ def _local_grid(config: Config) -> "Iterator[LocalGrid]":
         start_fork_server()
     from florets.client_app.app import app as client_app
     from florets.client_app.batching import in_blocks
-    from florets.client_app.session import find_device
+    from florets.client_app.session import find_device, session
     from florets.server_app.local_grid import LocalGrid
     from florets.server_app.own_nodes import own_nodes
     from florets.server_app.workers.start import num_workers
@@ -191,7 +191,7 @@ def _local_grid(config: Config) -> "Iterator[LocalGrid]":
     num_nodes = len(nodes) or config.num_clients
     workers = num_workers(config.workers, num_nodes)
     if workers == 1:
-        yield LocalGrid(client_app, num_nodes, nodes or None, in_blocks)
+        yield LocalGrid(client_app, num_nodes, nodes or None, in_blocks, session.adopt)
         return
     with closing(WorkerGrid(client_side, num_nodes, nodes or None, workers)) as grid:
         yield grid

@@ -191,9 +191,11 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
             replies = self._without_outliers(context.ask_losses(due, context.models), context)
         moved = []
         for key, reply in replies.ok:
-            watch.departed[key].answered(reply.losses, self.assignment[key])
+            departure = watch.departed[key]
+            departure.answered(reply.losses, self.assignment[key])
             best = int(np.argmin(reply.losses))
-            if best != self.assignment[key]:
+            # Whom no model fits stays, and is counted: it would do to the other model what it does to its own.
+            if best != self.assignment[key] and not departure.unfit:
                 self.assignment[key] = best
                 moved.append(key)
         opened = watch.opens()
