@@ -104,6 +104,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return begun
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_and_runs_no_finished_job_again(
     folder: Path, ran: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
