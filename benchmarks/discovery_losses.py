@@ -3,6 +3,7 @@
 Each client's data are divided in four folds, and a row is the mean losses on one of them under all models that CLoVE
 has after some rounds. The rule is discovery's own. `train`: folds of the data that the models are trained on, as a
 deployed run would have them. `test`: data that no model has seen, which is the best that held-out losses could be.
+`fifth`: of those as many as `loss_data=held_out` would keep back, a fifth of the training data.
 """
 
 import time
@@ -85,9 +86,11 @@ def _losses(
     clients = [task.client(client) for client in range(task.num_clients)]
     # Equal sizes, as the test wants them.
     sizes = {"train": min(len(c.y_train) for c in clients), "test": min(len(c.y_test) for c in clients)}
-    parts: dict[str, list[list[tuple[Tensor, Tensor]]]] = {"train": [], "test": []}
+    sizes["fifth"] = sizes["train"] // 5
+    parts: dict[str, list[list[tuple[Tensor, Tensor]]]] = {name: [] for name in sizes}
     for client in clients:
-        for name, (x, y) in (("train", (client.x_train, client.y_train)), ("test", (client.x_test, client.y_test))):
+        unseen = client.x_test, client.y_test
+        for name, (x, y) in {"train": (client.x_train, client.y_train), "test": unseen, "fifth": unseen}.items():
             order = rng.permutation(len(y))[: sizes[name] // FOLDS * FOLDS].reshape(FOLDS, -1)
             parts[name].append([(x[torch.from_numpy(fold)], y[torch.from_numpy(fold)]) for fold in order])
     module = task.build_model().eval()

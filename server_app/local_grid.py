@@ -13,6 +13,7 @@ from flwr.supercore.run import Run
 # Flower's private identity of the running task: outside a Flower process nothing else lets `Message` be built.
 from flwr.supercore.task_identity import TaskIdentity
 
+from florets.task.task import Task
 from florets.task.wire import kinds
 
 _RUN_ID = 1
@@ -64,6 +65,8 @@ class LocalGrid(Grid):
         Further node config of each node, such as the deployment's `--node-config` would give.
     in_blocks
         Computes the work of several clients together, where `block_size` is above 1 and the messages allow it.
+    adopt
+        Lets the clients of this process work on a task that it is handed, which each process would else load itself.
     """
 
     def __init__(
@@ -72,9 +75,11 @@ class LocalGrid(Grid):
         num_nodes: int,
         node_configs: Sequence[NodeConfig] | None = None,
         in_blocks: InBlocks | None = None,
+        adopt: Callable[[Task | None], None] | None = None,
     ) -> None:
         as_flowers_process()
         self._app = client_app
+        self._adopt = adopt
         self.in_blocks = in_blocks
         self.block_size = 1
         """Most clients whose work is computed together; 1: each by itself."""
@@ -97,6 +102,12 @@ class LocalGrid(Grid):
             )
             for node in range(num_nodes)
         }
+
+    def share(self, task: Task) -> None:
+        """Let clients and server have one task, and so one data set in memory; before the first message."""
+        # Nodes with data of their own have a task each.
+        if self._adopt is not None and not task.is_own:
+            self._adopt(task)
 
     def set_run(self, run: Run) -> None:
         """Set the run's information."""

@@ -130,12 +130,12 @@ SETTINGS = {
     "digits-fedgwc": f"{_DIGITS} strategy=fedgwc train=sgd train.local_steps=4 strategy.rest_threshold=1000 "
     "strategy.most_index=9 num_rounds=7",
     "digits-fedem": f"{_LABELS} strategy=fedem train=sgd k=2 strategy.fraction_train=0.5 num_rounds=3",
-    "digits-fedrc": f"{_LABELS} strategy=fedrc train=sgd k=2 strategy.fraction_train=0.5 num_rounds=3",
-    "digits-fedsoft": f"{_LABELS} strategy=fedsoft train=sgd k=3 strategy.fraction_train=0.7 "
-    "strategy.clients_per_centre=4 num_rounds=3",
     # Clients begin alone; half of them move to other groups in round 4.
     "digits-feddrift": f"{_DIGITS} strategy=feddrift strategy.period=2 strategy.fraction_train=0.8 "
     "task.drift.rounds=[4] task.drift.fraction=0.5 train.local_epochs=4 num_rounds=7",
+    "digits-fedrc": f"{_LABELS} strategy=fedrc train=sgd k=2 strategy.fraction_train=0.5 num_rounds=3",
+    "digits-fedsoft": f"{_LABELS} strategy=fedsoft train=sgd k=3 strategy.fraction_train=0.7 "
+    "strategy.clients_per_centre=4 num_rounds=3",
     "digits-autoencoder": "experiment=digits_autoencoder num_clients=10 k=5 task.num_clusters=5 train.local_epochs=1 "
     "task.model_options.bottleneck=2 eval_every=100",
     "clove-linear-clove": _CLOVE_LINEAR,

@@ -491,3 +491,68 @@ def test_the_bootstrap_of_few_pairs_takes_all_samples() -> None:
     assert evidence([3.0, 1.0, 2.0], "{:.0f}".format) == "bootstrap [1, 3]"
     assert evidence([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "{:.0f}".format) == "p 0.031"
     assert evidence([1.0], "{:.0f}".format) == ""
+
+
+# Pages
+
+PAGE = """# Results
+
+Text by hand.
+
+<!-- reproduce item.yaml rows=four columns=clove measures=accuracy,right_k -->
+an old table
+<!-- end of reproduce -->
+
+<!-- reproduce item.yaml scale=small data_dir=elsewhere -->
+kept
+<!-- end of reproduce -->
+"""
+
+
+def test_a_pages_tables_are_made_of_finished_cells_alone(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = item.parent / "page.md"
+    page.write_text(PAGE)
+    assert main(["reproduce", "item.yaml", "columns=clove"]) == 0
+    ran.clear()
+    for _ in range(2):
+        assert main(["reproduce", "--results-page", "page.md"]) == 0
+    assert not ran
+    text = page.read_text()
+    assert text.startswith("# Results\n\nText by hand.\n\n<!-- reproduce item.yaml rows=four")
+    assert "an old table" not in text
+    assert "`florets reproduce item`: 3 cells: 3 finished." in text
+    assert text.count("| 4 rotations | 91.0 ± 1.0 |") == 1
+    words = " ".join(text.split())
+    assert "| 4 rotations | 2 of 3 |" in words
+    assert "MB sent" not in words
+    assert "| 92.5 ± 0.4 | 91.0 ± 1.0 | -1.5 |" in words
+    # What nobody has run keeps what stands there.
+    assert "data_dir=elsewhere -->\nkept\n<!-- end of reproduce -->" in text
+    assert "no cell is finished; left as it was" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "message"),
+    [
+        (["page.md"], PAGE.replace("<!-- end of reproduce -->", ""), "2 blocks begin with"),
+        (["page.md"], PAGE.replace("right_k", "loss_x"), "measures=loss_x: item has no such measure"),
+        (["page.md"], PAGE.replace("rows=four", "rows=five"), "rows=five: item has no such row"),
+        (["no.md"], PAGE, "cannot be read"),
+        ([], PAGE, "name one page"),
+    ],
+)
+def test_what_is_wrong_with_a_page_is_named(
+    item: Path,
+    ran: list[tuple[str, int, int]],
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    text: str,
+    message: str,
+) -> None:
+    (item.parent / "page.md").write_text(text)
+    assert main(["reproduce", "item.yaml", "columns=clove", "rows=four", "seeds=1"]) == 0
+    assert main(["reproduce", "--results-page", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert (item.parent / "page.md").read_text() == text

@@ -61,6 +61,42 @@ def test_files_that_are_damaged_are_named_with_the_remedy(tmp_path):
         mnist(tmp_path, 0, 5)
 
 
+def idx_files(folder: Path, images: bytes, labels: bytes) -> None:
+    (folder / "MNIST" / "raw").mkdir(parents=True, exist_ok=True)
+    for part in ("train", "t10k"):
+        (folder / "MNIST" / "raw" / f"{part}-images-idx3-ubyte").write_bytes(images)
+        (folder / "MNIST" / "raw" / f"{part}-labels-idx1-ubyte").write_bytes(labels)
+
+
+def idx(*shape: int, values: bytes) -> bytes:
+    return bytes([0, 0, 8, len(shape)]) + np.array(shape, dtype=">u4").tobytes() + values
+
+
+def test_idx_files_are_read_without_torchvision(tmp_path):
+    pixels = bytes(range(256)) * 6 + bytes(32)
+    idx_files(tmp_path, idx(2, 28, 28, values=pixels), idx(2, values=bytes([7, 3])))
+    data = mnist(tmp_path, 0, 5)
+    assert data.y_test.tolist() == [7, 3]
+    np.testing.assert_array_equal(data.x_train.ravel() * 255, np.frombuffer(pixels, dtype=np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (idx(1, 28, 28, values=bytes(783)), "its length is not the one that it begins with"),
+        (idx(1, 27, 28, values=bytes(756)), r"images of 27 x 28 pixels, and it needs 28 x 28"),
+        (b"\x00\x00\x0d\x03" + bytes(12), "does not begin as an IDX file"),
+        (b"PK", "does not begin as an IDX file"),
+        (b"", "does not begin as an IDX file"),
+        (idx(2, 28, 28, values=bytes(1568)), "2 images but 1 labels"),
+    ],
+)
+def test_an_idx_file_that_is_cut_off_or_of_another_kind_is_refused(tmp_path, images, message):
+    idx_files(tmp_path, images, idx(1, values=bytes([7])))
+    with pytest.raises(ValueError, match=message):
+        mnist(tmp_path, 0, 5)
+
+
 @pytest.mark.parametrize("delta", [1.0, 0.1, 0.01, 0.001, 0.0003])
 def test_true_models_are_unit_vectors_at_distances_from_delta_to_five_delta(delta):
     models = sphere_models(5, 20, delta, np.random.default_rng(3))

@@ -10,6 +10,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 
 from florets.client_app.app import app
 from florets.client_app.batching import cut_blocks, in_blocks
+from florets.client_app.client import Client
+from florets.client_app.session import session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import run_folder
@@ -50,6 +52,17 @@ def sent(*records: ArrayRecord, **settings: str | int) -> list[tuple[Message, Co
 
 def record(*values: float) -> ArrayRecord:
     return ArrayRecord({f"{row}/w": Array(np.full(3, value, np.float32)) for row, value in enumerate(values)})
+
+
+def test_in_one_process_clients_work_on_the_runs_own_task() -> None:
+    task = Task(SPEC)
+    grid = LocalGrid(app, 4, None, None, session.adopt)
+    grid.share(task)
+    ((message, _),) = sent(record(1.0), task=SPEC.to_json())
+    client = Client(message, Context(1, 2, {"partition-id": 1, "num-partitions": 4}, RecordDict(), {}))
+    assert client.task is task
+    assert client.data is task.client(1)
+    session.adopt(None)
 
 
 def test_a_shared_file_gives_back_what_was_written_until_it_is_shortened() -> None:

@@ -67,8 +67,8 @@ class RunModels:
     columns: tuple[str, ...] = ()
     groups: FrozenGroups | None = None
     descriptors: FrozenDescriptors | None = None
-    class_shares: FloatArray | None = None
     own: Mapping[str, Arrays] = field(default_factory=dict)
+    class_shares: FloatArray | None = None
 
     def frozen_models(self) -> list[Arrays]:
         """Return the models on which the losses for `nearest_frozen` are taken."""
@@ -168,7 +168,7 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     agreed["partition_options"] = {"input_shape": shape, "num_outputs": outputs}
     task = Task(TaskSpec(**{**task_spec(config), **agreed}))
     columns = _columns(folder / MODELS, about, task)
-    return RunModels(config, task, states, frozen, columns, groups, described, class_shares, own)
+    return RunModels(config, task, states, frozen, columns, groups, described, own, class_shares)
 
 
 def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:

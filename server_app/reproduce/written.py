@@ -57,8 +57,8 @@ def markdown(table: Table, command: str) -> str:
         parts.append(f"Small scale: {item.cut}.")
     for matrix in table.matrices():
         if matrix.rows:
-            parts += [f"## {matrix.label[:1].upper()}{matrix.label[1:]}", markdown_table(_grid(table, matrix))]
-    if len(compared := _compared(table)) > 1:
+            parts += [f"## {matrix.label[:1].upper()}{matrix.label[1:]}", markdown_table(grid(table, matrix))]
+    if len(compared := compared_grid(table)) > 1:
         parts += ["## The paper's values and ours", f"{verdict_words(table)}.", markdown_table(compared)]
     parts.append(_LEGEND)
     if (versions := len(_codes(table))) > 1:
@@ -70,12 +70,12 @@ def markdown(table: Table, command: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _grid(table: Table, matrix: Matrix) -> list[list[str]]:
+def grid(table: Table, matrix: Matrix) -> list[list[str]]:
     """Return the texts of a matrix, the first row its head; columns of which it knows nothing are left out."""
     columns = [c for c in table.item.columns if any(key[1] == c.name for key in matrix.entries)]
     labels = {row.name: row.label for row in table.item.rows}
     left_out = {(row.name, column) for row in table.item.rows for column in row.leave_out}
-    grid = [["", *(column.label for column in columns)]]
+    cells = [["", *(column.label for column in columns)]]
     for row in matrix.rows:
         texts = []
         for column in columns:
@@ -85,26 +85,26 @@ def _grid(table: Table, matrix: Matrix) -> list[list[str]]:
                 texts.append(LEFT_OUT if key in left_out else MEANINGLESS)
             else:
                 texts.append(entry.text)
-        grid.append([labels[row], *texts])
-    return grid
+        cells.append([labels[row], *texts])
+    return cells
 
 
-def _compared(table: Table) -> list[list[str]]:
+def compared_grid(table: Table) -> list[list[str]]:
     """Return the texts of the comparison with the paper, the first row its head."""
     rows = {row.name: row.label for row in table.item.rows}
     columns = {column.name: column.label for column in table.item.columns}
-    grid = [["", "", "measure", "paper", "ours", "difference", "verdict"]]
+    cells = [["", "", "measure", "paper", "ours", "difference", "verdict"]]
     for reference, entry in table.comparisons():
         measure, _ = read_measure(reference.measure)
         names = [rows[reference.row], columns[reference.column], measure.label]
         if reference.source:
             names[2] += f" ({reference.source})"
         if entry is None:
-            grid.append([*names, reference.text(measure), "", "", NOT_RUN])
+            cells.append([*names, reference.text(measure), "", "", NOT_RUN])
             continue
         difference = "" if entry.difference is None else measure.number(entry.difference, "+")
-        grid.append([*names, entry.published, entry.text, difference, entry.verdict])
-    return grid
+        cells.append([*names, entry.published, entry.text, difference, entry.verdict])
+    return cells
 
 
 def verdict_words(table: Table) -> str:
@@ -128,8 +128,8 @@ def latex(table: Table, command: str) -> str:
     lines = [f"% {table.item.title}", f"% {command}", f"% {state_words(table)}"]
     for matrix in table.matrices():
         if matrix.rows:
-            lines += ["", f"% {matrix.label}", *tabular(_grid(table, matrix))]
-    if len(compared := _compared(table)) > 1:
+            lines += ["", f"% {matrix.label}", *tabular(grid(table, matrix))]
+    if len(compared := compared_grid(table)) > 1:
         lines += ["", f"% {verdict_words(table)}", *tabular(compared)]
     return "\n".join(lines) + "\n"
 

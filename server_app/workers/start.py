@@ -28,16 +28,17 @@ def num_workers(workers: int | str, num_clients: int) -> int:
 
 
 def share_task(grid: Grid, config: Config, task: Task) -> None:
-    """Hand a run's task to the workers of its grid, where it has some.
+    """Hand a run's task to the clients of its grid, where they are this process's own.
 
     Raises
     ------
     ConfigError
         If workers are asked for on an engine that has none.
     """
-    if isinstance(grid, WorkerGrid):
-        grid.share(task)
-    elif config.workers != 1 and not (config.workers == "auto" and isinstance(grid, LocalGrid)):
+    able = isinstance(grid, WorkerGrid) or (config.workers == "auto" and isinstance(grid, LocalGrid))
+    if config.workers != 1 and not able:
         raise ConfigError(
             [f"workers={config.workers}: needs the in-process engine; leave it out, or use engine=local."]
         )
+    if isinstance(grid, LocalGrid):
+        grid.share(task)

@@ -51,7 +51,7 @@ class WorkerGrid(LocalGrid):
         self._arrived: dict[str, Message] = {}
 
     def share(self, task: Task) -> None:
-        """Hand the data of all clients to all workers, which would else load them; before the first message."""
+        """Hand the data of all clients to all workers, which would else load them; see `LocalGrid.share`."""
         # Data that change from round to round are made anew by whoever needs them.
         clients = None if task.is_own or task.drifts else share_clients(task, self._file)
         if clients is not None:

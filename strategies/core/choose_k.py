@@ -2,7 +2,6 @@
 
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
-from sklearn.metrics import silhouette_samples, silhouette_score
 
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, distinct_rows
@@ -98,11 +97,15 @@ def _best_silhouette(rows: FloatArray, largest: int, min_improvement: float, jud
 
 
 def _score(distances: FloatArray, labels: IntArray) -> float:
+    from sklearn.metrics import silhouette_score  # its import takes a second: only where it is used
+
     return float(silhouette_score(distances, labels, metric="precomputed"))
 
 
 def _score_with_lone(distances: FloatArray, labels: IntArray) -> float:
     """Return the mean silhouette in which rows alone in their cluster are judged as well, and not 0."""
+    from sklearn.metrics import silhouette_samples  # as above
+
     values = silhouette_samples(distances, labels, metric="precomputed")
     sizes = np.bincount(labels)
     lone = sizes[labels] == 1

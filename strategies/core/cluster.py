@@ -4,8 +4,6 @@ import warnings
 
 import numpy as np
 from scipy.spatial.distance import cdist
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.finite import finite_losses
@@ -142,6 +140,10 @@ def nearest_centroid(vectors: FloatArray, centroids: FloatArray) -> IntArray:
 
 
 def _kmeans(rows: FloatArray, num_clusters: int, seed: int, weights: FloatArray | None) -> IntArray:
+    # Here, for its import takes a second, and most strategies never come here. Before the limit on threads.
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
     model = KMeans(n_clusters=num_clusters, init="k-means++", n_init=10, random_state=seed)
     # k-means adds up chunks of 256 rows in the order in which its threads finish: with one thread, equal
     # seeds give equal sums to the last bit.

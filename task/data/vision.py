@@ -34,12 +34,8 @@ def torchvision_datasets() -> ModuleType:
             ) from error
 
 
-def read(
-    class_name: str, data_dir: Path | None, folder: str
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]]:
-    """Read a torchvision data set whole, straight from its files.
-
-    Torchvision's own way, one PIL image at a time, takes 5 s and more for MNIST; the arrays behind it take 0.1 s.
+def check_folder(class_name: str, data_dir: Path | None, folder: str) -> tuple[Path, str]:
+    """Return the folder of a data set's files, and how it is filled.
 
     Parameters
     ----------
@@ -48,7 +44,35 @@ def read(
     data_dir
         Folder in which `folder` lies.
     folder
-        Where torchvision keeps the set's files, for the message.
+        Where torchvision keeps the set's files.
+
+    Raises
+    ------
+    ValueError
+        If it is not there.
+    """
+    remedy = (
+        f"Give the folder that holds {folder}/ as data_dir=<folder>; torchvision's "
+        f"datasets.{class_name}(root='<folder>', download=True) fills it."
+    )
+    if data_dir is None:
+        raise ValueError(f"data {class_name} needs files, but data_dir is empty. {remedy}")
+    if not (data_dir / folder).is_dir():
+        raise ValueError(f"data {class_name}: {data_dir} has no folder {folder}/. {remedy}")
+    return data_dir / folder, remedy
+
+
+def read(
+    class_name: str, data_dir: Path | None, folder: str
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]]:
+    """Read a torchvision data set whole, straight from its files.
+
+    Torchvision's own way gives one PIL image at a time; the arrays behind it are whole.
+
+    Parameters
+    ----------
+    class_name, data_dir, folder
+        See `check_folder`.
 
     Returns
     -------
@@ -60,14 +84,7 @@ def read(
     ValueError
         If no folder is given, or the files are missing or damaged.
     """
-    remedy = (
-        f"Give the folder that holds {folder}/ as data_dir=<folder>; torchvision's "
-        f"datasets.{class_name}(root='<folder>', download=True) fills it."
-    )
-    if data_dir is None:
-        raise ValueError(f"data {class_name} needs files, but data_dir is empty. {remedy}")
-    if not (data_dir / folder).is_dir():
-        raise ValueError(f"data {class_name}: {data_dir} has no folder {folder}/. {remedy}")
+    whole, remedy = check_folder(class_name, data_dir, folder)
     make: Callable[..., Any] = getattr(torchvision_datasets(), class_name)
     arrays: list[NDArray[Any]] = []
     for train in (True, False):
@@ -78,7 +95,7 @@ def read(
                 part = make(root=str(data_dir), train=train, download=False)
         except (RuntimeError, OSError, EOFError, ValueError) as error:
             raise ValueError(
-                f"data {class_name}: the files under {data_dir / folder} cannot be read ({error}). {remedy}"
+                f"data {class_name}: the files under {whole} cannot be read ({error}). {remedy}"
             ) from error
         arrays += [np.asarray(part.data, dtype=np.uint8), np.asarray(part.targets, dtype=np.int64)]
     return arrays[0], arrays[1], arrays[2], arrays[3]
