@@ -51,7 +51,7 @@ def train_mixture(client: Client) -> RecordDict:
     Where each model's class shares came, a sample also counts for a model the more, the rarer its class is there, and
     the sums of the responsibilities by class go back.
 
-    Source: Marfoq et al. 2021 (FedEM), Alg. 1, and Guo et al. 2024 (FedRC), Alg. 1: the client's steps.
+    Source: Marfoq et al. 2021 (FedEM), Alg. 1, and Guo et al. 2024 (FedRC): the client's steps.
     """
     step = _step(client, Purpose.LOCAL_TRAINING, train_settings(client.config))
     models: dict[str, Array] = {}

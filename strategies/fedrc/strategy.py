@@ -44,7 +44,7 @@ class FedRc(FedEm):
     of every client seen are kept, and their sum is P_k(y) in the next round. In round 1 all classes count alike.
     `train_loss` is that of the mixture, as FedEM's. With k=1 it is FedAvg.
 
-    Source: Guo, Tang and Lin 2024 (FedRC, arXiv 2301.12379), Alg. 1, as in the released code: averages by examples,
+    Source: Guo, Tang and Lin 2024 (FedRC, arXiv 2301.12379), as in the released code: averages by examples,
     P_k(y) from the last round's responsibilities with a floor of 1e-8, probabilities mixed in the shares at the test.
     Deviation: the run's optimiser makes the steps, see FedEM; the paper's is SGD, and so it should be.
     Deviation: the number of models is told; FedRC-Adam and the removal of small models are left out.

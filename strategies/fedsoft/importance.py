@@ -15,7 +15,7 @@ def importance(counts: IntArray, smoothing: float) -> FloatArray:
     smoothing
         sigma, in place of 0, so that every client may be drawn by every centre. The sum is then a little above 1.
 
-    Source: Ruan and Joe-Wong 2022 (FedSoft), Eq. (4), sigma as in the released code.
+    Source: Ruan and Joe-Wong 2022 (FedSoft), sigma as in the released code.
     """
     shares = counts / counts.sum()
     weights: FloatArray = np.where(counts == 0, smoothing, shares)

@@ -63,7 +63,7 @@ class FedSoft(ClusteredStrategy[FedSoftSettings, FedSoftState]):
     and an interrupted run goes on. The term's gradient is that of lambda (sum_k u_k) |w - c|^2 / 2 with c the mean of
     the centres by u: that one model is sent, and not K. With lambda 0 every client trains alone.
 
-    Source: Ruan and Joe-Wong 2022 (FedSoft, arXiv 2112.06053), Alg. 1; lambda 0.1 of the paper's MNIST runs,
+    Source: Ruan and Joe-Wong 2022 (FedSoft, arXiv 2112.06053); lambda 0.1 of the paper's MNIST runs,
     estimates every 2 rounds, sigma and the mean without drawing as in the released code.
     Deviation: the run's optimiser is built anew in every round; the released one lives on in its client.
     Deviation: all clients start from the first of the K initial models; in the released code from one more.
