@@ -44,8 +44,8 @@ def _read(path: Path, sample: tuple[int, ...]) -> NDArray[np.uint8]:
     """Return the samples (n, *sample) of one file."""
     with path.open("rb") as file:
         header = file.read(4 * (2 + len(sample)))
-        sizes = np.frombuffer(header, dtype=">u4", offset=4) if len(header) % 4 == 0 and len(header) > 4 else []
-        shape = tuple(int(size) for size in sizes)
+        whole = len(header) == 4 * (2 + len(sample))
+        shape = tuple(np.frombuffer(header, dtype=">u4", offset=4).tolist()) if whole else ()
         if header[:4] != _MAGIC + bytes([1 + len(sample)]) or shape[1:] != sample:
             raise ValueError(f"{path.name} is no IDX file of unsigned bytes (n{''.join(f', {n}' for n in sample)})")
         values = np.fromfile(file, dtype=np.uint8)
