@@ -2,10 +2,10 @@
 
 Run: ``python benchmarks/bench_discovery.py`` for a look, ``python benchmarks/bench_discovery.py groups --seeds
 40 --first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites or sampled (the cells of
-`discovery_federations`), rules, placing, time. ``--steps 16 --weights 0.5 --upload signs`` and the like change the
-recipe. ``presets`` runs the rows of `florets reproduce discovery/recovery` up to the decision, with the project's
-own code alone: ``--data-dir DIR`` for MNIST, ``--keys strategy.fold_upload=signs`` for other settings. CPU seconds on
-one thread.
+`discovery_federations`), losses, rules, placing, work, time. ``--steps 16 --weights 0.5 --upload signs`` and the like
+change the recipe. ``presets`` runs the rows of `florets reproduce discovery/recovery` up to the decision, with the
+project's own code alone: ``--data-dir DIR`` for MNIST, ``--keys strategy.fold_upload=signs`` for other settings.
+``losses`` asks the same of loss vectors of later rounds. CPU seconds on one thread.
 """
 
 import argparse
@@ -23,7 +23,9 @@ import numpy as np
 import torch
 
 from benchmarks.discovery_federations import TABLES, Cell, Kind, Recipe, federation, fold_changes, plan_of, sent
+from benchmarks.discovery_losses import loss_folds
 from benchmarks.discovery_presets import presets
+from benchmarks.discovery_work import work
 from benchmarks.rival_rules import RULES
 from florets.strategies.core.folds import Groups, discover
 from florets.strategies.core.metrics import adjusted_rand_index
@@ -157,12 +159,16 @@ def server_time(sizes: list[int]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", nargs="?", choices=[*TABLES, "presets", "rules", "placing", "time"])
+    parser.add_argument(
+        "table", nargs="?", choices=[*TABLES, "presets", "losses", "rules", "placing", "work", "time"]
+    )
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", default="", help="cells whose name has this in it")
-    parser.add_argument("--data-dir", default="", help="of presets: torchvision data folder with MNIST")
+    parser.add_argument("--data-dir", default="", help="of presets and work: torchvision data folder with MNIST")
     parser.add_argument("--keys", nargs="*", default=[], help="of presets: key=value as on the command line")
+    parser.add_argument("--models", type=int, default=8, help="of losses: models of CLoVE")
+    parser.add_argument("--rounds", type=int, nargs="+", default=[2, 4, 8], help="of losses: rounds to look in")
     parser.add_argument("--clients", type=int, nargs="+", default=[200, 1000, 10_000])
     parser.add_argument("--permutations", type=int, default=399, help="0: no test, the best K is taken")
     plain = Recipe()
@@ -179,10 +185,14 @@ def main() -> None:
     elif given.table == "presets":
         extra = dict(text.split("=", 1) for text in given.keys)
         presets(given.first, given.seeds, given.only, given.data_dir, extra)
+    elif given.table == "losses":
+        loss_folds(given.first, given.seeds, given.only, given.models, given.rounds)
     elif given.table == "rules":
         rules(recipe, given.first, given.seeds, given.only)
     elif given.table == "placing":
         placing(recipe, given.first, given.seeds)
+    elif given.table == "work":
+        work(given.data_dir, given.seeds, given.only)
     elif given.table == "time":
         server_time(given.clients)
     else:

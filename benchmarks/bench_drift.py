@@ -32,6 +32,7 @@ ROWS = {
     "frozen": ["strategy.watch=null"],
     "never frozen": ["strategy.watch=null", "strategy.stop_when_stable=false"],
     "ifca": ["strategy=ifca"],
+    "feddrift": ["strategy=feddrift"],
     "oracle": ["strategy=oracle"],
     "fedavg": ["strategy=fedavg"],
 }

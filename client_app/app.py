@@ -10,7 +10,9 @@ from flwr.clientapp import ClientApp
 from florets.client_app.client import Client
 from florets.client_app.deadline import within_deadline
 from florets.client_app.handlers.adapted import train_adapted
+from florets.client_app.handlers.anchored import train_anchored
 from florets.client_app.handlers.bilevel import train_bilevel
+from florets.client_app.handlers.closest import closest
 from florets.client_app.handlers.custom import custom
 from florets.client_app.handlers.descriptor import descriptor
 from florets.client_app.handlers.estimate import estimate
@@ -79,6 +81,7 @@ app.train("folds")(answering(train_folds))
 app.train("soft")(answering(train_soft))
 app.train("bilevel")(answering(train_bilevel))
 app.train("adapted")(answering(train_adapted))
+app.train("anchored")(answering(train_anchored))
 app.train("mixed")(answering(train_mixed))
 app.train("prototypes")(answering(train_prototypes))
 app.train("split")(answering(train_split))
@@ -87,5 +90,6 @@ app.train("moment_descent")(answering(moment_descent))
 app.train(kinds.CUSTOM)(answering(custom))
 app.evaluate()(answering(evaluate))
 app.evaluate("losses")(answering(losses))
+app.evaluate("closest")(answering(closest))
 app.evaluate("mixture")(answering(evaluate_mixture))
 app.evaluate(kinds.CUSTOM)(answering(custom))

@@ -22,10 +22,12 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from florets.conf.aliases import modernise, old_names, renamed
+from florets.conf.folders import file_of, names_of, own_dir
 from florets.conf.follow import follow, start_of_folds
 from florets.conf.layers import flatten, is_option, nest, overlay, whole_options
 from florets.conf.overrides import GROUPS, Given, read_overrides
 from florets.conf.problems import ConfigError, did_you_mean
+from florets.conf.run_config import quote
 from florets.conf.schema import Config, TaskConfig, known_keys
 from florets.conf.typed import read_strategy, show
 from florets.conf.validate import OWN, checked_config
@@ -42,8 +44,7 @@ OmegaConf.register_new_resolver("share", lambda part, count, every: part * count
 
 def choices(group: str) -> list[str]:
     """Return the names that a group offers, sorted: `choices("experiment")` holds `clove/linear`."""
-    root = CONFIG_DIR / group
-    return sorted(path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.yaml"))
+    return names_of(group, CONFIG_DIR)
 
 
 def preset_values(experiment: str) -> dict[str, Any]:
@@ -105,7 +106,7 @@ def compose(overrides: Sequence[str]) -> Config:
     for group in ("task", "train"):
         if group in groups:
             # The preset was laid over the file that was chosen by hand; what is given by hand wins.
-            overlay(values, {group: _read_yaml(CONFIG_DIR / group / f"{groups[group]}.yaml")})
+            overlay(values, {group: _read_yaml(file_of(group, groups[group], CONFIG_DIR))})
     explicit = _known(given, strategy, problems)
     for name in whole_options(explicit):
         # A mapping given whole is meant whole: a preset's entries would stay in it without a word.
@@ -169,7 +170,9 @@ def _following_k(values: Mapping[str, Any], prefix: str = "") -> list[str]:
 def _compose_groups(groups: Mapping[str, str]) -> dict[str, Any]:
     """Compose config.yaml with the chosen groups, once for as long as no file in conf/ changes."""
     # The caller changes what it is given.
-    return copy.deepcopy(_through_hydra(tuple(groups.items()), _times(str(CONFIG_DIR))))
+    own = own_dir()
+    files = _times(str(CONFIG_DIR)) + (() if own is None else _times(str(own)))
+    return copy.deepcopy(_through_hydra(tuple(groups.items()), files, own))
 
 
 def _times(folder: str) -> tuple[tuple[str, int], ...]:
@@ -185,17 +188,21 @@ def _times(folder: str) -> tuple[tuple[str, int], ...]:
 
 # Hydra takes 0.15 s for what every job of a sweep has in common.
 @lru_cache(maxsize=128)
-def _through_hydra(groups: tuple[tuple[str, str], ...], _files: tuple[tuple[str, int], ...]) -> dict[str, Any]:
+def _through_hydra(
+    groups: tuple[tuple[str, str], ...], _files: tuple[tuple[str, int], ...], own: Path | None
+) -> dict[str, Any]:
     """Compose config.yaml with the chosen groups; an error of Hydra's means a faulty file in conf/."""
     saved = GlobalHydra.instance().hydra
     # Hydra refuses to be initialised twice; inside a sweep's job the outer one must survive this call.
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-            composed = hydra_compose("config", [f"{group}={value}" for group, value in groups])
+            search = [] if own is None else [f"hydra.searchpath=[{quote(f'file://{own}')}]"]
+            composed = hydra_compose("config", [*search, *(f"{group}={value}" for group, value in groups)])
         values: Any = OmegaConf.to_container(composed, resolve=False)
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError([f"the files in {CONFIG_DIR} do not compose: {error}"]) from error
+        where = f"{CONFIG_DIR}" if own is None else f"{CONFIG_DIR} and {own}"
+        raise ConfigError([f"the files in {where} do not compose: {error}"]) from error
     finally:
         GlobalHydra.instance().hydra = saved
     values["experiment"] = dict(groups).get("experiment", Config.experiment)

@@ -9,7 +9,7 @@ from florets.conf.schema import Config, type_hints
 from florets.conf.typed import show, words_of
 from florets.strategies.settings import Settings
 
-CHOICES = ("averaging", "first_round", "choose_k", "loss_data")
+CHOICES = ("averaging", "first_round", "choose_k", "loss_data", "personal")
 GRADIENTS_ONLY = {"gradient_batch": None, "server_learning_rate": None, "server_optimizer": "sgd"}
 """Keys that say how gradients are averaged, and their values where they say nothing."""
 

@@ -39,8 +39,8 @@ class TaskConfig:
 
     data: str = key(
         "digits",
-        "digits, mnist, fashion_mnist, cifar10, linear, lines or own (your files), or a function as "
-        "package.module:function",
+        "digits, mnist, fashion_mnist, mnist_and_fashion, emnist, femnist, cifar10, ag_news, amazon_reviews, "
+        "cost2100, linear, lines or own (your files), or a function as package.module:function",
     )
     partition: str = key(
         "rotation",
@@ -48,7 +48,11 @@ class TaskConfig:
         "rotation_mixture, rotated_anchors, label_skew_1 to label_skew_4, concept_shift, by_class, random_clusters, "
         "own (each node its own data), or an import path",
     )
-    model: str = key("mlp", "model: mlp, cnn, linear or autoencoder, or an import path")
+    model: str = key(
+        "mlp",
+        "model: mlp, cnn, cifar_cnn, resnet18, text_cnn, linear, autoencoder, conv_autoencoder or csi_autoencoder, "
+        "or an import path",
+    )
     loss: Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"] = key(
         "cross_entropy", "loss per sample"
     )
@@ -166,7 +170,7 @@ class Config(RunKeys):
     train: TrainConfig = key(TrainConfig(), "local training")
 
 
-OPTION_KEYS = ("task.data_options", "task.partition_options", "task.model_options")
+OPTION_KEYS = ("task.data_options", "task.partition_options", "task.model_options", "personal_options")
 """Keys whose value is a free mapping: the function that takes the options checks them."""
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from florets.conf.drift import drift_problems
+from florets.conf.personal import personal_problems
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, TaskConfig, TrainConfig
 from florets.conf.typed import read_config, show
@@ -59,6 +60,7 @@ def find_problems(config: Config) -> list[str]:
         *_train(config),
         *_task(config.task),
         *drift_problems(config),
+        *personal_problems(config),
     ]
 
 
@@ -278,8 +280,9 @@ def _task(task: TaskConfig) -> list[str]:
             f"task.num_clusters={task.num_clusters}: partition {task.partition} makes known clusters, "
             "at least 1 of them."
         )
-    if (task.model == "autoencoder") != (task.loss == "reconstruction") and ":" not in task.model:
-        remedy = "task.loss=reconstruction" if task.model == "autoencoder" else "task.model=autoencoder"
+    reconstructs = task.model.endswith("autoencoder")
+    if reconstructs != (task.loss == "reconstruction") and ":" not in task.model:
+        remedy = "task.loss=reconstruction" if reconstructs else "task.model=autoencoder"
         problems.append(
             f"task.loss={task.loss}: does not fit task.model={task.model}; reconstruction and autoencoder "
             f"go together. Use {remedy}."

@@ -18,7 +18,7 @@ from florets.server_app.advise.command import answer
 from florets.server_app.advise.methods import Question
 from florets.server_app.console import log, log_to_console
 from florets.server_app.experiment import run_experiment
-from florets.server_app.flower.run_end import end_hung_clients, end_with_parent
+from florets.server_app.flower.run_end import end_hung_clients, end_with_flower
 from florets.server_app.resume.resume import read_resume
 from florets.strategies.base.federation import WrongNodeCount
 from florets.task.callers_folder import import_as_caller_did
@@ -38,7 +38,7 @@ _INTERNAL = ("config-json", "run-folder")
 def main(grid: Grid, context: Context) -> None:
     """Run one experiment; what goes wrong becomes the run's status."""
     log_to_console()
-    end_with_parent()
+    end_with_flower()
     try:
         if context.run_config.get("advise"):
             advise(grid, context.run_config)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord
 
+from florets.conf.personal import personal_settings
 from florets.conf.run_config import task_spec
 from florets.conf.schema import Config
 from florets.strategies.base.averaging import averaging_of
@@ -14,7 +15,7 @@ from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray
 from florets.strategies.core.orthonormal import orthonormal_rows
-from florets.strategies.registry import strategy_class
+from florets.strategies.registry import personal_method, strategy_class
 from florets.task.fingerprint import code_fingerprint
 from florets.task.initial import initial_models
 from florets.task.layers import untrained_entries
@@ -33,6 +34,7 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
     settings = config.strategy.settings
     learning_rate = config.server_learning_rate
     cls = strategy_class(config.strategy.name)
+    personal = personal_settings(config, [])
     strategy: ClusteredStrategy[Any, Any] = cls(
         settings,
         k=config.k,
@@ -57,6 +59,7 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
         eval_clients=config.eval_clients,
         fine_tune_epochs=config.fine_tune_epochs,
         validation=config.task.validation_fraction > 0,
+        personal=None if personal is None else personal_method(str(config.personal), personal),
         quorum=config.quorum,
         start_timeout=config.start_timeout,
         round_timeout=config.round_timeout,

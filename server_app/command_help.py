@@ -6,6 +6,7 @@ from textwrap import wrap
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from florets.conf.compose import CONFIG_DIR, choices
+from florets.conf.folders import file_of
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, TaskConfig, TrainConfig, walk
 from florets.conf.typed import read_strategy, show
@@ -36,6 +37,8 @@ Options
   -m, --multirun  sweep over keys that have several values, separated by commas
   -q, --quiet     plain lines in place of the progress bar
   --cfg           print the configuration that would run, and end
+  --config-dir    folder of presets of your own: experiment/<name>.yaml in it
+  --continue      of a sweep: keep its finished jobs, go on with stopped ones
   --debug         show Python's traceback of an error
   --version       the version, and end
   -h, --help      this text, with strategy=<module>:<Class> also its keys;
@@ -70,7 +73,7 @@ def help_text(width: int = 110, own: str | None = None) -> str:
     strategies = [(name, str(kind.__doc__).splitlines()[0]) for name, kind in settings.items()]
     strategies.append(("<module>:<Class>", "A strategy of your own, by its import path; see docs/extending.md."))
     parts.append(_section("Strategies (strategy=...)", strategies + broken, width))
-    files = [(name, _comment(group, name)[0]) for group in ("task", "train") for name in choices(group)]
+    files = [(name, "".join(_comment(group, name)[:1])) for group in ("task", "train") for name in choices(group)]
     parts.append(_section("Tasks (task=...) and optimisers (train=...)", files, width))
     top = [(name, text) for name, text in _keys(Config) if "." not in name]
     # The keys of the run before those of its rounds, which it inherits.
@@ -87,7 +90,7 @@ def _presets() -> list[tuple[str, str]]:
 
 def _comment(group: str, name: str) -> list[str]:
     """Return the comment at the head of a file in conf/, line by line, Hydra's own directive left out."""
-    lines = (CONFIG_DIR / group / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    lines = file_of(group, name, CONFIG_DIR).read_text(encoding="utf-8").splitlines()
     head = [line.removeprefix("# ") for line in lines if line.startswith("# ")]
     return [line for line in head if not line.startswith("@")]
 

@@ -15,7 +15,7 @@ from florets.conf.schema import Config, as_plain
 from florets.server_app.blocks import choose_blocks
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.server_app.console import counted
-from florets.server_app.new_client.run_models import save_clusters
+from florets.server_app.new_client.run_models import save_clusters, save_own_models
 from florets.server_app.results.diagnostics import chance_level, divergence, refusals, too_few_models
 from florets.server_app.results.folder import FolderLock, WriteFailed
 from florets.server_app.results.ground_truth import Truth
@@ -158,9 +158,10 @@ def _run(
 
         def on_round(report: RoundReport, arrays: ArrayRecord) -> bool:
             recorder.follow(list(strategy.federation.clients.values()))
-            models = strategy.final_models(strategy.context.models).record
             now = report.server_round
-            figures = truth.figures(models, bool(report.evaluations), now)
+            figures = truth.figures(
+                lambda: strategy.final_models(strategy.context.models).record, bool(report.evaluations), now
+            )
             line = recorder.round(report, figures, truth.data_changed(now))
             # For regressions the end alone is judged: their loss may fall slowly, and the clusters be right.
             froze = STABLE_FROM in line["details"] and config.task.loss == "cross_entropy"
@@ -191,6 +192,7 @@ def _run(
                 for name, array in model.items()
             }
             save_clusters(folder, strategy, task)
+            save_own_models(folder, strategy, final)
             losses = None
             if config.loss_matrix:
                 serial = config.engine == "local" and not by_flower

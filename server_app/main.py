@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from florets.conf.folders import own_presets
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.run_folder import results_folder, resume_command
 from florets.conf.saved import imported_functions
@@ -38,6 +39,7 @@ _FLAGS = {
     "-q": "quiet",
     "--quiet": "quiet",
     "--cfg": "show",
+    "--continue": "keep",
     "--debug": "debug",
     "-h": "help",
     "--help": "help",
@@ -56,6 +58,7 @@ class Arguments:
     sweep: bool = False
     quiet: bool = False
     show: bool = False
+    keep: bool = False
     debug: bool = False
     help: bool = False
     version: bool = False
@@ -72,7 +75,7 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
     options = [text for text in arguments if text.startswith("-")]
     unknown = [text for text in options if text not in _FLAGS]
     if unknown:
-        names = ", ".join(_FLAGS)
+        names = ", ".join([*_FLAGS, "--config-dir <folder>"])
         raise ConfigError(
             [f"{text}: there is no such option ({names}).{did_you_mean(text, _FLAGS)}" for text in unknown]
         )
@@ -97,15 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        if given[:1] and given[0] in _COMMANDS:
-            return _for_a_client(given[0], given[1:])
-        if given[:1] == ["advise"]:
-            return _advise(given[1:])
-        if given[:1] == ["show-partition"]:
-            return _show_partition(given[1:])
-        if given[:1] == ["reproduce"]:
-            return _reproduce(given[1:])
-        return _act(read_arguments(given))
+        with own_presets(given, Path.cwd()) as rest:
+            return _of_words(rest)
     except ConfigError as error:
         _complain(str(error), "--debug" in given)
         return 2
@@ -121,6 +117,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = "" if debug or jobs.is_foreseen(error) else " (--debug shows where)"
         _complain(f"the run failed: {jobs.explain(error)}{hint}", debug)
         return 1
+
+
+def _of_words(given: Sequence[str]) -> int:
+    """Do what the first word says; without one, run what the keys describe."""
+    if given[:1] and given[0] in _COMMANDS:
+        return _for_a_client(given[0], given[1:])
+    if given[:1] == ["advise"]:
+        return _advise(given[1:])
+    if given[:1] == ["show-partition"]:
+        return _show_partition(given[1:])
+    if given[:1] == ["reproduce"]:
+        return _reproduce(given[1:])
+    return _act(read_arguments(given))
 
 
 def run(config: Config, overrides: Sequence[str]) -> RunSummary:
@@ -213,6 +222,10 @@ def _act(arguments: Arguments) -> int:
         )
         print(help_text(min(max(shutil.get_terminal_size().columns, 80), 120), own))
         return 0
+    if arguments.keep and not arguments.sweep:
+        raise ConfigError(
+            ["--continue: goes on with a sweep and needs -m; a single run goes on with resume=<folder>."]
+        )
     if arguments.sweep and any(text.startswith("resume=") for text in arguments.overrides):
         raise ConfigError(["resume: goes on with one run; leave out -m and name the folder of that run."])
     if any(text.startswith("resume=") for text in arguments.overrides) and not arguments.show:
@@ -225,7 +238,7 @@ def _act(arguments: Arguments) -> int:
         from florets.server_app.resume.go_on import Engine
         from florets.server_app.sweep.launch import run_sweep
 
-        return run_sweep(arguments.overrides, caller, Engine(run, resume))
+        return run_sweep(arguments.overrides, caller, Engine(run, resume), arguments.keep)
     return _single(arguments.overrides, caller)
 
 

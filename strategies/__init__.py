@@ -32,5 +32,8 @@ STRATEGIES = {
     "flux": "Flux",
     "fedgwc": "FedGwc",
     "fedem": "FedEm",
+    "feddrift": "FedDrift",
+    "fedrc": "FedRc",
+    "fedsoft": "FedSoft",
 }
 """The registry: a strategy's name, which is its folder's, and its class; `<class>Settings` are its settings."""

@@ -143,6 +143,12 @@ def strategy_class(name: str) -> type[Any]:
     return cls
 
 
+def personal_method(name: str, settings: Settings) -> Any:
+    """Return the `PersonalMethod` of one of our own strategies, to run within the groups of another."""
+    module = importlib.import_module(f"{_PACKAGE}.{name}.personal")
+    return getattr(module, f"{STRATEGIES[name]}Clients")(settings)
+
+
 def _class_path(name: str) -> str:
     return f"{_PACKAGE}.{name}.strategy:{STRATEGIES[name]}"
 

@@ -17,6 +17,7 @@ Averages = Literal["models", "gradients"]
 FirstRound = Literal["random", "evaluate", "update", "farthest"]
 ChooseK = Literal["silhouette", "silhouette_lone", "elbow", "spectral", "folds"]
 LossData = Literal["train", "held_out"]
+PersonalName = Literal["none", "ditto", "fedala", "fedproto"]
 Weighting = Literal["examples", "uniform", "all_participants"]
 
 
@@ -87,6 +88,11 @@ class RunKeys:
         None,
         "loss vectors are taken on the training data, or on a fifth of them that is then not trained on; null: train",
     )
+    personal: PersonalName | None = key(
+        None,
+        "what clients have of their own within the groups that are found, by the strategy of that name; null: none",
+    )
+    personal_options: dict[str, Any] = key({}, "settings of that method, such as {proximal_lambda: 0.1}")
     eval_every: int = key(1, "rounds between evaluations on test data; the last round is always evaluated", least=1)
     eval_clients: Literal["all", "participants"] = key("all", "who tests: all clients with a model, or the round's")
     fine_tune_epochs: float = key(
@@ -170,6 +176,8 @@ class Run(Protocol):
     @property
     def choose_k(self) -> str | None: ...  # noqa: D102
     @property
+    def personal(self) -> str | None: ...  # noqa: D102
+    @property
     def task(self) -> TaskFacts: ...  # noqa: D102
     @property
     def train(self) -> TrainFacts: ...  # noqa: D102
@@ -201,8 +209,8 @@ class Settings:
     mixes: ClassVar[bool] = False
     """A client predicts with a mixture of all K models, and not with the one that it is assigned."""
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models", "gradients")}
-    """Values that the algorithm can follow of the run-level keys `averaging`, `first_round`, `choose_k` and
-    `loss_data`; the first one is its default. A key that is not named means nothing to it."""
+    """Values that the algorithm can follow of the run-level keys `averaging`, `first_round`, `choose_k`, `loss_data`
+    and `personal`; the first one is its default. A key that is not named means nothing to it."""
     adapts: ClassVar[bool] = False
     """Each client adapts the model to its own data before it uses it: what a run saves is the model before that."""
     gradient_batch: ClassVar[Literal["full", "train"]] = "full"

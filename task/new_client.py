@@ -18,7 +18,7 @@ from florets.task.task import Task
 from florets.task.training.features import features
 from florets.task.training.folds import disjoint_folds, fold_changes
 from florets.task.training.losses import CHUNK, evaluate, loss_vector, per_sample_losses, targets_of
-from florets.task.training.mixture import evaluated_mixture, fit_shares, sample_losses
+from florets.task.training.mixture import class_rarity, evaluated_mixture, fit_shares, sample_losses
 from florets.task.wire.folds import RowForm
 
 State = Mapping[str, NDArray[Any]]
@@ -60,11 +60,21 @@ def evaluate_model(task: Task, model: State, x: FloatArray, y: TargetArray) -> t
     return evaluate(module, torch.from_numpy(x), torch.from_numpy(y), task.spec.loss)
 
 
-def fitted_shares(task: Task, models: Sequence[State], x: FloatArray, y: TargetArray) -> NDArray[np.float64]:
-    """Return the share of each model (K,) in the mixture that explains these data best; see `model_losses`."""
+def fitted_shares(
+    task: Task,
+    models: Sequence[State],
+    x: FloatArray,
+    y: TargetArray,
+    class_shares: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
+    """Return the share of each model (K,) in the mixture that explains these data best; see `model_losses`.
+
+    `class_shares` (K, C) are P_k(y) of `florets.task.training.mixture.class_rarity`; None: classes do not count.
+    """
     module = task.build_model()
     states = [_tensors(module, model) for model in models]
-    return fit_shares(sample_losses(module, states, torch.from_numpy(x), torch.from_numpy(y), task.spec.loss))
+    losses = sample_losses(module, states, torch.from_numpy(x), torch.from_numpy(y), task.spec.loss)
+    return fit_shares(losses, None if class_shares is None else class_rarity(y, class_shares))
 
 
 def evaluate_models(

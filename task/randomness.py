@@ -40,6 +40,7 @@ class Purpose(IntEnum):
     ADAPTATION = 80
     LOCAL_AGGREGATION = 81
     HEAD_TRAINING = 82
+    CENTRE_SAMPLING = 90
 
 
 def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -> np.random.Generator:

@@ -12,8 +12,7 @@ from florets.task.partitions.shard import Shard, Transform
 from florets.task.randomness import Purpose, generator
 
 Version = tuple[int, int]
-"""What tells the data of one round from those of another: changes that began, and rounds since the last one that
-matter."""
+"""Key of a round's data: number of changes that have begun, and of rounds since the last one, where they matter."""
 
 _TRIES = 1000
 

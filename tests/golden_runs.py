@@ -100,6 +100,10 @@ SETTINGS = {
     "digits-fedala": f"{_LABELS} strategy=fedala strategy.fraction_train=0.7 strategy.most_passes=20 num_rounds=4",
     "digits-fedproto": f"{_LABELS} strategy=fedproto strategy.fraction_train=0.3",
     "digits-fedpac": f"{_LABELS} strategy=fedpac strategy.fraction_train=0.5",
+    "digits-clove-ditto": f"{_LABELS} personal=ditto strategy.fraction_train=0.7 strategy.stability_rounds=2 "
+    "strategy.stability_fraction=0.7 num_rounds=5",
+    "digits-ifca-fedala": f"{_DIGITS} strategy=ifca personal=fedala personal_options.most_passes=20",
+    "digits-oracle-fedproto": f"{_LABELS} strategy=oracle personal=fedproto strategy.fraction_train=0.5",
     "digits-oracle": f"{_DIGITS} strategy=oracle",
     "digits-oracle-gradients": f"{_DIGITS} strategy=oracle averaging=gradients strategy.fraction_train=0.5",
     "digits-one_shot": f"{_DIGITS} strategy=one_shot strategy.estimate_epochs=2",
@@ -126,6 +130,12 @@ SETTINGS = {
     "digits-fedgwc": f"{_DIGITS} strategy=fedgwc train=sgd train.local_steps=4 strategy.rest_threshold=1000 "
     "strategy.most_index=9 num_rounds=7",
     "digits-fedem": f"{_LABELS} strategy=fedem train=sgd k=2 strategy.fraction_train=0.5 num_rounds=3",
+    # Clients begin alone; half of them move to other groups in round 4.
+    "digits-feddrift": f"{_DIGITS} strategy=feddrift strategy.period=2 strategy.fraction_train=0.8 "
+    "task.drift.rounds=[4] task.drift.fraction=0.5 train.local_epochs=4 num_rounds=7",
+    "digits-fedrc": f"{_LABELS} strategy=fedrc train=sgd k=2 strategy.fraction_train=0.5 num_rounds=3",
+    "digits-fedsoft": f"{_LABELS} strategy=fedsoft train=sgd k=3 strategy.fraction_train=0.7 "
+    "strategy.clients_per_centre=4 num_rounds=3",
     "digits-autoencoder": "experiment=digits_autoencoder num_clients=10 k=5 task.num_clusters=5 train.local_epochs=1 "
     "task.model_options.bottleneck=2 eval_every=100",
     "clove-linear-clove": _CLOVE_LINEAR,

@@ -68,7 +68,7 @@ ALGORITHMS = sorted(
     for path in (ROOT / "strategies").iterdir()
     if path.stem not in ("__init__", "__pycache__", "settings", "registry", "base", "core", "shared")
 )
-MAY_BUILD_ON: dict[str, set[str]] = {}
+MAY_BUILD_ON: dict[str, set[str]] = {"fedrc": {"fedem"}}
 """Algorithms that are another one with something added, and that one."""
 
 PURE = {"numpy", "scipy", "sklearn", "florets.strategies.core"}

@@ -149,6 +149,17 @@ def test_a_client_that_changes_groups_is_asked_alone_and_moves_in_the_next_round
     assert thetas(arrays)[0] == pytest.approx(np.mean(TARGETS[1:4]), abs=0.01)
 
 
+def test_a_client_that_no_model_fits_stays_where_it_is_and_is_asked_again() -> None:
+    clients = Drifting(TARGETS)
+    # Nearer to the other group's model, which takes back next to nothing of the rise.
+    clients.later = (9, {0: 60.0})
+    reports, _, strategy = play(clients, rounds=12)
+    assert [report.assignment["0"] for report in reports[7:]] == [0] * 5
+    assert reports[9].details["watch"] == {"asked": ["0"], "moved": [], "opened": False}
+    assert [clients.asked(kinds.LOSSES, number) for number in (10, 11, 12)] == [[0], [0], []]
+    assert strategy.state.watch.departed["0"].unfit == 2
+
+
 @pytest.mark.slow
 def test_where_a_whole_group_departs_its_updates_count() -> None:
     clients = Drifting(TARGETS)

@@ -18,7 +18,7 @@ from florets.strategies.registry import settings_type, strategy_class
 from florets.strategies.two_phase.settings import TwoPhaseSettings
 from florets.task.registry import names
 
-OF_CLASSES = {"fedproto", "fedpac"}
+OF_CLASSES = {"fedproto", "fedpac", "fedrc"}
 """Strategies that refuse a task without classes."""
 
 REQUIRED = {

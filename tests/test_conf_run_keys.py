@@ -23,6 +23,7 @@ CHOICES = {
     "first_round": ("random", "evaluate", "update", "farthest"),
     "choose_k": ("silhouette", "silhouette_lone", "elbow", "spectral", "folds"),
     "loss_data": ("train", "held_out"),
+    "personal": ("none", "ditto", "fedala", "fedproto"),
 }
 
 

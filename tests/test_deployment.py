@@ -86,6 +86,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
         "fedclust",
         "sr_fca strategy.refine_every=1 strategy.refine_steps=1 strategy.solo_steps=20",
         "flux strategy.cluster_round=1",
+        "feddrift strategy.period=1",
         # Whatever the first comparisons say is taken for groups, in round 4.
         "fedgwc num_rounds=5 strategy.fraction_train=0.75 strategy.most_groups=2 strategy.rest_threshold=1000 "
         "strategy.most_index=9",

@@ -142,7 +142,7 @@ def test_clients_with_smaller_folds_are_grouped_and_not_tested() -> None:
     strategy = Discovery(k="auto", level=0.05)
     _, (first,) = run(strategy, clients, 1)
     sizes = [c[kinds.CONFIG][kinds.FOLD_SIZE] for c in clients.contents if kinds.FOLD_SIZE in c[kinds.CONFIG]]
-    assert sizes == [17] * 6 + [10] * 3
+    assert sizes == [25] * 6 + [10] * 3
     assert evidence(first)["sizes"] == (3, 3, 3)
     assert strategy.assignment["8"] == 2
 

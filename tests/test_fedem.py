@@ -170,6 +170,16 @@ def test_the_mixtures_loss_never_rises_under_full_batch_steps() -> None:
     assert losses[-1] < losses[0] - 0.01
 
 
+@pytest.mark.slow
+def test_shares_of_a_mixture_of_two_concepts_are_recovered() -> None:
+    found = play("experiment=fedem/digits_mixture", "eval_every=100")
+    clients = found.strategy.federation.clients.values()
+    true = np.array([[0.8, 0.2] if client.cluster == 0 else [0.2, 0.8] for client in clients])
+    shares = np.array([found.strategy.state.shares[client.key] for client in clients])
+    # The models' order is the start's.
+    assert min(np.abs(shares - true).mean(), np.abs(shares[:, ::-1] - true).mean()) <= 0.05
+
+
 def test_a_client_that_was_away_keeps_its_shares_and_one_that_never_came_has_none() -> None:
     found = play(*SHORT, "strategy.fraction_train=0.5")
     took_part = [set(report.participants) for report in found.reports]

@@ -20,6 +20,7 @@ STRATEGIES: dict[str, tuple[str, ...]] = {
     "fedclust": (),
     "sr_fca": ("strategy.solo_steps=20", "strategy.refine_every=1"),
     "flux": ("strategy.cluster_round=1",),
+    "feddrift": ("strategy.period=1",),
 }
 """Each with the settings of its short run."""
 

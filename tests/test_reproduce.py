@@ -23,7 +23,7 @@ from florets.server_app.reproduce.cells import in_order, places
 from florets.server_app.reproduce.items import find_item, item_names, read_item
 from florets.server_app.reproduce.run import BUSY
 from florets.server_app.results.folder import FolderLock
-from florets.server_app.results.statistics import Spread, paired, signed_rank_p
+from florets.server_app.results.statistics import Spread, bootstrap, evidence, paired, signed_rank_p
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.go_on import Engine
 from tests import fake_cells
@@ -106,7 +106,7 @@ def results(folder: Path, scale: str = "paper") -> Path:
 # Items
 
 
-BRIEFLY = ("discovery/recovery", "clove/table_1", "mixed_regression/figure_1")
+BRIEFLY = ("discovery/recovery", "clove/table_5", "mixed_regression/figure_1")
 """Items that the default suite reads; the slow tests read all."""
 
 
@@ -478,3 +478,81 @@ def test_pairs_are_equal_seeds_and_few_have_no_test() -> None:
     assert signed_rank_p([0.0] * 8) is None
     # All six differences on one side: 2 / 2^6.
     assert signed_rank_p([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]) == pytest.approx(2 / 64)
+
+
+def test_the_bootstrap_of_few_pairs_takes_all_samples() -> None:
+    assert bootstrap([1.0]) is None
+    assert bootstrap([1.0] * 6) is None
+    # Of 27 samples each end is one, more than 2.5 %: the range.
+    assert bootstrap([3.0, 1.0, 2.0]) == (1.0, 3.0)
+    # Of 3,125 samples 1 has the mean 10, 20 have 8 and 160 have 6: with them the outer 79 are reached.
+    low, high = bootstrap([0.0, 0.0, 0.0, 0.0, 10.0]) or (0.0, 0.0)
+    assert (low, high) == (0.0, 6.0)
+    assert evidence([3.0, 1.0, 2.0], "{:.0f}".format) == "bootstrap [1, 3]"
+    assert evidence([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "{:.0f}".format) == "p 0.031"
+    assert evidence([1.0], "{:.0f}".format) == ""
+
+
+# Pages
+
+PAGE = """# Results
+
+Text by hand.
+
+<!-- reproduce item.yaml rows=four columns=clove measures=accuracy,right_k -->
+an old table
+<!-- end of reproduce -->
+
+<!-- reproduce item.yaml scale=small data_dir=elsewhere -->
+kept
+<!-- end of reproduce -->
+"""
+
+
+def test_a_pages_tables_are_made_of_finished_cells_alone(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = item.parent / "page.md"
+    page.write_text(PAGE)
+    assert main(["reproduce", "item.yaml", "columns=clove"]) == 0
+    ran.clear()
+    for _ in range(2):
+        assert main(["reproduce", "--results-page", "page.md"]) == 0
+    assert not ran
+    text = page.read_text()
+    assert text.startswith("# Results\n\nText by hand.\n\n<!-- reproduce item.yaml rows=four")
+    assert "an old table" not in text
+    assert "`florets reproduce item`: 3 cells: 3 finished." in text
+    assert text.count("| 4 rotations | 91.0 ± 1.0 |") == 1
+    words = " ".join(text.split())
+    assert "| 4 rotations | 2 of 3 |" in words
+    assert "MB sent" not in words
+    assert "| 92.5 ± 0.4 | 91.0 ± 1.0 | -1.5 |" in words
+    # What nobody has run keeps what stands there.
+    assert "data_dir=elsewhere -->\nkept\n<!-- end of reproduce -->" in text
+    assert "no cell is finished; left as it was" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "message"),
+    [
+        (["page.md"], PAGE.replace("<!-- end of reproduce -->", ""), "2 blocks begin with"),
+        (["page.md"], PAGE.replace("right_k", "loss_x"), "measures=loss_x: item has no such measure"),
+        (["page.md"], PAGE.replace("rows=four", "rows=five"), "rows=five: item has no such row"),
+        (["no.md"], PAGE, "cannot be read"),
+        ([], PAGE, "name one page"),
+    ],
+)
+def test_what_is_wrong_with_a_page_is_named(
+    item: Path,
+    ran: list[tuple[str, int, int]],
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    text: str,
+    message: str,
+) -> None:
+    (item.parent / "page.md").write_text(text)
+    assert main(["reproduce", "item.yaml", "columns=clove", "rows=four", "seeds=1"]) == 0
+    assert main(["reproduce", "--results-page", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert (item.parent / "page.md").read_text() == text

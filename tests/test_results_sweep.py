@@ -6,7 +6,8 @@ import pytest
 from results_examples import record
 
 from florets.server_app.results.summary import RunSummary
-from florets.server_app.sweep.sweep_report import JobResult, group_jobs, mean_std, summary_markdown, write_sweep
+from florets.server_app.sweep.sweep_groups import JobResult, group_jobs
+from florets.server_app.sweep.sweep_report import mean_std, summary_markdown, write_sweep
 
 BASE = RunSummary("tiny", "clove", 0, 10, 0.9, 0.5, 1.0, 1.0, 2, 5, 3_000_000, 1_000_000, 4.0, "nowhere")
 
@@ -26,7 +27,7 @@ def cells(text, name):
     return [cell.strip() for cell in row.strip("|").split("|")]
 
 
-def test_a_row_is_the_mean_and_population_std_over_seeds():
+def test_a_row_is_the_mean_and_sample_std_over_seeds():
     jobs = [
         job(seed=0, final_accuracy=0.5, final_ari=0.5, ari_at_10=0.25, first_round_ari_90=2, seconds=3.0),
         job(seed=1, final_accuracy=1.0, final_ari=1.0, ari_at_10=0.75, first_round_ari_90=5, seconds=5.0),
@@ -36,9 +37,9 @@ def test_a_row_is_the_mean_and_population_std_over_seeds():
         "strategy", "runs", "accuracy %", "ARI", "ARI at 10", "ARI ≥ 0.9 from", "stable from", "MB", "seconds",
     ]  # fmt: skip
     assert cells(text, "clove") == [
-        "clove", "2", "75.00 ± 25.00",
-        "0.75 ± 0.25", "0.50 ± 0.25", "3.5 ± 1.5", "5.0 ± 0.0",
-        "4.0 ± 0.0", "4.0 ± 1.0",
+        "clove", "2", "75.00 ± 35.36",
+        "0.75 ± 0.35", "0.50 ± 0.35", "3.5 ± 2.1 (2 of 2)", "5.0 ± 0.0",
+        "4.0 ± 0.0", "4.0 ± 1.4",
     ]  # fmt: skip
     assert text.startswith("Sweep with experiment=tiny\n")
 
@@ -52,10 +53,12 @@ def test_the_title_says_what_was_run_and_not_where_or_how_it_was_shown():
 def test_a_figure_that_only_some_runs_have_says_of_how_many():
     jobs = [job(seed=0, first_round_ari_90=4), job(seed=1, first_round_ari_90=None, round_of_stability=None)]
     row = cells(summary_markdown(jobs), "clove")
-    assert row[5] == "4.0 ± 0.0 (1 of 2)"
-    assert row[6] == "5.0 ± 0.0 (1 of 2)"
+    assert row[5] == "4.0 (1 of 2)"
+    assert row[6] == "5.0 (1 of 2)"
+    never = [job(seed=seed, first_round_ari_90=None) for seed in (0, 1)]
+    assert cells(summary_markdown(never), "clove")[5] == "- (0 of 2)"
     assert mean_std([None, None]) == "-"
-    assert mean_std([1, 2], "{:.1f}", 2) == "1.5 ± 0.5"
+    assert mean_std([1, 2], "{:.1f}", 2) == "1.5 ± 0.7"
 
 
 def test_groups_keep_the_order_of_the_command_and_name_what_varies():
@@ -85,15 +88,62 @@ def test_failures_are_listed_in_one_line_each_and_their_group_says_how_many_ran(
 def test_a_loss_is_shown_where_a_run_has_no_accuracy():
     text = summary_markdown([job(final_accuracy=None, final_loss=0.03125)])
     assert cells(text, "strategy")[2] == "loss"
-    assert cells(text, "clove")[2] == "0.03125 ± 0"
+    assert cells(text, "clove")[2] == "0.03125"
     assert "loss" not in summary_markdown([job()])
+
+
+def compared(jobs):
+    """Return the rows of the comparison, by the group's label."""
+    lines = summary_markdown(jobs).split("| interval")[-1].splitlines()[2:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_differences_from_the_first_strategy_are_paired_by_the_seed():
+    # Differences of 1, 2 and 3 points: mean 2, deviation 1, and t of 2 degrees of freedom is 4.303.
+    accuracies = {"clove": (0.80, 0.70, 0.60), "ifca": (0.81, 0.72, 0.63), "fedavg": (0.5, 0.5)}
+    jobs = [job(s, seed, final_accuracy=a) for s, found in accuracies.items() for seed, a in enumerate(found)]
+    rows = compared(jobs)
+    assert rows["clove"] == ["70.00", "[45.16, 94.84]", "", "", "", ""]
+    assert rows["ifca"][2:] == ["clove", "+2.00", "[-0.48, +4.48]", "bootstrap [+1.00, +3.00]"]
+    assert rows["fedavg"][3] == "-25.00"
+
+
+def test_of_many_pairs_there_is_the_test_by_ranks():
+    jobs = [job("clove", seed, final_accuracy=0.5) for seed in range(8)]
+    jobs += [job("ifca", seed, final_accuracy=0.51 + 0.01 * seed) for seed in range(8)]
+    # All 8 differences of one sign: 2 of 2^8 orders of signs are as extreme.
+    assert compared(jobs)["ifca"][-1] == "p 0.0078"
+
+
+def test_settings_are_compared_each_by_itself_and_one_strategy_with_its_first_setting():
+    both = [job(s, seed, {"k": k}) for s in ("clove", "ifca") for k in "45" for seed in (0, 1)]
+    rows = compared(both)
+    assert (rows["ifca k=5"][2], rows["clove k=5"][2]) == ("clove k=5", "")
+    alone = [job("clove", seed, {"k": k}) for k in "45" for seed in (0, 1)]
+    assert compared(alone)["clove k=5"][2] == "clove k=4"
+    assert "interval" not in summary_markdown([job("clove"), job("ifca")])
+    apart = [job("clove", 0), job("clove", 1), job("ifca", 2)]
+    assert compared(apart)["ifca"][3] == "no equal seeds"
+
+
+def test_the_tables_are_there_as_latex(tmp_path):
+    write_sweep(tmp_path, [job(s, seed) for s in ("clove", "per_fedavg") for seed in (0, 1)])
+    text = (tmp_path / "summary.tex").read_text()
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 2
+    assert r"per\_fedavg & 2 & 90.00 $\pm$ 0.00" in text
+    assert r"accuracy \%" in text
 
 
 def test_a_sweep_whose_jobs_all_failed_has_a_summary(tmp_path):
     text = write_sweep(tmp_path / "sweep", [failed(), failed("ifca")])
     assert "2 of 2 jobs failed" in text
     assert (tmp_path / "sweep" / "summary.md").read_text() == text
-    assert sorted(path.name for path in (tmp_path / "sweep").iterdir()) == ["summary.csv", "summary.md"]
+    assert sorted(path.name for path in (tmp_path / "sweep").iterdir()) == [
+        "summary.csv",
+        "summary.md",
+        "summary.tex",
+    ]
 
 
 def test_a_sweep_without_jobs_says_so(tmp_path):

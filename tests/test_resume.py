@@ -46,7 +46,9 @@ SMALL = (
 )  # fmt: skip
 
 
-SAME_BYTES = ("clients.csv", "loss_matrix.csv", "models.safetensors", "clusters.safetensors")
+SAME_BYTES = (
+    "clients.csv", "loss_matrix.csv", "models.safetensors", "clusters.safetensors", "own_models.safetensors"
+)  # fmt: skip
 
 
 class Killed(BaseException):
@@ -140,7 +142,7 @@ def results(folder: Path) -> dict[str, Any]:
         "files": sorted(path.name for path in folder.iterdir()),
         "checkpoints": [path.name for path in Checkpoints(folder).files()],
         "models": {name: (values.dtype, values.shape, values.tobytes()) for name, values in models.items()},
-        **{name: (folder / name).read_bytes() for name in SAME_BYTES},
+        **{name: (folder / name).read_bytes() for name in SAME_BYTES if (folder / name).is_file()},
     }
 
 
@@ -176,6 +178,9 @@ TWICE = {
     "fedclust": ("strategy.estimate_epochs=2",),
     "sr_fca": ("strategy.solo_steps=3", "strategy.refine_every=1"),
     "fedem": ("fine_tune_epochs=0.5",),
+    "fedrc": ("fine_tune_epochs=0.5",),
+    "fedsoft": ("strategy.clients_per_centre=3", "strategy.proximal_lambda=1"),
+    "feddrift": ("strategy.period=1", "task.drift.rounds=[3]", "train.local_epochs=3"),
     "ditto": ("strategy.proximal_lambda=0.5",),
     "fedala": ("strategy.most_passes=20",),
     "fedproto": ("strategy.prototype_lambda=0.5",),
@@ -192,6 +197,32 @@ def test_a_run_that_is_killed_twice_ends_as_one_that_never_was(
 ) -> None:
     """What a resumed run saves must be as good as what a first one does."""
     given = settings(strategy, *TWICE[strategy], "num_rounds=5")
+    ends_alike_when_killed_twice(tmp_path, monkeypatch, given)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("strategy", "own"),
+    [
+        ("clove", ("personal=ditto",)),
+        ("ifca", ("personal=fedala", "personal_options.most_passes=20")),
+        ("cfl_gp", ("personal=fedproto", "strategy.cluster_rounds=2")),
+    ],
+)
+def test_what_few_participants_have_within_groups_survives_two_kills(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, own: tuple[str, ...]
+) -> None:
+    given = [
+        text
+        for text in settings(strategy, *own, "num_rounds=6")
+        if not text.startswith(("num_clients", "strategy.fraction_train"))
+    ]
+    ends_alike_when_killed_twice(
+        tmp_path, monkeypatch, [*given, "num_clients=10", "strategy.fraction_train=0.3", "train.local_epochs=3"]
+    )
+
+
+def ends_alike_when_killed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: Sequence[str]) -> None:
     whole = results(straight(tmp_path / "whole", given))
     folder = killed(monkeypatch, tmp_path / "killed", given, 2)
     with killed_after(monkeypatch, 4):

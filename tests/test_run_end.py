@@ -40,7 +40,7 @@ def test_without_a_simulation_nothing_is_watched(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delitem(sys.modules, "ray", raising=False)
     monkeypatch.setattr(run_end.threading, "Thread", lambda *_, **__: pytest.fail("watched"))
     run_end.end_hung_clients()
-    run_end.end_with_parent()
+    run_end.end_with_flower()
 
 
 # Starts the second process, and is gone.
@@ -54,7 +54,7 @@ TASK = """
 import sys, time
 from florets.server_app.flower import run_end
 sys.argv[0], run_end._LOOK_SECONDS = "/anywhere/flwr-simulation", 0.05
-run_end.end_with_parent()
+run_end.end_with_flower()
 print("ready", flush=True)
 time.sleep(60)
 """

@@ -12,8 +12,9 @@ from florets.conf.sweep_block import sweep_block, with_block
 from florets.server_app import main as command
 from florets.server_app.main import main
 from florets.server_app.results.summary import RunSummary
+from florets.server_app.sweep.sweep_groups import JobResult
 from florets.server_app.sweep.sweep_keys import check_jobs, expand, read_sweep
-from florets.server_app.sweep.sweep_report import JobResult, summary_markdown
+from florets.server_app.sweep.sweep_report import summary_markdown
 from florets.strategies import STRATEGIES
 from tests import fake_cells
 
@@ -151,7 +152,7 @@ def test_the_table_marks_who_samples_and_shows_rounds_and_passes_where_they_diff
     text = summary_markdown([job("clove", 1.0, 20), job("fedavg", 0.4, 50)])
     assert "| fedavg (40 % of the clients a round) | 1 " in text
     assert "1,000 gradient passes" in text
-    assert "1,235 ± 0" in text
+    assert "| 1,235 " in text
     (clove,) = [line for line in text.splitlines() if line.startswith("| clove ")]
     assert clove.split("|")[3].strip() == "20"
     alike = summary_markdown([job("clove", 0.4, 20), job("fedavg", 0.4, 20)])

@@ -3,9 +3,9 @@
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
+from florets.client_app.handlers.anchored import trained_near
 from florets.client_app.local_training import trained
 from florets.client_app.outgoing import packed, reply
-from florets.task.training.objective import Anchored, Objective
 from florets.task.wire import kinds
 
 
@@ -16,12 +16,7 @@ def train_bilevel(client: Client) -> RecordDict:
 
     Source: Zeng et al. 2023 (StoCFL), the clients' part of the bi-level optimisation; Li et al. 2021 (Ditto), Alg. 1.
     """
-    own, shared = client.states()[0], client.states(kinds.GLOBAL)[0]
-    mu = client.number(kinds.GLOBAL_MU)
-    objective = Objective(terms=(Anchored(mu, shared),)) if mu else None
-    arrays, loss = trained(client, own, objective=objective)
     # Packed at once: the arrays may be the memory of the one module that the global model is loaded into.
-    mine = packed(arrays)
-    both, _ = trained(client, shared)
-    metrics = {kinds.TRAIN_LOSS: loss, kinds.NUM_EXAMPLES: client.num_examples}
+    mine, metrics = trained_near(client)
+    both, _ = trained(client, client.states(kinds.GLOBAL)[0])
     return reply(mine, metrics, **{kinds.GLOBAL: packed(both)})

@@ -18,7 +18,7 @@ _AT_WORK = "ray::ClientAppActor.run"
 """Title of a process of Ray's while it works for a client; between two messages it ends with the class."""
 
 
-def end_with_parent() -> None:
+def end_with_flower() -> None:
     """End this process as soon as the one that Flower started it from has gone; called at the run's start.
 
     Flower tells it so by a signal, which a ServerApp in a thread of the simulation's never sees: it would go on alone

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app.console import counted
 from florets.server_app.new_client.mixture import assign_shares, is_mixture, refuse_one_model
-from florets.server_app.new_client.run_models import RunModels, load_run
+from florets.server_app.new_client.run_models import Arrays, RunModels, load_run
 from florets.server_app.new_client.saved_descriptors import nearest_descriptor
 from florets.server_app.new_client.saved_groups import nearest_group
 from florets.server_app.results.arrays_file import write_arrays
@@ -27,12 +27,13 @@ from florets.task.registry import check_options
 
 HELP = """florets assign run=<folder> data=<file or folder> [save=<file>] [unlabelled=true]
   Say which of a finished run's models fits data with their targets, and how well. CLoVE's frozen clusters, the
-  groups of a discovery or those of FLUX decide where the run has them, else the lowest loss; of a run of FedEM the
-  share of each model is told. save= writes that model alone (.safetensors). unlabelled=true: the data have no
-  targets; for runs of FLUX.
+  groups of a discovery or those of FLUX decide where the run has them, else the lowest loss; of a run of FedEM or
+  FedRC the share of each model is told. save= writes that model alone (.safetensors). unlabelled=true: the data have
+  no targets; for runs of FLUX.
 
 florets predict run=<folder> data=<file or folder> model=<number> | client=<key> [output=predictions.csv]
-  Write that model's predictions for new inputs, or those of the model of one of the run's clients.
+  Write that model's predictions for new inputs, or those of the model of one of the run's clients: its own where
+  the run has personal models, else its group's.
 
 data is a .npz archive (x, and y for assign), a .csv file with a header, or a folder of images (for assign: one folder
 for each class). How to read it follows from the run where its nodes had data of their own; these keys say otherwise:
@@ -192,12 +193,12 @@ def _list_losses(losses: FloatArray, chosen: int) -> None:
 
 
 def _predict(run: RunModels, given: Mapping[str, str], form: Form) -> None:
-    model = _chosen_model(run, given)
+    state, whose = _chosen_model(run, given)
     target = _new_file(given.get("output", "predictions.csv"), ".csv")
     path = _path(given["data"])
     inputs = read_inputs(path, form)
     x = _as_clients_have(run, shaped(path, inputs.x, run.task.input_shape))
-    found = predict(run.task, run.models[model], x)
+    found = predict(run.task, state, x)
     last = [] if found.probabilities is None else ["probability"]
     what = "reconstruction_error" if run.task.spec.loss == "reconstruction" else "prediction"
     names = form.classes if found.probabilities is not None else None
@@ -209,10 +210,18 @@ def _predict(run: RunModels, given: Mapping[str, str], form: Form) -> None:
             shown = names[value] if names and value < len(names) else value
             probability = [] if found.probabilities is None else [f"{found.probabilities[row]:.6g}"]
             writer.writerow([inputs.names[row], shown, *probability])
-    print(f"{counted(len(inputs.names), 'prediction')} of model {model}: {target}")
+    print(f"{counted(len(inputs.names), 'prediction')} of {whose}: {target}")
 
 
-def _chosen_model(run: RunModels, given: Mapping[str, str]) -> int:
+def _chosen_model(run: RunModels, given: Mapping[str, str]) -> tuple[Arrays, str]:
+    """Return the model that is asked for, and what it is called."""
+    if given.get("client") in run.own and "model" not in given:
+        return run.own[given["client"]], f"client {given['client']}'s own model"
+    index = _chosen_index(run, given)
+    return run.models[index], f"model {index}"
+
+
+def _chosen_index(run: RunModels, given: Mapping[str, str]) -> int:
     count = len(run.models)
     if ("model" in given) == ("client" in given):
         if count == 1 and "model" not in given:

@@ -32,10 +32,12 @@ def refuse_one_model(run: RunModels, key: str) -> None:
 def assign_shares(run: RunModels, x: FloatArray, y: TargetArray) -> None:
     """Say in which shares the run's models explain data with their targets, and how well their mixture does.
 
+    Of a run of FedRC a sample counts for a model the more, the rarer its class is in the model's part.
+
     Source: Marfoq et al. 2021 (FedEM), unseen clients. Deviation: there one step finds the shares; steps are repeated
     here until the shares rest, because the models do not change.
     """
-    shares = fitted_shares(run.task, run.models, x, y)
+    shares = fitted_shares(run.task, run.models, x, y, run.class_shares)
     loss, accuracy = evaluate_models(run.task, run.models, shares, x, y)
     print(f"These data are a mixture of {counted(len(shares), 'model')}:")
     print("  model  share")

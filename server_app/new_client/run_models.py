@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
 from florets.conf.saved import saved_config
 from florets.conf.schema import Config
+from florets.server_app.new_client.saved_class_shares import pack_class_shares, unpack_class_shares
 from florets.server_app.new_client.saved_descriptors import pack_descriptors, unpack_descriptors
 from florets.server_app.new_client.saved_groups import pack_groups, unpack_groups
 from florets.server_app.results.arrays_file import write_arrays
 from florets.server_app.results.folder import whole_file
+from florets.strategies.base.class_shares import ClassShares
 from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.frozen_descriptors import FrozenDescriptors
 from florets.strategies.base.frozen_groups import FrozenGroups
@@ -29,7 +31,7 @@ from florets.strategies.core import FloatArray
 from florets.task.task import Task, TaskSpec
 from florets.task.wire import bank
 
-MODELS, CLUSTERS = "models.safetensors", "clusters.safetensors"
+MODELS, CLUSTERS, OWN = "models.safetensors", "clusters.safetensors", "own_models.safetensors"
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -50,8 +52,12 @@ class RunModels:
         Those that a discovery found; None where the run has none.
     descriptors
         Those that FLUX found; None where the run has none.
+    class_shares
+        Share of each class in what each model is responsible for, (K, C), of a run of FedRC; else None.
     columns
         Names of the models' inputs, in their order, where the run's clients read tables.
+    own
+        Models of single clients, by their keys, where the run had a personal method within its groups, or FedSoft.
     """
 
     config: Config
@@ -61,6 +67,8 @@ class RunModels:
     columns: tuple[str, ...] = ()
     groups: FrozenGroups | None = None
     descriptors: FrozenDescriptors | None = None
+    own: Mapping[str, Arrays] = field(default_factory=dict)
+    class_shares: FloatArray | None = None
 
     def frozen_models(self) -> list[Arrays]:
         """Return the models on which the losses for `nearest_frozen` are taken."""
@@ -85,6 +93,8 @@ def save_clusters(folder: Path, strategy: ClusteredStrategy[Any, Any], task: Tas
         arrays, groups = pack_groups(frozen)
     elif isinstance(frozen, FrozenDescriptors):
         arrays, groups = pack_descriptors(frozen)
+    elif isinstance(frozen, ClassShares):
+        arrays = pack_class_shares(frozen)
     elif frozen is not None:
         arrays = {"centroids": frozen.centroids, "model_of_cluster": frozen.model_of_cluster}
         if np.isfinite(frozen.limit):
@@ -95,6 +105,20 @@ def save_clusters(folder: Path, strategy: ClusteredStrategy[Any, Any], task: Tas
     square_root = {"square_root": json.dumps(isinstance(frozen, FrozenClusters) and frozen.square_root)}
     with whole_file(folder / CLUSTERS, "wb") as file:
         write_arrays(file, arrays, {**sizes, **square_root, **groups})
+
+
+def save_own_models(folder: Path, strategy: ClusteredStrategy[Any, Any], models: Models) -> None:
+    """Write ``own_models.safetensors``: the models of single clients, where these have any beside `models`."""
+    own = strategy.own_models(models)
+    if own is None:
+        return
+    keys = sorted(own)
+    arrays: Arrays = {}
+    for index, key in enumerate(keys):
+        (state,) = _states(models.replaced(own[key][np.newaxis]).record)
+        arrays.update({f"{index}/{name}": values for name, values in state.items()})
+    with whole_file(folder / OWN, "wb") as file:
+        write_arrays(file, arrays, {"clients": json.dumps(keys, ensure_ascii=False)})
 
 
 def load_run(folder: Path, trust: bool = False) -> RunModels:
@@ -133,15 +157,18 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
         probes = config.strategy.settings.extra_models
         groups = unpack_groups(clusters, metadata, len(states))
         described = unpack_descriptors(clusters, metadata, len(states), outputs)
-        has_losses = bool(clusters) and groups is None and described is None
+        class_shares = unpack_class_shares(clusters, len(states), outputs)
+        has_losses = bool(clusters) and groups is None and described is None and class_shares is None
         frozen = _frozen(clusters, len(states), probes, square_root) if has_losses else None
     except (KeyError, ValueError) as error:
         raise ConfigError([f"{folder / CLUSTERS}: does not fit the run ({error})."]) from error
+    own = _own_models(folder / OWN, states) if (folder / OWN).is_file() else {}
     # Nodes with data of their own build the same models without any data of the server's.
     agreed = {"data": "own", "data_options": {}, "partition": "own"}
     agreed["partition_options"] = {"input_shape": shape, "num_outputs": outputs}
     task = Task(TaskSpec(**{**task_spec(config), **agreed}))
-    return RunModels(config, task, states, frozen, _columns(folder / MODELS, about, task), groups, described)
+    columns = _columns(folder / MODELS, about, task)
+    return RunModels(config, task, states, frozen, columns, groups, described, own, class_shares)
 
 
 def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:
@@ -153,6 +180,23 @@ def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:
         raise ConfigError(
             [f"{path} cannot be read ({error}); run must name the folder of a run that has come to its end."]
         ) from error
+
+
+def _own_models(path: Path, states: Sequence[Arrays]) -> dict[str, Arrays]:
+    """Return the models of single clients, which have the arrays that the groups' models have."""
+    arrays, metadata = _read(path)
+    try:
+        keys = json.loads(metadata["clients"])
+        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+            raise ValueError("its clients are no list of texts")
+        found = _models(arrays) if keys else ()
+        if len(found) != len(set(keys)) or any(own.keys() != states[0].keys() for own in found):
+            raise ValueError(f"{len(found)} models for {len(keys)} clients, or other arrays")
+        if any(own[name].shape != states[0][name].shape for own in found for name in own):
+            raise ValueError("arrays of other shapes")
+    except (KeyError, ValueError) as error:
+        raise ConfigError([f"{path}: does not fit the run ({error})."]) from error
+    return dict(zip(keys, found, strict=True))
 
 
 def _columns(path: Path, metadata: Mapping[str, str], task: Task) -> tuple[str, ...]:

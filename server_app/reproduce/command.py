@@ -18,7 +18,7 @@ from florets.server_app.reproduce.items import Item, as_mapping, find_item, item
 from florets.server_app.reproduce.run import run_cells
 from florets.server_app.reproduce.table import Found, Table
 from florets.server_app.reproduce.written import state_words, verdict_words, write_table
-from florets.server_app.results.folder import append_line
+from florets.server_app.results.folder import append_line, write_whole
 from florets.server_app.resume.go_on import Engine
 
 HELP = """florets reproduce <item> [scale=paper|small] [n_jobs=<n>] [<key>=<value> ...]
@@ -31,6 +31,9 @@ florets reproduce <item> --table
   Remake table and plot of the cells that are finished; run none.
 florets reproduce --list
   Every item, and how far it is.
+florets reproduce --results-page <page>.md [data_dir=...] [results_dir=...]
+  Make the tables of a page anew from the cells that are finished: each stands between
+  <!-- reproduce <item> [scale=...] [rows=...] [columns=...] [measures=...] --> and <!-- end of reproduce -->.
 
   scale=small      fewer seeds, rows or rounds; the table says what was cut
   n_jobs=4         cells at a time, each in a process of its own (workers=2: each with 2 processes for its clients)
@@ -40,7 +43,7 @@ florets reproduce --list
 Results: <results_dir>/reproduce/<item>/<scale>/: table.md, table.csv, cells.csv, table.tex and plots; the runs are in
 <results_dir>/reproduce/runs/."""
 
-_OPTIONS = ("--list", "--table", "-h", "--help", "--debug")
+_OPTIONS = ("--list", "--table", "--results-page", "-h", "--help", "--debug")
 _OWN_KEYS = ("scale", "n_jobs", "rows", "columns", "seeds")
 _OF_NO_TABLE = ("results_dir", "workers")
 """Keys of all cells that change no value of a table."""
@@ -105,6 +108,8 @@ def main(arguments: Sequence[str], engine: Engine) -> int:
         return 0
     if "--list" in options:
         return _list(words, caller)
+    if "--results-page" in options:
+        return _page(words, caller)
     request = read_request(words)
     all_places = list(places(request.item, request.given, caller))
     refused = [place for place in all_places if place.config is None]
@@ -193,6 +198,32 @@ def _list(words: Sequence[str], caller: Path) -> int:
         say(f"{name.ljust(width)}  {item.title}")
         words = [state_words(table), f"{counted(refused, 'place')} refused" if refused else "", verdict_words(table)]
         say(f"{' ' * width}  {'; '.join(filter(None, words))}")
+    return 0
+
+
+def _page(words: Sequence[str], caller: Path) -> int:
+    """Make the tables of a page anew."""
+    from florets.server_app.reproduce.page import made_page, narrowed
+
+    names = [word for word in words if "=" not in word]
+    if len(names) != 1:
+        raise ConfigError(["--results-page: name one page, as florets reproduce --results-page docs/results.md."])
+    path = jobs.absolute(names[0], caller)
+    given = [word for word in words if "=" in word]
+
+    def table_of(block: Sequence[str]) -> tuple[Table, str]:
+        request = read_request([*block, *given])
+        item = narrowed(request.item, request.chosen)
+        all_places = list(places(item, request.given, caller))
+        return _table(item, all_places, in_order(all_places)), request.command
+
+    try:
+        made = made_page(path.read_text(encoding="utf-8"), table_of)
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read ({error.strerror})."]) from error
+    write_whole(path, made.text)
+    for line in made.told:
+        say(line)
     return 0
 
 

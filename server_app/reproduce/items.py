@@ -144,7 +144,7 @@ _ITEM_KEYS = (
     "small",
 )
 _LINE_KEYS = ("label", "overrides", "after", "seeds", "leave_out", "for_columns")
-_SMALL_KEYS = ("cut", "seeds", "overrides", "rows", "columns")
+_SMALL_KEYS = ("cut", "seeds", "overrides", "rows", "columns", "for_rows")
 _REFERENCE_KEYS = ("row", "column", "measure", "value", "spread")
 _SMALL = "small scale"
 _PLOTS = ("grid", "curves")
@@ -206,13 +206,21 @@ class _Reader:
         seeds = self._count("small.seeds", small.get("seeds", item.seeds))
         kept = {line.name for lines in chosen.values() for line in lines}
         cut = self._overrides("small.overrides", small.get("overrides", []))
+        of_rows = {
+            str(row): self._overrides(f"small.for_rows.{row}", texts)
+            for row, texts in small.get("for_rows", {}).items()
+        }
+        self._known("small.for_rows", tuple(of_rows), {row.name for row in item.rows}, "row")
         return replace(
             item,
             rows=tuple(
                 replace(
                     row,
                     seeds=None if row.seeds is None else min(row.seeds, seeds),
-                    for_columns={column: {**keys, **cut} for column, keys in row.for_columns.items()},
+                    for_columns={
+                        column.name: {**row.for_columns.get(column.name, {}), **cut, **of_rows.get(row.name, {})}
+                        for column in chosen["columns"]
+                    },
                 )
                 for row in chosen["rows"]
             ),
@@ -222,7 +230,7 @@ class _Reader:
             cut=str(small.get("cut", "")),
             # Runs that were cut short are no comparison: the table says so, whatever the file says of whole ones.
             references=tuple(
-                replace(entry, why=_SMALL if cut else entry.why)
+                replace(entry, why=_SMALL if cut or entry.row in of_rows else entry.why)
                 for entry in item.references
                 if {entry.row, entry.column} <= kept
             ),

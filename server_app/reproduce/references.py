@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from florets.server_app.reproduce.measures import Measure
@@ -11,7 +11,7 @@ NEVER = "never"
 """Stands where a paper has a dash: the value was never reached."""
 
 _FIGURE = re.compile(r"(?P<value>-?\d+(?:\.(?P<decimals>\d+))?)(?:\s*±\s*(?P<spread>\d+(?:\.\d+)?))?")
-_KEYS = ("source", "measure", "values", "why")
+_KEYS = ("source", "data", "measure", "values", "why")
 
 Fault = Callable[[str, str], None]
 """Takes a place in the file and what is wrong there."""
@@ -33,6 +33,8 @@ class Reference:
         Table or figure that it stands in, where the item has several.
     why
         Reason that is given where ours is off.
+    data
+        Data set that it is of (`task.data`): it is compared with runs of no other. Empty: of whatever the item runs.
     """
 
     row: str
@@ -43,6 +45,7 @@ class Reference:
     rounding: float = 0.0
     source: str = ""
     why: str = ""
+    data: str = ""
 
     def text(self, measure: Measure) -> str:
         """Return value and spread as the table shows them."""
@@ -111,7 +114,8 @@ def read_paper(blocks: Any, fault: Fault) -> Iterator[Reference]:
                 used.update(keys)
                 why = str(reasons[keys[0]]) if keys else ""
                 names = (str(row), str(column), str(block["measure"]))
-                yield _reference(names, match, isinstance(figure, str), str(block["source"]), why)
+                reference = _reference(names, match, isinstance(figure, str), str(block["source"]), why)
+                yield replace(reference, data=str(block.get("data", "")))
         for key in reasons:
             if key not in used:
                 fault(f"{place}.why.{key}", "there is no such value; use a column, a row or <row>.<column>.")
@@ -119,7 +123,7 @@ def read_paper(blocks: Any, fault: Fault) -> Iterator[Reference]:
 
 def _wrong_keys(block: Any) -> str:
     if not isinstance(block, Mapping) or not {"source", "measure", "values"} <= set(block) <= set(_KEYS):
-        return f"must have the keys source, measure and values, and may have why; nothing but {', '.join(_KEYS)}."
+        return f"must have the keys source, measure and values, may have data and why, none but {', '.join(_KEYS)}."
     nested = isinstance(block["values"], Mapping) and all(isinstance(v, Mapping) for v in block["values"].values())
     if not nested or not isinstance(block.get("why", {}), Mapping):
         return "values must be a mapping of rows to columns to figures, and why one of columns or rows to reasons."

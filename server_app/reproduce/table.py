@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from florets.server_app.reproduce.cells import Place, Progress
 from florets.server_app.reproduce.items import Item
 from florets.server_app.reproduce.measures import Measure, read_measure
 from florets.server_app.reproduce.references import Reference
-from florets.server_app.results.statistics import Spread, paired, signed_rank_p
+from florets.server_app.results.statistics import Spread, bootstrap, paired, signed_rank_p
 
 Found = MutableMapping[int, Progress]
 """Progress of one place's cells, by seed."""
@@ -28,6 +29,8 @@ class Entry:
         Of the values that the finished cells have; for counts of successes (1.0 and 0.0) its mean is their fraction.
     p
         Of a paired difference: Wilcoxon's signed-rank test, None where there are too few pairs.
+    resampled
+        Of a paired difference with too few pairs for that: the bootstrap's 95 % interval of its mean.
     open
         What is said where no cell is finished: not run, stopped or failed.
     """
@@ -38,6 +41,7 @@ class Entry:
     seeds: int
     spread: Spread
     p: float | None = None
+    resampled: tuple[float, float] | None = None
     open: str = ""
     reference: Reference | None = None
 
@@ -136,29 +140,37 @@ class Table:
         label = measure.label if other is None else f"{measure.label}, less that of {labels[other]} (equal seeds)"
         return Matrix(name, label, entries, rows)
 
+    @cached_property
+    def references(self) -> tuple[Reference, ...]:
+        """The published values of the data sets that are run: keys given by hand may choose another."""
+        used = {place.config.task.data for place in self.places if place.config is not None}
+        return tuple(entry for entry in self.item.references if entry.data in ("", *used))
+
     def comparisons(self) -> Iterator[tuple[Reference, Entry | None]]:
         """Yield each published value with our entry, None where the place was refused or is left out."""
-        matrices = {name: self.matrix(name) for name in {entry.measure for entry in self.item.references}}
-        for reference in self.item.references:
+        matrices = {name: self.matrix(name) for name in {entry.measure for entry in self.references}}
+        for reference in self.references:
             yield reference, matrices[reference.measure].entries.get((reference.row, reference.column))
 
     def _entry(self, name: str, measure: Measure, place: Place, other: str | None) -> Entry:
         key = (place.row.name, place.column.name)
-        values, p = self._values(measure, place), None
+        values, p, resampled = self._values(measure, place), None, None
         finished = sum(progress.state == "finished" for progress in self.found[key].values())
         if other is not None:
             theirs = next(p for p in self.places if (p.row.name, p.column.name) == (place.row.name, other))
             differences = paired(values, self._values(measure, theirs))
-            p, finished = signed_rank_p(differences), len(differences)
+            p, resampled, finished = signed_rank_p(differences), bootstrap(differences), len(differences)
             numbers = differences
         else:
             numbers = list(values.values())
         reference = next(
-            (r for r in self.item.references if (r.row, r.column, r.measure) == (*key, name)),
+            (r for r in self.references if (r.row, r.column, r.measure) == (*key, name)),
             None,
         )
         spread, seeds = Spread.of(numbers), len(self.found[key])
-        return Entry(measure, other is not None, finished, seeds, spread, p, self._open(key, other), reference)
+        return Entry(
+            measure, other is not None, finished, seeds, spread, p, resampled, self._open(key, other), reference
+        )
 
     def _values(self, measure: Measure, place: Place) -> dict[int, float]:
         assert place.config is not None

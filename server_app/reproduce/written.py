@@ -12,6 +12,7 @@ from florets.server_app.reproduce.measures import read_measure
 from florets.server_app.reproduce.references import NEVER
 from florets.server_app.reproduce.table import LEFT_OUT, MEANINGLESS, NOT_RUN, Matrix, Table
 from florets.server_app.results.folder import whole_file, write_whole
+from florets.server_app.results.latex import tabular
 from florets.server_app.sweep.sweep_report import markdown_table
 
 _MOST_FAILURES = 20
@@ -56,8 +57,8 @@ def markdown(table: Table, command: str) -> str:
         parts.append(f"Small scale: {item.cut}.")
     for matrix in table.matrices():
         if matrix.rows:
-            parts += [f"## {matrix.label[:1].upper()}{matrix.label[1:]}", markdown_table(_grid(table, matrix))]
-    if len(compared := _compared(table)) > 1:
+            parts += [f"## {matrix.label[:1].upper()}{matrix.label[1:]}", markdown_table(grid(table, matrix))]
+    if len(compared := compared_grid(table)) > 1:
         parts += ["## The paper's values and ours", f"{verdict_words(table)}.", markdown_table(compared)]
     parts.append(_LEGEND)
     if (versions := len(_codes(table))) > 1:
@@ -69,12 +70,12 @@ def markdown(table: Table, command: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _grid(table: Table, matrix: Matrix) -> list[list[str]]:
+def grid(table: Table, matrix: Matrix) -> list[list[str]]:
     """Return the texts of a matrix, the first row its head; columns of which it knows nothing are left out."""
     columns = [c for c in table.item.columns if any(key[1] == c.name for key in matrix.entries)]
     labels = {row.name: row.label for row in table.item.rows}
     left_out = {(row.name, column) for row in table.item.rows for column in row.leave_out}
-    grid = [["", *(column.label for column in columns)]]
+    cells = [["", *(column.label for column in columns)]]
     for row in matrix.rows:
         texts = []
         for column in columns:
@@ -84,26 +85,26 @@ def _grid(table: Table, matrix: Matrix) -> list[list[str]]:
                 texts.append(LEFT_OUT if key in left_out else MEANINGLESS)
             else:
                 texts.append(entry.text)
-        grid.append([labels[row], *texts])
-    return grid
+        cells.append([labels[row], *texts])
+    return cells
 
 
-def _compared(table: Table) -> list[list[str]]:
+def compared_grid(table: Table) -> list[list[str]]:
     """Return the texts of the comparison with the paper, the first row its head."""
     rows = {row.name: row.label for row in table.item.rows}
     columns = {column.name: column.label for column in table.item.columns}
-    grid = [["", "", "measure", "paper", "ours", "difference", "verdict"]]
+    cells = [["", "", "measure", "paper", "ours", "difference", "verdict"]]
     for reference, entry in table.comparisons():
         measure, _ = read_measure(reference.measure)
         names = [rows[reference.row], columns[reference.column], measure.label]
         if reference.source:
             names[2] += f" ({reference.source})"
         if entry is None:
-            grid.append([*names, reference.text(measure), "", "", NOT_RUN])
+            cells.append([*names, reference.text(measure), "", "", NOT_RUN])
             continue
         difference = "" if entry.difference is None else measure.number(entry.difference, "+")
-        grid.append([*names, entry.published, entry.text, difference, entry.verdict])
-    return grid
+        cells.append([*names, entry.published, entry.text, difference, entry.verdict])
+    return cells
 
 
 def verdict_words(table: Table) -> str:
@@ -127,34 +128,17 @@ def latex(table: Table, command: str) -> str:
     lines = [f"% {table.item.title}", f"% {command}", f"% {state_words(table)}"]
     for matrix in table.matrices():
         if matrix.rows:
-            lines += ["", f"% {matrix.label}", *_tabular(_grid(table, matrix))]
-    if len(compared := _compared(table)) > 1:
-        lines += ["", f"% {verdict_words(table)}", *_tabular(compared)]
+            lines += ["", f"% {matrix.label}", *tabular(grid(table, matrix))]
+    if len(compared := compared_grid(table)) > 1:
+        lines += ["", f"% {verdict_words(table)}", *tabular(compared)]
     return "\n".join(lines) + "\n"
-
-
-def _tabular(grid: list[list[str]]) -> list[str]:
-    head, *body = (" & ".join(map(_tex, row)) + r" \\" for row in grid)
-    columns = f"l{'r' * (len(grid[0]) - 1)}"
-    return [rf"\begin{{tabular}}{{{columns}}}", r"\hline", rf"{head} \hline", *body, r"\hline", r"\end{tabular}"]
-
-
-_TEX = {
-    **{character: rf"\{character}" for character in "&%$#_{}"},
-    **{"±": r"$\pm$", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"},
-    "·": r"$\cdot$",
-}
-
-
-def _tex(text: str) -> str:
-    return "".join(_TEX.get(character, character) for character in text)
 
 
 def _write_entries(table: Table, path: Path) -> None:
     """Write one line for each measure, row and column."""
     head = (
-        "measure row column seeds finished values successes mean std low high p published published_std difference "
-        "verdict source"
+        "measure row column seeds finished values successes mean std low high p bootstrap_low bootstrap_high "
+        "published published_std difference verdict source"
     )
     with whole_file(path) as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -175,7 +159,8 @@ def _write_entries(table: Table, path: Path) -> None:
                 p = "" if entry.p is None else entry.p
                 counts = (entry.seeds, entry.finished, spread.number, successes)
                 compared = (*published, difference, entry.verdict, source)
-                writer.writerow([matrix.name, row, column, *counts, *known, p, *compared])
+                resampled = entry.resampled or ("", "")
+                writer.writerow([matrix.name, row, column, *counts, *known, p, *resampled, *compared])
 
 
 def _write_cells(table: Table, path: Path) -> None:

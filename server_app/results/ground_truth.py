@@ -1,5 +1,7 @@
 """Comparison with the ground truth, which only a simulation knows."""
 
+from collections.abc import Callable
+
 import numpy as np
 from flwr.app import ArrayRecord
 
@@ -26,13 +28,16 @@ class Truth:
         self._task = task
         self._cluster_test = cluster_test
 
-    def figures(self, record: ArrayRecord, evaluated: bool, server_round: int = 0) -> dict[str, float | None]:
+    def figures(
+        self, models: Callable[[], ArrayRecord], evaluated: bool, server_round: int = 0
+    ) -> dict[str, float | None]:
         """Return the figures of K models.
 
         Parameters
         ----------
-        record : ArrayRecord
-            The models after a round.
+        models : callable
+            Gives the models after a round; called where there is something to compare them with, as it may build
+            a model for each client.
         evaluated : bool
             Whether this is a round of test evaluation; the clusters are tested in no other.
         server_round : int
@@ -50,11 +55,11 @@ class Truth:
         # Nodes with data of their own: the server has none to look at.
         true_models = None if self._task.is_own else self._task.data.true_models
         if true_models is not None:
-            models = Models(record)
-            if models.layout.size == true_models.shape[1]:
-                found["model_error"] = model_error(models.bank, true_models.astype(np.float64))
+            own = Models(models())
+            if own.layout.size == true_models.shape[1]:
+                found["model_error"] = model_error(own.bank, true_models.astype(np.float64))
         if self._cluster_test and evaluated:
-            models_as_arrays = ({name: array.numpy() for name, array in m.items()} for m in bank.models(record))
+            models_as_arrays = ({name: array.numpy() for name, array in m.items()} for m in bank.models(models()))
             found["cluster_loss"], found["cluster_error"] = best_of_each_cluster(
                 self._task, models_as_arrays, server_round
             )

@@ -33,10 +33,10 @@ from florets.server_app.sweep.sweep_report import write_sweep
 _INTERRUPTED = "interrupted"
 
 
-def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine) -> int:
+def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool = False) -> int:
     """Run every job, write and print the summary; return the exit code: 0, 1 if a job failed, 130 if interrupted.
 
-    A preset with a sweep block gives the keys that are not given by hand, and its finished jobs are kept.
+    A preset with a sweep block gives the keys that are not given by hand.
 
     Parameters
     ----------
@@ -46,6 +46,8 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine) -> int:
         The working directory that relative folders are meant from.
     engine : Engine
         Runs one experiment.
+    keep : bool
+        Whether jobs that are finished are kept and stopped ones go on; those of a sweep block always are.
 
     Raises
     ------
@@ -55,7 +57,8 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine) -> int:
     for_hydra = [text for text in overrides if text.lstrip("+~").startswith(("hydra/", "hydra."))]
     if "hydra/launcher=joblib" in for_hydra:
         require("sweep", "hydra/launcher=joblib")
-    texts, keep = with_block([text for text in overrides if text not in for_hydra])
+    texts, is_block = with_block([text for text in overrides if text not in for_hydra])
+    keep = keep or is_block
     parsed = read_sweep(texts)
     total: int | None = None
     refused: dict[str, int] = {}

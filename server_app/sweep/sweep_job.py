@@ -18,7 +18,7 @@ from florets.server_app.console import say
 from florets.server_app.results.folder import WriteFailed
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.go_on import Engine, finished_run, go_on, plain
-from florets.server_app.sweep.sweep_report import JobResult
+from florets.server_app.sweep.sweep_groups import JobResult
 
 
 @dataclass(frozen=True)

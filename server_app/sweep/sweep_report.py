@@ -5,19 +5,20 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
-from statistics import fmean, pstdev
 
 from florets.server_app.console import counted
 from florets.server_app.results.folder import naming, whole_file, write_whole
+from florets.server_app.results.latex import tabular
+from florets.server_app.results.statistics import Spread
 from florets.server_app.results.summary import RoundLine, RunSummary
+from florets.server_app.sweep.sweep_compare import LEGEND, comparison
+from florets.server_app.sweep.sweep_groups import Group, JobResult, group_jobs, job_name
 
 MOST_LINES = 8
 """More curves than this cannot be told apart in one figure."""
 
-
-_PARTICIPATION = "strategy.fraction_train"
 
 TRUTH = {
     "final_model_error": "model error",
@@ -27,107 +28,33 @@ TRUTH = {
 """Columns of nearness to the truth."""
 
 
-@dataclass(frozen=True)
-class JobResult:
-    """One job of a sweep.
+def mean_std(
+    values: Sequence[float | None], form: str = "{:.2f}", of: int | None = None, always: bool = False
+) -> str:
+    """Return "mean ± sample std" of the values that are not None, of one the value alone; "-" where there is none.
 
-    Parameters
-    ----------
-    overrides : dict of str to str
-        What the command gave for this job.
-    folder : Path or None
-        The run's folder, None where the job came to none.
-    summary : RunSummary or None
-        None where the job failed.
-    error : str or None
-        Why it failed.
-    participation : float or None
-        Fraction of the clients that a round samples; None where the job came to no configuration.
-    """
-
-    overrides: dict[str, str]
-    folder: Path | None
-    summary: RunSummary | None
-    error: str | None
-    participation: float | None = None
-
-
-@dataclass(frozen=True)
-class Group:
-    """The jobs that differ in nothing but the seed; `sampled` tells the participation where others have another."""
-
-    strategy: str
-    settings: dict[str, str]
-    jobs: list[JobResult]
-    sampled: str = ""
-
-    @property
-    def name(self) -> str:
-        """The strategy, and what a comparison with the others must know of it."""
-        return f"{self.strategy} ({self.sampled})" if self.sampled else self.strategy
-
-    @property
-    def label(self) -> str:
-        """Name the group: its strategy, and what else varies within the sweep."""
-        return " ".join([self.name, *(f"{key}={value}" for key, value in self.settings.items())])
-
-    @property
-    def runs(self) -> list[RunSummary]:
-        """The summaries of the jobs that came to an end."""
-        return [job.summary for job in self.jobs if job.summary is not None]
-
-
-def group_jobs(jobs: Sequence[JobResult]) -> tuple[dict[str, str], list[Group]]:
-    """Group jobs that are equal but for the seed, in the order of their first job.
-
-    Returns
-    -------
-    (dict, list of Group)
-        The overrides that all jobs have in common, and the groups; a group's ``settings`` are what varies.
-    """
-    keys = list(dict.fromkeys(key for job in jobs for key in job.overrides if key != "seed"))
-    common = {
-        key: jobs[0].overrides[key]
-        for key in keys
-        if all(job.overrides.get(key) == jobs[0].overrides.get(key) for job in jobs)
-    }
-    gathered: dict[tuple[str | None, ...], list[JobResult]] = {}
-    for job in jobs:
-        gathered.setdefault(tuple(job.overrides.get(key) for key in keys), []).append(job)
-    groups = []
-    mixed = len({job.participation for job in jobs if job.participation is not None}) > 1
-    for same in gathered.values():
-        first = same[0].overrides
-        known = [job.summary.strategy for job in same if job.summary is not None]
-        strategy = known[0] if known else first.get("strategy", "default strategy")
-        varying = [key for key in keys if key not in common and key != "strategy" and key in first]
-        share = next((job.participation for job in same if job.participation is not None), 1.0)
-        # Given by hand the key stands in the label.
-        told = mixed and share < 1.0 and _PARTICIPATION not in first
-        sampled = f"{100 * share:.3g} % of the clients a round" if told else ""
-        groups.append(Group(strategy, {key: first[key] for key in varying}, same, sampled))
-    return common, groups
-
-
-def mean_std(values: Sequence[float | None], form: str = "{:.2f}", of: int | None = None) -> str:
-    """Return "mean ± population std" of the values that are not None; "-" where there is none.
-
-    Where some of ``of`` runs have no value (never recovered, say), the text tells how many have one.
+    Where some of ``of`` runs have no value (never recovered, say), and ``always`` in any case, the text tells how
+    many have one.
     """
     known = [value for value in values if value is not None]
     if not known:
-        return "-"
-    text = f"{form.format(fmean(known))} ± {form.format(pstdev(known))}"
-    return text if of is None or len(known) == of else f"{text} ({len(known)} of {of})"
+        return "-" if of is None or not always else f"- (0 of {of})"
+    spread = Spread.of(known)
+    text = form.format(spread.mean)
+    if len(known) > 1:
+        text += f" ± {form.format(spread.deviation)}"
+    return text if of is None or (len(known) == of and not always) else f"{text} ({len(known)} of {of})"
 
 
-def _figure(name: str, form: str = "{:.2f}", factor: float = 1.0, told: bool = True) -> Callable[[Group], str]:
+def _figure(
+    name: str, form: str = "{:.2f}", factor: float = 1.0, told: bool = True, always: bool = False
+) -> Callable[[Group], str]:
     """Return the cell of one figure of the summaries; `told`: where some runs lack it, how many have it."""
 
     def cell(group: Group) -> str:
         values = [getattr(run, name) for run in group.runs]
         scaled = [None if value is None else factor * value for value in values]
-        return mean_std(scaled, form, len(group.runs) if told else None)
+        return mean_std(scaled, form, len(group.runs) if told else None, always)
 
     return cell
 
@@ -176,7 +103,7 @@ def _columns(runs: Sequence[RunSummary]) -> list[tuple[str, Callable[[Group], st
     columns += [
         ("ARI", _figure("final_ari")),
         ("ARI at 10", _figure("ari_at_10")),
-        ("ARI ≥ 0.9 from", _figure("first_round_ari_90", "{:.1f}")),
+        ("ARI ≥ 0.9 from", _figure("first_round_ari_90", "{:.1f}", always=True)),
         ("stable from", _figure("round_of_stability", "{:.1f}")),
         ("MB", _figure("megabytes", "{:.1f}", told=False)),
     ]
@@ -207,14 +134,13 @@ def summary_markdown(jobs: Sequence[JobResult]) -> str:
     if shared:
         parts.append("Sweep with " + ", ".join(shared))
     if any(group.runs for group in groups):
-        runs = [run for group in groups for run in group.runs]
-        columns = _columns(runs)
-        rows = [[cell(group) for _, cell in columns] for group in groups if group.runs]
-        parts.append(markdown_table([[title for title, _ in columns], *rows]))
+        parts.append(markdown_table(_means(groups)))
         parts.append(
-            "Mean ± standard deviation (population) over runs that differ only in their seed; "
+            "Mean ± sample standard deviation over runs that differ only in their seed; "
             "'(2 of 3)': only these have a value."
         )
+        if compared := comparison(groups):
+            parts += [markdown_table(compared), LEGEND]
     warned = [(job_name(job), text) for job in jobs if job.summary is not None for text in job.summary.warnings]
     if warned:
         parts.append("Warnings:")
@@ -227,9 +153,22 @@ def summary_markdown(jobs: Sequence[JobResult]) -> str:
     return "\n\n".join(parts or ["The sweep had no jobs."]) + "\n"
 
 
-def job_name(job: JobResult) -> str:
-    """Return a job's overrides as the command line would give them."""
-    return " ".join(f"{key}={value}" for key, value in job.overrides.items()) or "(no overrides)"
+def _means(groups: Sequence[Group]) -> list[list[str]]:
+    """Return the table of means, the first row its head."""
+    columns = _columns([run for group in groups for run in group.runs])
+    rows = [[cell(group) for _, cell in columns] for group in groups if group.runs]
+    return [[title for title, _ in columns], *rows]
+
+
+def summary_latex(jobs: Sequence[JobResult]) -> str:
+    """Return the tables of the sweep's summary as LaTeX, to be included in a page of one's own."""
+    groups = group_jobs(jobs)[1]
+    lines = ["% Mean and sample standard deviation over runs that differ only in their seed"]
+    if any(group.runs for group in groups):
+        lines += tabular(_means(groups))
+    if compared := comparison(groups):
+        lines += ["", f"% {LEGEND}", *tabular(compared)]
+    return "\n".join(lines) + "\n"
 
 
 def _write_csv(path: Path, jobs: Sequence[JobResult]) -> None:
@@ -278,7 +217,7 @@ def _draw(folder: Path, groups: Sequence[Group]) -> None:
 
 
 def write_sweep(folder: Path, jobs: list[JobResult]) -> str:
-    """Write ``summary.csv``, ``summary.md`` and the curves of a sweep; return the Markdown.
+    """Write ``summary.csv``, ``summary.md``, ``summary.tex`` and the curves of a sweep; return the Markdown.
 
     Parameters
     ----------
@@ -291,6 +230,7 @@ def write_sweep(folder: Path, jobs: list[JobResult]) -> str:
     _write_csv(folder / "summary.csv", jobs)
     text = summary_markdown(jobs)
     write_whole(folder / "summary.md", text)
+    write_whole(folder / "summary.tex", summary_latex(jobs))
     with naming(folder):
         _draw(folder, group_jobs(jobs)[1])
     return text

@@ -4,13 +4,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+from florets.strategies.base.class_shares import ClassShares
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.frozen_descriptors import FrozenDescriptors
 from florets.strategies.base.frozen_groups import FrozenGroups
 from florets.strategies.base.models import Models
+from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.base.report import CostEstimate, Detail
 from florets.strategies.base.state import State
+from florets.strategies.core import FloatArray
 from florets.strategies.settings import ChooseK, FirstRound, LossData, Settings
 from florets.task.wire.replies import TestResult, Update
 
@@ -35,6 +38,8 @@ class Algorithm(ABC, Generic[S, M]):
         Sizes of the task, and its loss (`florets.task.training.losses`); empty where nobody said.
     seed
         Of every draw; take generators from `RoundContext.random`.
+    personal
+        What clients have of their own within the algorithm's groups; None: nothing.
     """
 
     Settings: ClassVar[type[Any]] = Settings
@@ -54,6 +59,7 @@ class Algorithm(ABC, Generic[S, M]):
     num_outputs: int
     loss: str
     seed: int
+    personal: PersonalMethod[Any, Any] | None
 
     @abstractmethod
     def plan(self, context: RoundContext) -> Plan[Update]:
@@ -79,6 +85,8 @@ class Algorithm(ABC, Generic[S, M]):
                 f"shared_layers={list(models.shared_layers)} leaves nothing to differ between the models that this "
                 "algorithm adds; leave a layer out, or use one model (fedavg)"
             )
+        if self.personal is not None:
+            self.personal.check(models)
 
     @property
     def assignment(self) -> dict[str, int]:
@@ -106,9 +114,13 @@ class Algorithm(ABC, Generic[S, M]):
         """Return what this algorithm alone has to tell of the round that just ended."""
         return {}
 
-    def frozen_clusters(self) -> FrozenClusters | FrozenGroups | FrozenDescriptors | None:
+    def frozen_clusters(self) -> FrozenClusters | FrozenGroups | FrozenDescriptors | ClassShares | None:
         """Return the clusters that a new client is assigned by; None: it takes the model with the lowest loss."""
         return None
+
+    def own_models(self, models: Models) -> dict[str, FloatArray] | None:
+        """Return the model (R,) of each client that has one beside the final `models`; None where nobody can have."""
+        return None if self.personal is None else self.personal.own_models(models, self.assignment)
 
     def final_models(self, models: Models) -> Models:
         """Return the models that `assignment` refers to at the end of a run: by default the bank's."""

@@ -2,7 +2,10 @@
 
 from typing import Any, Literal
 
-from florets.strategies.settings import ChooseK, FirstRound, Settings
+from flwr.app import ConfigRecord
+
+from florets.strategies.settings import ChooseK, FirstRound, LossData, Settings
+from florets.task.wire import kinds
 
 
 def choice_of(settings: Settings, name: str, given: Any) -> Any:
@@ -37,3 +40,12 @@ def start_with(
     if first_round not in (None, "update"):
         raise ValueError(f"first_round={first_round}: choose_k=folds finds K with first_round=update")
     return "update"
+
+
+def with_loss_data(config: ConfigRecord, loss_data: LossData | None) -> ConfigRecord:
+    """Return the settings of a round's messages; where losses are held out, clients train on the rest alone."""
+    if loss_data != "held_out":
+        return config
+    config = config.copy()
+    config[kinds.LOSS_DATA] = kinds.HELD_OUT
+    return config

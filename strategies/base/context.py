@@ -1,8 +1,8 @@
 """`RoundContext`: what one round works with, and the exchanges that an algorithm can choose from."""
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
@@ -15,11 +15,12 @@ from florets.strategies.base.exchange import Patience, Read, Replies, Request, T
 from florets.strategies.base.federation import RoundFailed
 from florets.strategies.base.meter import Meter
 from florets.strategies.base.models import Models
+from florets.strategies.base.plan import Plan as Plan
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray
 from florets.strategies.core.outliers import UPDATE_FACTOR, outlier_updates
 from florets.task.randomness import Purpose, generator
-from florets.task.wire import kinds
+from florets.task.wire import is_stable, kinds
 from florets.task.wire.replies import (
     Losses,
     TestResult,
@@ -35,34 +36,14 @@ OUTLIER = (
     f"rejected as an outlier: its values are over {UPDATE_FACTOR:g} times the others' and the models' (a fixed bound)"
 )
 
-R = TypeVar("R", covariant=True)
-Combine = Callable[[Sequence[tuple[str, Update]]], FloatArray]
 
+class Personal(Protocol):
+    """A personal method within groups of clients, as a round needs it; see `base.personal.PersonalMethod`."""
 
-@dataclass(frozen=True)
-class Plan(Generic[R]):
-    """One exchange of a round: its training, or its test evaluation.
-
-    Attributes
-    ----------
-    requests
-        One for each client that takes part.
-    read
-        How a reply is read.
-    combine
-        How the valid updates, in the order of the client keys, become the next bank (K, R); None: the strategy's
-        averaging (`ClusteredStrategy.average`).
-    models
-        The models that the round starts from, where there are more or fewer than before; None: the last round's.
-    participants
-        Who takes part, where it is not those that were sampled.
-    """
-
-    requests: list[Request]
-    read: Read[R]
-    combine: Combine | None = None
-    models: Models | None = None
-    participants: Sequence[Client] | None = None
+    @property
+    def is_active(self) -> bool: ...  # noqa: D102 - see PersonalMethod
+    def train(self, context: "RoundContext", groups: Mapping[str, int]) -> Plan[Update]: ...  # noqa: D102
+    def test(self, context: "RoundContext", groups: Mapping[str, int]) -> Plan[TestResult]: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -89,6 +70,8 @@ class RoundContext:
         What they do besides.
     client_handlers
         The algorithm's own client handlers.
+    personal
+        What clients do in place of training and testing their group's model alone.
     """
 
     server_round: int
@@ -106,6 +89,7 @@ class RoundContext:
     testers: Sequence[Client] = ()
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     client_handlers: tuple[str, ...] = ()
+    personal: Personal | None = None
 
     @property
     def patience(self) -> Patience:
@@ -151,6 +135,8 @@ class RoundContext:
         own: Mapping[str, Mapping[str, object]],
         kept: Container[str],
     ) -> Plan[Update]:
+        if self.personal is not None and self.personal.is_active:
+            return _declared(self.personal.train(self, assignment), own)
         layout = self.models.layout
         config = {**self.averaging.settings, **settings}
         requests = []
@@ -177,6 +163,8 @@ class RoundContext:
 
     def test_assigned(self, assignment: Mapping[str, int]) -> Plan[TestResult]:
         """Plan the evaluation in which each tester that has a model tests it."""
+        if self.personal is not None:
+            return self.personal.test(self, assignment)
         return self.test({key: self.models.one(model) for key, model in assignment.items()})
 
     def test(
@@ -324,3 +312,16 @@ class RoundContext:
 def _largest(vectors: Iterable[NDArray[np.floating]]) -> FloatArray:
     """Return the largest absolute value of each vector, (P, 1)."""
     return np.array([[np.abs(vector).max(initial=0.0)] for vector in vectors], dtype=np.float64)
+
+
+def _declared(plan: Plan[Update], own: Mapping[str, Mapping[str, object]]) -> Plan[Update]:
+    """Return the plan of a message that does not let clients declare their stability, with what they would say."""
+
+    def read(key: str, content: RecordDict) -> Update:
+        update, asked = plan.read(key, content), own.get(key)
+        if asked is None:
+            return update
+        history, rounds = asked[kinds.HISTORY], asked[kinds.STABILITY_ROUNDS]
+        return replace(update, stable=is_stable(history, rounds))  # type: ignore[arg-type]  # see train_and_declare
+
+    return replace(plan, read=read)

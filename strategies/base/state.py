@@ -1,6 +1,7 @@
 """`State`: what a strategy remembers from round to round."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from florets.strategies.base.report import Evaluation
 
@@ -24,6 +25,8 @@ class State:
         Counts of the same tests by model, see `RoundReport.confusions`.
     train_loss
         Mean training loss of the last round, weighted by examples.
+    kept
+        What a personal method keeps for each client within the groups; None where the run has none.
     """
 
     assignment: dict[str, int] = field(default_factory=dict)
@@ -31,3 +34,4 @@ class State:
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
     confusions: dict[int, list[int]] = field(default_factory=dict)
     train_loss: float | None = None
+    kept: Any = None

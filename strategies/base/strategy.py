@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from florets.strategies.base.algorithm import Algorithm, M, S
 from florets.strategies.base.averaging import Averaging, Updates, averaging_of
-from florets.strategies.base.choices import choice_of, start_with
+from florets.strategies.base.choices import choice_of, start_with, with_loss_data
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.evaluation import EvaluationSettings, confusions_of, evaluation_of, mean_results
 from florets.strategies.base.exchange import log, send, sort_replies
@@ -20,6 +20,7 @@ from florets.strategies.base.federation import Federation, FederationError, Roun
 from florets.strategies.base.loop import NOTHING, Earlier, EvaluateModels, RoundObserver, run_rounds
 from florets.strategies.base.meter import Meter
 from florets.strategies.base.models import Models, untrained_of
+from florets.strategies.base.personal import PersonalMethod, within_groups
 from florets.strategies.base.report import Evaluation, RoundReport
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import Averages, ChooseK, FirstRound, LossData, RunKeys, range_problems
@@ -57,6 +58,8 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         "all": all online clients that have a model test it; "participants": of these the round's participants.
     fine_tune_epochs, validation
         What clients do besides at an evaluation, see `EvaluationSettings`.
+    personal
+        What clients have of their own within the groups that the algorithm finds; None: their group's model.
     quorum
         Fraction of the clients asked whose valid replies a round needs; below it the round is repeated.
     start_timeout, round_timeout
@@ -95,6 +98,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         eval_clients: Literal["all", "participants"] = RunKeys.eval_clients,
         fine_tune_epochs: float = RunKeys.fine_tune_epochs,
         validation: bool = False,
+        personal: PersonalMethod[Any, Any] | None = None,
         quorum: float = RunKeys.quorum,
         start_timeout: float = RunKeys.start_timeout,
         round_timeout: float = RunKeys.round_timeout,
@@ -121,6 +125,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self.round_timeout = round_timeout
         self.grace = grace
         self.round_tries = round_tries
+        self.personal = None if personal is None else within_groups(self, personal)
         self.federation = Federation(num_clients, start_timeout, fingerprint, min_clients, self.client_handlers)
         self.last_round: int | None = None
         self.state: M = self.State()
@@ -168,7 +173,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self._context = RoundContext(
             server_round=server_round,
             seed=self.seed,
-            config=self._with_loss_data(self.federation.columns.add_to(config)),
+            config=with_loss_data(self.federation.columns.add_to(config), self.loss_data),
             grid=grid,
             online=self.federation.online(),
             participants=self.federation.sample(
@@ -182,15 +187,8 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
             meter=self._meter,
             evaluation=self.evaluation,
             client_handlers=self.client_handlers,
+            personal=self.personal,
         )
-
-    def _with_loss_data(self, config: ConfigRecord) -> ConfigRecord:
-        """Return the settings of a round's messages; where losses are held out, clients train on the rest alone."""
-        if self.loss_data != "held_out":
-            return config
-        config = config.copy()
-        config[kinds.LOSS_DATA] = kinds.HELD_OUT
-        return config
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -203,11 +201,12 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
             raise RoundFailed(f"round {server_round}: none of its participants could be given anything to train")
         updates = context.reject_outliers(context.triage(self._plan.requests, list(replies), self._plan.read))
         context.require(updates, "update")
-        self.after_training(updates.ok)
+        shared = updates.ok if self._plan.keep is None else self._plan.keep(updates.ok)
+        self.after_training(shared)
         with context.meter.part("aggregate"):
-            self.assignment.update({key: update.model for key, update in updates.ok})
+            self.assignment.update({key: update.model for key, update in shared})
             combine = self._plan.combine or self.average
-            self._context = replace(context, models=context.models.replaced(combine(updates.ok)))
+            self._context = replace(context, models=context.models.replaced(combine(shared)))
         weights = [update.num_examples for _, update in updates.ok]
         loss = float(np.average([update.train_loss for _, update in updates.ok], weights=weights))
         self.state.train_loss = loss

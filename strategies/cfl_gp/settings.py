@@ -42,6 +42,7 @@ class CflGpSettings(SharedLayers):
         "averaging": ("gradients", "models"),
         "first_round": ("random", "update"),
         "choose_k": ("spectral", "folds"),
+        "personal": ("none", "ditto", "fedala", "fedproto"),
     }
     gradient_batch: ClassVar[Literal["full", "train"]] = "train"
 
@@ -60,10 +61,28 @@ class CflGpSettings(SharedLayers):
     def problems(self, run: Run) -> list[str]:
         """Refuse a warm-up that no clustering follows, and one without k=auto."""
         lines = idle(self, ["initial_groups"], "first_round=random") if run.first_round == "update" else []
+        lines += self._personal(run)
         if run.k == "auto" and run.choose_k != "folds":
             return [*lines, *self._never_finds_k(run)]
         needed = "k=auto choose_k=spectral" if run.k == "auto" else "k=auto"
         return [*lines, *(idle(self, ["k_warmup"], needed) if self.k_warmup >= 1 else [])]
+
+    def _personal(self, run: Run) -> list[str]:
+        """Refuse what a personal method cannot follow: fewer decimals, and groups that are never settled."""
+        if run.personal in (None, "none"):
+            return []
+        lines = []
+        if self.quantise != "none":
+            lines.append(
+                f"strategy.quantise={self.quantise}: clients of personal={run.personal} send all decimals; leave it "
+                "out."
+            )
+        if run.personal == "fedproto" and self.stop_unchanged == 0 and self.cluster_rounds is None:
+            lines.append(
+                "strategy.stop_unchanged=0: personal=fedproto begins once clustering has stopped; give "
+                "strategy.cluster_rounds, or leave it out."
+            )
+        return lines
 
     def _never_finds_k(self, run: Run) -> list[str]:
         """Return a problem if no clustering comes after the warm-up."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import key
+from florets.strategies.settings import Run, key
 from florets.strategies.shared.restart_settings import Restarted
 
 
@@ -63,10 +63,22 @@ class CloveSettings(Restarted):
             )
         return problems
 
+    def problems(self, run: Run) -> list[str]:
+        """Refuse a personal method that trains no cluster's model where clusters are not frozen for good."""
+        problems = super().problems(run)
+        if run.personal == "fedproto" and (self.watch is not None or not self.stop_when_stable):
+            key = "watch" if self.watch is not None else "stop_when_stable"
+            problems.append(
+                f"strategy.{key}: personal=fedproto begins once clusters are frozen, and their models stay as they "
+                f"are from then on, so that losses on them say nothing; leave strategy.{key} out."
+            )
+        return problems
+
     finds_k: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),
         "first_round": ("random", "evaluate", "update", "farthest"),
         "loss_data": ("train", "held_out"),
+        "personal": ("none", "ditto", "fedala", "fedproto"),
         "choose_k": ("silhouette", "silhouette_lone", "elbow", "folds"),
     }

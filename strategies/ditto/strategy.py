@@ -1,38 +1,19 @@
 """Ditto: a global model by FedAvg, and for each client a personal one that is held near it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import cast
+from dataclasses import dataclass
 
-import numpy as np
-
-from florets.strategies.base.context import Plan, RoundContext
-from florets.strategies.base.models import Models
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
-from florets.strategies.core import FloatArray
+from florets.strategies.ditto.personal import DittoClients, DittoKept
 from florets.strategies.ditto.settings import DittoSettings
-from florets.strategies.shared.personal_models import PersonalModels, number_clients
-from florets.task.wire import kinds
-from florets.task.wire.bilevel import BilevelUpdate, read_bilevel_update
-from florets.task.wire.replies import TestResult, Update
+from florets.strategies.shared.one_group import OneGroup
 
 
 @dataclass
-class DittoState(State):
-    """The clients' models; `assignment` numbers them from 1, in the order in which the clients were first seen.
-
-    Attributes
-    ----------
-    start
-        The first global model, from which every personal one starts.
-    """
-
-    personal: PersonalModels = field(default_factory=PersonalModels)
-    start: Models | None = None
+class DittoState(DittoKept, State):
+    """The clients' models; `assignment` numbers them from 1, in the order in which the clients were first seen."""
 
 
-class Ditto(ClusteredStrategy[DittoSettings, DittoState]):
+class Ditto(OneGroup[DittoSettings, DittoState]):
     """Train a global model by FedAvg, and beside it each participant's personal model, pulled towards the global one.
 
     Personal is a whole model for each client, and its test is the client's result; a client that has not taken part
@@ -48,36 +29,4 @@ class Ditto(ClusteredStrategy[DittoSettings, DittoState]):
 
     Settings = DittoSettings
     State = DittoState
-
-    def plan(self, context: RoundContext) -> Plan[Update]:
-        """Let every participant train the global model, and its own near the global one as it was sent."""
-        number_clients(self.assignment, context.online, first=1)
-        start = self.state.start = self.state.start or context.models
-        own, layout = self.state.personal, context.models.layout
-        settings = {**context.averaging.settings, kinds.GLOBAL_MU: self.settings.proximal_lambda}
-        shared = {kinds.GLOBAL: context.models.one(0)}
-        requests = [
-            context.request(kinds.TRAIN_BILEVEL, client, own.of(client.key, start).one(0), settings, shared)
-            for client in context.participants
-        ]
-
-        def average(updates: Sequence[tuple[str, Update]]) -> FloatArray:
-            found = [(key, cast(BilevelUpdate, update)) for key, update in updates]
-            for key, update in found:
-                own.put(key, update.vector)
-            trained = np.stack([update.shared for _, update in found])
-            weights = np.array([update.num_examples for _, update in found], dtype=np.float64)
-            return context.averaging.next_bank(context.models, trained, np.zeros(len(found), dtype=np.int64), weights)
-
-        return Plan(
-            requests, lambda key, content: read_bilevel_update(content, layout, self.assignment[key]), average
-        )
-
-    def plan_evaluation(self, context: RoundContext) -> Plan[TestResult]:
-        """Let every tester test its own model, or the global one where it has none yet."""
-        testers = {client.key for client in context.testers} & self.assignment.keys()
-        return context.test({key: self.state.personal.of(key, context.models).one(0) for key in testers})
-
-    def final_models(self, models: Models) -> Models:
-        """Return the global model, and behind it the clients', in the order of their numbers."""
-        return self.state.personal.behind(models, self.assignment)
+    Method = DittoClients

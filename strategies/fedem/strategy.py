@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from flwr.app import RecordDict
 
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.models import Models
@@ -12,6 +13,7 @@ from florets.strategies.base.state import State
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray
 from florets.strategies.fedem.settings import FedEmSettings
+from florets.strategies.shared.different_models import refuse_equal
 from florets.task.wire import kinds
 from florets.task.wire.mixture import MixtureUpdate, read_mixture_update
 from florets.task.wire.replies import TestResult, Update, read_evaluation
@@ -63,23 +65,28 @@ class FedEm(ClusteredStrategy[FedEmSettings, FedEmState]):
     def check(self, models: Models) -> None:
         """Refuse several models that are equal: every sample would be shared evenly for ever."""
         super().check(models)
-        if models.count > 1 and (models.bank == models.bank[0]).all():
-            raise ValueError(f"all {models.count} initial models are equal: FedEM cannot tell them apart, ever")
+        refuse_equal(models, type(self).__name__)
 
     def plan(self, context: RoundContext) -> Plan[Update]:
         """Let every participant find its shares and train all K models."""
-        layout, count = context.models.layout, context.models.count
-        uniform = np.full(count, 1.0 / count)
+        uniform = np.full(context.models.count, 1.0 / context.models.count)
         requests = [
             context.request(
                 kinds.TRAIN_MIXTURE,
                 client,
                 context.models.record,
-                {**context.averaging.settings, **_told(self.state.shares.get(client.key, uniform))},
+                {**context.averaging.settings, **self._told(self.state.shares.get(client.key, uniform))},
             )
             for client in context.participants
         ]
-        return Plan(requests, lambda _, content: read_mixture_update(content, layout, count), self._combine)
+        return Plan(requests, lambda _, content: self._read(content, context.models), self._combine)
+
+    def _told(self, shares: FloatArray) -> Mapping[str, list[float]]:
+        """Return what a message tells a client of its mixture."""
+        return {kinds.SHARES: shares.tolist()}
+
+    def _read(self, content: RecordDict, models: Models) -> MixtureUpdate:
+        return read_mixture_update(content, models.layout, models.count)
 
     def _combine(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
         """Average each model over all participants, and keep their shares."""
@@ -101,7 +108,7 @@ class FedEm(ClusteredStrategy[FedEmSettings, FedEmState]):
                 kinds.EVALUATE_MIXTURE,
                 client,
                 context.models.record,
-                {**besides.settings, **_told(shares[client.key])},
+                {**besides.settings, **self._told(shares[client.key])},
             )
             for client in context.testers
             if client.key in shares
@@ -110,7 +117,3 @@ class FedEm(ClusteredStrategy[FedEmSettings, FedEmState]):
             requests,
             lambda _, content: read_evaluation(content, bool(besides.fine_tune_epochs), besides.validation),
         )
-
-
-def _told(shares: FloatArray) -> Mapping[str, list[float]]:
-    return {kinds.SHARES: shares.tolist()}

@@ -16,5 +16,7 @@ class IfcaSettings(Restarted):
         "averaging": ("models", "gradients"),
         "first_round": ("random", "evaluate", "update", "farthest"),
         "loss_data": ("train", "held_out"),
+        # Its clients choose among the models in every round, which FedProto does not train.
+        "personal": ("none", "ditto", "fedala"),
         "choose_k": ("folds",),
     }

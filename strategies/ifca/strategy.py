@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.report import Detail
 from florets.strategies.base.strategy import ClusteredStrategy
@@ -52,4 +54,17 @@ class Ifca(ClusteredStrategy[IfcaSettings, IfcaState]):
                 context.train_assigned(draw_models(context.participants, context.models.count, rng)),
                 models=context.models,
             )
+        if self.personal is not None:
+            return replace(context.train_assigned(self._choices(context)), models=context.models)
         return replace(context.train_selected(), models=context.models)
+
+    def _choices(self, context: RoundContext) -> dict[str, int]:
+        """Ask for the participants' losses, and return the model that each would choose.
+
+        Clients that train more than this model cannot choose in the same exchange: each method has messages of its
+        own.
+        """
+        with context.meter.part("losses"):
+            replies = context.ask_losses(context.participants, context.models)
+        context.require(replies, "loss vector")
+        return {key: int(np.argmin(reply.losses)) for key, reply in replies.ok}

@@ -1,7 +1,8 @@
 """Settings of the oracle."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from florets.strategies.settings import Run, Weighted, key
 
@@ -13,6 +14,11 @@ class OracleSettings(Weighted):
     mode: Literal["labels", "true_start"] = key(
         "labels", "each client trains its true cluster's model; or IFCA from the true models, where the task has them"
     )
+
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {
+        "averaging": ("models", "gradients"),
+        "personal": ("none", "ditto", "fedala", "fedproto"),
+    }
 
     @property
     def start(self) -> Literal["different", "same", "orthonormal", "true"]:
@@ -29,7 +35,9 @@ class OracleSettings(Weighted):
         """Refuse labels that are not known, and too few models for them."""
         true = run.task.num_clusters
         if self.mode == "true_start":
-            return []
+            if run.personal in (None, "none"):
+                return []
+            return [f"personal={run.personal}: needs known groups; use strategy.mode=labels, or personal=none."]
         # Nodes with data of their own may tell their cluster in their node config.
         if true == 0 and run.task.partition != "own":
             return [

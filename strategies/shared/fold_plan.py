@@ -15,11 +15,11 @@ LEAST = 24
 """Samples below which a client does not decide how large all folds are, as long as half of the others have more."""
 LEAST_SIZE = 8
 """Samples of a fold below which a client has no folds where others have more: it is placed afterwards."""
-MOST = 68
-"""Samples that are used: four folds of 17.
+MOST = 100
+"""Samples that are used: four folds of 25.
 
-More cost work and gain nothing. The less noise a fold has, the less it costs to divide a group, so that the score
-falls more slowly beyond the right number of groups.
+Larger folds have fewer steps, for equal work. The less noise a fold has, the less it costs to divide a group, so that
+the score falls more slowly beyond the right number of groups.
 """
 MOST_OF_EIGHT = 96
 MOST_FINE = 148

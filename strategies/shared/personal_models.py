@@ -27,10 +27,10 @@ class PersonalModels:
         # Vectors are replaced, never changed: a copy of a strategy's state can share them.
         return PersonalModels(dict(self.vectors))
 
-    def of(self, key: str, start: Models) -> Models:
-        """Return a client's model; one that has none yet starts from the first of `start`."""
+    def of(self, key: str, start: Models, index: int = 0) -> Models:
+        """Return a client's model; one that has none yet starts from model `index` of `start`."""
         if key not in self.vectors:
-            return start if start.count == 1 else start.replaced(start.bank[:1])
+            return start if start.count == 1 else start.replaced(start.bank[index : index + 1])
         return start.replaced(self.vectors[key][np.newaxis].astype(np.float64))
 
     def put(self, key: str, vector: FloatArray) -> None:
@@ -42,16 +42,6 @@ class PersonalModels:
         """Return the models of all clients, in the order of their numbers; see `of` for `start`."""
         ordered = sorted(assignment, key=assignment.__getitem__)
         return start.replaced(np.concatenate([self.of(key, start).bank for key in ordered]))
-
-    def behind(self, shared: Models, assignment: dict[str, int]) -> Models:
-        """Return a global model, and behind it those of all clients, who are numbered from 1.
-
-        A client that has none yet stands with the global one.
-        """
-        if not assignment:
-            return shared
-        own = self.in_order(assignment, shared)
-        return shared.replaced(np.concatenate([shared.bank, own.bank]))
 
 
 def number_clients(assignment: dict[str, int], clients: Iterable[Client], first: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""MNIST, and Fashion-MNIST which has the same form."""
+"""MNIST, Fashion-MNIST which has the same form, and both as one data set."""
 
 from pathlib import Path
 
@@ -6,11 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset, FloatArray
-from florets.task.data.read_idx import read_idx_set
+from florets.task.data.idx import read_idx_set
 from florets.task.data.vision import pool
 from florets.task.registry import register_data
 
 SIDE = 28
+_PREFIXES = ("train", "t10k")
 
 
 @register_data("mnist")
@@ -24,7 +25,8 @@ def mnist(
 ) -> Dataset:
     """Load MNIST: 60,000 train and 10,000 test digits (n, 1, side, side), pixels in [0, 1] unless standardised.
 
-    The files are torchvision's, under ``<data_dir>/MNIST/raw``. `seed` and `num_clusters` are not used.
+    The files are torchvision's, under ``<data_dir>/MNIST/raw``, gzipped or not. `seed` and `num_clusters` are not
+    used.
 
     Parameters
     ----------
@@ -62,10 +64,59 @@ def fashion_mnist(
     return _dataset("FashionMNIST", data_dir, side, standardise, pooled)
 
 
+@register_data("mnist_and_fashion")
+def mnist_and_fashion(
+    data_dir: Path | None,
+    seed: int,
+    num_clusters: int,
+    side: int = 28,
+    standardise: bool = False,
+    shared_labels: bool = False,
+) -> Dataset:
+    """Load MNIST and Fashion-MNIST as one data set of 120,000 train and 20,000 test images.
+
+    A sample's group is the set that it comes from (0: MNIST), so the partition ``by_class`` gives each cluster one.
+
+    Parameters
+    ----------
+    data_dir, seed, num_clusters, side, standardise
+        See `mnist`; either set is standardised by itself.
+    shared_labels
+        Whether both have the labels 0 to 9, so that a label means two things; otherwise Fashion-MNIST has 10 to 19.
+
+    Raises
+    ------
+    ValueError
+        If the files are missing or damaged, or `side` is no divisor of 28.
+    """
+    digits, clothes = (_dataset(name, data_dir, side, standardise, False) for name in ("MNIST", "FashionMNIST"))
+    first = 0 if shared_labels else digits.num_outputs
+    groups = [
+        np.repeat(np.arange(2), [len(a), len(b)])
+        for a, b in ((digits.y_train, clothes.y_train), (digits.y_test, clothes.y_test))
+    ]
+    return Dataset(
+        np.concatenate([digits.x_train, clothes.x_train]),
+        np.concatenate([digits.y_train, clothes.y_train + first]),
+        np.concatenate([digits.x_test, clothes.x_test]),
+        np.concatenate([digits.y_test, clothes.y_test + first]),
+        num_outputs=first + clothes.num_outputs,
+        group_train=groups[0],
+        group_test=groups[1],
+    )
+
+
 def _dataset(class_name: str, data_dir: Path | None, side: int, standardise: bool, pooled: bool) -> Dataset:
     if not 1 <= side <= SIDE or SIDE % side:
         raise ValueError(f"task.data_options.side={side} must be a divisor of {SIDE}, such as 14.")
-    x_train, y_train, x_test, y_test = read_idx_set(class_name, data_dir)
+    remedy = f"torchvision's datasets.{class_name}(root='<data_dir>', download=True) fills it."
+    x_train, y_train, x_test, y_test = read_idx_set(class_name, data_dir, f"{class_name}/raw", _PREFIXES, remedy)
+    for images in (x_train, x_test):
+        if images.shape[1:] != (SIDE, SIDE):
+            found = " x ".join(map(str, images.shape[1:]))
+            raise ValueError(
+                f"data {class_name}: its files hold images of {found} pixels, and it needs 28 x 28. {remedy}"
+            )
     train, test = _scaled(x_train, side), _scaled(x_test, side)
     if standardise:
         # In float64: 12 million pixels added up in float32 lose their last digits.

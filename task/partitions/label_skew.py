@@ -73,6 +73,7 @@ def label_skew_2(
     rng: np.random.Generator,
     labels_per_cluster: int = 4,
     shared_labels: int = 2,
+    label_sets: list[list[int]] | None = None,
     alpha: float = 0.5,
     reserve: float = 0.1,
     min_share: float = 0.425,
@@ -89,6 +90,8 @@ def label_skew_2(
         Draws the label sets, the proportions and the samples.
     labels_per_cluster, shared_labels
         Classes a cluster, and in common.
+    label_sets
+        The classes of each cluster, where they are not to be drawn; the two options above are then not used.
     alpha, reserve, min_share
         See `florets.task.partitions.dirichlet.divide`. The default minimum is the published 5,100 of MNIST's 60,000.
 
@@ -105,6 +108,10 @@ def label_skew_2(
     Source: CLoVE, Sec. 5, "Label skew 2" (U = 4, V = 2).
     """
     num_labels = len(rows_by_group(data)[0])
+    if label_sets is not None:
+        _check_sets(label_sets, num_labels, num_clusters)
+        train, test = divide(data, label_sets, rng, alpha, reserve, min_share)
+        return deal_clusters(train, test, num_clients, rng, samples_per_client, test_samples_per_client)
     if not 0 <= shared_labels <= labels_per_cluster <= num_labels or labels_per_cluster < 1:
         raise ValueError(
             f"task.partition_options shared_labels={shared_labels} and labels_per_cluster={labels_per_cluster} must "
@@ -113,6 +120,18 @@ def label_skew_2(
     sets = overlapping_label_sets(num_labels, num_clusters, labels_per_cluster, shared_labels, rng)
     train, test = divide(data, sets, rng, alpha, reserve, min_share)
     return deal_clusters(train, test, num_clients, rng, samples_per_client, test_samples_per_client)
+
+
+def _check_sets(label_sets: list[list[int]], num_labels: int, num_clusters: int) -> None:
+    fits = len(label_sets) == num_clusters and all(
+        labels and len(set(labels)) == len(labels) and min(labels) >= 0 and max(labels) < num_labels
+        for labels in label_sets
+    )
+    if not fits:
+        raise ValueError(
+            f"task.partition_options.label_sets={label_sets} must give task.num_clusters={num_clusters} lists of "
+            f"different classes, each from 0 to {num_labels - 1}."
+        )
 
 
 @register_partition("label_skew_3")

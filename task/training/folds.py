@@ -11,9 +11,13 @@ from torch.nn import Module
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from florets.task.training.class_weights import class_weights
+from florets.task.training.effort import count
 from florets.task.training.local_update import TrainSettings, local_update
+from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.modules import load
+from florets.task.training.networks import Network, network_of
 from florets.task.training.objective import PLAIN, Objective
+from florets.task.training.optimizers import Adam
 
 LEARNING_RATE = 0.01
 """Of Adam, whatever the task's own optimiser is: its steps are of one size in all directions, so that the noise of an
@@ -71,12 +75,13 @@ def fold_changes(
 ) -> Float32:
     """Train a model on each fold alone, by so many steps of Adam on all of the fold; return what each changes.
 
-    Samples of classes are weighted, see `class_weights`.
+    Samples of classes are weighted, see `class_weights`. Networks that can be computed side by side are, all folds by
+    one step: on some fifteen samples a step costs in calls, and not in arithmetic.
 
     Parameters
     ----------
     module
-        Computes; its parameters are left as the last fold's training has made them.
+        Computes; nothing is said of its parameters afterwards.
     state
         The model from which each training starts.
     x, y
@@ -97,6 +102,9 @@ def fold_changes(
     (m, D) float32
         Change of the trainable parameters, in the order of the state.
     """
+    network = network_of(module)
+    if network is not None and len(folds) > 1:
+        return _side_by_side(network, state, x, y, loss, folds, steps, rate)
     names = [name for name, value in state.items() if value.is_floating_point() and name not in untrained]
     before = _flat(state, names)
     changes = []
@@ -104,17 +112,57 @@ def fold_changes(
         load(module, state)
         rows = torch.from_numpy(fold).to(x.device)
         settings = TrainSettings(rate, 1, len(fold), "adam", local_steps=steps)
-        # Which classes a fold happens to hold is noise, and what classes a client has more of is an effect of its own
-        # that hides its group's: both weigh less then. Groups that differ by their classes alone are still found,
-        # which full balance (without the root) makes harder. The counts are the fold's own, and not the client's: the
-        # folds would compensate each other, and the test of discovery needs folds that are independent.
-        objective = Objective(weights=class_weights(y[rows], "root")) if loss == "cross_entropy" else PLAIN
+        objective = Objective(weights=_weights(y[rows])) if loss == "cross_entropy" else PLAIN
         if len(fold) == 1:
             # Batch norm has no variance of one sample: its layers stay as they are.
             objective = replace(objective, frozen=_normalising(module))
         local_update(module, x[rows], y[rows], loss, settings, rng, objective)
         changes.append(_flat(module.state_dict(), names) - before)
     return np.stack(changes)
+
+
+def _side_by_side(
+    network: Network,
+    state: Mapping[str, Tensor],
+    x: Tensor,
+    y: Tensor,
+    loss: str,
+    folds: list[IntArray],
+    steps: int,
+    rate: float,
+) -> Float32:
+    """Train one model on each fold as `fold_changes` says, of each layer all folds' by one call."""
+    rows = torch.from_numpy(np.stack(folds)).to(x.device)
+    count_of_folds, size = rows.shape
+    inputs, targets = x[rows], targets_of(x[rows.flatten()], y[rows.flatten()], loss)
+    weights = torch.ones(1, 1, device=x.device)
+    if loss == "cross_entropy":
+        weights = torch.stack([_weights(y[fold]) for fold in rows])
+    start = {name: state[name].unsqueeze(0) for name in network.names}
+    trained = {name: value.repeat_interleave(count_of_folds, 0).requires_grad_() for name, value in start.items()}
+    optimizer = Adam(list(trained.values()), rate, 0.0)
+    for _ in range(steps):
+        for parameter in trained.values():
+            parameter.grad = None
+        losses = per_sample_losses(network.outputs(trained, inputs).flatten(0, 1), targets, loss)
+        # Each fold's mean depends on its own parameters alone: the sum has all their gradients.
+        ((losses.view(count_of_folds, size) * weights).sum() / size).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    count(gradients=steps * rows.numel())
+    return np.concatenate(
+        [(value.detach() - start[name]).flatten(1).cpu().numpy() for name, value in trained.items()], axis=1
+    ).astype(np.float32)
+
+
+def _weights(labels: Tensor) -> Tensor:
+    """Return the weight of each sample of a fold.
+
+    Which classes a fold happens to hold is noise, and what classes a client has more of is an effect of its own that
+    hides its group's: both weigh less then. Groups that differ by their classes alone are still found, which full
+    balance (without the root) makes harder. The counts are the fold's own, and not the client's: the folds would
+    compensate each other, and the test of discovery needs folds that are independent.
+    """
+    return class_weights(labels, "root")
 
 
 def _normalising(module: Module) -> tuple[str, ...]:

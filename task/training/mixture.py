@@ -19,7 +19,9 @@ FloatArray = NDArray[np.float64]
 State = Mapping[str, Tensor]
 
 
-def responsibilities(losses: FloatArray, shares: FloatArray) -> tuple[FloatArray, float]:
+def responsibilities(
+    losses: FloatArray, shares: FloatArray, rarity: FloatArray | None = None
+) -> tuple[FloatArray, float]:
     """Return how responsible each model is for each sample, and the mixture's mean loss on them.
 
     Parameters
@@ -28,23 +30,48 @@ def responsibilities(losses: FloatArray, shares: FloatArray) -> tuple[FloatArray
         Negative log-likelihood of each sample in each model; NaN counts as infinite.
     shares : (K,) float64
         pi: not negative, with sum 1.
+    rarity : (n, K) float64
+        -log of the share of the sample's class in what each model is responsible for, see `class_rarity`; None: 0.
 
     Returns
     -------
     (n, K) float64, float
-        Proportional to pi_k exp(-loss_k); each row sums to 1, and is pi where no model with a share explains the
-        sample at all. And the mean of -log sum_k pi_k exp(-loss_k) over the samples.
+        Proportional to pi_k exp(rarity_k - loss_k); each row sums to 1, and is pi where no model with a share
+        explains the sample at all. And the mean of -log sum_k pi_k exp(-loss_k) over the samples.
 
-    Source: Marfoq et al. 2021 (FedEM), E-step.
+    Source: Marfoq et al. 2021 (FedEM), E-step; Guo et al. 2024 (FedRC), the same with rarities.
     """
     with np.errstate(divide="ignore"):
         scores = np.log(shares) - np.where(np.isnan(losses), np.inf, losses)
+    weights, loss = _posterior(scores, shares)
+    return (weights if rarity is None else _posterior(scores + rarity, shares)[0]), loss
+
+
+def _posterior(scores: FloatArray, shares: FloatArray) -> tuple[FloatArray, float]:
+    """Return exp(scores) with rows of sum 1, `shares` where a row has nothing finite, and minus the mean log sum."""
     highest = scores.max(axis=1, keepdims=True)
     known = np.isfinite(highest)
     weights = np.where(known, np.exp(scores - np.where(known, highest, 0.0)), shares)
     totals = weights.sum(axis=1, keepdims=True)
     logs = np.where(known, highest + np.log(totals), -np.inf)
     return weights / totals, float(-logs.mean())
+
+
+def class_rarity(labels: NDArray[np.int64], class_shares: FloatArray) -> FloatArray:
+    """Return how rare each sample's class is in what each of K models is responsible for, (n, K): -log P_k(y).
+
+    Parameters
+    ----------
+    labels : (n,) int64
+    class_shares : (K, C) float64
+        P_k(y), above 0; each row sums to 1.
+    """
+    return -np.log(class_shares[:, labels].T)
+
+
+def class_sums(weights: FloatArray, labels: NDArray[np.int64], num_classes: int) -> FloatArray:
+    """Return the responsibilities (n, K) summed over the samples of each class, (K, C)."""
+    return np.stack([np.bincount(labels, weights=column, minlength=num_classes) for column in weights.T])
 
 
 def sample_losses(module: Module, states: Sequence[State], x: Tensor, y: Tensor, loss: str) -> FloatArray:
@@ -63,17 +90,17 @@ def sample_losses(module: Module, states: Sequence[State], x: Tensor, y: Tensor,
     return np.stack(columns, axis=1)
 
 
-def fit_shares(losses: FloatArray) -> FloatArray:
+def fit_shares(losses: FloatArray, rarity: FloatArray | None = None) -> FloatArray:
     """Return the shares (K,) under which a mixture explains samples best.
 
     Parameters
     ----------
-    losses : (n, K) float64
+    losses, rarity : (n, K) float64
         See `responsibilities`. The likelihood is concave in the shares, so that they do not depend on the start.
     """
     shares = np.full(losses.shape[1], 1.0 / losses.shape[1])
     for _ in range(_MOST_STEPS):
-        before, shares = shares, responsibilities(losses, shares)[0].mean(axis=0)
+        before, shares = shares, responsibilities(losses, shares, rarity)[0].mean(axis=0)
         if np.abs(shares - before).max() < _RESTS:
             break
     return shares

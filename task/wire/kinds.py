@@ -26,6 +26,8 @@
 | `train.bilevel`   | own model, global model               | both trained, the own one held near the global one    |
 | `train.mixture`   | K models, its shares of them          | all K trained, its new shares, examples, mixture loss |
 | `evaluate.mixture` | K models, its shares of them         | as `evaluate`, of the mixture                         |
+| `train.anchored`  | own model, another model              | as `train`, held near the other model                 |
+| `evaluate.closest` | K models                             | for how many samples each has the least loss, examples |
 | `query.kmeans`    | settings                              | local centres and their sizes                         |
 | `train.folds`     | one model, training settings          | as `train`, and its compressed changes on folds       |
 | `query.folds`     | one model                             | its compressed changes on folds, examples             |
@@ -42,6 +44,9 @@ CLoVE sends with `train` the client's history, and the client also replies wheth
 that has kept the models of `evaluate.losses` is sent the index of its own instead of the model.
 
 FedGWC asks in `train` for a number of losses of local training, from its first step to its last.
+
+FedRC sends with both `mixture` kinds each model's class shares, and the reply to `train.mixture` then holds the sums
+of the client's responsibilities by class.
 
 With `loss-data=held-out` clients take losses on a part of their training data, and train on the rest.
 
@@ -64,6 +69,8 @@ QUERY_FOLDS = "query.folds"
 TRAIN_BILEVEL = "train.bilevel"
 TRAIN_MIXTURE = "train.mixture"
 EVALUATE_MIXTURE = "evaluate.mixture"
+TRAIN_ANCHORED = "train.anchored"
+CLOSEST = "evaluate.closest"
 TRAIN_ADAPTED = "train.adapted"
 TRAIN_MIXED = "train.mixed"
 TRAIN_PROTOTYPES = "train.prototypes"
@@ -115,6 +122,9 @@ KEPT = "kept"
 CENTRES = "centres"
 SIZES = "sizes"
 LABEL_COUNTS = "label-counts"
+CLOSEST_COUNTS = "closest"
+CLASS_SUMS = "class-sums"
+"""A client's responsibilities summed by class, K times C numbers, model after model."""
 PRINCIPAL = "principal"
 PLACES = "places"
 DESCRIPTOR = "descriptor"
@@ -209,6 +219,8 @@ RESIDUAL = "residual"
 MEMBERSHIPS = "memberships"
 SHARES = "shares"
 """In a message and its reply: a client's share of each of K models, K numbers that sum to 1."""
+CLASS_SHARES = "class-shares"
+"""In a message: the share of each of C classes in what each of K models is responsible for, model after model."""
 
 # What a client tells of itself.
 CLIENT_KEY = "client-key"

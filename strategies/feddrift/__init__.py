@@ -1,0 +1,1 @@
+"""FedDrift: a model for each concept, for clients whose data change at different times."""

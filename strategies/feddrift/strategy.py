@@ -1,0 +1,219 @@
+"""FedDrift: clients whose loss rises train alone for a while, and models of one concept merge."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import Client, Detail
+from florets.strategies.base.state import State
+from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.agglomerative import group_below
+from florets.strategies.core.finite import finite_losses
+from florets.strategies.feddrift.concepts import concept_distances, losses_on_groups, merged_models
+from florets.strategies.feddrift.settings import FedDriftSettings
+from florets.strategies.shared.loss_outliers import without_outliers
+from florets.task.wire.replies import Update
+
+CONCEPTS = "concepts"
+"""The detail of a round in which clients were isolated or models merged."""
+
+
+@dataclass
+class FedDriftState(State):
+    """What FedDrift remembers.
+
+    Attributes
+    ----------
+    asked
+        Round in which each client was asked for its losses last, or was given a model of its own.
+    usual
+        The lowest of these losses; none of a client whose model has merged since.
+    alone
+        Clients in isolation: each trains a model that nobody else is offered, until it is asked the next time.
+    trained
+        Of each model: updates that it has been averaged from.
+    used
+        Of each model: the last round in which somebody was to train it.
+    start
+        The first model.
+    told
+        What the round tells in its report.
+    """
+
+    phase: str = "clustering"
+    asked: dict[str, int] = field(default_factory=dict)
+    usual: dict[str, float] = field(default_factory=dict)
+    alone: set[str] = field(default_factory=set)
+    trained: list[int] = field(default_factory=list)
+    used: list[int] = field(default_factory=list)
+    start: Models | None = None
+    told: dict[str, Any] = field(default_factory=dict)
+
+
+class FedDrift(ClusteredStrategy[FedDriftSettings, FedDriftState]):
+    """Keep a model for each concept that clients' data have, over time.
+
+    Every `period` rounds a participant is asked for its losses on all models, and takes the one with the lowest. If
+    that is by more than delta above the lowest at the last question, its data have changed to something that no
+    model knows: it trains a copy of the best model alone until it is asked again. Then the models that clients of
+    this round have are compared: those that lose less than delta' on each other's data merge (complete linkage). In a
+    round in which an isolation ends all participants are asked but those that are still isolated. Models without
+    clients are kept for concepts that return, as long as there are fewer models than clients; then the one that has
+    rested longest is left out.
+
+    Nobody says how many models there are, or what they start from: each client begins with a model of its own, as if
+    its data had just changed, or all with one. A question costs the client the download of all models.
+
+    Source: Jothimurugesan et al. 2023 (FedDrift, arXiv 2206.00799): local drift detection, isolation for one step,
+    hierarchical clustering with delta' = delta. From the released code: a start with a model for each client, a copy
+    of the best model for a client in isolation, mean of models that merge weighted by the clients and steps that
+    trained them, least recently used model replaced. Deviation: losses in place of accuracies, which a client's reply
+    has for no model but its own; delta is therefore in the loss's unit, and its default ours. A step is `period`
+    rounds of each client's own, since not all take part in all rounds. There is no data of earlier steps: models are
+    compared and trained on what clients have now, those without clients not at all. After a merge there is no usual
+    loss to compare with until the next question, since the mean of models loses more than each of them at first. A
+    model that a client has trained alone and leaves at once, because another fits it better, is dropped.
+    """
+
+    Settings = FedDriftSettings
+    State = FedDriftState
+
+    def details(self) -> dict[str, Detail]:
+        """Return who was isolated, and how many models merged, in a round in which that happened."""
+        return {CONCEPTS: dict(self.state.told)} if self.state.told else {}
+
+    def plan(self, context: RoundContext) -> Plan[Update]:
+        """Ask the clients that are due, move, isolate and merge; then every participant trains its model."""
+        state, own, now = self.state, self.settings, context.server_round
+        bank, state.told, state.phase = context.models.bank, {}, "training"
+        if state.start is None:
+            state.start, state.phase = context.models.replaced(bank[:1]), "clustering"
+            bank = bank[:0]
+            if own.first_models == "one":
+                bank = state.start.bank
+                state.trained, state.used = [0], [now]
+                self.assignment.update({client.key: 0 for client in context.participants})
+                state.asked.update({client.key: now for client in context.participants})
+        elif due := self._due(context):
+            state.phase = "clustering"
+            bank = self._ask(due, context)
+        if own.first_models == "each":
+            new = [client.key for client in context.participants if client.key not in self.assignment]
+            bank = self._isolate(dict.fromkeys(new, state.start.bank[0]), bank, now)
+        bank = self._without_surplus(bank, context.models)
+        models = context.models if bank is context.models.bank else state.start.replaced(bank)
+        for client in context.participants:
+            if client.key in self.assignment:
+                state.used[self.assignment[client.key]] = now
+        return replace(replace(context, models=models).train_assigned(self.assignment), models=models)
+
+    def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
+        """Count the updates of each model."""
+        for _, update in updates:
+            self.state.trained[update.model] += 1
+
+    def _due(self, context: RoundContext) -> list[Client]:
+        """Return the participants that are asked: some, or where an isolation ends all but those still isolated."""
+        state, now = self.state, context.server_round
+        keys = {client.key for client in context.participants}
+        known = keys & state.asked.keys()
+        due = {key for key in known if now - state.asked[key] >= self.settings.period}
+        if self.settings.first_models == "one":
+            # With a model for each a newcomer has nothing to choose from: it begins alone.
+            due |= keys - known
+        if due & state.alone:
+            # Its model can be compared with those alone whose clients are asked as well.
+            due |= known - state.alone
+        return [client for client in context.participants if client.key in due]
+
+    def _ask(self, due: Sequence[Client], context: RoundContext) -> FloatArray:
+        """Let clients choose, or leave for a model of their own, and merge models; return the next bank."""
+        state, now, bank = self.state, context.server_round, context.models.bank
+        with context.meter.part("losses"):
+            replies = without_outliers(context.ask_losses(due, context.models), context)
+        keys = [key for key, _ in replies.ok]
+        closed = {self.assignment[key] for key in state.alone.difference(keys)}
+        offered = np.setdiff1d(np.arange(len(bank)), sorted(closed))
+        if not keys or not len(offered):
+            return bank
+        losses = finite_losses(np.stack([reply.losses for _, reply in replies.ok]))
+        weights = np.array([reply.num_examples for _, reply in replies.ok], dtype=np.float64)
+        opened = {self.assignment[key] for key in state.alone.intersection(keys)}
+        departed: dict[str, FloatArray] = {}
+        for key, row in zip(keys, losses, strict=True):
+            best = int(offered[row[offered].argmin()])
+            if row[best] > state.usual.get(key, np.inf) + self.settings.delta:
+                departed[key] = bank[best]
+                self.assignment.pop(key)
+            else:
+                self.assignment[key] = best
+            state.usual[key], state.asked[key] = float(row[best]), now
+            state.alone.discard(key)
+        stayed = [key not in departed for key in keys]
+        left = np.arange(len(bank))
+        # Who was alone and goes to another model leaves behind what it made of its data and no one else's.
+        left[sorted(opened.difference(self.assignment.values()))] = -1
+        if any(stayed):
+            with context.meter.part("cluster"):
+                groups = np.array([self.assignment[key] for key in keys if key not in departed], dtype=np.int64)
+                left = self._merge(left, losses[stayed], groups, weights[stayed])
+        bank = self._renumber(left, bank, context.models)
+        return self._isolate(departed, bank, now)
+
+    def _merge(self, left: IntArray, losses: FloatArray, groups: IntArray, weights: FloatArray) -> IntArray:
+        """Return what number each model has after models of one concept merged: that of the lowest of them."""
+        present = np.unique(groups)
+        distances = concept_distances(losses_on_groups(losses, groups, weights, present))
+        near = group_below(distances, self.settings.merge_threshold, "complete").clusters
+        for cluster in np.unique(near):
+            left[present[near == cluster]] = present[near == cluster][0]
+        changed = {int(model) for model in present[np.bincount(near)[near] > 1]}
+        for key in [key for key, model in self.assignment.items() if model in changed]:
+            self.state.usual.pop(key, None)
+        if changed:
+            self.state.told["merged"] = len(changed)
+        return left
+
+    def _renumber(self, left: IntArray, bank: FloatArray, models: Models) -> FloatArray:
+        """Return the models that are left, where models of one number merge and -1 is left out."""
+        if np.array_equal(left, np.arange(len(bank))):
+            return bank
+        state = self.state
+        kept, places = np.unique(left, return_inverse=True)
+        numbers: IntArray = places - int(kept[0] < 0)
+        old = range(len(kept) - int(kept[0] < 0))
+        bank = merged_models(bank, numbers, np.array(state.trained, dtype=np.int64), models.layout.integers)
+        members = [np.flatnonzero(numbers == number).tolist() for number in old]
+        state.trained = [sum(state.trained[model] for model in of) for of in members]
+        state.used = [max(state.used[model] for model in of) for of in members]
+        self.assignment.update({key: int(numbers[model]) for key, model in self.assignment.items()})
+        return bank
+
+    def _isolate(self, starts: Mapping[str, FloatArray], bank: FloatArray, now: int) -> FloatArray:
+        """Give each of some clients a model of its own, which starts as it is said."""
+        if not starts:
+            return bank
+        state = self.state
+        for key in starts:
+            self.assignment[key] = len(state.trained)
+            state.asked[key] = now
+            state.alone.add(key)
+            state.trained.append(0)
+            state.used.append(now)
+        state.told["isolated"] = sorted([*state.told.get("isolated", []), *starts])
+        return np.concatenate([bank, np.stack(list(starts.values()))])
+
+    def _without_surplus(self, bank: FloatArray, models: Models) -> FloatArray:
+        """Leave out models that have rested longest, until there are no more than clients."""
+        surplus = len(bank) - len(self.assignment)
+        if surplus <= 0:
+            return bank
+        idle = sorted(set(range(len(bank))).difference(self.assignment.values()), key=self.state.used.__getitem__)
+        left = np.arange(len(bank))
+        left[idle[:surplus]] = -1
+        return self._renumber(left, bank, models)

@@ -1,0 +1,108 @@
+"""FedProto's clients: a model for each, held near mean features of the classes that its group's clients share."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from flwr.app import ArrayRecord, RecordDict
+
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.models import Models
+from florets.strategies.base.personal import PersonalMethod
+from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.prototypes import global_prototypes
+from florets.strategies.fedproto.settings import FedProtoSettings
+from florets.strategies.shared.feature_layer import feature_width, head_name
+from florets.strategies.shared.personal_models import PersonalModels
+from florets.task.wire import kinds
+from florets.task.wire.prototypes import PrototypeUpdate, pack_prototypes, read_prototype_update
+from florets.task.wire.replies import TestResult, Update
+
+
+@dataclass
+class FedProtoKept:
+    """What is kept for each client.
+
+    Attributes
+    ----------
+    prototypes
+        Mean feature (C, D) of each class at the client's last training.
+    counts
+        Its samples of each class (C,).
+    groups
+        Its group at that time.
+    """
+
+    personal: PersonalModels = field(default_factory=PersonalModels)
+    prototypes: dict[str, FloatArray] = field(default_factory=dict)
+    counts: dict[str, IntArray] = field(default_factory=dict)
+    groups: dict[str, int] = field(default_factory=dict)
+
+
+class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
+    """Each participant trains its own model, which starts from its group's, near its group's prototypes."""
+
+    Settings = FedProtoSettings
+    Kept = FedProtoKept
+    name = "fedproto"
+    trains_groups = False
+
+    def check(self, models: Models) -> None:
+        """Refuse a model whose features' size is not plain, and a task whose number of classes is not known."""
+        feature_width(models, self.settings.head_layers)
+        if self.num_outputs < 1:
+            raise ValueError("FedProto needs the number of classes: give num_outputs.")
+
+    def train(self, context: RoundContext, groups: Mapping[str, int]) -> Plan[Update]:
+        """Let every participant train its own model near its group's prototypes, where there are some."""
+        kept, models = self.kept, context.models
+        settings = {
+            **context.averaging.settings,
+            kinds.PROTOTYPE_LAMBDA: self.settings.prototype_lambda,
+            kinds.HEAD: [head_name(models, self.settings.head_layers)],
+        }
+        shared = {group: self._prototypes(group) for group in sorted(set(groups.values()))}
+        requests = [
+            context.request(
+                kinds.TRAIN_PROTOTYPES,
+                client,
+                kept.personal.of(client.key, models, groups[client.key]).one(0),
+                settings,
+                shared[groups[client.key]],
+            )
+            for client in context.participants
+            if client.key in groups
+        ]
+        classes, width = self.num_outputs, feature_width(models, self.settings.head_layers)
+
+        def read(key: str, content: RecordDict) -> Update:
+            return read_prototype_update(content, models.layout, groups[key], classes, width)
+
+        def keep(updates: Sequence[tuple[str, Update]]) -> Sequence[tuple[str, Update]]:
+            for key, update in updates:
+                own = cast(PrototypeUpdate, update)
+                self.kept.personal.put(key, own.vector)
+                self.kept.prototypes[key], self.kept.counts[key] = own.prototypes, own.counts
+                self.kept.groups[key] = groups[key]
+            return updates
+
+        return Plan(requests, read, lambda _: models.bank, keep=keep)
+
+    def _prototypes(self, group: int) -> dict[str, ArrayRecord]:
+        """Return a group's prototypes as they are sent; nothing where there are none, or they count nothing."""
+        kept = self.kept
+        keys = sorted(key for key, of in kept.groups.items() if of == group)
+        if not self.settings.prototype_lambda or not keys:
+            return {}
+        shared = global_prototypes([kept.prototypes[key] for key in keys], [kept.counts[key] for key in keys])
+        return {kinds.PROTOTYPES: pack_prototypes(*shared)}
+
+    def test(self, context: RoundContext, groups: Mapping[str, int]) -> Plan[TestResult]:
+        """Let every tester test its own model, or its group's where it has none yet."""
+        testers = {client.key for client in context.testers} & groups.keys()
+        own, models = self.kept.personal, context.models
+        return context.test({key: own.of(key, models, groups[key]).one(0) for key in testers})
+
+    def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:
+        """Return the clients' models."""
+        return {key: vector.astype("float64") for key, vector in self.kept.personal.vectors.items()}

@@ -1,0 +1,20 @@
+"""Settings of FedRC."""
+
+from dataclasses import dataclass
+
+from florets.strategies.fedem.settings import FedEmSettings
+from florets.strategies.settings import Run
+
+
+@dataclass(frozen=True)
+class FedRcSettings(FedEmSettings):
+    """FedEM whose models cannot divide the classes among themselves: what remains to tell them apart is concepts."""
+
+    def problems(self, run: Run) -> list[str]:
+        """Refuse a task without classes."""
+        if run.task.loss == "cross_entropy":
+            return []
+        return [
+            f"task.loss={run.task.loss}: FedRC weighs samples by their classes, so the task must have some; use "
+            "task.loss=cross_entropy, or strategy=fedem."
+        ]

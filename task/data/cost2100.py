@@ -1,0 +1,79 @@
+"""COST2100: channel states of a radio link, indoors and outdoors."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from florets.task.data.dataset import Dataset, FloatArray, IntArray
+from florets.task.data.files import folder_of, reading
+from florets.task.registry import register_data
+
+SCENES = ("in", "out")
+SHAPE = (2, 32, 32)
+_LAYOUT = "DATA_Htrainin.mat, DATA_Htestin.mat, DATA_Htrainout.mat and DATA_Htestout.mat, each with HT (n, 2048)"
+_REMEDY = "They are the public files of CsiNet (Wen, Shih, Jin), MATLAB's format of version 7 or before."
+_OFFSET = 0.5
+
+
+@register_data("cost2100")
+def cost2100(
+    data_dir: Path | None, seed: int, num_clusters: int, normalise: bool = True, most_samples: int | None = None
+) -> Dataset:
+    """Load COST2100: 100,000 train and 20,000 test states (n, 2, 32, 32) of either scene, real and imaginary parts.
+
+    A sample's group, and its label, is its scene: 0 indoors, 1 outdoors; the partition ``by_class`` gives each
+    cluster one. The files lie in ``<data_dir>/COST2100``. `seed` and `num_clusters` are not used.
+
+    Parameters
+    ----------
+    data_dir
+        Folder that holds ``COST2100/``.
+    normalise
+        Whether each state, which the files hold around 0.5, is moved to 0 and scaled to a mean square of 1: the loss
+        ``reconstruction`` of a state is then its normalised squared error, and 10 log10 of the mean the NMSE in dB.
+    most_samples
+        The first so many states of each file; None: all.
+
+    Raises
+    ------
+    ValueError
+        If a file is missing or does not have this form, or an option is out of its range.
+
+    Source: CFL-GP, App. F.6 (CD1), whose NMSE is a quotient of squared norms.
+    Deviation: there models see states as they are, and are trained by their squared error and tested by the NMSE;
+    with `normalise` both are the NMSE.
+    """
+    if most_samples is not None and most_samples < 1:
+        raise ValueError(f"task.data_options.most_samples={most_samples} must be at least 1, or left out for all.")
+    folder = folder_of("cost2100", data_dir, ("COST2100", "cost2100"), _LAYOUT, _REMEDY)
+    parts: list[tuple[FloatArray, IntArray]] = []
+    for part in ("train", "test"):
+        scenes = [_read(folder / f"DATA_H{part}{scene}.mat", normalise, most_samples) for scene in SCENES]
+        groups = np.repeat(np.arange(len(SCENES)), [len(x) for x in scenes])
+        parts.append((np.concatenate(scenes), groups))
+    (x_train, y_train), (x_test, y_test) = parts
+    return Dataset(x_train, y_train, x_test, y_test, num_outputs=len(SCENES))
+
+
+def _read(path: Path, normalise: bool, most: int | None) -> FloatArray:
+    from scipy.io import loadmat  # only this data set needs it
+    from scipy.io.matlab import MatReadError
+
+    with reading("cost2100", path, _LAYOUT, _REMEDY), path.open("rb") as file:
+        try:
+            found: Any = loadmat(file, variable_names=["HT"])["HT"]
+        except MatReadError as error:
+            raise ValueError(str(error)) from error
+        if found.ndim != 2 or found.shape[1] != np.prod(SHAPE) or not np.issubdtype(found.dtype, np.floating):
+            raise ValueError(f"HT holds {found.dtype} of shape {found.shape}")
+        states: FloatArray = found[:most].astype(np.float32)
+        if not np.isfinite(states).all():
+            raise ValueError("HT holds numbers that are not finite")
+        if normalise:
+            states -= np.float32(_OFFSET)
+            power = np.sqrt(np.square(states, dtype=np.float64).mean(axis=1, keepdims=True))
+            if not power.all():
+                raise ValueError("a state is 0.5 everywhere, and so has no power")
+            states = (states / power).astype(np.float32)
+    return states.reshape(-1, *SHAPE)

@@ -1,0 +1,111 @@
+"""The autoencoder for channel states: inception blocks before the code, residual blocks after it."""
+
+import torch
+from torch import Tensor, nn
+
+from florets.task.layers import with_head
+from florets.task.registry import register_model
+
+_SLOPE = 0.3
+
+
+@register_model("csi_autoencoder")
+def csi_autoencoder(input_shape: tuple[int, ...], num_outputs: int, code: int = 1024) -> nn.Module:
+    """Compress a state of two channels (real and imaginary part) to a code, and back; returns reconstructions (n, d).
+
+    Parameters
+    ----------
+    input_shape
+        (2, height, width), d entries in all.
+    num_outputs
+        Not used: the outputs are the inputs' d entries.
+    code
+        Width of the code; d / 2 in the paper on COST2100. The model has about 2 d code parameters.
+
+    Raises
+    ------
+    ValueError
+        If the inputs do not have two channels, or the code has no width.
+
+    Notes
+    -----
+    ``strategy.shared_layers=[encoder]`` is the encoder that the paper's clients share.
+
+    Source: CFL-GP, App. F.6. Deviation: its last leaky ReLU is left out, because inputs that are moved to 0 are
+    negative as often as positive.
+    """
+    if len(input_shape) != 3 or input_shape[0] != 2:
+        raise ValueError(
+            f"model csi_autoencoder needs inputs (2, height, width), but one input has shape {input_shape}."
+        )
+    if code < 1:
+        raise ValueError(f"task.model_options.code={code} must be at least 1.")
+    return CsiAutoencoder(input_shape[1], input_shape[2], code)
+
+
+class CsiAutoencoder(nn.Module):
+    """See `csi_autoencoder`."""
+
+    def __init__(self, height: int, width: int, code: int) -> None:
+        super().__init__()
+        d = 2 * height * width
+        self.encoder = nn.Sequential(Inception(), nn.Flatten(), nn.Linear(d, code))
+        self.decoder = nn.Sequential(
+            nn.Linear(code, d),
+            nn.Unflatten(1, (2, height, width)),
+            _layer(2, 2, 5, 5),
+            *(Refinement(channels) for channels in (9, 7, 5)),
+        )
+        for part in self.modules():
+            if isinstance(part, nn.Conv2d | nn.Linear):
+                nn.init.xavier_uniform_(part.weight)
+        with_head(self, "decoder")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return reconstructions (n, d) of states (n, 2, height, width)."""
+        return self.decoder(self.encoder(x)).flatten(1)  # type: ignore[no-any-return]  # torch types calls as Any
+
+
+class Inception(nn.Module):
+    """Three ways from the input's two channels to two each, joined and mixed to two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ways = nn.ModuleList(
+            nn.Sequential(*(_layer(2, 2, *size) for size in sizes))
+            for sizes in (((3, 3), (1, 9), (9, 1)), ((3, 3),), ((3, 3), (1, 3), (3, 1)))
+        )
+        self.mixed = nn.Conv2d(6, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return features (n, 2, height, width)."""
+        return self.mixed(torch.cat([way(x) for way in self.ways], dim=1))  # type: ignore[no-any-return]  # torch's Any
+
+
+class Refinement(nn.Module):
+    """Two ways from two channels to `channels` each, mixed to two and added to the input."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.ways = nn.ModuleList(
+            [
+                nn.Sequential(
+                    _layer(2, channels, 3, 3), _layer(channels, channels, 1, 9), _layer(channels, channels, 9, 1)
+                ),
+                nn.Sequential(_layer(2, channels, 1, 5), _layer(channels, channels, 5, 1)),
+            ]
+        )
+        self.mixed = nn.Conv2d(2 * channels, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return refined states (n, 2, height, width)."""
+        return x + self.mixed(torch.cat([way(x) for way in self.ways], dim=1))  # type: ignore[no-any-return]  # torch's
+
+
+def _layer(before: int, after: int, height: int, width: int) -> nn.Module:
+    """Return a convolution that keeps the size, with batch normalisation and leaky ReLU."""
+    return nn.Sequential(
+        nn.Conv2d(before, after, (height, width), padding=(height // 2, width // 2)),
+        nn.BatchNorm2d(after),
+        nn.LeakyReLU(_SLOPE),
+    )

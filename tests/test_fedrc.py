@@ -1,0 +1,239 @@
+"""FedRC: responsibilities against the frequency of classes; its exact properties; faults; clients that come later."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from benchmarks.bench_faults import play as play_faulty
+from florets.client_app.handlers import mixture as handlers
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.server_app.build import build_models, build_task
+from florets.server_app.main import main, run
+from florets.server_app.new_client.run_models import load_run
+from florets.server_app.new_client.saved_class_shares import unpack_class_shares
+from florets.strategies.base.models import Models
+from florets.strategies.fedrc.strategy import FedRc
+from florets.task.training.mixture import class_rarity, class_sums, fit_shares, responsibilities, sample_losses
+from florets.task.wire import Layout, MalformedMessage, kinds
+from florets.task.wire.mixture import read_mixture_update
+from tests import fakes
+from tests.faulty_app import FAULTS, GRID_FAULTS
+from tests.method_runs import SMALL, play
+
+FAULTY = ("num_rounds=3", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]")
+
+# The objective
+
+
+def test_responsibilities_divide_by_the_share_of_the_class_by_hand() -> None:
+    # Likelihoods 1/2 and 1/4, then 1/8 and 1/2; model 0 has three of four samples of class 0, model 1 one of five.
+    losses = np.log(np.array([[2.0, 4.0], [8.0, 2.0]]))
+    rarity = class_rarity(np.array([0, 1]), np.array([[0.75, 0.25], [0.2, 0.8]]))
+    np.testing.assert_allclose(np.exp(-rarity), [[0.75, 0.2], [0.25, 0.8]])
+    found, loss = responsibilities(losses, np.array([0.5, 0.5]), rarity)
+    # 1/2 : 3/4 = 2/3 against 1/4 : 1/5 = 5/4; 1/8 : 1/4 = 1/2 against 1/2 : 4/5 = 5/8.
+    np.testing.assert_allclose(found, [[8 / 23, 15 / 23], [4 / 9, 5 / 9]])
+    # The loss that is told is the mixture's.
+    assert loss == responsibilities(losses, np.array([0.5, 0.5]))[1]
+
+
+def test_classes_that_all_models_have_alike_change_nothing() -> None:
+    rng = np.random.default_rng(0)
+    losses, shares, labels = rng.exponential(size=(9, 3)), np.array([0.5, 0.3, 0.2]), rng.integers(4, size=9)
+    alike = class_rarity(labels, np.tile([0.1, 0.2, 0.3, 0.4], (3, 1)))
+    np.testing.assert_allclose(responsibilities(losses, shares, alike)[0], responsibilities(losses, shares)[0])
+    # One sample's class being rare everywhere says nothing either; and one model takes everything.
+    assert (responsibilities(losses[:, :1], np.ones(1), alike[:, :1])[0] == 1).all()
+
+
+def test_models_that_divide_labels_among_them_get_nothing_for_it() -> None:
+    # Model 0 knows class 0 better, model 1 class 1: FedEM leaves the classes to them, FedRC shares both out again.
+    losses = np.array([[0.1, 2.0], [2.0, 0.1]] * 5)
+    labels, shares = np.array([0, 1] * 5), np.array([0.5, 0.5])
+    divided = responsibilities(losses, shares)[0]
+    assert divided[np.arange(10), labels].min() > 0.85
+    sums = class_sums(divided, labels, 2)
+    again = responsibilities(losses, shares, class_rarity(labels, sums / sums.sum(axis=1, keepdims=True)))[0]
+    np.testing.assert_allclose(class_sums(again, labels, 2), 2.5)
+
+
+def test_sums_by_class_are_those_of_a_loop() -> None:
+    rng = np.random.default_rng(1)
+    weights, labels = rng.dirichlet(np.ones(3), size=12), rng.integers(5, size=12)
+    found = class_sums(weights, labels, 6)
+    for model in range(3):
+        for label in range(6):
+            assert found[model, label] == pytest.approx(weights[labels == label, model].sum())
+
+
+def test_fitted_shares_take_rare_classes_into_account() -> None:
+    losses, labels = np.zeros((6, 2)), np.array([0, 0, 0, 0, 1, 1])
+    rarity = class_rarity(labels, np.array([[0.9, 0.1], [0.1, 0.9]]))
+    # Class 0 is 9 times as likely of model 1, class 1 of model 0: p = pi_1 solves 4 * 8 / (1 + 8 p) = 16 / (9 - 8 p).
+    assert fit_shares(losses, rarity)[1] == pytest.approx(min(1.0, (4 * 9 - 2) / (8 * 6)), abs=1e-4)
+    np.testing.assert_allclose(fit_shares(losses), 0.5)
+
+
+# Runs
+
+
+def test_one_model_is_fedavg_to_the_bit() -> None:
+    mixed, plain = (play(f"strategy={name}", "strategy.fraction_train=0.5", "k=1") for name in ("fedrc", "fedavg"))
+    assert mixed.final == plain.final
+
+
+def test_class_shares_are_the_clients_responsibilities_and_come_back_in_the_next_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[np.ndarray | None] = []
+    original = handlers.responsibilities
+
+    def watched(losses: np.ndarray, shares: np.ndarray, rarity: np.ndarray | None = None) -> Any:
+        seen.append(rarity)
+        return original(losses, shares, rarity)
+
+    monkeypatch.setattr(handlers, "responsibilities", watched)
+    found = play("strategy=fedrc", "num_rounds=2", "train=sgd")
+    task = build_task(compose([*SMALL, "strategy=fedrc"]))
+    models = Models(build_models(compose([*SMALL, "strategy=fedrc"]), task))
+    states = [{n: torch.from_numpy(a.numpy().copy()) for n, a in models.one(k).items()} for k in range(2)]
+    module, sums = task.build_model(), np.zeros((2, 10))
+    for client in range(6):
+        # Of round 1 nothing is known: every class counts alike.
+        np.testing.assert_allclose(seen[client], np.log(10.0))
+        data = task.client(client)
+        losses = sample_losses(module, states, data.x_train, data.y_train, "cross_entropy")
+        sums += class_sums(original(losses, np.array([0.5, 0.5]))[0], data.y_train.numpy(), 10)
+    sums = np.maximum(sums, 1e-8)
+    expected = class_rarity(task.client(0).y_train.numpy(), sums / sums.sum(axis=1, keepdims=True))
+    np.testing.assert_allclose(seen[6], expected, rtol=1e-5)
+    state = found.strategy.state
+    for key, own in state.class_sums.items():
+        np.testing.assert_allclose(own.sum(axis=1), state.shares[key] * len(task.client(int(key)).y_train), rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_client_that_was_away_still_counts_in_the_class_shares() -> None:
+    found = play("strategy=fedrc", "num_rounds=2", "strategy.fraction_train=0.5")
+    first, second = (set(report.participants) for report in found.reports)
+    assert found.strategy.state.class_sums.keys() == first | second != second
+
+
+def test_a_task_without_classes_is_refused() -> None:
+    with pytest.raises(ConfigError, match="FedRC weighs samples by their classes"):
+        compose(["experiment=digits_autoencoder", "strategy=fedrc"])
+    with pytest.raises(ValueError, match="num_outputs=0"):
+        FedRc(k=2).check(Models(fakes.models(1.0, 2.0)))
+
+
+@pytest.mark.slow
+def test_it_parts_concepts_where_fedem_parts_labels() -> None:
+    found = {name: play("experiment=fedrc/digits_concepts", f"strategy={name}").ari for name in ("fedrc", "fedem")}
+    assert found["fedrc"] == 1.0
+    assert found["fedem"] is not None
+    assert found["fedem"] < 0.5
+
+
+# Messages
+
+
+def update(sums: Any) -> tuple[RecordDict, Layout]:
+    layout = Layout.of({"w": Array(np.zeros(2, dtype=np.float32))})
+    arrays = ArrayRecord({f"{k}/w": Array(np.full(2, k, dtype=np.float32)) for k in range(2)})
+    metrics = {kinds.TRAIN_LOSS: 0.5, kinds.NUM_EXAMPLES: 4, kinds.SHARES: [0.25, 0.75], kinds.CLASS_SUMS: sums}
+    return RecordDict({kinds.ARRAYS: arrays, kinds.METRICS: MetricRecord(metrics)}), layout
+
+
+def test_an_update_holds_sums_for_each_model_and_class() -> None:
+    found = read_mixture_update(*update([1.0, 0.0, 0.0, 0.5, 1.5, 1.0]), 2, 3)
+    assert found.class_sums is not None
+    assert found.class_sums.tolist() == [[1.0, 0.0, 0.0], [0.5, 1.5, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("sums", "why"),
+    [
+        ([1.0, 3.0], "2 class-sums came, not 6"),
+        (1.0, "no list of"),
+        ([1.0, 0.0, 0.0, -0.5, 2.5, 1.0], "not all from 0"),
+        ([float("nan"), 0.0, 0.0, 0.5, 1.5, 1.0], "not all from 0"),
+        ([0.0, 0.0, 0.0, 1.5, 1.5, 1.0], "do not sum to the shares"),
+        ([100.0, 0.0, 0.0, 0.5, 1.5, 1.0], "do not sum to the shares"),
+    ],
+)
+def test_sums_that_are_none_are_refused(sums: Any, why: str) -> None:
+    with pytest.raises(MalformedMessage, match=why):
+        read_mixture_update(*update(sums), 2, 3)
+
+
+def test_a_mixture_of_fedem_has_no_sums() -> None:
+    with pytest.raises(MalformedMessage, match="metrics"):
+        read_mixture_update(*update([1.0, 0.0, 0.0, 0.5, 1.5, 1.0]), 2)
+
+
+@pytest.mark.parametrize(
+    ("told", "loss", "why"),
+    [
+        ([0.5, 0.5], "cross_entropy", "each of 2 models and 2 classes"),
+        ([1.0, 0.0, 0.5, 0.5], "cross_entropy", "above 0"),
+        ([0.5, 0.6, 0.5, 0.5], "cross_entropy", "sum to 1"),
+        ([0.5, 0.5, 0.5, 0.5], "squared_error", "no classes"),
+    ],
+)
+def test_a_client_refuses_class_shares_that_are_none(told: list[float], loss: str, why: str) -> None:
+    class Stub:
+        config = ConfigRecord({kinds.CLASS_SHARES: told})
+
+        class task:
+            num_outputs = 2
+
+        def states(self) -> list[int]:
+            return [0, 1]
+
+    stub = Stub()
+    stub.loss = loss  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match=why):
+        handlers._class_shares(stub)  # type: ignore[arg-type]
+
+
+def test_saved_class_shares_that_do_not_fit_are_refused() -> None:
+    assert unpack_class_shares({}, 2, 2) is None
+    for shares in ([[0.5, 0.5]], [[1.0, 0.0], [0.5, 0.5]], [[0.5, 0.6], [0.5, 0.5]]):
+        with pytest.raises(ValueError, match="class shares"):
+            unpack_class_shares({"class_shares": np.array(shares)}, 2, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [*FAULTS, *GRID_FAULTS])
+def test_no_fault_ends_a_run_or_corrupts_its_models(fault: str) -> None:
+    outcome = play_faulty("fedrc", fault, seed=1, more=FAULTY)
+    assert outcome.sound, outcome
+
+
+# Clients that come later
+
+
+@pytest.mark.slow
+def test_a_new_client_finds_its_shares_by_the_runs_class_shares(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [*SMALL, "strategy=fedrc", "quiet=true"]
+    folder = Path(run(compose([*given, f"results_dir={tmp_path}"]), given).folder)
+    saved = load_run(folder)
+    assert saved.class_shares is not None
+    np.testing.assert_allclose(saved.class_shares.sum(axis=1), 1.0)
+    part = build_task(compose(given)).client(0)
+    np.savez(tmp_path / "new.npz", x=part.x_test.numpy(), y=part.y_test.numpy())
+    capsys.readouterr()
+    assert main(["assign", f"run={folder}", f"data={tmp_path / 'new.npz'}"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "These data are a mixture of 2 models:"
+    states = [{name: torch.from_numpy(values) for name, values in model.items()} for model in saved.models]
+    losses = sample_losses(saved.task.build_model(), states, part.x_test, part.y_test, "cross_entropy")
+    expected = fit_shares(losses, class_rarity(part.y_test.numpy(), saved.class_shares))
+    assert [float(line.split()[1]) for line in told[2:4]] == pytest.approx(expected, abs=1e-3)

@@ -1,0 +1,202 @@
+"""FedSoft: importance weights, drawing, centres; Local-only where lambda is 0; faults; clients that come later."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import MetricRecord, RecordDict
+from torch import nn
+
+from benchmarks.bench_faults import play as play_faulty
+from florets.conf.compose import compose
+from florets.server_app.build import build_models, build_task
+from florets.server_app.main import main, run
+from florets.strategies.base.models import Models
+from florets.strategies.fedsoft.importance import aggregation_weights, draw_clients, importance
+from florets.strategies.fedsoft.strategy import FedSoft
+from florets.task.training.mixture import sample_losses
+from florets.task.training.objective import Anchored
+from florets.task.wire import MalformedMessage, kinds
+from florets.task.wire.closest import read_closest
+from tests import fakes
+from tests.faulty_app import FAULTS, GRID_FAULTS
+from tests.method_runs import SMALL, Played, play
+
+SOFT = "strategy=fedsoft"
+FAULTY = ("num_rounds=3", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]")
+
+
+def personal(found: Played) -> dict[str, np.ndarray]:
+    """Return the clients' models, by client key."""
+    return {key: vector.astype(np.float64) for key, vector in found.strategy.state.personal.vectors.items()}
+
+
+# Weights
+
+
+def test_importance_is_the_share_of_samples_and_sigma_where_there_is_none() -> None:
+    np.testing.assert_allclose(importance(np.array([3, 0, 1]), 1e-4), [0.75, 1e-4, 0.25])
+
+
+def test_aggregation_weights_count_samples_by_hand() -> None:
+    found = aggregation_weights(np.array([[0.75, 0.25], [0.5, 0.5]]), np.array([4.0, 10.0]))
+    np.testing.assert_allclose(found, [[3 / 8, 1 / 6], [5 / 8, 5 / 6]])
+
+
+def test_centres_draw_without_replacement_and_by_the_weights() -> None:
+    weights = np.array([[0.8, 0.0], [0.2, 0.5], [0.0, 0.5]])
+    rng = np.random.default_rng(0)
+    drawn = [draw_clients(weights, 1, rng) for _ in range(300)]
+    counts = [np.bincount([int(found[centre][0]) for found in drawn], minlength=3) for centre in (0, 1)]
+    np.testing.assert_allclose(np.array(counts).T / 300, weights, atol=0.08)
+    assert [rows.tolist() for rows in draw_clients(weights, 2, rng)] == [[0, 1], [1, 2]]
+    # More than there are, or as many: everybody, whatever the weights.
+    assert [rows.tolist() for rows in draw_clients(weights, 3, rng)] == [[0, 1, 2]] * 2
+
+
+def test_the_pull_towards_the_mean_of_the_centres_is_that_towards_all_of_them() -> None:
+    torch.manual_seed(0)
+    module, shares = nn.Linear(3, 2), np.array([0.7, 1e-4, 0.4])
+    centres = [torch.randn(2, 3) for _ in shares]
+    module.weight.grad = torch.zeros_like(module.weight)
+    module.bias.grad = torch.zeros_like(module.bias)
+    mean = sum(share * centre for share, centre in zip(shares, centres, strict=True)) / shares.sum()
+    term = Anchored(0.1 * float(shares.sum()), {"weight": mean, "bias": module.bias.detach().clone()})
+    term.begin(module, list(module.parameters()))
+    term.add_gradient()
+    weight = module.weight.detach().clone().requires_grad_()
+    whole = sum(
+        0.05 * share * (weight - centre).square().sum() for share, centre in zip(shares, centres, strict=True)
+    )
+    whole.backward()
+    np.testing.assert_allclose(module.weight.grad, weight.grad, rtol=1e-5, atol=1e-7)
+
+
+# Runs
+
+
+def test_with_lambda_0_clients_train_alone_and_centres_are_their_means() -> None:
+    alone = play("strategy=local", "num_rounds=3", "strategy.fraction_train=0.5")
+    soft = play(SOFT, "num_rounds=3", "strategy.fraction_train=0.5", "strategy.proximal_lambda=0")
+    own, local = soft.strategy.state.personal.vectors, alone.strategy.state.personal.vectors
+    assert own.keys() == local.keys()
+    assert all(own[key].tobytes() == local[key].tobytes() for key in local)
+    last = soft.reports[-1].participants
+    vectors, estimates = personal(soft), soft.strategy.state.estimates
+    weights = np.array([estimates[key].weights * estimates[key].examples for key in last])
+    expected = weights.T @ np.stack([vectors[key] for key in last]) / weights.sum(axis=0)[:, np.newaxis]
+    np.testing.assert_allclose(soft.models.bank, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_a_centre_that_draws_everybody_is_the_plain_mean() -> None:
+    found = play(SOFT, "strategy.clients_per_centre=6", "strategy.proximal_lambda=0", "num_rounds=1")
+    mean = np.mean(list(personal(found).values()), axis=0)
+    np.testing.assert_allclose(found.models.bank, [mean, mean], rtol=1e-5, atol=1e-7)
+
+
+def test_a_step_is_that_of_the_loss_and_of_the_distances_to_all_centres() -> None:
+    sgd = ("train=sgd", "train.local_steps=1", "train.batch_size=1000", "train.learning_rate=0.1")
+    tied, free = (play(SOFT, *sgd, "num_rounds=1", f"strategy.proximal_lambda={value}") for value in ("2", "0"))
+    config = compose([*SMALL, SOFT])
+    start = Models(build_models(config, build_task(config))).bank
+    pulled, plain = personal(tied), personal(free)
+    for key, estimate in tied.strategy.state.estimates.items():
+        pull = sum(share * (start[0] - centre) for share, centre in zip(estimate.weights, start, strict=True))
+        np.testing.assert_allclose(pulled[key], plain[key] - 0.1 * 2 * pull, atol=1e-6)
+        assert np.abs(pull).max() > 0.01
+
+
+@pytest.mark.slow
+def test_clients_count_the_samples_that_each_model_explains_best() -> None:
+    found = play(SOFT, "num_rounds=1")
+    config = compose([*SMALL, SOFT])
+    task = build_task(config)
+    models = Models(build_models(config, task))
+    states = [{n: torch.from_numpy(a.numpy().copy()) for n, a in models.one(k).items()} for k in range(2)]
+    for key, estimate in found.strategy.state.estimates.items():
+        data = task.client(int(key))
+        losses = sample_losses(task.build_model(), states, data.x_train, data.y_train, "cross_entropy")
+        counts = np.bincount(losses.argmin(axis=1), minlength=2)
+        np.testing.assert_allclose(estimate.weights, np.where(counts, counts / counts.sum(), 1e-4))
+        assert estimate.examples == len(data.x_train)
+
+
+def test_weights_are_asked_for_when_they_are_old_or_lacking() -> None:
+    lost = {(kinds.CLOSEST, 1, 0), (kinds.CLOSEST, 3, 1)}
+    found = play(SOFT, "num_rounds=4", "strategy.estimate_every=2", lost=lost)
+    assert [len(report.participants) for report in found.reports] == [5, 6, 6, 6]
+    assert "0" not in found.reports[0].assignment
+    rounds = {key: estimate.server_round for key, estimate in found.strategy.state.estimates.items()}
+    # Asked again in the next round where the answer was lost, and two rounds later then.
+    assert rounds == {"0": 4, "1": 4, "2": 3, "3": 3, "4": 3, "5": 3}
+
+
+@pytest.mark.slow
+def test_a_client_whose_reply_was_lost_keeps_its_model() -> None:
+    after = personal(play(SOFT, "num_rounds=2", lost={(kinds.TRAIN_ANCHORED, 2, 3)}))
+    before = personal(play(SOFT, "num_rounds=1"))
+    assert [key for key in after if np.array_equal(after[key], before[key])] == ["3"]
+
+
+@pytest.mark.slow
+def test_clients_test_their_own_models_or_their_centres() -> None:
+    given = (SOFT, "num_rounds=2", "eval_every=1", "train=sgd", "train.learning_rate=1.0")
+    own, centre = play(*given), play(*given, "strategy.tested=centre")
+    assert own.models.bank.tobytes() == centre.models.bank.tobytes()
+    losses = [np.array([test.loss for test in found.reports[-1].evaluations.values()]) for found in (own, centre)]
+    assert len(losses[0]) == len(losses[1]) == 6
+    assert (losses[0] != losses[1]).all()
+
+
+def test_equal_centres_are_refused() -> None:
+    with pytest.raises(ValueError, match="all 2 initial models are equal"):
+        FedSoft(k=2).check(Models(fakes.models(1.0, 1.0)))
+
+
+@pytest.mark.parametrize(
+    ("metrics", "why"),
+    [
+        ({kinds.CLOSEST_COUNTS: [1, 2]}, "2 closest counts"),
+        ({kinds.CLOSEST_COUNTS: 4}, "no list of"),
+        ({kinds.CLOSEST_COUNTS: [5, -1, 0]}, "no integers from 0"),
+        ({kinds.CLOSEST_COUNTS: [1.0, 2.0, 1.0]}, "no integers from 0"),
+        ({kinds.CLOSEST_COUNTS: [4, 4, 4]}, "together 4"),
+        ({kinds.NUM_EXAMPLES: 0}, "num-examples"),
+        ({"more": 1}, "metrics"),
+    ],
+)
+def test_counts_that_are_none_are_refused(metrics: dict[str, object], why: str) -> None:
+    told = {kinds.CLOSEST_COUNTS: [1, 2, 1], kinds.NUM_EXAMPLES: 4}
+    assert read_closest(RecordDict({kinds.METRICS: MetricRecord(told)}), 3).counts.tolist() == [1, 2, 1]
+    with pytest.raises(MalformedMessage, match=why):
+        read_closest(RecordDict({kinds.METRICS: MetricRecord({**told, **metrics})}), 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [*FAULTS, *GRID_FAULTS])
+@pytest.mark.parametrize("more", [(), ("strategy.clients_per_centre=3",)])
+def test_no_fault_ends_a_run_or_corrupts_its_models(fault: str, more: tuple[str, ...]) -> None:
+    outcome = play_faulty("fedsoft", fault, seed=1, more=(*FAULTY, *more))
+    assert outcome.sound, outcome
+
+
+# Clients that come later
+
+
+@pytest.mark.slow
+def test_a_new_client_takes_a_centre_and_a_client_of_the_run_its_own_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [*SMALL, SOFT, "quiet=true", "num_rounds=6"]
+    folder = Path(run(compose([*given, f"results_dir={tmp_path}"]), given).folder)
+    part = build_task(compose(given)).client(0)
+    np.savez(tmp_path / "new.npz", x=part.x_test.numpy(), y=part.y_test.numpy())
+    capsys.readouterr()
+    assert main(["assign", f"run={folder}", f"data={tmp_path / 'new.npz'}"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert "fits best: its loss on these data is the lowest" in told[0]
+    assert sum(line.startswith((">", " ")) and "loss" not in line for line in told) == 2
+    asked = [f"run={folder}", f"data={tmp_path / 'new.npz'}", "client=0", f"output={tmp_path / 'own.csv'}"]
+    assert main(["predict", *asked]) == 0
+    assert "client 0's own model" in capsys.readouterr().out

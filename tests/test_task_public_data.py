@@ -1,0 +1,246 @@
+"""Loaders of public data sets on tiny files of their exact form, and on the real files where they are at hand."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from florets.task.data import (
+    ag_news,
+    amazon_reviews,
+    cifar10,
+    cost2100,
+    emnist,
+    fashion_mnist,
+    femnist,
+    mnist_and_fashion,
+)
+from florets.task.data.words import tokens, vocabulary, words_of
+from florets.task.partitions import by_class, label_skew_2, natural
+from tests.public_files import write_idx, write_leaf, write_news, write_reviews
+
+DATA_DIR = Path(os.environ.get("FLORETS_DATA", Path(__file__).parents[1] / "../shared/data"))
+NEWS = [
+    (3, 'Oil &lt;b&gt;prices&lt;/b&gt; "soar"', "Oil, again. It's oil"),
+    (1, "Talks", "go on\\and on"),
+    (4, "New chip", "of New York"),
+    (2, "Cup", "final"),
+]
+
+
+def needs(folder: str) -> pytest.MarkDecorator:
+    """Skip a test where a real data set is not at hand."""
+    there = (DATA_DIR / folder).is_dir()
+    return pytest.mark.skipif(not there, reason=f"no {folder} under {DATA_DIR}: set FLORETS_DATA to its folder")
+
+
+def test_news_become_tokens_of_the_training_texts_words(tmp_path):
+    write_news(tmp_path / "ag_news_csv" / "train.csv", NEWS)
+    write_news(tmp_path / "ag_news_csv" / "test.csv", [(1, "Oil", "unheard of"), (4, "", "")])
+    data = ag_news(tmp_path, 0, 2, words=3, length=6)
+    # oil is there 3 times; lt, b, gt, on and new twice, of which lt and b are seen first.
+    assert data.x_train.tolist()[0] == [2, 3, 4, 1, 1, 3]
+    assert data.x_train.tolist()[1] == [1, 1, 1, 1, 1, 0]
+    assert data.x_test.tolist() == [[2, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0]]
+    assert data.y_train.tolist() == [2, 0, 3, 1]
+    assert (data.num_outputs, data.input_shape) == (4, (6,))
+
+
+def test_ties_of_words_are_broken_by_what_comes_first():
+    ranks = vocabulary([words_of("b a"), words_of("A c B")], 2)
+    assert ranks == {"b": 0, "a": 1}
+    assert tokens([["a", "x"]], ranks, 3).tolist() == [[3, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('"5","a","b"\n', r"train\.csv cannot be read \(the class of record 1 is none of 1, 2, 3, 4\)"),
+        ('"1","a"\n', r"record 1 has 2 fields.*\"class\",\"title\",\"description\".*ag_news_csv\.tgz"),
+        ("", "it is empty"),
+    ],
+)
+def test_news_of_another_form_are_named_with_the_expected_one(tmp_path, text, message):
+    write_news(tmp_path / "ag_news_csv" / "test.csv", NEWS)
+    (tmp_path / "ag_news_csv" / "train.csv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        ag_news(tmp_path, 0, 2)
+
+
+def test_a_part_of_the_news_is_read_where_it_is_named(tmp_path):
+    for name in ("part", "test"):
+        write_news(tmp_path / "ag_news_csv" / f"{name}.csv", NEWS)
+    with pytest.raises(ValueError, match=r"no file train\.csv, but part\.csv, test\.csv.*train_file=<name>"):
+        ag_news(tmp_path, 0, 2)
+    assert len(ag_news(tmp_path, 0, 2, train_file="part.csv").x_train) == 4
+
+
+@needs("ag_news_csv")
+@pytest.mark.slow
+def test_the_real_news_are_read_whole():
+    data = ag_news(DATA_DIR, 0, 6, train_file="train_subset.csv")
+    assert data.x_train.shape == (10_468, 200)
+    assert np.bincount(data.y_train).tolist() == [2646, 2613, 2633, 2576]
+    assert np.bincount(data.y_test).tolist() == [1900] * 4
+    assert data.x_train.max() == 20_001
+    # Of all words of unseen texts few are none of the 20,000.
+    assert (data.x_test == 1).sum() / (data.x_test > 0).sum() < 0.06
+    pairs = [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]]
+    shards = label_skew_2(
+        data, 30, 6, np.random.default_rng(0), label_sets=pairs, min_share=0.3, samples_per_client=100
+    )
+    assert {len(shard.train) for shard in shards} == {100}
+    assert [sorted(set(data.y_train[shard.train].tolist())) for shard in shards[::5]] == pairs
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_reviews_become_counts_of_words_by_the_kind_of_product(tmp_path, raw):
+    write_reviews(tmp_path / ("sorted_data_acl" if raw else "processed_acl"), raw)
+    data = amazon_reviews(tmp_path, 3, 4, words=40, test_share=0.2)
+    assert (data.x_train.shape, data.x_test.shape, data.num_outputs) == ((32, 40), (8, 40), 2)
+    assert np.bincount(data.group_train).tolist() == [8] * 4
+    assert np.bincount(data.group_test).tolist() == [2] * 4
+    # "great" is there twice in each good review, and there are more of its kind than of any other word.
+    column = 0 if not raw else int(np.flatnonzero((data.x_train == np.float32(np.log(3))).any(axis=0))[0])
+    np.testing.assert_allclose(data.x_train[:, column], np.where(data.y_train == 1, np.log(3), 0), rtol=1e-6)
+    again, other = amazon_reviews(tmp_path, 3, 4, words=40), amazon_reviews(tmp_path, 4, 4, words=40)
+    assert again.x_test.tobytes() == amazon_reviews(tmp_path, 3, 4, words=40).x_test.tobytes()
+    assert again.x_test.tobytes() != other.x_test.tobytes()
+    shards = by_class(data, 8, 4, np.random.default_rng(0), samples_per_client=4)
+    assert [set(data.group_train[shard.train].tolist()) for shard in shards[::2]] == [{0}, {1}, {2}, {3}]
+
+
+def test_pairs_of_words_count_where_they_are_asked_for(tmp_path):
+    write_reviews(tmp_path / "processed_acl", raw=False)
+    phrases = amazon_reviews(tmp_path, 0, 4, words=1, phrases=True)
+    np.testing.assert_allclose(phrases.x_train, np.log(8), rtol=1e-6)
+
+
+def test_reviews_that_are_missing_or_of_another_form_are_named(tmp_path):
+    with pytest.raises(ValueError, match=r"no folder amazon_reviews/.*positive\.review.*Multi-Domain"):
+        amazon_reviews(tmp_path, 0, 4)
+    write_reviews(tmp_path / "amazon_reviews", raw=False)
+    (tmp_path / "amazon_reviews" / "dvd" / "negative.review").write_text("no counts #label#:negative\n")
+    with pytest.raises(
+        ValueError, match=r"dvd/negative\.review cannot be read \(an entry of line 1 is not word:count"
+    ):
+        amazon_reviews(tmp_path, 0, 4)
+    for path in (tmp_path / "amazon_reviews" / "dvd").iterdir():
+        path.unlink()
+    with pytest.raises(ValueError, match="no labelled review of dvd"):
+        amazon_reviews(tmp_path, 0, 4)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_letters_stand_upright_and_are_numbered_from_zero(tmp_path, packed):
+    folder, labels = tmp_path / "EMNIST" / "raw", np.array([1, 26, 5])
+    images = write_idx(folder, "emnist-letters-train", 3, labels, packed)
+    write_idx(folder, "emnist-letters-test", 2, labels[:2], packed)
+    data = emnist(tmp_path, 0, 2, split="letters")
+    assert (data.y_train.tolist(), data.num_outputs) == ([0, 25, 4], 26)
+    np.testing.assert_allclose(data.x_train[1, 0], images[1].T / 255, rtol=1e-6)
+    assert emnist(tmp_path, 0, 2, split="letters", pooled=True).x_test.shape == (5, 1, 28, 28)
+
+
+def test_mnist_and_fashion_mnist_are_one_data_set_of_two_groups(tmp_path):
+    for name, packed in (("MNIST", True), ("FashionMNIST", False)):
+        write_idx(tmp_path / name / "raw", "train", 3, np.array([0, 9, 4]), packed)
+        images = write_idx(tmp_path / name / "raw", "t10k", 2, np.array([1, 2]), packed)
+    data = mnist_and_fashion(tmp_path, 0, 2)
+    assert data.y_train.tolist() == [0, 9, 4, 10, 19, 14]
+    assert data.group_test.tolist() == [0, 0, 1, 1]
+    assert data.num_outputs == 20
+    np.testing.assert_allclose(data.x_test[3, 0], images[1] / 255, rtol=1e-6)
+    shared = mnist_and_fashion(tmp_path, 0, 2, side=14, shared_labels=True)
+    assert (shared.y_test.tolist(), shared.num_outputs, shared.input_shape) == ([1, 2, 1, 2], 10, (1, 14, 14))
+
+
+def test_images_that_are_cut_short_are_named(tmp_path):
+    folder = tmp_path / "FashionMNIST" / "raw"
+    write_idx(folder, "train", 3, np.array([0, 1, 2]))
+    write_idx(folder, "t10k", 2, np.array([0]))
+    with pytest.raises(ValueError, match=r"2 images but 1 labels.*datasets\.FashionMNIST"):
+        fashion_mnist(tmp_path, 0, 2)
+    whole = (folder / "train-images-idx3-ubyte").read_bytes()
+    (folder / "train-images-idx3-ubyte").write_bytes(whole[:-1])
+    with pytest.raises(ValueError, match=r"train-images-idx3-ubyte cannot be read \(its length.*data_dir"):
+        fashion_mnist(tmp_path, 0, 2)
+    (folder / "train-images-idx3-ubyte").write_bytes(b"<html>")
+    with pytest.raises(ValueError, match="does not begin as an IDX file of 3 dimensions"):
+        fashion_mnist(tmp_path, 0, 2)
+
+
+def test_handwriting_is_read_with_its_writers_who_become_clients(tmp_path):
+    write_leaf(tmp_path / "femnist/train/all_data_0_niid_0_keep_0_train_9.json", {"f0_1": 3, "f2_7": 2})
+    write_leaf(tmp_path / "femnist/train/all_data_1_niid_0_keep_0_train_9.json", {"f9_9": 4}, 5)
+    write_leaf(tmp_path / "femnist/test/all_data_0_niid_0_keep_0_test_9.json", {"f9_9": 1, "f0_1": 1})
+    data = femnist(tmp_path, 0, 0)
+    assert (data.x_train.shape, data.num_outputs) == ((9, 1, 28, 28), 62)
+    assert data.x_train[:, 0, 0, 0].tolist() == list(range(9))
+    assert data.y_train.tolist() == [61, 60, 59, 61, 60, 61, 60, 59, 58]
+    shards = natural(data, 2, 0, np.random.default_rng(0))
+    assert [(shard.train.tolist(), shard.test.tolist()) for shard in shards] == [
+        ([0, 1, 2], [1]),
+        ([5, 6, 7, 8], [0]),
+    ]
+    assert abs(femnist(tmp_path, 0, 0, standardise=True).x_train.std() - 1) < 1e-3
+    for name, part in (("train", slice(0, 6)), ("test", slice(6, 9))):
+        parts = {"x": data.x_train[part].reshape(-1, 784), "y": data.y_train[part]}
+        np.savez(tmp_path / f"femnist/{name}.npz", **parts, writer=data.owners_train[part])
+    archive = femnist(tmp_path, 0, 0)
+    assert (len(archive.x_train), archive.owners_test.tolist()) == (6, ["f9_9"] * 3)
+
+
+def test_handwriting_of_another_form_is_named(tmp_path):
+    write_leaf(tmp_path / "femnist/train/a.json", {"f0": 2})
+    with pytest.raises(ValueError, match=r"neither test/\*\.json nor test\.npz.*LEAF"):
+        femnist(tmp_path, 0, 0)
+    (tmp_path / "femnist/train/a.json").write_text('{"users": ["f0"]}')
+    with pytest.raises(ValueError, match=r"a\.json cannot be read \(it has no 'user_data'\).*LEAF"):
+        femnist(tmp_path, 0, 0)
+    (tmp_path / "femnist/train/a.json").write_text(
+        '{"users": ["f0"], "user_data": {"f0": {"x": [[1, 2]], "y": [0]}}}'
+    )
+    with pytest.raises(ValueError, match=r"a\.json cannot be read"):
+        femnist(tmp_path, 0, 0)
+
+
+def test_channel_states_have_a_mean_square_of_one_and_groups_by_their_scene(tmp_path):
+    rng, folder = np.random.default_rng(0), tmp_path / "COST2100"
+    folder.mkdir()
+    for name, n in (("trainin", 3), ("testin", 2), ("trainout", 4), ("testout", 1)):
+        savemat(folder / f"DATA_H{name}.mat", {"HT": 0.5 + 0.01 * rng.standard_normal((n, 2048))})
+    data, raw = cost2100(tmp_path, 0, 2), cost2100(tmp_path, 0, 2, normalise=False, most_samples=2)
+    assert (data.x_train.shape, data.group_train.tolist()) == ((7, 2, 32, 32), [0, 0, 0, 1, 1, 1, 1])
+    np.testing.assert_allclose(np.square(data.x_train).mean(axis=(1, 2, 3)), 1, rtol=1e-5)
+    assert raw.group_test.tolist() == [0, 0, 1]
+    assert abs(raw.x_test - 0.5).max() < 0.06
+    savemat(folder / "DATA_Htestin.mat", {"HT": np.zeros((2, 5))})
+    with pytest.raises(ValueError, match=r"DATA_Htestin\.mat cannot be read \(HT holds float64 of shape \(2, 5\)\)"):
+        cost2100(tmp_path, 0, 2)
+    (folder / "DATA_Htestin.mat").write_bytes(b"no such format")
+    with pytest.raises(ValueError, match=r"DATA_Htestin\.mat cannot be read .*CsiNet"):
+        cost2100(tmp_path, 0, 2)
+    (folder / "DATA_Htestin.mat").unlink()
+    with pytest.raises(ValueError, match=r"DATA_Htestin\.mat cannot be read \(there is no such file"):
+        cost2100(tmp_path, 0, 2)
+
+
+@needs("cifar-10-batches-py")
+@pytest.mark.slow
+def test_the_real_cifar_10_is_read_whole():
+    data = cifar10(DATA_DIR, 0, 5)
+    assert (data.x_train.shape, data.x_test.shape) == ((50_000, 3, 32, 32), (10_000, 3, 32, 32))
+    assert np.bincount(data.y_train).tolist() == [5000] * 10
+    np.testing.assert_allclose(data.x_train.mean(axis=(0, 2, 3)), [0.4914, 0.4822, 0.4465], atol=1e-4)
+
+
+@pytest.mark.parametrize("sets", [[[0, 1]], [[0, 0], [1]], [[0], [7]], [[0], []]])
+def test_label_sets_that_do_not_fit_are_refused(tmp_path, sets):
+    for name in ("train", "test"):
+        write_news(tmp_path / "ag_news_csv" / f"{name}.csv", NEWS)
+    data = ag_news(tmp_path, 0, 2)
+    with pytest.raises(ValueError, match=r"label_sets=.* must give task\.num_clusters=2 lists"):
+        label_skew_2(data, 2, 2, np.random.default_rng(0), label_sets=sets)
