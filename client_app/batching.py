@@ -22,9 +22,10 @@ from florets.client_app.prepared import Prepared, at_hand
 from florets.client_app.session import State, device_of, session
 from florets.task.client_data import Part
 from florets.task.randomness import Purpose
+from florets.task.training.full_steps import full_steps_update, pays
 from florets.task.training.joined import joined_losses, joined_tests
 from florets.task.training.losses import Evaluated
-from florets.task.training.networks import Network, network_of
+from florets.task.training.networks import Dense, Network, network_of
 from florets.task.training.stacked import Share, Trained, stacked_update
 from florets.task.wire import kinds
 
@@ -222,4 +223,6 @@ def _trained(block: Sequence[_Asked], starts: Sequence[State]) -> list[Trained]:
         )
         for asked, state in zip(block, starts, strict=True)
     ]
+    if isinstance(network, Dense) and pays(network, shares, settings):
+        return full_steps_update(network, shares, first.loss, settings)
     return stacked_update(network, shares, first.loss, settings)

@@ -28,6 +28,7 @@ from florets.task.training.linear_steps import (
 )
 from florets.task.training.local_update import TrainSettings, gradient, local_update
 from florets.task.training.losses import Evaluated, evaluated, loss_vector
+from florets.task.training.modules import load
 from florets.task.training.objective import PLAIN, Objective, Proximal
 from florets.task.training.proximal import exact_proximal
 from florets.task.wire import kinds
@@ -72,7 +73,7 @@ def result_on(client: Client, part: TestedOn, arrays: Mapping[str, NDArray[Any]]
         return linear_test(models, *flat(x, y), client.loss)
     module = client.module
     if arrays is None:
-        module.load_state_dict(client.states()[0])
+        load(module, client.states()[0])
     return evaluated(module, x, y, client.loss)
 
 
@@ -110,7 +111,7 @@ def local_gradient(client: Client, state: State, objective: Objective | None = N
     Of the entries that no gradient moves the values after the pass are returned, where the message names them.
     """
     module, data = client.module, client.data
-    module.load_state_dict(state)
+    load(module, state)
     return gradient(
         module,
         data.x_train,
@@ -235,7 +236,7 @@ def _exactly(client: Client, training: Training) -> tuple[Arrays, float] | None:
     if not client.number(kinds.EXACT_PROXIMAL, 0) or not mu or training.settings.weight_decay != 0:
         return None
     module, data = client.module, client.data
-    module.load_state_dict(training.state)
+    load(module, training.state)
     mean = exact_proximal(module, data.x_train, data.y_train, client.loss, mu, training.fraction)
     return None if mean is None else (_values(module), mean)
 
@@ -267,7 +268,7 @@ _SOLVERS: tuple[Callable[[Client, Training], tuple[Arrays, float] | None], ...] 
 def _by_steps(client: Client, training: Training) -> tuple[Arrays, float]:
     """Take the steps of the optimiser."""
     module, data = client.module, client.data
-    module.load_state_dict(training.state)
+    load(module, training.state)
     rng = client.random(training.purpose)
     mean = local_update(module, data.x_train, data.y_train, client.loss, training.settings, rng, training.objective)
     return _values(module), mean

@@ -8,7 +8,7 @@ from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from florets.task.wire import kinds
-from florets.task.wire.layout import write_array
+from florets.task.wire.layout import array_record, write_array
 
 Loss = TypeVar("Loss", float, NDArray[np.float64])
 Number = int | float | list[int] | list[float]
@@ -24,7 +24,7 @@ def reply(arrays: ArrayRecord | None, metrics: Mapping[str, Number], **others: A
 
 def packed(arrays: Mapping[str, NDArray[Any] | Array]) -> ArrayRecord:
     """Return arrays as they are sent; their values are copied."""
-    return ArrayRecord(
+    return array_record(
         {name: values if isinstance(values, Array) else write_array(values) for name, values in arrays.items()}
     )
 

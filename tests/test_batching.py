@@ -26,10 +26,11 @@ from florets.task.models.cnn import cnn
 from florets.task.models.mlp import mlp
 from florets.task.training.block_size import MOST, block_size
 from florets.task.training.effort import counted
+from florets.task.training.full_steps import full_steps_update, pays
 from florets.task.training.joined import joined_losses, joined_tests
 from florets.task.training.local_update import TrainSettings, local_update
 from florets.task.training.losses import evaluated, loss_vector
-from florets.task.training.networks import network_of
+from florets.task.training.networks import Dense, network_of
 from florets.task.training.stacked import Share, stacked_update
 from florets.task.wire import bank, kinds
 
@@ -71,6 +72,18 @@ def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport]]:
         ),
         pytest.param(
             ("strategy=fedavg", "train.batch_size=45", "train.local_epochs=1.5", "num_rounds=5", "eval_every=2"),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            (
+                "strategy=ifca",
+                "train=sgd",
+                "train.local_steps=10",
+                "train.batch_size=100",
+                "num_clients=60",
+                "task.model_options.hidden=[20,8]",
+                "num_rounds=5",
+            ),
             marks=pytest.mark.slow,
         ),
         ("strategy=clove", "loss_data=held_out", "task.validation_fraction=0.2", "num_rounds=2", "train=sgd"),
@@ -141,6 +154,30 @@ def test_stacked_training_takes_the_steps_of_single_trainings(
     assert network is not None
     shares = [Share(start, x, y, np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
     found = stacked_update(network, shares, loss, settings)
+    for number, ((x, y), trained) in enumerate(zip(parts, found, strict=True)):
+        module.load_state_dict(start)
+        with counted() as effort:
+            mean = local_update(module, x, y, loss, settings, np.random.default_rng(number))
+        assert trained.passes == effort.gradients
+        assert trained.mean == pytest.approx(mean, rel=1e-5)
+        assert list(trained.arrays) == list(module.state_dict())
+        for name, value in module.state_dict().items():
+            np.testing.assert_allclose(trained.arrays[name], value.numpy(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "reconstruction"])
+def test_full_steps_are_those_of_single_trainings(loss: str) -> None:
+    torch.manual_seed(0)
+    module = mlp((2, 30), 3, [12, 5]) if loss == "cross_entropy" else autoencoder((2, 30), 0)
+    start = {name: value.clone() for name, value in module.state_dict().items()}
+    parts, network = clients((2, 30), loss, 3), network_of(module)
+    settings = TrainSettings(0.5, 1, 45, "sgd", local_steps=40)
+    shares = [Share(start, x, y, np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
+    assert isinstance(network, Dense)
+    assert pays(network, shares, settings)
+    for other in ({"batch_size": 44}, {"optimizer": "adam"}, {"momentum": 0.9}, {"local_steps": 1}):
+        assert not pays(network, shares, replace(settings, **other))
+    found = full_steps_update(network, shares, loss, settings)
     for number, ((x, y), trained) in enumerate(zip(parts, found, strict=True)):
         module.load_state_dict(start)
         with counted() as effort:

@@ -287,7 +287,8 @@ class RoundContext:
         if not updates.ok:
             return updates
         # Only the largest value counts: one a client is enough, and no copy of all vectors is made.
-        found = outlier_updates(_largest(update.vector for _, update in updates.ok), self.models.bank, known=known)
+        largest = np.array([[update.largest] for _, update in updates.ok])
+        found = outlier_updates(largest, self.models.bank, known=known)
         others = [update.others for _, update in updates.ok]
         if any(values is not None for values in others):
             vectors = (

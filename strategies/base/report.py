@@ -59,6 +59,10 @@ class Evaluation:
     tuned: "Evaluation | None" = None
     scores: Mapping[str, float] = field(default_factory=dict)
 
+    def __deepcopy__(self, _: object) -> "Evaluation":
+        # Never changed: each round begins with a copy of the state, which holds one for every client.
+        return self
+
 
 @dataclass(frozen=True)
 class CostEstimate:

@@ -174,10 +174,10 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
             self.state.settled = stable | {key for key in absent if is_stable(histories.get(key, ()), length)}
 
     def average(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
-        """Average without the clients that depart from their cluster in this round, unless all of its clients do."""
-        fresh = self.state.watch.fresh
-        stayed = {update.model for key, update in updates if key not in fresh}
-        return super().average([(key, u) for key, u in updates if key not in fresh or u.model not in stayed])
+        """Average without clients that depart in this round, or that no model fits, unless all of a cluster do."""
+        away = self.state.watch.away
+        stayed = {update.model for key, update in updates if key not in away}
+        return super().average([(key, u) for key, u in updates if key not in away or u.model not in stayed])
 
     def _watched(self, context: RoundContext) -> bool:
         """Ask those whose loss has departed for a loss vector and move them; say whether clusters are open again."""
@@ -194,7 +194,7 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
             departure = watch.departed[key]
             departure.answered(reply.losses, self.assignment[key])
             best = int(np.argmin(reply.losses))
-            # Whom no model fits stays, and is counted: it would do to the other model what it does to its own.
+            # Whom no model fits stays, and is counted.
             if best != self.assignment[key] and not departure.unfit:
                 self.assignment[key] = best
                 moved.append(key)

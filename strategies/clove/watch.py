@@ -118,6 +118,11 @@ class Watch:
         if found := sorted(key for key in logs if key in self.departed and not self.departed[key].asked):
             self.told["departed"] = found
 
+    @property
+    def away(self) -> set[str]:
+        """Clients whose updates would harm their model: they departed in this round, or no model fits them."""
+        return self.fresh | {key for key, departure in self.departed.items() if departure.unfit}
+
     def forget(self, key: str) -> None:
         """Begin anew with a client that has moved."""
         for known in (self.levels, self.excesses, self.departed):

@@ -183,8 +183,10 @@ def apply_step(
     """
     if optimizer not in OPTIMIZERS:
         raise ValueError(f"server optimizer {optimizer!r} is unknown: choose one of {', '.join(OPTIMIZERS)}.")
-    direction = gradient if optimizer == "sgd" else gradient / (np.abs(gradient) + ADAM_EPSILON)
-    stepped: FloatArray = np.where(members[:, np.newaxis], bank - learning_rate * direction, bank)
+    stepped: FloatArray = np.array(bank, dtype=np.float64)
+    for model in np.flatnonzero(members):
+        own = gradient[model]
+        stepped[model] -= learning_rate * (own if optimizer == "sgd" else own / (np.abs(own) + ADAM_EPSILON))
     return stepped
 
 
@@ -197,8 +199,9 @@ def _factors(weights: FloatArray, weighting: str) -> FloatArray:
 def _weighted_sum(rows: Rows, factors: FloatArray, members: IntArray) -> FloatArray:
     # One row after the other: a matrix product would leave the order of summation to the BLAS library.
     total: FloatArray = 0.0 + factors[members[0]] * rows[int(members[0])]
+    product = np.empty_like(total)
     for member in members[1:]:
-        total += factors[member] * rows[int(member)]
+        total += np.multiply(rows[int(member)], factors[member], out=product)
     return total
 
 

@@ -14,6 +14,7 @@ from florets.task.training.class_weights import class_weights
 from florets.task.training.effort import count
 from florets.task.training.local_update import TrainSettings, local_update
 from florets.task.training.losses import per_sample_losses, targets_of
+from florets.task.training.modules import load
 from florets.task.training.networks import Network, network_of
 from florets.task.training.objective import PLAIN, Objective
 from florets.task.training.optimizers import Adam
@@ -108,7 +109,7 @@ def fold_changes(
     before = _flat(state, names)
     changes = []
     for fold in folds:
-        module.load_state_dict(state)
+        load(module, state)
         rows = torch.from_numpy(fold).to(x.device)
         settings = TrainSettings(rate, 1, len(fold), "adam", local_steps=steps)
         objective = Objective(weights=_weights(y[rows])) if loss == "cross_entropy" else PLAIN

@@ -14,6 +14,7 @@ from torch.nn import Module
 
 from florets.task.client_data import Part
 from florets.task.training.losses import CHUNK, Evaluated, per_sample_losses, targets_of
+from florets.task.training.modules import load, set_mode
 from florets.task.training.networks import Convolutions, Network, network_of
 from florets.task.training.scores import Scores, scores_of
 
@@ -46,7 +47,7 @@ def joined_losses(
         return np.stack([_means(losses, parts) for losses in _side_by_side(network, states, x, y, loss)], axis=1)
     found = np.empty((len(parts), len(states)))
     for model, state in enumerate(states):
-        module.load_state_dict(state)
+        load(module, state)
         found[:, model] = _means(_passed(module, x, y, loss)[1], parts)
     return found
 
@@ -54,7 +55,7 @@ def joined_losses(
 def joined_tests(module: Module, state: Mapping[str, Tensor], parts: Sequence[Part], loss: str) -> list[Evaluated]:
     """Return what one model comes to on each client's data; see `florets.task.training.losses.evaluated`."""
     x, y = _joined(parts)
-    module.load_state_dict(state)
+    load(module, state)
     outputs, losses = _passed(module, x, y, loss)
     means = _means(losses, parts)
     starts = _starts(parts)
@@ -101,7 +102,7 @@ def _means(losses: NDArray[np.float64], parts: Sequence[Part]) -> NDArray[np.flo
 
 def _passed(module: Module, x: Tensor, y: Tensor, loss: str) -> tuple[Tensor, NDArray[np.float64]]:
     """Return the outputs of all samples, and each one's loss."""
-    module.eval()
+    set_mode(module, False)
     chunk = CHUNK if isinstance(network_of(module), Convolutions) else _CHUNK
     outputs, losses = [], []
     with torch.inference_mode():

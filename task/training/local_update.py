@@ -1,7 +1,7 @@
 """Local training of a model on a client's data, and its gradient."""
 
 from collections.abc import Collection, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import ceil, isfinite
 from typing import Any, Literal
@@ -16,9 +16,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from florets.task.layers import frozen_layers
 from florets.task.training.effort import count
 from florets.task.training.losses import CHUNK, per_sample_losses, targets_of
+from florets.task.training.modules import draws, set_mode
 from florets.task.training.objective import PLAIN, Batch, Objective
 from florets.task.training.optimizers import Adam, Sgd
-from florets.task.training.seeding import torch_random
+from florets.task.training.seeding import torch_random, torch_seed
 from florets.task.training.step_losses import record
 
 
@@ -114,17 +115,20 @@ def local_update(
     """
     if len(x) == 0:
         raise ValueError("training on no samples is not defined: give every client at least one sample.")
-    module.train()
+    set_mode(module, True)
     batches = _batches(len(x), settings.batch_size, joined=_normalises(module))
     left, in_epoch, passes = settings.num_steps(len(batches)), 0, 0
     seen = torch.zeros((), dtype=torch.float64, device=x.device)
-    with torch_random(rng), frozen_layers(module, objective.frozen) if objective.frozen else nullcontext():
+    with (
+        _seeded(module, objective, rng),
+        frozen_layers(module, objective.frozen) if objective.frozen else nullcontext(),
+    ):
         trainable = objective.begin(module, len(x))
         optimizer = new_optimizer(trainable, settings)
         while left > 0:
             order = torch.from_numpy(rng.permutation(len(x))).to(x.device)
             # One gather an epoch; batches are then slices.
-            x_epoch, y_epoch = x[order], y[order]
+            x_epoch, y_epoch = samples(x, order), y[order]
             weights = None if objective.weights is None else objective.weights[order]
             seen.zero_()
             for begin, end in batches[:left]:
@@ -147,6 +151,23 @@ def local_update(
             left -= len(batches)
     count(gradients=passes)
     return seen.item() / in_epoch
+
+
+def _seeded(module: Module, objective: Objective, rng: np.random.Generator) -> AbstractContextManager[None]:
+    """Return the context that local computation draws in; where nothing draws, the seed is drawn and not used."""
+    if draws(module) or objective.terms:
+        return torch_random(rng)
+    torch_seed(rng)
+    return nullcontext()
+
+
+def samples(x: Tensor, places: Tensor) -> Tensor:
+    """Return the samples at some places, ``x[places]``, with the strides that this has; whole samples are copied."""
+    if x.is_contiguous():
+        return x.index_select(0, places)
+    if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
+        return x.permute(0, 2, 3, 1).index_select(0, places).permute(0, 3, 1, 2)
+    return x[places]
 
 
 def _batches(num_samples: int, size: int, joined: bool) -> list[tuple[int, int]]:
@@ -225,10 +246,13 @@ def gradient(
         drawn = torch.from_numpy(rng.choice(len(x), size=batch, replace=False)).to(x.device)
         x, y = x[drawn], y[drawn]
         weights = None if weights is None else weights[drawn]
-    module.train()
+    set_mode(module, True)
     module.zero_grad(set_to_none=True)
     total = torch.zeros((), dtype=torch.float64, device=x.device)
-    with torch_random(rng), frozen_layers(module, objective.frozen) if objective.frozen else nullcontext():
+    with (
+        _seeded(module, objective, rng),
+        frozen_layers(module, objective.frozen) if objective.frozen else nullcontext(),
+    ):
         objective.begin(module, num_samples)
         for begin, end in _batches(len(x), chunk, joined=_normalises(module)):
             x_part, y_part = x[begin:end], y[begin:end]

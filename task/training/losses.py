@@ -12,6 +12,7 @@ from torch.nn import Module
 from torch.nn import functional as F
 
 from florets.task.training.effort import count
+from florets.task.training.modules import load, set_mode
 from florets.task.training.scores import Scores, scores_of
 
 Loss = Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"]
@@ -113,28 +114,32 @@ def evaluate(module: Module, x: Tensor, y: Tensor, loss: str, chunk: int = CHUNK
     return found.loss, found.accuracy
 
 
-def evaluated(module: Module, x: Tensor, y: Tensor, loss: str, chunk: int = CHUNK, scored: bool = True) -> Evaluated:
-    """Return what a model comes to on a data set; see `evaluate`, with further scores where `scored`."""
+def evaluated(
+    module: Module, x: Tensor, y: Tensor, loss: str, chunk: int = CHUNK, scored: bool = True, judged: bool = True
+) -> Evaluated:
+    """Return what a model comes to on a data set; see `evaluate`.
+
+    It has further scores where `scored`, and of classes the accuracy where `judged`.
+    """
     if len(x) == 0:
         raise ValueError("a loss over no samples is not defined: give every client at least one sample.")
     count(losses=len(x))
-    module.eval()
-    classes = loss == "cross_entropy"
-    total = torch.zeros((), dtype=torch.float64)
-    correct = torch.zeros((), dtype=torch.int64)
+    set_mode(module, False)
+    classes = judged and loss == "cross_entropy"
+    total, correct = 0.0, 0
     kept: list[NDArray[np.float64]] = []
     with torch.inference_mode():
         for start in range(0, len(x), chunk):
             x_part, y_part = x[start : start + chunk], y[start : start + chunk]
             outputs = module(x_part)
             losses = per_sample_losses(outputs, targets_of(x_part, y_part, loss), loss)
-            total += losses.sum(dtype=torch.float64).to(total.device)
+            total += losses.sum(dtype=torch.float64).item()
             if classes:
-                correct += (outputs.argmax(dim=1) == y_part).sum().to(correct.device)
+                correct += int((outputs.argmax(dim=1) == y_part).sum().item())
             if scored and loss != "reconstruction":
                 kept.append(outputs.reshape(len(x_part), -1).double().cpu().numpy())
     scores = scores_of(np.concatenate(kept), y.cpu().numpy(), loss) if kept else Scores()
-    return Evaluated(total.item() / len(x), correct.item() / len(x) if classes else None, scores)
+    return Evaluated(total / len(x), correct / len(x) if classes else None, scores)
 
 
 def mean_loss(module: Module, x: Tensor, y: Tensor, loss: str, chunk: int = CHUNK) -> float:
@@ -142,7 +147,7 @@ def mean_loss(module: Module, x: Tensor, y: Tensor, loss: str, chunk: int = CHUN
 
     Source: CLoVE Sec. 3, the empirical loss of a client.
     """
-    return evaluate(module, x, y, loss, chunk)[0]
+    return evaluated(module, x, y, loss, chunk, scored=False, judged=False).loss
 
 
 def loss_vector(
@@ -173,6 +178,6 @@ def loss_vector(
     """
     losses = []
     for state in states:
-        module.load_state_dict(state)
+        load(module, state)
         losses.append(mean_loss(module, x, y, loss, chunk))
     return np.array(losses, dtype=np.float64)

@@ -59,18 +59,31 @@ class Dense:
 
     def outputs(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """See `Network`."""
-        x = x.flatten(2)
-        for layer in self.layers:
-            if layer.function is not None:
-                x = layer.function(x)
-                continue
-            turned = parameters[layer.weight].transpose(1, 2)
-            x = x.expand(len(turned), -1, -1)
-            if layer.bias is None:
-                x = torch.bmm(x, turned)
-            else:
-                x = torch.baddbmm(parameters[layer.bias].unsqueeze(1), x, turned)
-        return x
+        return _through(self.layers, parameters, x.flatten(2))
+
+    @property
+    def first(self) -> Layer | None:
+        """The first layer where it is a linear one, which then nothing is done to the inputs before."""
+        return self.layers[0] if self.layers and self.layers[0].function is None else None
+
+    def after_first(self, parameters: Mapping[str, Tensor], z: Tensor) -> Tensor:
+        """Return what n networks say where their first layers said z, (n, b, h)."""
+        return _through(self.layers[1:], parameters, z)
+
+
+def _through(layers: tuple[Layer, ...], parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    """Return what some layers of n networks make of (n, b, d)."""
+    for layer in layers:
+        if layer.function is not None:
+            x = layer.function(x)
+            continue
+        turned = parameters[layer.weight].transpose(1, 2)
+        x = x.expand(len(turned), -1, -1)
+        if layer.bias is None:
+            x = torch.bmm(x, turned)
+        else:
+            x = torch.baddbmm(parameters[layer.bias].unsqueeze(1), x, turned)
+    return x
 
 
 @dataclass(frozen=True)

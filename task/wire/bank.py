@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord
 
-from florets.task.wire.layout import Layout, MalformedMessage, Mask
+from florets.task.wire.layout import Layout, MalformedMessage, Mask, array_record
 
 Bank = npt.NDArray[np.float64]
 
@@ -44,7 +44,7 @@ def model(record: Mapping[str, Array], index: int) -> ArrayRecord:
         # In the record all shared layers stand before this model's own, wherever they are in the model.
         order = {key.removeprefix("0/"): place for place, key in enumerate(record)}
         found = {name: found[name] for name in sorted(found, key=lambda name: order.get(name, len(order)))}
-    return ArrayRecord(found)
+    return array_record(found)
 
 
 def models(record: Mapping[str, Array]) -> Iterator[ArrayRecord]:
@@ -63,7 +63,7 @@ def pack(bank: Bank, layout: Layout, shared: Mask | None = None) -> ArrayRecord:
                 arrays[f"{index}/{entry.name}"] = array
             elif index == 0:
                 arrays[entry.name] = array
-    return ArrayRecord(arrays)
+    return array_record(arrays)
 
 
 def unpack(record: Mapping[str, Array]) -> tuple[Bank, Layout]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import Array
+from flwr.app import Array, ArrayRecord
 
 Vector = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -65,6 +65,11 @@ class PackedVector:
     parts: tuple[npt.NDArray[np.generic], ...]
     size: int
 
+    @property
+    def largest(self) -> float:
+        """Largest absolute value, 0 without any."""
+        return max((_largest(part) for part in self.parts if part.size), default=0.0)
+
     def unpacked(self) -> Vector:
         """Return the values as float64; new at every call."""
         vector, start = np.empty(self.size), 0
@@ -72,6 +77,11 @@ class PackedVector:
             vector[start : start + part.size] = part.ravel()
             start += part.size
         return vector
+
+
+def _largest(part: npt.NDArray[Any]) -> float:
+    # As Python's floats: no integer type has the negative of its lowest number.
+    return max(float(part.max()), -float(part.min()))
 
 
 @dataclass(frozen=True)
@@ -237,6 +247,14 @@ def read_array(array: Array, entry: Entry) -> npt.NDArray[np.generic]:
     fortran_order = header["fortran"] == b"True"
     values = np.frombuffer(array.data, dtype=dtype, offset=header_bytes)
     return values.reshape(entry.shape, order="F" if fortran_order else "C")
+
+
+def array_record(arrays: Mapping[str, Array]) -> ArrayRecord:
+    """Return a record of these arrays themselves: Flower's constructor makes each anew, twice over."""
+    record = ArrayRecord()
+    for name, array in arrays.items():
+        record[name] = array
+    return record
 
 
 def write_array(values: npt.NDArray[Any]) -> Array:

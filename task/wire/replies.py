@@ -53,6 +53,12 @@ class Update:
         return self.values.unpacked() if isinstance(self.values, PackedVector) else self.values
 
     @property
+    def largest(self) -> float:
+        """Largest absolute value of `vector`."""
+        values = self.values
+        return values.largest if isinstance(values, PackedVector) else float(np.abs(values).max(initial=0.0))
+
+    @property
     def others(self) -> npt.NDArray[np.floating] | None:
         """All that the server will use in place of `vector` or beside it; None where there is nothing else."""
         return None

@@ -1,0 +1,117 @@
+"""Loading a model into a module, its mode, and whether it draws: as PyTorch does it, in a tenth of the time.
+
+A client's small model is loaded many times a round, and PyTorch walks through the whole module each time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+_DRAW_NOTHING = {
+    *(nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d, nn.Identity),
+    *(nn.ReLU, nn.Sigmoid, nn.Tanh, nn.BatchNorm1d, nn.BatchNorm2d, nn.LayerNorm, nn.GroupNorm),
+}
+"""Layers that draw nothing while they compute; others, and own ones, may."""
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a module consists of: its modules, and where each entry of its state dict is looked up.
+
+    Tensors are looked up anew each time: a module may put another one in a buffer's place.
+    """
+
+    modules: tuple[nn.Module, ...]
+    children: tuple[tuple[dict[str, nn.Module | None], tuple[nn.Module | None, ...]], ...]
+    entries: tuple[tuple[str, dict[str, Tensor | None], str], ...]
+    loads_plainly: bool
+    changes_mode_plainly: bool
+    draws: bool
+
+
+_known: "WeakKeyDictionary[nn.Module, _Parts]" = WeakKeyDictionary()
+
+
+def _parts(module: nn.Module) -> _Parts:
+    found = _known.get(module)
+    # A layer that was added or taken away since.
+    if found is None or any(tuple(now.values()) != before for now, before in found.children):
+        found = _known[module] = _read(module)
+    return found
+
+
+def _read(module: nn.Module) -> _Parts:
+    entries = []
+    for prefix, part in module.named_modules(remove_duplicate=False):
+        start = f"{prefix}." if prefix else ""
+        own: tuple[dict[str, Any], ...] = (part._parameters, part._buffers)
+        for tensors in own:
+            entries += [
+                (start + name, tensors, name)
+                for name in tensors
+                if tensors[name] is not None and name not in part._non_persistent_buffers_set
+            ]
+    modules = tuple(module.modules())
+    plain_state = all(
+        type(part)._load_from_state_dict is nn.Module._load_from_state_dict
+        and type(part).load_state_dict is nn.Module.load_state_dict
+        and type(part).set_extra_state is nn.Module.set_extra_state
+        and type(part).state_dict is nn.Module.state_dict
+        and not (part._load_state_dict_pre_hooks or part._load_state_dict_post_hooks or part._state_dict_hooks)
+        and all(type(p) in (nn.Parameter, type(None)) for p in part._parameters.values())
+        and all(type(b) in (Tensor, type(None)) for b in part._buffers.values())
+        for part in modules
+    )
+    return _Parts(
+        modules,
+        tuple((part._modules, tuple(part._modules.values())) for part in modules),
+        tuple(entries),
+        plain_state and {name for name, *_ in entries} == set(module.state_dict()),
+        all(type(part).train is nn.Module.train and type(part).eval is nn.Module.eval for part in modules),
+        not all(_draws_nothing(part) for part in modules),
+    )
+
+
+def _draws_nothing(part: nn.Module) -> bool:
+    own = type(part).__module__.startswith("florets.task.models.")
+    hooked = part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks
+    return (own or type(part) in _DRAW_NOTHING) and not hooked
+
+
+def load(module: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Do as ``module.load_state_dict(state)`` does.
+
+    Raises
+    ------
+    RuntimeError
+        If the state does not fit the module, as PyTorch says it.
+    """
+    parts = _parts(module)
+    if parts.loads_plainly and len(state) == len(parts.entries):
+        pairs = [(tensors[name], state.get(key)) for key, tensors, name in parts.entries]
+        if all(own is not None and new is not None and own.shape == new.shape for own, new in pairs):
+            with torch.no_grad():
+                for own, new in pairs:
+                    own.copy_(new)  # type: ignore[union-attr, arg-type]  # looked at above
+            return
+    module.load_state_dict(state)
+
+
+def set_mode(module: nn.Module, training: bool) -> None:
+    """Do as ``module.train(training)`` does."""
+    parts = _parts(module)
+    if not parts.changes_mode_plainly:
+        module.train(training)
+        return
+    for part in parts.modules:
+        # What assigning it comes to, after a module's search for parameters and buffers of this name.
+        part.__dict__["training"] = training
+
+
+def draws(module: nn.Module) -> bool:
+    """Say whether a module may draw from torch's generator while it computes: dropout does, and own layers may."""
+    return _parts(module).draws
