@@ -1,9 +1,9 @@
 """A node's process for one message ends when nobody waits for its reply any more."""
 
 import faulthandler
+import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from flwr.app import Context, Message
 
@@ -33,4 +33,4 @@ def within_deadline(message: Message, context: Context, call_next: Handler) -> M
 
 def _has_process_of_its_own() -> bool:
     # A simulation's process serves many clients and is not replaced, and that of the in-process engine is the user's.
-    return Path(sys.argv[0]).stem == _NODES_PROCESS
+    return os.path.splitext(os.path.basename(sys.argv[0]))[0] == _NODES_PROCESS

@@ -188,7 +188,7 @@ def test_no_fault_ends_a_run_or_corrupts_its_models(fault: str, more: tuple[str,
 def test_a_new_client_takes_a_centre_and_a_client_of_the_run_its_own_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = [*SMALL, SOFT, "quiet=true", "num_rounds=6"]
+    given = [*SMALL, SOFT, "quiet=true"]
     folder = Path(run(compose([*given, f"results_dir={tmp_path}"]), given).folder)
     part = build_task(compose(given)).client(0)
     np.savez(tmp_path / "new.npz", x=part.x_test.numpy(), y=part.y_test.numpy())

@@ -250,7 +250,10 @@ class RoundContext:
 
     def triage(self, requests: Sequence[Request], replies: list[Message], read: Read[T]) -> Replies[T]:
         """Sort and check the replies of one of the algorithm's exchanges, and count them and their bytes."""
-        introduced = {client.key: client.num_examples for client in (*self.online, *self.participants)}
+        # Mostly participants are asked; all that are online may be a hundred times as many.
+        introduced = {client.key: client.num_examples for client in self.participants}
+        if any(request.key not in introduced for request in requests):
+            introduced = {client.key: client.num_examples for client in self.online} | introduced
 
         def checked(key: str, content: RecordDict) -> T:
             reading = read(key, content)

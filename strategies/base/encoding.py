@@ -7,6 +7,7 @@ strategy comes from, and only those loaded already.
 import dataclasses
 import sys
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from flwr.app import Array, ArrayRecord
 from florets.strategies.base.models import Models
 
 Arrays = dict[str, npt.NDArray[Any]]
+
+_PLAIN = (type(None), bool, int, float, str)
 
 _OURS = ("florets.strategies.", "florets.task.")
 
@@ -36,7 +39,7 @@ def encode(value: object, arrays: Arrays, path: str = "state") -> Any:
     TypeError
         If there is something else; the text says where and what to do.
     """
-    if value is None or type(value) in (bool, int, float, str):
+    if type(value) in _PLAIN:
         return value
     if isinstance(value, np.bool_ | np.integer | np.floating):
         return value.item()
@@ -48,7 +51,16 @@ def encode(value: object, arrays: Arrays, path: str = "state") -> Any:
         # Sorted, so that equal states give equal files.
         return {type(value).__name__: _encode_all(sorted(value, key=repr), arrays, path)}  # type: ignore[call-overload]
     if type(value) is dict:
-        return {"dict": [[encode(k, arrays, path), encode(v, arrays, f"{path}/{k}")] for k, v in value.items()]}
+        # Most hold something plain of each client: only of the rest the path is written out.
+        return {
+            "dict": [
+                [
+                    k if type(k) in _PLAIN else encode(k, arrays, path),
+                    v if type(v) in _PLAIN else encode(v, arrays, f"{path}/{k}"),
+                ]
+                for k, v in value.items()
+            ]
+        }
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         return {"array": _add(value, arrays, path)}
     if isinstance(value, Models):
@@ -57,9 +69,15 @@ def encode(value: object, arrays: Arrays, path: str = "state") -> Any:
     if isinstance(value, ArrayRecord):
         return {"record": encode_record(value, arrays, path)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
-        name = f"{type(value).__module__}:{type(value).__qualname__}"
-        return {"object": name, "fields": {k: encode(v, arrays, f"{path}/{k}") for k, v in fields.items()}}
+        name, names = _fields(type(value))
+        fields = {field: getattr(value, field) for field in names}
+        return {
+            "object": name,
+            "fields": {
+                field: own if type(own) in _PLAIN else encode(own, arrays, f"{path}/{field}")
+                for field, own in fields.items()
+            },
+        }
     raise TypeError(
         f"{path} is a {type(value).__name__}, which a checkpoint cannot hold; keep plain values, arrays, models or "
         "dataclasses in the strategy's State, and what can be built anew outside of it"
@@ -119,8 +137,16 @@ def decode_record(names: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> ArrayRe
     return ArrayRecord({name: Array(_find(place, arrays)) for name, place in names})
 
 
+@cache
+def _fields(cls: type[Any]) -> tuple[str, tuple[str, ...]]:
+    """Return under which name a dataclass is found again, and its fields that its constructor takes."""
+    return f"{cls.__module__}:{cls.__qualname__}", tuple(f.name for f in dataclasses.fields(cls) if f.init)
+
+
 def _encode_all(items: Any, arrays: Arrays, path: str) -> list[Any]:
-    return [encode(item, arrays, f"{path}/{index}") for index, item in enumerate(items)]
+    return [
+        item if type(item) in _PLAIN else encode(item, arrays, f"{path}/{index}") for index, item in enumerate(items)
+    ]
 
 
 def _add(values: npt.NDArray[Any], arrays: Arrays, path: str) -> str:

@@ -106,6 +106,8 @@ class Federation:
         self.clients: dict[str, Client] = {}
         self.known_at: Callable[[Client, int], Client] | None = None
         self._online: set[int] = set()
+        # Whether all of them had introduced themselves when they were last looked for.
+        self._all_known = False
         self.columns = TableColumns()
         self._left_out: set[str] = set()
         self._sorted: list[Client] | None = None
@@ -171,7 +173,10 @@ class Federation:
         self._online = set(nodes)
         if self._online != before:
             self._sorted = None
+        elif self._all_known:
+            return
         new = sorted(self._online - {client.node_id for client in self.clients.values()})
+        self._all_known = not new
         if not new:
             return
         self._tries.update(new)

@@ -244,7 +244,7 @@ def gradient(
     weights, num_samples = objective.weights, len(x)
     if batch is not None and batch < len(x):
         drawn = torch.from_numpy(rng.choice(len(x), size=batch, replace=False)).to(x.device)
-        x, y = x[drawn], y[drawn]
+        x, y = samples(x, drawn), y[drawn]
         weights = None if weights is None else weights[drawn]
     set_mode(module, True)
     module.zero_grad(set_to_none=True)

@@ -78,8 +78,7 @@ def _read(module: nn.Module) -> _Parts:
 
 def _draws_nothing(part: nn.Module) -> bool:
     own = type(part).__module__.startswith("florets.task.models.")
-    hooked = part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks
-    return (own or type(part) in _DRAW_NOTHING) and not hooked
+    return (own or type(part) in _DRAW_NOTHING) and not (part._backward_hooks or part._backward_pre_hooks)
 
 
 def load(module: nn.Module, state: Mapping[str, Tensor]) -> None:
@@ -114,4 +113,6 @@ def set_mode(module: nn.Module, training: bool) -> None:
 
 def draws(module: nn.Module) -> bool:
     """Say whether a module may draw from torch's generator while it computes: dropout does, and own layers may."""
-    return _parts(module).draws
+    parts = _parts(module)
+    # A hook may come at any time.
+    return parts.draws or any(part._forward_hooks or part._forward_pre_hooks for part in parts.modules)
