@@ -1,0 +1,203 @@
+"""CPU seconds of a round, peak memory and imports, each in a process of its own.
+
+``python benchmarks/bench_speed.py [own_settings growth memory imports] [--data-dir DIR] [--repeats 3] [--json FILE]``
+
+- ``own_settings``: a round alone, in blocks (`batch_clients=auto`) and as a bare loop over the clients, with the same
+  arithmetic by PyTorch and nothing else, and no test: IFCA on its paper's rotated MNIST (10 full steps, here
+  120 clients of 100 images; the paper has 2,400), CFL-GP's round without clustering, and 1,000 digits clients of
+  CLoVE.
+- ``growth``: a clustering round of CLoVE on digits in the number of clients, models and parameters.
+- ``memory``: the largest resident size of the command, one round of MNIST label skew 1.
+- ``imports``: what a process imports before its first message, as each message to a deployed node costs it.
+
+Cases take turns; shown are medians. CPU seconds of other machines are not these: compare rows of one table.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+TABLES = ("own_settings", "growth", "memory", "imports")
+IFCA = [
+    "experiment=paper/ifca/rotated_mnist", "num_clients=120", "task.partition_options.samples_per_client=100",
+    "train.batch_size=100", "eval_every=1000",
+]  # fmt: skip
+CFL_GP = ["experiment=cfl_gp/rotated_mnist", "strategy.period=1000", "eval_every=1000"]
+DIGITS = ["num_clients=1000", "strategy.stop_when_stable=false"]
+GROWTH = {
+    "100 clients": ["num_clients=100"],
+    "1,000 clients": ["num_clients=1000"],
+    "100 clients, K = 2": ["num_clients=100", "k=2"],
+    "100 clients, K = 8": ["num_clients=100", "k=8"],
+    "100 clients, hidden 256": ["num_clients=100", "task.model_options.hidden=[256]"],
+    "100 clients, hidden 1024": ["num_clients=100", "task.model_options.hidden=[1024]"],
+}
+IMPORTS = ("torch", "flwr.app", "florets.client_app.app", "florets.server_app.app")
+
+
+def rounds(overrides: list[str], way: str) -> dict[str, float]:
+    """Return the median CPU seconds of rounds 3 to the last, and this process's peak memory in MB."""
+    from florets.conf.compose import compose
+    from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+    from florets.server_app.local_grid import LocalGrid
+    from florets.server_app.main import client_side
+    from florets.task.training.block_size import block_size
+
+    config = compose(overrides)
+    task = build_task(config)
+    if way == "bare":
+        return {"cpu": bare_round(config, task), "peak": peak()}
+    side = client_side()
+    grid = LocalGrid(side.app, config.num_clients, None, side.in_blocks, side.adopt)
+    grid.share(task)
+    if way == "auto":
+        grid.block_size = block_size(task.build_model())
+    marks: list[float] = []
+    build_strategy(config, task).start(
+        grid,
+        build_models(config, task),
+        num_rounds=config.num_rounds,
+        train_config=message_settings(config, task),
+        on_round=lambda *_: marks.append(time.process_time()),
+    )
+    return {"cpu": statistics.median(b - a for a, b in list(pairwise(marks))[1:]), "peak": peak()}
+
+
+def bare_round(config: Any, task: Any) -> float:
+    """Return the CPU seconds of a round's losses and training as a loop over the clients writes them."""
+    import torch
+    from torch.nn import functional as F
+
+    torch.set_num_threads(1)
+    gradients = config.averaging == "gradients"
+    # What is asked for before training: IFCA and CLoVE the losses of all models, CFL-GP between clusterings nothing.
+    compared = 0 if config.strategy.name == "cfl_gp" else int(config.k)
+    module, states = task.build_model(), [task.build_model().state_dict() for _ in range(max(1, compared))]
+    clients = [task.client(number) for number in range(config.num_clients)]
+    steps = config.train.local_steps or 1
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        for client in clients:
+            x, y = client.x_train, client.y_train
+            losses = []
+            for state in states[:compared]:
+                module.load_state_dict(state)
+                with torch.inference_mode():
+                    losses.append(F.cross_entropy(module(x), y).item())
+            module.load_state_dict(states[losses.index(min(losses)) if losses else 0])
+            if gradients:
+                drawn = torch.randperm(len(x))[: config.gradient_batch if config.gradient_batch != "full" else None]
+                F.cross_entropy(module(x[drawn]), y[drawn]).backward()
+                [p.grad.numpy().copy() for p in module.parameters()]
+                module.zero_grad()
+                continue
+            sgd = config.train.optimizer == "sgd"
+            make = torch.optim.SGD if sgd else torch.optim.Adam
+            optimizer = make(module.parameters(), lr=config.train.learning_rate)
+            for _ in range(steps):
+                optimizer.zero_grad()
+                F.cross_entropy(module(x), y).backward()
+                optimizer.step()
+            [p.detach().numpy().copy() for p in module.parameters()]
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def imported(module: str) -> dict[str, float]:
+    start = time.process_time()
+    __import__(module)
+    return {"cpu": time.process_time() - start, "peak": peak()}
+
+
+def command(data_dir: str, strategy: str) -> dict[str, float]:
+    """Return CPU seconds and peak memory of the command, one round of MNIST label skew 1."""
+    from florets.server_app.main import main
+
+    with tempfile.TemporaryDirectory() as folder:
+        keys = ["experiment=clove/mnist_label_skew_1", "num_rounds=1", f"strategy={strategy}", "quiet=true"]
+        main([*keys, f"data_dir={data_dir}", f"results_dir={folder}"])
+    return {"cpu": time.process_time(), "peak": peak()}
+
+
+def measured(function: str, *arguments: Any) -> dict[str, float]:
+    """Return what a function of this file finds in a process of its own."""
+    code = f"import json; from benchmarks.bench_speed import *; print(json.dumps({function}(*{list(arguments)!r})))"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    if told.returncode:
+        sys.exit(told.stderr)
+    found: dict[str, float] = json.loads(told.stdout.splitlines()[-1])
+    return found
+
+
+def table(cases: dict[str, tuple[Any, ...]], repeats: int) -> dict[str, dict[str, float]]:
+    """Print and return the medians of cases that take turns."""
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in cases}
+    for _ in range(repeats):
+        for name, case in cases.items():
+            found[name].append(measured(*case))
+    rows = {}
+    for name, times in found.items():
+        rows[name] = {what: statistics.median(time[what] for time in times) for what in times[0]}
+        print(f"{name:44}{rows[name]['cpu']:9.3f}{rows[name]['peak']:10.0f}", flush=True)
+    return rows
+
+
+def cases(name: str, data_dir: str) -> dict[str, tuple[Any, ...]]:
+    """Return the cases of a table: by name a function of this file and its arguments."""
+    mnist = [f"data_dir={data_dir}"]
+    if name == "imports":
+        return {module: ("imported", module) for module in IMPORTS}
+    if name == "memory":
+        return {f"command, {s}": ("command", data_dir, s) for s in ("clove", "ifca")} if data_dir else {}
+    if name == "growth":
+        keys = ["strategy.stop_when_stable=false", "num_rounds=4"]
+        return {case: ("rounds", [*keys, *overrides], "off") for case, overrides in GROWTH.items()}
+    settings = {"1,000 digits clients": [*DIGITS, "num_rounds=4"]}
+    if data_dir:
+        settings |= {
+            "IFCA, rotated MNIST": [*IFCA, *mnist, "num_rounds=4"],
+            "CFL-GP, no clustering": [*CFL_GP, *mnist, "num_rounds=8"],
+        }
+    return {
+        f"{case}: {way}": ("rounds", overrides, way)
+        for case, overrides in settings.items()
+        for way in ("bare", "off", "auto")
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="*", choices=[[], *TABLES], help="all where none is named")
+    parser.add_argument("--data-dir", default="", help="torchvision data folder with MNIST")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", default="", help="file for the figures")
+    given = parser.parse_args()
+    data_dir = str(Path(given.data_dir).absolute()) if given.data_dir else ""
+    found = {}
+    for name in given.tables or TABLES:
+        print(f"\n{name:44}{'CPU s':>9}{'peak MB':>10}")
+        found[name] = table(cases(name, data_dir), given.repeats)
+    if given.json:
+        Path(given.json).write_text(json.dumps(found, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
