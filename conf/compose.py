@@ -118,7 +118,9 @@ def compose(overrides: Sequence[str]) -> Config:
     if values.get("k") == "auto" and strategy != DEFAULT and not k_by_hand:
         # A preset that leaves K open asks CLoVE to find it. The others are given the truth, as in the paper's
         # comparisons; whoever types k=auto for them is told that they cannot find it.
-        values["k"] = values["task"].get("num_clusters", TaskConfig.num_clusters)
+        # Where nobody knows it, they get the largest number that CLoVE would look for.
+        known = values["task"].get("num_clusters", TaskConfig.num_clusters)
+        values["k"] = known or values.get("k_max", Config.k_max)
     problems += start_of_folds(values, {entry.key: entry for entry in explicit})
     if values.get("k") == "auto" and (names := _following_k(values)):
         how = "give k an integer, or values of their own to those keys"

@@ -147,8 +147,8 @@ def test_folds_that_are_small_for_all_are_no_smaller_for_anybody() -> None:
 
 
 PLANS = [
-    ([288] * 20, FoldPlan(4, 17, 4)),
-    ([100] * 20, FoldPlan(4, 17, 3)),
+    ([288] * 20, FoldPlan(4, 25, 3)),
+    ([100] * 20, FoldPlan(4, 25, 2)),
     # Two epochs of 71 samples are 142 gradients, two steps on four folds of 17 samples 136.
     ([71] * 20, FoldPlan(4, 17, 2)),
     ([50] * 20, FoldPlan(4, 12, 3)),
