@@ -37,11 +37,14 @@ def work(data_dir: str, repetitions: int, only: str) -> None:
         config = compose([*keys, *([f"data_dir={data_dir}"] if data_dir else [])])
         task = build_task(config)
         grid, model = LocalGrid(app, config.num_clients), bank.model(build_models(config, task), 0)
-        plan = FoldPlan.of([task.num_examples_of(client) for client in range(config.num_clients)])
+        # A regression looks for groups at a trained model.
+        fine = config.task.loss != "cross_entropy"
+        plan = FoldPlan.of([task.num_examples_of(client) for client in range(config.num_clients)], fine)
         form = RowForm.of("projection", None, int(Layout.of(model).trained.sum()), plan.folds)
         asked = {
             kinds.NUM_FOLDS: plan.folds, kinds.FOLD_SIZE: plan.size, kinds.FOLD_STEPS: plan.steps,
             kinds.FOLD_UPLOAD: form.upload, kinds.FOLD_WIDTH: form.width, kinds.FOLD_SEED: 1,
+            kinds.FOLD_RATE: plan.rate,
         }  # fmt: skip
         common = {**message_settings(config, task), kinds.SERVER_ROUND: 1, kinds.REPLY: kinds.REPLY_MODEL}
         times: dict[str, list[float]] = {kinds.TRAIN: [], kinds.TRAIN_FOLDS: []}

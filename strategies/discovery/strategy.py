@@ -260,7 +260,8 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         with context.meter.part("place"):
             placed, unfit = state.folds.place(new, state.centres, context)
         self.assignment.update(placed)
-        self._note_unsure(client.key for client in new if client.key in placed and not state.folds.has_folds(client))
+        folds = state.folds
+        self._note_unsure(client.key for client in new if client.key in placed and not folds.has_whole_folds(client))
         if unfit:
             state.unfit |= unfit
             state.details[ADVICE] = no_group_fits(sorted(unfit))

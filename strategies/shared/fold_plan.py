@@ -23,8 +23,10 @@ the score falls more slowly beyond the right number of groups.
 """
 MOST_OF_EIGHT = 96
 MOST_FINE = 148
-"""The same of a regression's trained model, whose few small steps say little more than one does: with half as many on
-twice the samples a row costs the same and has half the noise."""
+"""The same of a regression's trained model, whose few small steps say little more than one does.
+
+With fewer of them on more samples a row costs the same and has less noise.
+"""
 LEAST_STEPS, MOST_STEPS = 2, 10
 STEPS_OF_EIGHT = 4
 EPOCHS = 2

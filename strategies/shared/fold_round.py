@@ -99,6 +99,10 @@ class FoldRound:
         """Say whether a client has enough samples for folds."""
         return self._size(client) > 0
 
+    def has_whole_folds(self, client: Client) -> bool:
+        """Say whether a client has enough samples for folds as large as they are meant to be."""
+        return self._size(client) == self.plan.size
+
     def train(self, context: RoundContext) -> tuple[list[Request], Read[Update]]:
         """Return the requests of a round in which every participant trains the bank's first model.
 

@@ -138,7 +138,7 @@ def _side_by_side(
     weights = torch.ones(1, 1, device=x.device)
     if loss == "cross_entropy":
         weights = torch.stack([_weights(y[fold]) for fold in rows])
-    start = {name: state[name].unsqueeze(0) for name in network.names}
+    start = {name: state[name].to(x.device).unsqueeze(0) for name in network.names}
     trained = {name: value.repeat_interleave(count_of_folds, 0).requires_grad_() for name, value in start.items()}
     optimizer = Adam(list(trained.values()), rate, 0.0)
     for _ in range(steps):
