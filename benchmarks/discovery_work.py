@@ -1,4 +1,4 @@
-"""What discovery costs a client: its folds' training beside one local training, in gradients and CPU time.
+"""Cost of discovery for a client, beside that of one local training: gradients and CPU time.
 
 The real ClientApp replies to `train` and to `train.folds`, in turn; the difference of the medians is discovery's.
 """
@@ -52,7 +52,7 @@ def work(data_dir: str, repetitions: int, only: str) -> None:
         nodes = list(grid.get_node_ids())[:_CLIENTS]
         for repetition in range(repetitions + 1):
             for kind in times:
-                record = ConfigRecord({**common, **asked})  # type: ignore[dict-item]
+                record = ConfigRecord({**common, **asked})  # type: ignore[dict-item]  # dict is invariant
                 for node in nodes:
                     message = Message(RecordDict({kinds.CONFIG: record, kinds.ARRAYS: model}), node, kind)
                     begin = time.process_time()

@@ -1,6 +1,8 @@
 """Shared settings: one thread per process, and the folder of real data where there is one."""
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log)
+
+
+@pytest.fixture(autouse=True)
+def own_draws() -> Iterator[None]:
+    """Leave PyTorch's global generator, of which new layers draw their weights, as a test has found it."""
+    torch = sys.modules.get("torch")
+    state = None if torch is None else torch.get_rng_state()
+    yield
+    if torch is not None:
+        torch.set_rng_state(state)
 
 
 @pytest.fixture

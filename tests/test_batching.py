@@ -1,5 +1,6 @@
 """The work of several clients at once: the same steps from the same draws, and nobody pays for another's fault."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from florets.task.training.joined import joined_losses, joined_tests
 from florets.task.training.local_update import TrainSettings, local_update
 from florets.task.training.losses import evaluated, loss_vector
 from florets.task.training.networks import Dense, network_of
-from florets.task.training.stacked import Share, stacked_update
+from florets.task.training.stacked import Share, Trained, stacked_update
 from florets.task.wire import bank, kinds
 
 SIZES = (7, 45, 1, 20, 20)
@@ -129,6 +130,26 @@ def clients(shape: tuple[int, ...], loss: str, outputs: int) -> list[tuple[torch
     return parts
 
 
+def as_alone(
+    found: Sequence[Trained],
+    module: torch.nn.Module,
+    start: dict[str, torch.Tensor],
+    parts: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    loss: str,
+    settings: TrainSettings,
+) -> None:
+    """Assert that each client's training is the one that it has alone."""
+    for number, ((x, y), trained) in enumerate(zip(parts, found, strict=True)):
+        module.load_state_dict(start)
+        with counted() as effort:
+            mean = local_update(module, x, y, loss, settings, np.random.default_rng(number))
+        assert trained.passes == effort.gradients
+        assert trained.mean == pytest.approx(mean, rel=1e-5)
+        assert list(trained.arrays) == list(module.state_dict())
+        for name, value in module.state_dict().items():
+            np.testing.assert_allclose(trained.arrays[name], value.numpy(), rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("settings", "loss", "hidden"),
     [
@@ -154,15 +175,7 @@ def test_stacked_training_takes_the_steps_of_single_trainings(
     assert network is not None
     shares = [Share(start, x, y, np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
     found = stacked_update(network, shares, loss, settings)
-    for number, ((x, y), trained) in enumerate(zip(parts, found, strict=True)):
-        module.load_state_dict(start)
-        with counted() as effort:
-            mean = local_update(module, x, y, loss, settings, np.random.default_rng(number))
-        assert trained.passes == effort.gradients
-        assert trained.mean == pytest.approx(mean, rel=1e-5)
-        assert list(trained.arrays) == list(module.state_dict())
-        for name, value in module.state_dict().items():
-            np.testing.assert_allclose(trained.arrays[name], value.numpy(), rtol=0, atol=1e-5)
+    as_alone(found, module, start, parts, loss, settings)
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "reconstruction"])
@@ -178,15 +191,7 @@ def test_full_steps_are_those_of_single_trainings(loss: str) -> None:
     for other in ({"batch_size": 44}, {"optimizer": "adam"}, {"momentum": 0.9}, {"local_steps": 1}):
         assert not pays(network, shares, replace(settings, **other))
     found = full_steps_update(network, shares, loss, settings)
-    for number, ((x, y), trained) in enumerate(zip(parts, found, strict=True)):
-        module.load_state_dict(start)
-        with counted() as effort:
-            mean = local_update(module, x, y, loss, settings, np.random.default_rng(number))
-        assert trained.passes == effort.gradients
-        assert trained.mean == pytest.approx(mean, rel=1e-5)
-        assert list(trained.arrays) == list(module.state_dict())
-        for name, value in module.state_dict().items():
-            np.testing.assert_allclose(trained.arrays[name], value.numpy(), rtol=0, atol=1e-5)
+    as_alone(found, module, start, parts, loss, settings)
 
 
 def test_one_clients_infinite_inputs_stay_its_own() -> None:

@@ -74,7 +74,7 @@ def test_hydra_leaves_nothing_of_its_own(ran, tmp_path):
     argv, environment = list(sys.argv), dict(os.environ)
     assert main(["-m", "seed=0,1"]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
-    assert {path.suffix for path in sweep_folder(tmp_path).iterdir()} <= {".csv", ".md", ".png"}
+    assert {path.suffix for path in sweep_folder(tmp_path).iterdir()} <= {".csv", ".md", ".png", ".tex"}
     assert sys.argv == argv
     assert {k: v for k, v in os.environ.items() if "HYDRA" in k} == {
         k: v for k, v in environment.items() if "HYDRA" in k

@@ -58,10 +58,15 @@ def test_every_promised_preset_is_there():
 
 
 def composes(experiment, strategies):
-    classes = compose([f"experiment={experiment}"]).task.loss == "cross_entropy"
+    task = compose([f"experiment={experiment}"]).task
     for strategy in strategies:
-        if strategy in OF_CLASSES and not classes:
-            with pytest.raises(ConfigError, match=r"use task\.loss=cross_entropy"):
+        refused = ""
+        if strategy in OF_CLASSES and task.loss != "cross_entropy":
+            refused = r"use task\.loss=cross_entropy"
+        elif strategy == "oracle" and not task.num_clusters and task.partition != "own":
+            refused = "the oracle needs the true clusters, and this task has none"
+        if refused:
+            with pytest.raises(ConfigError, match=refused):
                 compose([f"experiment={experiment}", f"strategy={strategy}"])
             continue
         config = compose([f"experiment={experiment}", f"strategy={strategy}"])

@@ -2,15 +2,15 @@
 
 from contextlib import AbstractContextManager, nullcontext
 
-import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, RecordDict
 
+from florets.client_app.class_features import class_labels, copied, own_features
 from florets.client_app.client import Client
 from florets.client_app.local_training import sample_weights, trained
 from florets.client_app.outgoing import packed, reply
 from florets.task.statistics.class_features import class_means
-from florets.task.training.features import features, head_inputs
+from florets.task.training.features import head_inputs
 from florets.task.training.objective import Objective
 from florets.task.training.prototypes import NearPrototypes
 from florets.task.wire import kinds
@@ -29,8 +29,7 @@ def train_prototypes(client: Client) -> RecordDict:
     ValueError
         If the task has no classes.
     """
-    if client.loss != "cross_entropy":
-        raise ValueError(f"prototypes are of classes, which a task with task.loss={client.loss} has not")
+    labels = class_labels(client)
     module, head, weight = client.module, client.names(kinds.HEAD), client.number(kinds.PROTOTYPE_LAMBDA)
     near = weight > 0 and kinds.PROTOTYPES in client.content
     recorded: AbstractContextManager[list[torch.Tensor]] = head_inputs(module, head) if near else nullcontext([])
@@ -42,12 +41,9 @@ def train_prototypes(client: Client) -> RecordDict:
             term = NearPrototypes(weight, prototypes, classes, client.task.num_outputs, found)
             objective = Objective((term,), sample_weights(client))
         arrays, loss = trained(client, client.states()[0], objective=objective)
-    # Packed at once: the arrays may be the memory of the one module, and must be loaded where they are not.
+    # Packed before the features are computed: the arrays may be the memory of the one module.
     model = packed(arrays)
-    module.load_state_dict({name: torch.from_numpy(np.array(values)) for name, values in arrays.items()})
-    means, counts = class_means(
-        features(module, client.data.x_train, head), client.data.y_train.cpu().numpy(), client.task.num_outputs
-    )
+    means, counts = class_means(own_features(client, copied(arrays), head), labels, client.task.num_outputs)
     metrics = {
         kinds.TRAIN_LOSS: loss,
         kinds.NUM_EXAMPLES: client.num_examples,

@@ -7,15 +7,15 @@ import torch
 from flwr.app import Array, ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
+from florets.client_app.class_features import class_labels, copied, own_features
 from florets.client_app.client import Client
 from florets.client_app.incoming import train_settings
 from florets.client_app.local_training import sample_weights, trained
 from florets.client_app.outgoing import packed, reply
-from florets.client_app.session import State
 from florets.task.layers import body_and_head
 from florets.task.randomness import Purpose
 from florets.task.statistics.class_features import class_means, shares_and_spread
-from florets.task.training.features import features, head_inputs
+from florets.task.training.features import head_inputs
 from florets.task.training.objective import Objective
 from florets.task.training.prototypes import NearPrototypes
 from florets.task.wire import kinds
@@ -31,12 +31,10 @@ def train_split(client: Client) -> RecordDict:
     ValueError
         If the task has no classes.
     """
-    if client.loss != "cross_entropy":
-        raise ValueError(f"prototypes are of classes, which a task with task.loss={client.loss} has not")
-    classes, labels = client.task.num_outputs, client.data.y_train.cpu().numpy()
+    labels, classes = class_labels(client), client.task.num_outputs
     body, head = body_and_head(client.module, client.names(kinds.HEAD))
     start, weights, settings = client.states()[0], sample_weights(client), train_settings(client.config)
-    before = _features(client, start, head)
+    before = own_features(client, start, head)
     statistics, spread = shares_and_spread(before, labels, classes)
 
     shorter = replace(
@@ -47,16 +45,14 @@ def train_split(client: Client) -> RecordDict:
     )
     objective = Objective(weights=weights, frozen=body)
     arrays, _ = trained(client, start, Purpose.HEAD_TRAINING, objective=objective, settings=shorter)
-    # Copied: the arrays may be the memory of the one module.
-    middle = {name: torch.from_numpy(np.array(values)) for name, values in arrays.items()}
+    middle = copied(arrays)
     factor = client.number(kinds.PROTOTYPE_LAMBDA)
     with head_inputs(client.module, head) as found:
         terms = (NearPrototypes(factor, *_prototypes(client, before, labels), classes, found),) if factor else ()
         arrays, loss = trained(client, middle, objective=Objective(terms, weights, head))
         found.clear()
     model = packed(arrays)
-    after = {name: torch.from_numpy(np.array(values)) for name, values in arrays.items()}
-    means, counts = class_means(_features(client, after, head), labels, classes)
+    means, counts = class_means(own_features(client, copied(arrays), head), labels, classes)
     metrics = {
         kinds.TRAIN_LOSS: loss,
         kinds.NUM_EXAMPLES: client.num_examples,
@@ -65,11 +61,6 @@ def train_split(client: Client) -> RecordDict:
     }
     records = {kinds.PROTOTYPES: means, kinds.STATISTICS: statistics}
     return reply(model, metrics, **{name: ArrayRecord({name: Array(rows)}) for name, rows in records.items()})
-
-
-def _features(client: Client, state: State, head: tuple[str, ...]) -> NDArray[np.float64]:
-    client.module.load_state_dict(state)
-    return features(client.module, client.data.x_train, head)
 
 
 def _prototypes(

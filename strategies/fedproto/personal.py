@@ -99,10 +99,8 @@ class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
 
     def test(self, context: RoundContext, groups: Mapping[str, int]) -> Plan[TestResult]:
         """Let every tester test its own model, or its group's where it has none yet."""
-        testers = {client.key for client in context.testers} & groups.keys()
-        own, models = self.kept.personal, context.models
-        return context.test({key: own.of(key, models, groups[key]).one(0) for key in testers})
+        return self.kept.personal.test(context, groups)
 
     def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:
         """Return the clients' models."""
-        return {key: vector.astype("float64") for key, vector in self.kept.personal.vectors.items()}
+        return self.kept.personal.by_client()

@@ -1,14 +1,16 @@
 """`PersonalModels`: models of single clients, kept by the server apart from the bank."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray
+from florets.task.wire.replies import TestResult
 
 
 @dataclass
@@ -37,6 +39,15 @@ class PersonalModels:
         """Keep a client's model."""
         narrow = vector.astype(np.float32)
         self.vectors[key] = narrow if np.array_equal(narrow, vector) else vector
+
+    def test(self, context: RoundContext, groups: Mapping[str, int]) -> Plan[TestResult]:
+        """Plan the evaluation in which each tester with a group tests its own model, or its group's before it has."""
+        testers = {client.key for client in context.testers} & groups.keys()
+        return context.test({key: self.of(key, context.models, groups[key]).one(0) for key in testers})
+
+    def by_client(self) -> dict[str, FloatArray]:
+        """Return the models (R,) of the clients that have one, float64."""
+        return {key: vector.astype(np.float64) for key, vector in self.vectors.items()}
 
     def in_order(self, assignment: dict[str, int], start: Models) -> Models:
         """Return the models of all clients, in the order of their numbers; see `of` for `start`."""

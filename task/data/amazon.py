@@ -28,7 +28,7 @@ _PARTS = {name: re.compile(rf"<{name}>(.*?)</{name}>", re.DOTALL) for name in ("
 _NEUTRAL = 3.0
 
 Review = tuple[Counter[str], int]
-"""How often each word is in a review, and whether it is good (1) or bad (0)."""
+"""Counts of a review's words, and its label: 1 for a good one, 0 for a bad one."""
 
 
 @register_data("amazon_reviews")

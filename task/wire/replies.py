@@ -18,7 +18,7 @@ MAX_EXAMPLES = 10**9
 """Guards sums of counts against implausible claims; a client that lies from the start can still outweigh others."""
 
 MOST_GROWTH = 10
-"""How many times its introduced examples a client may claim later: data may grow during a run."""
+"""Largest number of examples that a client may claim, in those of its introduction: data may grow during a run."""
 
 
 @dataclass(frozen=True)
