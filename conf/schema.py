@@ -130,7 +130,7 @@ class Config(RunKeys):
     )
     data_dir: str = key("data", "folder of data sets that come as files; relative to where florets is called")
     results_dir: str = key("results", "folder of results; relative to where florets is called")
-    device: str = key("cpu", "cpu, cuda or cuda:<n>")
+    device: str = key("cpu", "cpu, cuda, cuda:<n>, mps or auto: a GPU where there is one")
     engine: Literal["local", "flwr"] = key("local", "in this process (local), or through `flwr run` (flwr)")
     batch_clients: int | Literal["off", "auto"] = key(
         "off",

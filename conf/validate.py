@@ -17,7 +17,7 @@ OWN = "own"
 NATURAL = "natural"
 """The built-in partition that need not know the clusters."""
 _PRESET = re.compile(r"\w+(?:[/.-]\w+)*", re.ASCII)
-_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
+_DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
 
 def checked_config(values: Mapping[str, Any]) -> tuple[Config | None, list[str]]:
@@ -100,7 +100,7 @@ def _run(config: Config) -> list[str]:
             "engine=local."
         )
     if not _DEVICE.fullmatch(config.device):
-        problems.append(f"device={config.device}: must be cpu, cuda or cuda:<number>.")
+        problems.append(f"device={config.device}: must be cpu, cuda, cuda:<number>, mps or auto.")
     for name, folder in (("data_dir", config.data_dir), ("results_dir", config.results_dir)):
         if not folder.strip():
             problems.append(f"{name}: must name a folder; leave the key out for the default.")

@@ -174,11 +174,12 @@ def _local_grid(config: Config) -> "Iterator[LocalGrid]":
         start_fork_server()
     from florets.client_app.app import app as client_app
     from florets.client_app.batching import in_blocks
-    from florets.client_app.session import find_device, session
+    from florets.client_app.session import session
     from florets.server_app.local_grid import LocalGrid
     from florets.server_app.own_nodes import own_nodes
     from florets.server_app.workers.start import num_workers
     from florets.server_app.workers.worker_grid import WorkerGrid
+    from florets.task.device import find_device
 
     nodes = own_nodes(config)
     check_own_clients(config, len(nodes))
