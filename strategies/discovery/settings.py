@@ -54,5 +54,6 @@ class DiscoverySettings(SharedLayers):
         note="0 means never",
     )
 
+    compares: ClassVar[Literal["", "participants", "clients"]] = "participants"
     grows: ClassVar[bool] = True
     finds_k: ClassVar[bool] = True
