@@ -26,7 +26,7 @@ def check_address(address: str) -> None:
     """
     require("ray", "engine=ray")
     where = os.environ.get(_RAY_ADDRESS, "") if address == "auto" else address
-    if where and where not in ("auto", "local"):
+    if ":" in where:
         check_alive(where, f"{_RAY_ADDRESS}={where}" if address == "auto" else f"ray_address={where}")
 
 

@@ -1,5 +1,6 @@
 """Start of a run's workers: whether the engine has any, and what they are handed."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -7,6 +8,7 @@ from flwr.serverapp import Grid
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
+from florets.server_app.console import counted, say
 from florets.server_app.cores import cores
 from florets.server_app.local_grid import LocalGrid, NodeConfig
 from florets.server_app.workers.client_side import LoadClientSide
@@ -61,6 +63,7 @@ def worker_grid(load: LoadClientSide, config: Config, nodes: list[NodeConfig]) -
 
     with connected(config.ray_address) as cpus:
         count = num_actors(config.workers, num_nodes, *cpus)
+        say(f"Ray: {counted(count, 'actor')}, on a cluster of {counted(cpus[0], 'CPU')}", sys.stderr)
         crew = RayCrew(load, config.start_timeout, config.data_dir)
         with closing(WorkerGrid(load, num_nodes, nodes or None, count, crew)) as grid:
             yield grid
