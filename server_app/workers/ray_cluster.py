@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -80,17 +81,19 @@ def connected(address: str) -> Iterator[tuple[int, int]]:
         yield _cpus(ray)
         return
     own = signal.getsignal(signal.SIGTERM)
-    try:
+    # In Ray's usual folder a Ray of its own would end by removing the address of a cluster that `auto` finds.
+    with tempfile.TemporaryDirectory(prefix="ray-", dir=_short_folder(), ignore_cleanup_errors=True) as folder:
         try:
-            _connect(ray, address)
-        # Whatever Ray raises: another version of Ray or Python there, no node of the cluster here, no memory.
-        except Exception as error:
-            raise ConfigError([_refusal(address, error)]) from error
+            try:
+                _connect(ray, address, folder)
+            # Whatever Ray raises: another version of Ray or Python there, no node of the cluster here, no memory.
+            except Exception as error:
+                raise ConfigError([_refusal(address, error)]) from error
+            finally:
+                _restore(own)
+            yield _cpus(ray)
         finally:
-            _restore(own)
-        yield _cpus(ray)
-    finally:
-        ray.shutdown()
+            ray.shutdown()
 
 
 def _cpus(ray: Any) -> tuple[int, int]:
@@ -98,12 +101,17 @@ def _cpus(ray: Any) -> tuple[int, int]:
     return total, int(ray.available_resources().get("CPU", 0))
 
 
-def _connect(ray: Any, address: str) -> None:
+def _connect(ray: Any, address: str, folder: str) -> None:
     quiet = {"logging_level": logging.CRITICAL, "log_to_driver": False}
     if address:
         ray.init(address=address, **quiet)
     else:
-        ray.init(address="local", include_dashboard=False, **quiet)
+        ray.init(address="local", include_dashboard=False, _temp_dir=folder, **quiet)
+
+
+def _short_folder() -> str | None:
+    """Return where a socket's path stays within the system's hundred characters; None: no better one is known."""
+    return "/tmp" if os.path.isdir("/tmp") else None
 
 
 def _refusal(address: str, error: Exception) -> str:
