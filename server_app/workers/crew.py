@@ -107,6 +107,8 @@ class Crew(ABC):
 
     start_seconds: float | None = None
     """How long a run waits at its start for all workers, and later for any; None: it does not look."""
+    units = 16
+    """Of an exchange, for each worker: few enough to cost little, many enough that all end at about one time."""
 
     @abstractmethod
     def share(self, task: Task, folders: Sequence[str], side: ClientSide) -> bool:

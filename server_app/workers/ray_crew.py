@@ -37,6 +37,9 @@ class RayCrew(Crew):
         Folder of the data, for messages.
     """
 
+    # A call of an actor costs milliseconds.
+    units = 6
+
     def __init__(self, load: LoadClientSide, start_seconds: float, data_dir: str) -> None:
         import ray
 

@@ -15,8 +15,6 @@ from florets.server_app.workers.process_crew import ProcessCrew
 from florets.server_app.workers.shared_messages import Sent
 from florets.task.task import Task
 
-_UNITS = 16
-"""Of an exchange, for each worker: few enough to cost little, many enough that all end at about one time."""
 _MOST_MESSAGES = 32
 """Of a unit that is no block: as many replies are lost with a worker."""
 
@@ -135,7 +133,7 @@ class WorkerGrid(LocalGrid):
         by_worker: dict[int | None, list[int]] = {}
         for place in alone:
             by_worker.setdefault(self._worker_of(sent[place][1].node_id), []).append(place)
-        size = max(1, min(_MOST_MESSAGES, len(sent) // (_UNITS * self._workers)))
+        size = max(1, min(_MOST_MESSAGES, len(sent) // (self._crew.units * self._workers)))
         for worker, places in by_worker.items():
             for start in range(0, len(places), size):
                 units.append(Unit([sent[place] for place in places[start : start + size]], 0, worker))
