@@ -70,9 +70,9 @@ def n_way(
         number = int(rng.integers(max(1, ways - ways_spread), min(len(train), ways + ways_spread) + 1))
         labels = rng.choice(len(train), size=number, replace=False)
         amount = int(rng.integers(shots - shots_spread, shots + shots_spread + 1))
-        of_train, of_test = (
+        mine, tested = (
             np.concatenate([rng.choice(cells[label], size=size, replace=False) for label in labels])
             for cells, size in ((train, amount), (test, test_shots))
         )
-        shards.append(Shard(0, of_train, of_test))
+        shards.append(Shard(0, mine, tested))
     return shards
