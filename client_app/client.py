@@ -3,10 +3,10 @@
 from functools import cached_property
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Message, RecordDict
 from torch.nn import Module
 
-from florets.client_app.incoming import arrays_of, config_of, names, number
+from florets.client_app.incoming import Config, arrays_of, config_of, names, number
 from florets.client_app.prepared import prepared_for
 from florets.client_app.session import State, client_key, is_simulated, num_partitions, session
 from florets.task.client_data import ClientData, Part
@@ -35,7 +35,7 @@ class Client:
 
     def __init__(self, message: Message, context: Context) -> None:
         self.content: RecordDict = message.content
-        self.config: ConfigRecord = config_of(message.content)
+        self.config: Config = config_of(message.content)
         self.context = context
         self.prepared = prepared_for(message)
 

@@ -1,5 +1,8 @@
 """Read a message's settings and arrays; what is missing or of a wrong type is named."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from florets.task.training.local_update import TrainSettings
@@ -7,9 +10,12 @@ from florets.task.training.objective import Objective, Proximal
 from florets.task.wire import kinds
 from florets.task.wire.schedule import Schedule
 
+Config = Mapping[str, Any]
+"""Settings of a message."""
 
-def config_of(content: RecordDict) -> ConfigRecord:
-    """Return the settings of a message.
+
+def config_of(content: RecordDict) -> Config:
+    """Return a copy of the settings of a message: each look at Flower's record takes several calls.
 
     Raises
     ------
@@ -19,7 +25,7 @@ def config_of(content: RecordDict) -> ConfigRecord:
     config = content.get(kinds.CONFIG)
     if not isinstance(config, ConfigRecord):
         raise ValueError(f"the message has no {kinds.CONFIG!r}")
-    return config
+    return dict(config.items())
 
 
 def arrays_of(content: RecordDict, record: str = kinds.ARRAYS) -> ArrayRecord:
@@ -36,7 +42,7 @@ def arrays_of(content: RecordDict, record: str = kinds.ARRAYS) -> ArrayRecord:
     return arrays
 
 
-def number(config: ConfigRecord, key: str, default: float | None = None) -> float:
+def number(config: Config, key: str, default: float | None = None) -> float:
     """Return a number among the settings.
 
     Raises
@@ -50,7 +56,7 @@ def number(config: ConfigRecord, key: str, default: float | None = None) -> floa
     return value
 
 
-def names(config: ConfigRecord, key: str) -> list[str]:
+def names(config: Config, key: str) -> list[str]:
     """Return a list of names among the settings; empty where there is none.
 
     Raises
@@ -64,7 +70,7 @@ def names(config: ConfigRecord, key: str) -> list[str]:
     return [str(name) for name in value]
 
 
-def train_settings(config: ConfigRecord) -> TrainSettings:
+def train_settings(config: Config) -> TrainSettings:
     """Return the settings of local training in this round."""
     factor = Schedule.of(config).at(int(number(config, kinds.SERVER_ROUND, 0)))
     return TrainSettings(
@@ -78,7 +84,7 @@ def train_settings(config: ConfigRecord) -> TrainSettings:
     )
 
 
-def objective_of(config: ConfigRecord) -> Objective:
+def objective_of(config: Config) -> Objective:
     """Return what the message asks to minimise: the loss, beside it a proximal term, without the frozen layers.
 
     Raises
