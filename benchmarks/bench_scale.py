@@ -37,7 +37,7 @@ PARTICIPANTS = 1000
 IN_FULL = 10_000
 PAIRS_UP_TO = 10_000
 STRATEGIES = {"clove": ["strategy.stop_when_stable=false"], "ifca": [], "fedavg": []}
-ROUNDS = 5
+ROUNDS = 4
 
 
 def command(num_clients: int, strategy: str, workers: int) -> dict[str, float]:

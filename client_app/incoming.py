@@ -1,21 +1,21 @@
 """Read a message's settings and arrays; what is missing or of a wrong type is named."""
 
 from collections.abc import Mapping
-from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, RecordDict
 
 from florets.task.training.local_update import TrainSettings
 from florets.task.training.objective import Objective, Proximal
 from florets.task.wire import kinds
+from florets.task.wire.records import entries
 from florets.task.wire.schedule import Schedule
 
-Config = Mapping[str, Any]
-"""Settings of a message."""
+Config = Mapping[str, ConfigRecordValues]
+"""A message's settings."""
 
 
 def config_of(content: RecordDict) -> Config:
-    """Return a copy of the settings of a message: each look at Flower's record takes several calls.
+    """Return the settings of a message.
 
     Raises
     ------
@@ -25,7 +25,7 @@ def config_of(content: RecordDict) -> Config:
     config = content.get(kinds.CONFIG)
     if not isinstance(config, ConfigRecord):
         raise ValueError(f"the message has no {kinds.CONFIG!r}")
-    return dict(config.items())
+    return entries(config)
 
 
 def arrays_of(content: RecordDict, record: str = kinds.ARRAYS) -> ArrayRecord:
