@@ -71,7 +71,7 @@ def _session():
     [
         (["strategy=pacfl"], "pacfl compares every pair of clients"),
         (["strategy=cfl_gp"], "the server can hold 20000; use fewer"),
-        (["strategy=discovery", "k=auto"], "lower strategy.fraction_train to 0.4"),
+        (["strategy=cfl_s"], "lower strategy.fraction_train to 0.4"),
         (["strategy=ifca", "first_round=update"], "first_round=update compares every pair"),
     ],
 )
@@ -81,5 +81,7 @@ def test_pairs_of_too_many_clients_are_refused_before_any_work(overrides, rule):
 
 
 def test_participants_whose_pairs_fit_are_compared():
-    assert compose(["num_clients=50000", "strategy=discovery", "k=auto", "strategy.fraction_train=0.4"])
+    assert compose(["num_clients=50000", "strategy=cfl_s", "strategy.fraction_train=0.4"])
+    # These look at a sample.
+    assert compose(["num_clients=50000", "strategy=discovery", "k=auto"])
     assert compose(["num_clients=50000", "strategy=clove"])

@@ -54,6 +54,5 @@ class DiscoverySettings(SharedLayers):
         note="0 means never",
     )
 
-    compares: ClassVar[Literal["", "participants", "clients"]] = "participants"
     grows: ClassVar[bool] = True
     finds_k: ClassVar[bool] = True
