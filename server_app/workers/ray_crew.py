@@ -205,6 +205,9 @@ def _reason(error: Exception) -> str:
     text = str(error)
     if "node has died" in text or "node was terminated" in text:
         return "its node is gone"
+    # Ray does not know yet which: it takes a node for lost some seconds later.
+    if type(error).__name__ == "ActorUnavailableError":
+        return "its process or its node is gone"
     if type(error).__name__ == "OutOfMemoryError" or "out of memory" in text.lower():
         return "out of memory"
     if type(error).__name__ == "ActorDiedError" and "creation task" not in text:
