@@ -45,8 +45,8 @@ class TaskConfig:
     partition: str = key(
         "rotation",
         "who holds what: composed (from parts, see docs/partitions.md), natural, rotation, rotation_blocks, "
-        "rotation_mixture, rotated_anchors, label_skew_1 to label_skew_4, concept_shift, by_class, random_clusters, "
-        "own (each node its own data), or an import path",
+        "rotation_mixture, rotated_anchors, label_skew_1 to label_skew_4, concept_shift, by_class, label_counts, "
+        "n_way, random_clusters, own (each node its own data), or an import path",
     )
     model: str = key(
         "mlp",
@@ -130,7 +130,7 @@ class Config(RunKeys):
     )
     data_dir: str = key("data", "folder of data sets that come as files; relative to where florets is called")
     results_dir: str = key("results", "folder of results; relative to where florets is called")
-    device: str = key("cpu", "cpu, cuda or cuda:<n>")
+    device: str = key("cpu", "cpu, cuda, cuda:<n>, mps or auto: a GPU where there is one")
     engine: Literal["local", "ray", "flwr"] = key(
         "local",
         "in this process (local), with the clients' work on a Ray cluster (ray), or through `flwr run` (flwr)",

@@ -124,12 +124,9 @@ def _of_words(given: Sequence[str]) -> int:
     """Do what the first word says; without one, run what the keys describe."""
     if given[:1] and given[0] in _COMMANDS:
         return _for_a_client(given[0], given[1:])
-    if given[:1] == ["advise"]:
-        return _advise(given[1:])
-    if given[:1] == ["show-partition"]:
-        return _show_partition(given[1:])
-    if given[:1] == ["reproduce"]:
-        return _reproduce(given[1:])
+    words = {"advise": _advise, "plan": _plan, "reproduce": _reproduce, "show-partition": _show_partition}
+    if given[:1] and given[0] in words:
+        return words[given[0]](given[1:])
     return _act(read_arguments(given))
 
 
@@ -178,10 +175,11 @@ def _local_grid(config: Config) -> "Iterator[LocalGrid]":
         start_fork_server()
     from florets.client_app.app import app as client_app
     from florets.client_app.batching import in_blocks
-    from florets.client_app.session import find_device, session
+    from florets.client_app.session import session
     from florets.server_app.local_grid import LocalGrid
     from florets.server_app.own_nodes import own_nodes
     from florets.server_app.workers.start import num_workers, worker_grid
+    from florets.task.device import find_device
 
     nodes = own_nodes(config)
     check_own_clients(config, len(nodes))
@@ -277,6 +275,14 @@ def _show_partition(arguments: Sequence[str]) -> int:
     caller = Path.cwd()
     import_from(caller)
     return command.main(arguments, caller)
+
+
+def _plan(arguments: Sequence[str]) -> int:
+    from florets.server_app.plan import command
+
+    caller = Path.cwd()
+    import_from(caller)
+    return command.main(arguments, caller, client_side)
 
 
 def _reproduce(arguments: Sequence[str]) -> int:

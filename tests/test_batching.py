@@ -25,7 +25,7 @@ from florets.strategies.core import FloatArray
 from florets.task.models.autoencoder import autoencoder
 from florets.task.models.cnn import cnn
 from florets.task.models.mlp import mlp
-from florets.task.training.block_size import MOST, block_size
+from florets.task.training.block_size import MOST, block_size, stack_size
 from florets.task.training.effort import counted
 from florets.task.training.full_steps import full_steps_update, pays
 from florets.task.training.joined import joined_losses, joined_tests
@@ -173,7 +173,7 @@ def test_stacked_training_takes_the_steps_of_single_trainings(
     start = {name: value.clone() for name, value in module.state_dict().items()}
     parts, network = clients(shape, loss, outputs), network_of(module)
     assert network is not None
-    shares = [Share(start, x, y, np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
+    shares = [Share(start, x, y, lambda i=i: np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
     found = stacked_update(network, shares, loss, settings)
     as_alone(found, module, start, parts, loss, settings)
 
@@ -185,11 +185,11 @@ def test_full_steps_are_those_of_single_trainings(loss: str) -> None:
     start = {name: value.clone() for name, value in module.state_dict().items()}
     parts, network = clients((2, 30), loss, 3), network_of(module)
     settings = TrainSettings(0.5, 1, 45, "sgd", local_steps=40)
-    shares = [Share(start, x, y, np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
+    shares = [Share(start, x, y, lambda i=i: np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
     assert isinstance(network, Dense)
-    assert pays(network, shares, settings)
+    assert pays(network, start, 45, settings)
     for other in ({"batch_size": 44}, {"optimizer": "adam"}, {"momentum": 0.9}, {"local_steps": 1}):
-        assert not pays(network, shares, replace(settings, **other))
+        assert not pays(network, start, 45, replace(settings, **other))
     found = full_steps_update(network, shares, loss, settings)
     as_alone(found, module, start, parts, loss, settings)
 
@@ -200,7 +200,7 @@ def test_one_clients_infinite_inputs_stay_its_own() -> None:
     assert network is not None
     parts = clients((4,), "cross_entropy", 3)
     parts[3] = (torch.full((20, 4), torch.nan), parts[3][1])
-    shares = [Share(start, x, y, np.random.default_rng(0)) for x, y in parts]
+    shares = [Share(start, x, y, lambda: np.random.default_rng(0)) for x, y in parts]
     found = stacked_update(network, shares, "cross_entropy", TrainSettings(0.01, 2, 6))
     finite = [all(np.isfinite(array).all() for array in trained.arrays.values()) for trained in found]
     assert finite == [True, True, True, False, True]
@@ -297,9 +297,9 @@ def test_the_choice_is_recorded_and_taken_again(tmp_path: Path) -> None:
     assert (whole.parent / "models.safetensors").read_bytes() == (half.parent / "models.safetensors").read_bytes()
 
 
-def test_the_choice_and_the_hint() -> None:
+def test_the_choice_and_the_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     assert block_size(mlp((64,), 10, [64])) == 64
-    assert block_size(mlp((784,), 10, [200])) == 6
+    assert (block_size(mlp((784,), 10, [200])), stack_size(mlp((784,), 10, [200]))) == (16, 6)
     assert block_size(cnn((1, 28, 28), 10)) == 6
     assert block_size(mlp((784,), 10, [2000])) == block_size(mlp((4,), 3, [5], batch_norm=True)) == 1
     config = replace(compose(list(SMALL)), num_clients=60)
@@ -309,9 +309,11 @@ def test_the_choice_and_the_hint() -> None:
     assert not choose_blocks(made, replace(config, num_clients=12), task)[1]
     assert choose_blocks(made, replace(config, batch_clients=9), task) == (replace(config, batch_clients=9), "")
     assert made.block_size == 9
-    chosen, line = choose_blocks(made, replace(config, batch_clients="auto", device="cuda"), task)
-    assert chosen.batch_clients == "off"
-    assert "each client alone" in line
+    for device, gpu in (("auto", False), ("cuda", True), ("auto", True)):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
+        chosen, line = choose_blocks(made, replace(config, batch_clients="auto", device=device), task)
+        assert chosen.batch_clients == ("off" if gpu else block_size(task.build_model()))
+        assert ("each client alone" in line) == gpu
 
 
 def test_other_engines_refuse_blocks(tmp_path: Path) -> None:

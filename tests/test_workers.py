@@ -232,7 +232,9 @@ def kill(pid: int) -> None:
 def gone(pid: int) -> bool:
     """Say whether a process has ended, be it that nobody has asked how."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        ended = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        # The first thread may have ended before the others, which still hold the process's pipes.
+        return ended and len(list(Path(f"/proc/{pid}/task").iterdir())) <= 1
     except (FileNotFoundError, ProcessLookupError):
         return True
 
