@@ -97,8 +97,8 @@ class RayCrew(Crew):
     def cannot_start(self, ending: str) -> str:
         """Return what to tell where actors cannot start."""
         return (
-            f"engine=ray: an actor cannot work: {ending}. Every node of the cluster needs this version of florets, "
-            f"and data_dir={self._data_dir} with the data"
+            f"engine=ray: actors cannot work: {ending.rstrip('.')}. Every node of the cluster needs this version of "
+            f"florets, and data_dir={self._data_dir} with the data"
         )
 
     def close(self) -> None:
