@@ -7,8 +7,8 @@
   a process of its own; shown are seconds up to the end of the first round, the median seconds of the later ones
   (with a test of the participants, the recorder and a checkpoint), wall time and CPU time of the first process, and
   its largest resident size and that of its largest worker together.
-- ``steps``: one step each of the server's work on M vectors, as the strategies call it; those on all pairs of clients
-  up to 10,000.
+- ``steps``: CPU seconds of one step each of the server's work on M vectors, as the strategies call it; those on all
+  pairs of clients up to 5,000.
 
 The figures are those of one machine at one time: compare rows of one table.
 """
@@ -35,7 +35,7 @@ TABLES = ("rounds", "steps")
 PARTICIPANTS = 1000
 """Of more clients than `IN_FULL`."""
 IN_FULL = 10_000
-PAIRS_UP_TO = 10_000
+PAIRS_UP_TO = 5000
 STRATEGIES = {"clove": ["strategy.stop_when_stable=false"], "ifca": [], "fedavg": []}
 ROUNDS = 4
 
@@ -74,7 +74,7 @@ def command(num_clients: int, strategy: str, workers: int) -> dict[str, float]:
 
 
 def steps(num_vectors: int) -> dict[str, float]:
-    """Return the seconds of each of the server's steps on so many clients."""
+    """Return the CPU seconds of each of the server's steps on so many clients."""
     import numpy as np
 
     from florets.strategies.base.snapshot import snapshot
@@ -119,9 +119,9 @@ def _discovered(discover: Callable[..., object], num_vectors: int) -> object:
 
 
 def _seconds(step: Callable[[], object]) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     step()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def measured(function: str, *arguments: Any) -> dict[str, float]:
@@ -157,7 +157,7 @@ def main() -> None:
                     )
     if "steps" in (given.tables or TABLES):
         found["steps"] = {f"{number:,}": measured("steps", number) for number in given.clients}
-        print(f"{'step, seconds':36}" + "".join(f"{number:>12}" for number in found["steps"]))
+        print(f"{'step, CPU seconds':36}" + "".join(f"{number:>12}" for number in found["steps"]))
         for name in next(iter(found["steps"].values())):
             cells = [found["steps"][number].get(name) for number in found["steps"]]
             print(f"{name:36}" + "".join(f"{'-' if cell is None else f'{cell:.3g}':>12}" for cell in cells))
