@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.incoming import Config
+from florets.task.device import find_device
 from florets.task.task import ClientData, Task, TaskSpec
 from florets.task.training.linear_steps import LinearModels, LinearNames, linear_names
 from florets.task.wire import bank, kinds
@@ -20,7 +21,6 @@ from florets.task.wire.layout import view_array
 
 State = dict[str, Tensor]
 
-_CPU = torch.device("cpu")
 _NUM_PARTITIONS = "num-partitions"
 _PARTITION_ID = "partition-id"
 _DATA_DIR = "data-dir"
@@ -221,22 +221,6 @@ def device_of(config: Config, context: Context) -> torch.device:
         If the device is not there.
     """
     return find_device(str(context.node_config.get(kinds.DEVICE, config.get(kinds.DEVICE, "cpu"))))
-
-
-def find_device(name: str) -> torch.device:
-    """Return the device of a name, such as cpu or cuda:1.
-
-    Raises
-    ------
-    ValueError
-        If this machine does not have it.
-    """
-    if name == "cpu":
-        return _CPU
-    device = torch.device(name)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device={name}, but this machine's PyTorch sees no CUDA device; use device=cpu")
-    return device
 
 
 def _states(record: ArrayRecord) -> Iterator[State]:

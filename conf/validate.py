@@ -1,5 +1,6 @@
 """Ranges and combinations: what can be refused without looking at any data."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +18,10 @@ OWN = "own"
 NATURAL = "natural"
 """The built-in partition that need not know the clusters."""
 _PRESET = re.compile(r"\w+(?:[/.-]\w+)*", re.ASCII)
-_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
+MOST_COMPARED = 20_000
+"""Clients whose pairs the server compares: one number for each pair is 3.2 GB."""
+_DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+_ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})")
 
 
 def checked_config(values: Mapping[str, Any]) -> tuple[Config | None, list[str]]:
@@ -94,13 +98,14 @@ def _run(config: Config) -> list[str]:
             f"batch_clients={config.batch_clients}: Flower sends each client its own messages; leave it out, or use "
             "engine=local."
         )
-    if config.engine == "flwr" and config.workers != 1:
+    if config.engine == "flwr" and config.workers not in (None, 1):
         problems.append(
             f"workers={config.workers}: Flower has processes of its own for the clients; leave it out, or use "
             "engine=local."
         )
+    problems += _ray(config)
     if not _DEVICE.fullmatch(config.device):
-        problems.append(f"device={config.device}: must be cpu, cuda or cuda:<number>.")
+        problems.append(f"device={config.device}: must be cpu, cuda, cuda:<number>, mps or auto.")
     for name, folder in (("data_dir", config.data_dir), ("results_dir", config.results_dir)):
         if not folder.strip():
             problems.append(f"{name}: must name a folder; leave the key out for the default.")
@@ -117,13 +122,35 @@ def _run(config: Config) -> list[str]:
     return problems
 
 
+def _ray(config: Config) -> list[str]:
+    """Check what `engine=ray` takes; whether the cluster is there shows where the run starts."""
+    address, problems = config.ray_address, []
+    if address and config.engine != "ray":
+        problems.append(f"ray_address={address}: has no effect with engine={config.engine}; add engine=ray.")
+    elif "://" in address:
+        problems.append(
+            f"ray_address={address}: Ray's client protocol is not used; run florets on a node of the cluster, with "
+            "ray_address=auto."
+        )
+    elif address not in ("", "auto") and not _is_address(address):
+        problems.append(f"ray_address={address}: must be auto or <host:port>, such as 10.0.0.1:6379.")
+    if config.engine == "ray" and config.device != "cpu":
+        problems.append(f"device={config.device}: engine=ray computes on CPUs; use device=cpu or engine=local.")
+    return problems
+
+
+def _is_address(text: str) -> bool:
+    found = _ADDRESS.fullmatch(text)
+    return found is not None and 0 < int(found[1]) < 2**16
+
+
 def _nodes(config: Config) -> list[str]:
     """Check how many clients a run waits for; of nodes with data of their own nobody knows how many will come."""
     least = config.min_clients
     problems = []
     if config.task.partition != OWN:
         # Of nodes with data of their own the number is known where their folders are counted.
-        if config.workers != "auto" and config.workers > config.num_clients >= 1:
+        if isinstance(config.workers, int) and config.workers > config.num_clients >= 1:
             problems.append(
                 f"workers={config.workers}: must be at most num_clients={config.num_clients}; auto means one for "
                 "each core."
@@ -159,12 +186,32 @@ def _participation(config: Config) -> list[str]:
             f"strategy.fraction_train={show(rho)}: of {name}={clients} no client would take part "
             f"in a round; use at least {1 / clients:.4g}, or more clients."
         )
+    problems += _pairs(config)
     if config.task.num_clusters > clients >= 1:
         problems.append(
             f"{name}={clients}: the task has task.num_clusters={config.task.num_clusters} clusters "
             "and each needs a client; use more clients or fewer clusters."
         )
     return problems
+
+
+def _pairs(config: Config) -> list[str]:
+    """Refuse comparisons of all pairs of so many clients that they do not fit into memory."""
+    settings, clients = config.strategy.settings, config.num_clients
+    sampled = int(settings.fraction_train * clients + 1e-9)
+    if settings.compares == "clients" and clients > MOST_COMPARED:
+        return [
+            f"num_clients={clients}: {config.strategy.name} compares every pair of clients, of which the server can "
+            f"hold {MOST_COMPARED}; use fewer, or a strategy that compares clients with models (clove, ifca)."
+        ]
+    if (settings.compares == "participants" or config.first_round == "update") and sampled > MOST_COMPARED:
+        asks = config.strategy.name if settings.compares else "first_round=update"
+        return [
+            f"num_clients={clients}: {asks} compares every pair of a round's participants ({sampled}), of which the "
+            f"server can hold {MOST_COMPARED}; lower strategy.fraction_train to "
+            f"{math.floor(1e6 * MOST_COMPARED / clients) / 1e6:g}."
+        ]
+    return []
 
 
 def _models(config: Config) -> list[str]:

@@ -7,6 +7,7 @@ from flwr.serverapp import Grid
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.server_app.local_grid import LocalGrid
+from florets.task.device import find_device
 from florets.task.task import Task
 from florets.task.training.block_size import block_size
 
@@ -48,4 +49,4 @@ def choose_blocks(grid: Grid, config: Config, task: Task) -> tuple[Config, str]:
 
 
 def _best(config: Config, task: Task) -> int:
-    return block_size(task.build_model()) if config.device == "cpu" else 1
+    return block_size(task.build_model()) if find_device(config.device).type == "cpu" else 1

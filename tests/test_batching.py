@@ -317,7 +317,7 @@ def test_the_choice_is_recorded_and_taken_again(tmp_path: Path) -> None:
     assert (whole.parent / "models.safetensors").read_bytes() == (half.parent / "models.safetensors").read_bytes()
 
 
-def test_the_choice_and_the_hint() -> None:
+def test_the_choice_and_the_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     assert block_size(mlp((64,), 10, [64])) == 64
     assert (block_size(mlp((784,), 10, [200])), stack_size(mlp((784,), 10, [200]))) == (16, 6)
     assert block_size(cnn((1, 28, 28), 10)) == 6
@@ -329,9 +329,11 @@ def test_the_choice_and_the_hint() -> None:
     assert not choose_blocks(made, replace(config, num_clients=12), task)[1]
     assert choose_blocks(made, replace(config, batch_clients=9), task) == (replace(config, batch_clients=9), "")
     assert made.block_size == 9
-    chosen, line = choose_blocks(made, replace(config, batch_clients="auto", device="cuda"), task)
-    assert chosen.batch_clients == "off"
-    assert "each client alone" in line
+    for device, gpu in (("auto", False), ("cuda", True), ("auto", True)):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
+        chosen, line = choose_blocks(made, replace(config, batch_clients="auto", device=device), task)
+        assert chosen.batch_clients == ("off" if gpu else block_size(task.build_model()))
+        assert ("each client alone" in line) == gpu
 
 
 def test_other_engines_refuse_blocks(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_types_ranges_and_combinations_are_told_at_once():
         "k=many: must be an integer or auto, for example k=4.",
         "num_rounds=0: must be at least 1.",
         "strategy.fraction_train=2.0: must be greater than 0 and at most 1; 1.0 means all.",
-        "device=tpu: must be cpu, cuda or cuda:<number>.",
+        "device=tpu: must be cpu, cuda, cuda:<number>, mps or auto.",
     )
 
 

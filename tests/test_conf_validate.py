@@ -19,7 +19,7 @@ WRONG = {
     "round_timeout=-5": "round_timeout=-5.0: must be greater than 0.",
     "seed=99999999999999999999": "seed=99999999999999999999: must be less than 2**63, the largest number that a "
     "message can hold.",
-    "device=gpu": "device=gpu: must be cpu, cuda or cuda:<number>.",
+    "device=gpu": "device=gpu: must be cpu, cuda, cuda:<number>, mps or auto.",
     "data_dir=''": "data_dir: must name a folder",
     "results_dir=' '": "results_dir: must name a folder",
     "stop_at_ari=0": "stop_at_ari=0.0: must be greater than 0 and at most 1.",

@@ -72,8 +72,10 @@ def test_what_this_machine_or_its_data_cannot_do_is_refused_before_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert main(["device=cuda", f"results_dir={tmp_path}"]) == 2
-    assert "device=cuda, but this machine's PyTorch sees no CUDA device" in capsys.readouterr().err
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    for device, what in (("cuda", "CUDA device"), ("mps", "Apple GPU")):
+        assert main([f"device={device}", f"results_dir={tmp_path}"]) == 2
+        assert f"device={device}, but this machine's PyTorch sees no {what}" in capsys.readouterr().err
     too_many = ["experiment=mixed_regression/a", "strategy.min_anchor_examples=100000", f"results_dir={tmp_path}"]
     assert main(too_many) == 2
     shown = capsys.readouterr().err

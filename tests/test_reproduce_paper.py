@@ -134,6 +134,8 @@ def test_figures_of_single_rounds_are_read_from_the_rounds(tmp_path: Path) -> No
     summary = fake_cells.end(config, tmp_path)
     # Accuracy 0.3 and 0.6 in rounds of 0.75 MB.
     values = values_of(tmp_path, summary)
+    # The ARI is 0.5, then 1.0.
+    assert values["rounds_of_ari_1"] == [2]
     assert MEASURES["rounds_to_accuracy_60"].read(values, config) == 2
     assert MEASURES["megabytes_to_accuracy_60"].read(values, config) == pytest.approx(1.5)
     # The ARI of the participants is 0.5, then 1.0.
@@ -142,6 +144,26 @@ def test_figures_of_single_rounds_are_read_from_the_rounds(tmp_path: Path) -> No
     assert MEASURES["ari_participants_at_10"].read(values, config) is None
     fake_cells.begin(config, tmp_path)
     assert MEASURES["rounds_to_accuracy_60"].read(values_of(tmp_path, summary), config) is None
+
+
+def test_rounds_to_regroup_count_from_the_last_change_of_the_data() -> None:
+    measure = MEASURES["rounds_to_regroup"]
+    drift = ["task.drift.rounds=[4,9]", "num_rounds=20"]
+    config = compose(["strategy=clove", *drift])
+    found = [measure.read({"rounds_of_ari_1": rounds}, config) for rounds in ([3, 8], [8, 9], [3, 11, 12], [])]
+    # Right before the change says nothing; 0: right in the round of the change; None: never again.
+    assert found == [None, 0.0, 2.0, None]
+    assert measure.read({}, config) is None
+    fits = [measure.fits(compose(keys)) for keys in (drift, ["strategy=clove"], [*drift, "strategy=fedavg"])]
+    assert fits == [True, False, False]
+
+
+def test_accuracy_after_fine_tuning_is_shown_of_runs_that_fine_tune() -> None:
+    measure = MEASURES["tuned_accuracy"]
+    tuned, plain = compose(["fine_tune_epochs=1"]), compose([])
+    assert (measure.fits(tuned), measure.fits(plain)) == (True, False)
+    assert measure.read({"tuned_accuracy": 0.9}, tuned) == pytest.approx(90.0)
+    assert measure.read({"tuned_accuracy": None}, tuned) is None
 
 
 def test_models_are_found_where_all_are_near_their_truth() -> None:

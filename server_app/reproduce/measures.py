@@ -18,6 +18,9 @@ from florets.task.fingerprint import CLIENT_FOLDERS, fingerprint
 _SERVER_PARTS = ("cluster", "aggregate", "evaluate", "total")
 """Parts of a round that are not the clients' work for training; in process all the rest is."""
 
+_ALL_RIGHT = 1.0 - 1e-9
+"""ARI that is 1 but for rounding."""
+
 _TARGET = 0.6
 """Accuracy that the CFL-GP paper counts the cost of (Fig. 2e)."""
 
@@ -86,6 +89,8 @@ def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall:
         **_at_accuracy(lines, _TARGET),
         **_of_participants(lines),
         "worst_tenth": summary.final_worst_tenth,
+        "tuned_accuracy": summary.final_tuned_accuracy,
+        "rounds_of_ari_1": [line["round"] for line in lines if (line.get("ari") or 0.0) >= _ALL_RIGHT],
         "bytes": summary.bytes_down + summary.bytes_up,
         "gradient_passes": summary.gradient_passes,
         "verdict": evidence[-1].get("verdict") if evidence else None,
@@ -136,7 +141,7 @@ def _right_k(values: Values, config: Config) -> float | None:
 
 
 def _recovered(values: Values, _: Config) -> float | None:
-    return None if values.get("ari") is None else float(values["ari"] >= 1.0 - 1e-9)
+    return None if values.get("ari") is None else float(values["ari"] >= _ALL_RIGHT)
 
 
 def _reached(values: Values, _: Config) -> float | None:
@@ -148,6 +153,12 @@ def _models_found(values: Values, config: Config) -> float | None:
     error = values.get("model_error")
     noise = config.task.data_options.get("noise")
     return None if error is None or noise is None else float(error < 0.6 * float(noise) + 0.001)
+
+
+def _rounds_to_regroup(values: Values, config: Config) -> float | None:
+    changed = max(config.task.drift.rounds)
+    right = [number for number in values.get("rounds_of_ari_1", []) if number >= changed]
+    return float(min(right) - changed) if right else None
 
 
 def _linear(config: Config) -> bool:
@@ -178,6 +189,14 @@ def _values(config: Config) -> bool:
 def _finds_groups(config: Config) -> bool:
     # One model for all, or one for each client: there is nothing that could be right or wrong.
     return config.task.num_clusters >= 1 and config.strategy.settings.has_groups
+
+
+def _drifts(config: Config) -> bool:
+    return bool(config.task.drift.rounds) and _has_groups(config)
+
+
+def _fine_tunes(config: Config) -> bool:
+    return config.fine_tune_epochs > 0 and _classes(config)
 
 
 def _has_groups(config: Config) -> bool:
@@ -234,6 +253,24 @@ MEASURES = {
         _classes,
         1.0,
         "point",
+    ),
+    "tuned_accuracy": Measure(
+        "accuracy in % after fine-tuning",
+        "mean",
+        "{:.1f}",
+        _number("tuned_accuracy", 100.0),
+        _fine_tunes,
+        1.0,
+        "point",
+    ),
+    "rounds_to_regroup": Measure(
+        "rounds from the last change of the data to an ARI of 1.0",
+        "mean",
+        "{:.1f}",
+        _rounds_to_regroup,
+        _drifts,
+        1.0,
+        "round",
     ),
     "loss": Measure("test loss", "mean", "{:.4g}", _number("loss"), _values),
     "model_error": Measure(

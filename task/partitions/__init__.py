@@ -4,7 +4,9 @@ from florets.task.partitions.by_class import by_class
 from florets.task.partitions.composed import composed
 from florets.task.partitions.concept_shift import concept_shift
 from florets.task.partitions.dominant_label import label_skew_4
+from florets.task.partitions.label_counts import label_counts
 from florets.task.partitions.label_skew import label_skew_1, label_skew_2, label_skew_3
+from florets.task.partitions.n_way import n_way
 from florets.task.partitions.natural import natural
 from florets.task.partitions.own import own
 from florets.task.partitions.random_clusters import random_clusters
@@ -20,10 +22,12 @@ __all__ = [
     "check_shards",
     "composed",
     "concept_shift",
+    "label_counts",
     "label_skew_1",
     "label_skew_2",
     "label_skew_3",
     "label_skew_4",
+    "n_way",
     "natural",
     "own",
     "random_clusters",
