@@ -102,7 +102,7 @@ class Client:
     @property
     def num_examples(self) -> int:
         """Number of training samples."""
-        return len(self.data.x_train)
+        return self.data.x_train.shape[0]
 
     @property
     def linear(self) -> LinearNames | None:

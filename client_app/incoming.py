@@ -1,6 +1,7 @@
 """Read a message's settings and arrays; what is missing or of a wrong type is named."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, RecordDict
 
@@ -73,15 +74,19 @@ def names(config: Config, key: str) -> list[str]:
 def train_settings(config: Config) -> TrainSettings:
     """Return the settings of local training in this round."""
     factor = Schedule.of(config).at(int(number(config, kinds.SERVER_ROUND, 0)))
-    return TrainSettings(
-        learning_rate=number(config, kinds.LEARNING_RATE) * factor,
-        local_epochs=number(config, kinds.LOCAL_EPOCHS),
-        batch_size=int(number(config, kinds.BATCH_SIZE)),
-        optimizer="sgd" if config.get(kinds.OPTIMIZER) == "sgd" else "adam",
-        momentum=number(config, kinds.MOMENTUM, 0.0),
-        weight_decay=number(config, kinds.WEIGHT_DECAY, 0.0),
-        local_steps=int(number(config, kinds.LOCAL_STEPS, 0)),
+    return _settings(
+        number(config, kinds.LEARNING_RATE) * factor,
+        number(config, kinds.LOCAL_EPOCHS),
+        int(number(config, kinds.BATCH_SIZE)),
+        "sgd" if config.get(kinds.OPTIMIZER) == "sgd" else "adam",
+        number(config, kinds.MOMENTUM, 0.0),
+        number(config, kinds.WEIGHT_DECAY, 0.0),
+        int(number(config, kinds.LOCAL_STEPS, 0)),
     )
+
+
+# The clients of a round have the same ones.
+_settings = lru_cache(maxsize=8)(TrainSettings)
 
 
 def objective_of(config: Config) -> Objective:

@@ -1,5 +1,6 @@
 """Ranges and combinations: what can be refused without looking at any data."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -207,7 +208,8 @@ def _pairs(config: Config) -> list[str]:
         asks = config.strategy.name if settings.compares else "first_round=update"
         return [
             f"num_clients={clients}: {asks} compares every pair of a round's participants ({sampled}), of which the "
-            f"server can hold {MOST_COMPARED}; lower strategy.fraction_train to {MOST_COMPARED / clients:.3g}."
+            f"server can hold {MOST_COMPARED}; lower strategy.fraction_train to "
+            f"{math.floor(1e6 * MOST_COMPARED / clients) / 1e6:g}."
         ]
     return []
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.task.client_data import ClientData
-from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
+from florets.task.data.dataset import Dataset, Inputs, IntArray, TargetArray
 from florets.task.drift import Drift
 from florets.task.held_out import with_validation
 from florets.task.layers import body_and_head
@@ -315,7 +315,7 @@ def _classes(loss: str) -> bool:
     return loss not in ("squared_error", "half_squared_error")
 
 
-def _part(shard: Shard, x: FloatArray, y: TargetArray, rows: IntArray) -> tuple[Tensor, Tensor]:
+def _part(shard: Shard, x: Inputs, y: TargetArray, rows: IntArray) -> tuple[Tensor, Tensor]:
     """Return a client's rows, transformed, as tensors."""
     x_part, y_part = x[rows], y[rows]
     if shard.transform is not None:

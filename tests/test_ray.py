@@ -65,7 +65,7 @@ def address() -> Iterator[str]:
 def test_a_run_on_two_nodes_goes_on_there_and_has_the_bits_of_one_process(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    keys = [*SMALL, "strategy=clove", "personal=ditto", "strategy.fraction_train=0.7"]
+    keys = [*SMALL, "strategy=clove", "personal=ditto", "strategy.fraction_train=0.7", "batch_clients=4"]
     on_ray = ["engine=ray", f"ray_address={address}"]
     assert main([*keys, "num_rounds=3", f"results_dir={tmp_path / 'here'}"]) == 0
     assert main([*keys, *on_ray, "num_rounds=2", f"results_dir={tmp_path / 'there'}"]) == 0
@@ -120,7 +120,11 @@ def test_a_node_and_an_actor_that_are_lost_cost_their_clients_the_round_and_nobo
         models, reports = played(grid)
     assert [report.replies["error"] for report in reports] == [0, 1, 1, 0]
     found = re.findall(r"client (\d+) failed: its Ray actor \d \(.*?\) ended \((.*)\)", caplog.text)
-    assert [reason for _, reason in found] == ["its node is gone", "killed, or ended by a client"]
+    # Ray may not know more yet than that nobody answers.
+    gone = "its process or its node is gone"
+    assert found[0][1] in ("its node is gone", gone)
+    assert found[1][1] in ("killed, or ended by a client", gone)
+    assert len(found) == 2
     assert int(found[1][0]) == LOST
     side = losing({2: int(found[0][0]), 3: LOST})
     alone, single = played(LocalGrid(side.app, 12, None, side.in_blocks))

@@ -97,8 +97,8 @@ class RayCrew(Crew):
     def cannot_start(self, ending: str) -> str:
         """Return what to tell where actors cannot start."""
         return (
-            f"engine=ray: an actor cannot work: {ending}. Every node of the cluster needs this version of florets, "
-            f"and data_dir={self._data_dir} with the data"
+            f"engine=ray: actors cannot work: {ending.rstrip('.')}. Every node of the cluster needs this version of "
+            f"florets, and data_dir={self._data_dir} with the data"
         )
 
     def close(self) -> None:
@@ -205,6 +205,9 @@ def _reason(error: Exception) -> str:
     text = str(error)
     if "node has died" in text or "node was terminated" in text:
         return "its node is gone"
+    # Ray does not know yet which: it takes a node for lost some seconds later.
+    if type(error).__name__ == "ActorUnavailableError":
+        return "its process or its node is gone"
     if type(error).__name__ == "OutOfMemoryError" or "out of memory" in text.lower():
         return "out of memory"
     if type(error).__name__ == "ActorDiedError" and "creation task" not in text:
