@@ -182,8 +182,7 @@ def test_above_a_number_of_rows_ward_merges_a_cohort(monkeypatch: pytest.MonkeyP
     vectors, truth = blobs(3, size=30)
     whole = cluster(vectors, 4, "agglomerative", rng())
     assert np.array_equal(whole, ward(vectors, 4))
-    monkeypatch.setattr(module, "WARD_UP_TO", 100)
-    monkeypatch.setattr(module, "COHORT", 40)
+    monkeypatch.setattr(module, "MOST_MERGED", 40)
     sampled = cluster(vectors, 4, "agglomerative", rng())
     assert adjusted_rand_index(truth.tolist(), sampled.tolist()) == 1.0
     # Rows that are equal share a cluster, whoever was drawn.

@@ -21,8 +21,8 @@ from florets.server_app.build import build_models, build_strategy, build_task, m
 from florets.server_app.fork_server import start_fork_server
 from florets.server_app.local_grid import LocalGrid
 from florets.server_app.main import client_side, main
+from florets.server_app.workers.backend import WorkersFailed
 from florets.server_app.workers.client_side import LoadClientSide
-from florets.server_app.workers.crew import WorkersFailed
 from florets.server_app.workers.worker_grid import WorkerGrid
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core import FloatArray
@@ -145,6 +145,8 @@ def test_only_the_client_whose_process_ends_has_an_error_and_the_others_go_on() 
         assert [reply.has_error() for reply in replies] == [False] * 3 + [True] + [False] * 2 + [True]
         assert "its worker process ended (signal 9)" in replies[3].error.reason
         assert replies[6].error.reason == "no such node"
+        # Until then the other one would answer for its clients.
+        grid.pool.wait_until_ready(SOON)
         before = [worker.pid for worker in grid.pool.workers]
         replies = grid.send_and_receive([asked("hang", node, whose=LOST) for node in nodes], timeout=10.0)
         # One waits for the same worker: it alone would have the data of both.

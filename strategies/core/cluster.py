@@ -12,9 +12,8 @@ from florets.strategies.core.ward import cut, ward_tree
 
 METHODS = ("kmeans", "agglomerative")
 
-# Ward's tree takes 4 M^2 bytes and time in M^2: above WARD_UP_TO rows a cohort of them is merged (100 MB).
-WARD_UP_TO = 10_000
-COHORT = 5000
+# Ward's tree takes 4 M^2 bytes and time in M^2: of more rows than this a cohort of as many is merged (100 MB).
+MOST_MERGED = 5000
 
 
 def cluster(
@@ -37,7 +36,7 @@ def cluster(
     num_clusters : int
         Clusters wanted, at least 1.
     method : str
-        ``"kmeans"`` (k-means++, the best of ten starts) or ``"agglomerative"`` (Ward; of more than 10,000 rows
+        ``"kmeans"`` (k-means++, the best of ten starts) or ``"agglomerative"`` (Ward; of more than 5,000 rows
         `of_cohort`, with 5,000 of them).
     rng : numpy.random.Generator
         Seeds k-means and draws the cohort; not used otherwise.
@@ -70,7 +69,9 @@ def cluster(
     if num_clusters > own.max():
         return own
     if method == "agglomerative":
-        return ward(rows, num_clusters) if len(rows) <= WARD_UP_TO else of_cohort(rows, num_clusters, COHORT, rng)
+        if len(rows) <= MOST_MERGED:
+            return ward(rows, num_clusters)
+        return of_cohort(rows, num_clusters, MOST_MERGED, rng)
     return canonical(_kmeans(rows, num_clusters, int(rng.integers(2**31 - 1)), weights))
 
 
