@@ -7,7 +7,7 @@ import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from florets.client_app.client import Client
+from florets.client_app.client import Client, client_of
 from florets.client_app.deadline import within_deadline
 from florets.client_app.handlers.adapted import train_adapted
 from florets.client_app.handlers.anchored import train_anchored
@@ -38,6 +38,7 @@ from florets.task.callers_folder import import_as_caller_did
 from florets.task.threads import one_thread_for_good
 from florets.task.training.effort import counted
 from florets.task.wire import kinds
+from florets.task.wire.records import put
 from florets.task.wire.work import pack_work
 from florets.task.work import Work
 
@@ -55,10 +56,10 @@ def answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Cont
     def answer(message: Message, context: Context) -> Message:
         start = perf_counter()
         with counted() as effort:
-            client = Client(message, context)
+            client = client_of(message, context)
             content = handle(client)
         seconds = perf_counter() - start + client.prepared.seconds
-        content[kinds.WORK] = pack_work(Work(seconds, effort.gradients, effort.losses))
+        put(content, {kinds.WORK: pack_work(Work(seconds, effort.gradients, effort.losses))})
         return Message(content, reply_to=message)
 
     return answer

@@ -7,14 +7,16 @@ cannot be computed together, or fails, is left to them.
 import logging
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 
 import numpy as np
 from flwr.app import ArrayRecord, Context, Message
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn import Module
 
-from florets.client_app.client import Client
+from florets.client_app.client import Client, known
 from florets.client_app.incoming import objective_of, train_settings
 from florets.client_app.local_training import sends_gradient
 from florets.client_app.outgoing import reported
@@ -22,8 +24,9 @@ from florets.client_app.prepared import Prepared, at_hand
 from florets.client_app.session import State, device_of, session
 from florets.task.client_data import Part
 from florets.task.randomness import Purpose
+from florets.task.training.block_size import FULL_STEPS_STACK, stack_size
 from florets.task.training.full_steps import full_steps_update, pays
-from florets.task.training.joined import joined_losses, joined_tests
+from florets.task.training.joined import dense_losses, joined_losses, joined_tests
 from florets.task.training.losses import Evaluated
 from florets.task.training.networks import Dense, Network, network_of
 from florets.task.training.stacked import Share, Trained, stacked_update
@@ -71,7 +74,8 @@ def in_blocks(sent: Sequence[tuple[Message, Context]], size: int) -> Iterator[li
     if alone:
         yield alone
     for block in blocks:
-        with at_hand(_prepared(block)):
+        clients = {asked.message.metadata.message_id: asked.client for asked in block}
+        with at_hand(_prepared(block)), known(clients):
             yield [asked.place for asked in block]
 
 
@@ -166,12 +170,14 @@ def _computed(block: Sequence[_Asked]) -> list[tuple[NDArray[np.float64] | None,
     records = {id(record): record for record in (asked.record for asked in block)}
     models = {number: session.states(record) for number, record in records.items()}
     losses: list[NDArray[np.float64]] | list[None] = [None] * len(block)
+    firsts: list[Tensor | None] = [None] * len(block)
     trained: list[Trained] | list[None] = [None] * len(block)
     tested: list[Evaluated] | list[None] = [None] * len(block)
     if kind in _COMPARING:
-        losses = _losses(block, models)
+        losses, firsts = _losses(block, models)
     if kind in _TRAINING:
-        trained = _trained(block, [_start(asked, models, own) for asked, own in zip(block, losses, strict=True)])
+        starts = [_start(asked, models, own) for asked, own in zip(block, losses, strict=True)]
+        trained = _trained(block, starts, firsts)
     if kind == kinds.EVALUATE:
         tested = _tested(block, models)
     return list(zip(losses, trained, tested, strict=True))
@@ -185,13 +191,24 @@ def _by_record(block: Sequence[_Asked]) -> Iterator[tuple[int, list[int]]]:
     yield from rows.items()
 
 
-def _losses(block: Sequence[_Asked], models: Mapping[int, list[State]]) -> list[NDArray[np.float64]]:
+def _losses(
+    block: Sequence[_Asked], models: Mapping[int, list[State]]
+) -> tuple[list[NDArray[np.float64]], list[Tensor | None]]:
+    """Return each message's losses, and what training begins with where they are taken on the training data."""
     found: dict[int, NDArray[np.float64]] = {}
+    firsts: list[Tensor | None] = [None] * len(block)
     for record, rows in _by_record(block):
-        clients = [block[row].client for row in rows]
+        clients, states = [block[row].client for row in rows], models[record]
         parts = [client.loss_data for client in clients]
-        found.update(zip(rows, joined_losses(clients[0].module, models[record], parts, clients[0].loss), strict=True))
-    return [found[row] for row in range(len(block))]
+        network = _network(clients[0])
+        if block[0].kind == kinds.TRAIN_SELECT and isinstance(network, Dense) and _by_full_steps(block, states[0]):
+            losses, said = dense_losses(network, states, parts, clients[0].loss, _chosen)
+            for row, client, first in zip(rows, clients, said, strict=True):
+                firsts[row] = first if client.loss_data[0] is client.data.x_train else None
+        else:
+            losses = joined_losses(clients[0].module, states, parts, clients[0].loss)
+        found.update(zip(rows, losses, strict=True))
+    return [found[row] for row in range(len(block))], firsts
 
 
 def _tested(block: Sequence[_Asked], models: Mapping[int, list[State]]) -> list[Evaluated]:
@@ -209,20 +226,42 @@ def _start(asked: _Asked, models: Mapping[int, list[State]], losses: NDArray[np.
     """Return the model that a client trains: the one that it would choose, or that the message names."""
     states = models[id(asked.record)]
     if losses is not None:
-        return states[int(np.argmin(reported(losses)))]
+        return states[_chosen(losses)]
     return states[int(asked.client.number(kinds.MODEL_INDEX, 0))]
 
 
-def _trained(block: Sequence[_Asked], starts: Sequence[State]) -> list[Trained]:
+def _chosen(losses: NDArray[np.float64]) -> int:
+    """Return the model that a client chooses; see `florets.client_app.handlers.select`."""
+    return int(np.argmin(reported(losses)))
+
+
+def _by_full_steps(block: Sequence[_Asked], state: State) -> bool:
+    first = block[0].client
+    network, most = _network(first), max(asked.samples for asked in block)
+    return isinstance(network, Dense) and pays(network, state, most, train_settings(first.config))
+
+
+def _trained(block: Sequence[_Asked], starts: Sequence[State], firsts: Sequence[Tensor | None]) -> list[Trained]:
     first = block[0].client
     network, settings = _network(first), train_settings(first.config)
     assert network is not None
     shares = [
         Share(
-            state, asked.client.data.x_train, asked.client.data.y_train, asked.client.random(Purpose.LOCAL_TRAINING)
+            state,
+            asked.client.data.x_train,
+            asked.client.data.y_train,
+            partial(asked.client.random, Purpose.LOCAL_TRAINING),
+            said,
         )
-        for asked, state in zip(block, starts, strict=True)
+        for asked, state, said in zip(block, starts, firsts, strict=True)
     ]
-    if isinstance(network, Dense) and pays(network, shares, settings):
-        return full_steps_update(network, shares, first.loss, settings)
-    return stacked_update(network, shares, first.loss, settings)
+    by_full_steps = _by_full_steps(block, starts[0])
+    size = FULL_STEPS_STACK if by_full_steps else stack_size(first.module)
+    trained: list[Trained] = []
+    for begin in range(0, len(shares), size):
+        some = shares[begin : begin + size]
+        if by_full_steps and isinstance(network, Dense):
+            trained += full_steps_update(network, some, first.loss, settings)
+        else:
+            trained += stacked_update(network, some, first.loss, settings)
+    return trained

@@ -1,13 +1,15 @@
 """`Client`: what a handler works with. Handlers of a strategy's own are given the same; see docs/extending.md."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Message, RecordDict
 from torch.nn import Module
 
-from florets.client_app.incoming import arrays_of, config_of, names, number
-from florets.client_app.prepared import prepared_for
+from florets.client_app.incoming import Config, arrays_of, config_of, names, number
+from florets.client_app.prepared import Prepared, prepared_for
 from florets.client_app.session import State, client_key, is_simulated, num_partitions, session
 from florets.task.client_data import ClientData, Part
 from florets.task.held_out import hold_out
@@ -35,9 +37,15 @@ class Client:
 
     def __init__(self, message: Message, context: Context) -> None:
         self.content: RecordDict = message.content
-        self.config: ConfigRecord = config_of(message.content)
+        self.config: Config = config_of(message.content)
         self.context = context
-        self.prepared = prepared_for(message)
+        self._message_id = message.metadata.message_id
+
+    @property
+    def prepared(self) -> Prepared:
+        """What was computed for this message together with others, before its handler began."""
+        # Not kept: clients outlast their block, and its models are as large as all replies.
+        return prepared_for(self._message_id)
 
     @property
     def key(self) -> str:
@@ -95,7 +103,7 @@ class Client:
     @property
     def num_examples(self) -> int:
         """Number of training samples."""
-        return len(self.data.x_train)
+        return self.data.x_train.shape[0]
 
     @property
     def linear(self) -> LinearNames | None:
@@ -141,4 +149,24 @@ class Client:
     @property
     def _number(self) -> int:
         # The server knows the client's registered name, the node may not; other strategies than ours send no number.
-        return int(self.number(kinds.CLIENT_NUMBER, client_number(self.key)))
+        number = self.config.get(kinds.CLIENT_NUMBER)
+        return client_number(self.key) if number is None else int(self.number(kinds.CLIENT_NUMBER))
+
+
+_of_block: dict[str, Client] = {}
+
+
+@contextmanager
+def known(clients: Mapping[str, Client]) -> Iterator[None]:
+    """Within the block, answer messages with these clients, by the messages' ids: what they have looked up stays."""
+    _of_block.update(clients)
+    try:
+        yield
+    finally:
+        _of_block.clear()
+
+
+def client_of(message: Message, context: Context) -> Client:
+    """Return the client that has been sent a message."""
+    found = _of_block.get(message.metadata.message_id) if _of_block else None
+    return Client(message, context) if found is None else found

@@ -4,6 +4,7 @@ import faulthandler
 import os
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 
 from flwr.app import Context, Message
 
@@ -33,4 +34,9 @@ def within_deadline(message: Message, context: Context, call_next: Handler) -> M
 
 def _has_process_of_its_own() -> bool:
     # A simulation's process serves many clients and is not replaced, and that of the in-process engine is the user's.
-    return os.path.splitext(os.path.basename(sys.argv[0]))[0] == _NODES_PROCESS
+    return _is_nodes(sys.argv[0])
+
+
+@lru_cache(maxsize=2)
+def _is_nodes(program: str) -> bool:
+    return os.path.splitext(os.path.basename(program))[0] == _NODES_PROCESS

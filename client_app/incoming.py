@@ -1,14 +1,21 @@
 """Read a message's settings and arrays; what is missing or of a wrong type is named."""
 
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from collections.abc import Mapping
+from functools import lru_cache
+
+from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, RecordDict
 
 from florets.task.training.local_update import TrainSettings
 from florets.task.training.objective import Objective, Proximal
 from florets.task.wire import kinds
+from florets.task.wire.records import entries
 from florets.task.wire.schedule import Schedule
 
+Config = Mapping[str, ConfigRecordValues]
+"""A message's settings."""
 
-def config_of(content: RecordDict) -> ConfigRecord:
+
+def config_of(content: RecordDict) -> Config:
     """Return the settings of a message.
 
     Raises
@@ -19,7 +26,7 @@ def config_of(content: RecordDict) -> ConfigRecord:
     config = content.get(kinds.CONFIG)
     if not isinstance(config, ConfigRecord):
         raise ValueError(f"the message has no {kinds.CONFIG!r}")
-    return config
+    return entries(config)
 
 
 def arrays_of(content: RecordDict, record: str = kinds.ARRAYS) -> ArrayRecord:
@@ -36,7 +43,7 @@ def arrays_of(content: RecordDict, record: str = kinds.ARRAYS) -> ArrayRecord:
     return arrays
 
 
-def number(config: ConfigRecord, key: str, default: float | None = None) -> float:
+def number(config: Config, key: str, default: float | None = None) -> float:
     """Return a number among the settings.
 
     Raises
@@ -50,7 +57,7 @@ def number(config: ConfigRecord, key: str, default: float | None = None) -> floa
     return value
 
 
-def names(config: ConfigRecord, key: str) -> list[str]:
+def names(config: Config, key: str) -> list[str]:
     """Return a list of names among the settings; empty where there is none.
 
     Raises
@@ -64,21 +71,25 @@ def names(config: ConfigRecord, key: str) -> list[str]:
     return [str(name) for name in value]
 
 
-def train_settings(config: ConfigRecord) -> TrainSettings:
+def train_settings(config: Config) -> TrainSettings:
     """Return the settings of local training in this round."""
     factor = Schedule.of(config).at(int(number(config, kinds.SERVER_ROUND, 0)))
-    return TrainSettings(
-        learning_rate=number(config, kinds.LEARNING_RATE) * factor,
-        local_epochs=number(config, kinds.LOCAL_EPOCHS),
-        batch_size=int(number(config, kinds.BATCH_SIZE)),
-        optimizer="sgd" if config.get(kinds.OPTIMIZER) == "sgd" else "adam",
-        momentum=number(config, kinds.MOMENTUM, 0.0),
-        weight_decay=number(config, kinds.WEIGHT_DECAY, 0.0),
-        local_steps=int(number(config, kinds.LOCAL_STEPS, 0)),
+    return _settings(
+        number(config, kinds.LEARNING_RATE) * factor,
+        number(config, kinds.LOCAL_EPOCHS),
+        int(number(config, kinds.BATCH_SIZE)),
+        "sgd" if config.get(kinds.OPTIMIZER) == "sgd" else "adam",
+        number(config, kinds.MOMENTUM, 0.0),
+        number(config, kinds.WEIGHT_DECAY, 0.0),
+        int(number(config, kinds.LOCAL_STEPS, 0)),
     )
 
 
-def objective_of(config: ConfigRecord) -> Objective:
+# The clients of a round have the same ones.
+_settings = lru_cache(maxsize=8)(TrainSettings)
+
+
+def objective_of(config: Config) -> Objective:
     """Return what the message asks to minimise: the loss, beside it a proximal term, without the frozen layers.
 
     Raises

@@ -28,7 +28,7 @@ from florets.task.training.linear_steps import (
 )
 from florets.task.training.local_update import TrainSettings, gradient, local_update
 from florets.task.training.losses import Evaluated, evaluated, loss_vector
-from florets.task.training.modules import load
+from florets.task.training.modules import load, state_of
 from florets.task.training.objective import PLAIN, Objective, Proximal
 from florets.task.training.proximal import exact_proximal
 from florets.task.wire import kinds
@@ -296,4 +296,4 @@ def _quantised(client: Client, arrays: Arrays, state: State) -> Arrays:
 
 
 def _values(module: Module) -> Arrays:
-    return {name: value.detach().cpu().numpy() for name, value in module.state_dict().items()}
+    return {name: value.detach().cpu().numpy() for name, value in state_of(module).items()}

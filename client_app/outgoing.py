@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
 from florets.task.wire import kinds
-from florets.task.wire.layout import array_record, write_array
+from florets.task.wire.layout import write_array
+from florets.task.wire.records import Record, array_record, metric_record, record_dict
 
 Loss = TypeVar("Loss", float, NDArray[np.float64])
 Number = int | float | list[int] | list[float]
@@ -16,10 +17,10 @@ Number = int | float | list[int] | list[float]
 
 def reply(arrays: ArrayRecord | None, metrics: Mapping[str, Number], **others: ArrayRecord) -> RecordDict:
     """Return a reply of arrays, numbers and further array records by name."""
-    content = RecordDict({kinds.METRICS: MetricRecord(dict(metrics)), **others})
+    records: dict[str, Record] = {kinds.METRICS: metric_record(metrics), **others}
     if arrays is not None:
-        content[kinds.ARRAYS] = arrays
-    return content
+        records[kinds.ARRAYS] = arrays
+    return record_dict(records)
 
 
 def packed(arrays: Mapping[str, NDArray[Any] | Array]) -> ArrayRecord:

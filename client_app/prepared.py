@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from flwr.app import Message
 from numpy.typing import NDArray
 
 from florets.task.training.losses import Evaluated
@@ -49,6 +48,6 @@ def at_hand(results: Mapping[str, Prepared]) -> Iterator[None]:
         _at_hand.clear()
 
 
-def prepared_for(message: Message) -> Prepared:
-    """Return what was computed for a message, `NOTHING` where nothing was."""
-    return _at_hand.get(message.metadata.message_id, NOTHING) if _at_hand else NOTHING
+def prepared_for(message_id: str) -> Prepared:
+    """Return what was computed for the message of an id, `NOTHING` where nothing was."""
+    return _at_hand.get(message_id, NOTHING) if _at_hand else NOTHING

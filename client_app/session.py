@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context
+from flwr.app import ArrayRecord, Context
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
+from florets.client_app.incoming import Config
 from florets.task.device import find_device
 from florets.task.task import ClientData, Task, TaskSpec
 from florets.task.training.linear_steps import LinearModels, LinearNames, linear_names
@@ -39,7 +40,7 @@ class Session:
     _stacked: tuple[ArrayRecord, LinearModels] | None = None
     _kept: tuple[str, ArrayRecord] | None = None
 
-    def task(self, config: ConfigRecord, context: Context) -> Task:
+    def task(self, config: Config, context: Context) -> Task:
         """Return the task that the message describes, with the data folder that this node may use.
 
         Raises
@@ -86,7 +87,7 @@ class Session:
         self._tasks, self._modules, self._moved = {}, {}, {}
         self._unpacked = self._stacked = self._linear = self._kept = None
 
-    def client(self, config: ConfigRecord, context: Context, server_round: int) -> ClientData:
+    def client(self, config: Config, context: Context, server_round: int) -> ClientData:
         """Return this node's data of a round on the device that it computes on; moved there once."""
         task = self.task(config, context)
         # A node's own data have one part: all of it.
@@ -100,7 +101,7 @@ class Session:
             self._moved[place] = data, ClientData(**{**vars(data), **tensors})
         return self._moved[place][1]
 
-    def module(self, config: ConfigRecord, context: Context) -> Module:
+    def module(self, config: Config, context: Context) -> Module:
         """Return the process's one module of this task; whoever uses it loads all of its state first."""
         # First of all: another task's message may have come before this one.
         task, device = self.task(config, context), str(device_of(config, context))
@@ -109,7 +110,7 @@ class Session:
             self._linear = linear_names(self._modules[device], task.spec.loss)
         return self._modules[device]
 
-    def keep(self, config: ConfigRecord, record: ArrayRecord, context: Context) -> bool:
+    def keep(self, config: Config, record: ArrayRecord, context: Context) -> bool:
         """Keep a message's models under the name that it gives them, in place of those kept before; say whether.
 
         Only where all messages of a node come to one process: elsewhere (a deployed node starts a process for each
@@ -122,7 +123,7 @@ class Session:
             self._kept = (token, record)
         return True
 
-    def kept(self, config: ConfigRecord) -> ArrayRecord:
+    def kept(self, config: Config) -> ArrayRecord:
         """Return the models that were kept under the name in `config`, never others.
 
         Raises
@@ -149,7 +150,7 @@ class Session:
         self._arrays = [*self._arrays[-1:], (record, read)]
         return read
 
-    def linear(self, config: ConfigRecord, context: Context) -> LinearNames | None:
+    def linear(self, config: Config, context: Context) -> LinearNames | None:
         """Return the names of the model's entries if it is linear and computed on the CPU, else None."""
         if device_of(config, context).type != "cpu":
             return None
@@ -164,7 +165,7 @@ class Session:
         return self._stacked[1]
 
 
-def _columns(config: ConfigRecord) -> list[str]:
+def _columns(config: Config) -> list[str]:
     """Return the agreed order of a table's columns; nothing where there is none."""
     names = config.get(kinds.COLUMNS, [])
     return [str(name) for name in names] if isinstance(names, list) else []
@@ -211,7 +212,7 @@ def client_key(context: Context) -> str:
     return kinds.NO_KEY
 
 
-def device_of(config: ConfigRecord, context: Context) -> torch.device:
+def device_of(config: Config, context: Context) -> torch.device:
     """Return where this node computes: its own setting, else the message's, else the CPU.
 
     Raises

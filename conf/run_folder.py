@@ -29,6 +29,7 @@ _LEFT_OUT = (
     "loss_matrix_timeout",
     "pictures",
     "workers",
+    "ray_address",
 )
 _LONGEST = 120
 

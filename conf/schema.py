@@ -131,16 +131,25 @@ class Config(RunKeys):
     data_dir: str = key("data", "folder of data sets that come as files; relative to where florets is called")
     results_dir: str = key("results", "folder of results; relative to where florets is called")
     device: str = key("cpu", "cpu, cuda, cuda:<n>, mps or auto: a GPU where there is one")
-    engine: Literal["local", "flwr"] = key("local", "in this process (local), or through `flwr run` (flwr)")
+    engine: Literal["local", "ray", "flwr"] = key(
+        "local",
+        "in this process (local), with the clients' work on a Ray cluster (ray), or through `flwr run` (flwr)",
+    )
+    ray_address: str = key(
+        "",
+        "engine=ray: the cluster's <host:port>, or auto for the one that this machine is a node of; empty: a Ray of "
+        "its own",
+    )
     batch_clients: int | Literal["off", "auto"] = key(
         "off",
         "clients whose work is computed at once, in process: fully connected and linear models, equal to rounding; "
         "auto chooses",
         least=1,
     )
-    workers: int | Literal["auto"] = key(
-        1,
-        "processes that share the clients' work, in process; results are equal to the bit. auto: one for each core",
+    workers: int | Literal["auto"] | None = key(
+        None,
+        "processes, with engine=ray actors, that share the clients' work; results are equal to the bit. auto: one "
+        "for each core, or free CPU of the cluster; null: one process, or auto on Ray",
         least=1,
     )
     cluster_test: bool = key(

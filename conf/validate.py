@@ -1,5 +1,6 @@
 """Ranges and combinations: what can be refused without looking at any data."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from florets.conf.drift import drift_problems
 from florets.conf.personal import personal_problems
 from florets.conf.problems import ConfigError
+from florets.conf.ray_engine import ray_problems
 from florets.conf.schema import Config, TaskConfig, TrainConfig
 from florets.conf.typed import read_config, show
 from florets.strategies.registry import usable_settings
@@ -17,6 +19,8 @@ OWN = "own"
 NATURAL = "natural"
 """The built-in partition that need not know the clusters."""
 _PRESET = re.compile(r"\w+(?:[/.-]\w+)*", re.ASCII)
+MOST_COMPARED = 20_000
+"""Clients whose pairs the server compares: one number for each pair is 3.2 GB."""
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
 
@@ -61,6 +65,7 @@ def find_problems(config: Config) -> list[str]:
         *_task(config.task),
         *drift_problems(config),
         *personal_problems(config),
+        *ray_problems(config),
     ]
 
 
@@ -94,7 +99,7 @@ def _run(config: Config) -> list[str]:
             f"batch_clients={config.batch_clients}: Flower sends each client its own messages; leave it out, or use "
             "engine=local."
         )
-    if config.engine == "flwr" and config.workers != 1:
+    if config.engine == "flwr" and config.workers not in (None, 1):
         problems.append(
             f"workers={config.workers}: Flower has processes of its own for the clients; leave it out, or use "
             "engine=local."
@@ -123,7 +128,7 @@ def _nodes(config: Config) -> list[str]:
     problems = []
     if config.task.partition != OWN:
         # Of nodes with data of their own the number is known where their folders are counted.
-        if config.workers != "auto" and config.workers > config.num_clients >= 1:
+        if isinstance(config.workers, int) and config.workers > config.num_clients >= 1:
             problems.append(
                 f"workers={config.workers}: must be at most num_clients={config.num_clients}; auto means one for "
                 "each core."
@@ -159,12 +164,32 @@ def _participation(config: Config) -> list[str]:
             f"strategy.fraction_train={show(rho)}: of {name}={clients} no client would take part "
             f"in a round; use at least {1 / clients:.4g}, or more clients."
         )
+    problems += _pairs(config)
     if config.task.num_clusters > clients >= 1:
         problems.append(
             f"{name}={clients}: the task has task.num_clusters={config.task.num_clusters} clusters "
             "and each needs a client; use more clients or fewer clusters."
         )
     return problems
+
+
+def _pairs(config: Config) -> list[str]:
+    """Refuse comparisons of all pairs of so many clients that they do not fit into memory."""
+    settings, clients = config.strategy.settings, config.num_clients
+    sampled = int(settings.fraction_train * clients + 1e-9)
+    if settings.compares == "clients" and clients > MOST_COMPARED:
+        return [
+            f"num_clients={clients}: {config.strategy.name} compares every pair of clients, of which the server can "
+            f"hold {MOST_COMPARED}; use fewer, or a strategy that compares clients with models (clove, ifca)."
+        ]
+    if (settings.compares == "participants" or config.first_round == "update") and sampled > MOST_COMPARED:
+        asks = config.strategy.name if settings.compares else "first_round=update"
+        return [
+            f"num_clients={clients}: {asks} compares every pair of a round's participants ({sampled}), of which the "
+            f"server can hold {MOST_COMPARED}; lower strategy.fraction_train to "
+            f"{math.floor(1e6 * MOST_COMPARED / clients) / 1e6:g}."
+        ]
+    return []
 
 
 def _models(config: Config) -> list[str]:

@@ -30,6 +30,8 @@ Usage
                                                 continued; --list names them all
   florets resume=<folder>                       go on with an interrupted run
   florets show-partition experiment=<preset>    who holds which samples
+  florets plan experiment=<preset>              what a run sends, takes and needs,
+                                                before it is run
   florets assign run=<folder> data=<file>       which model fits these data
   florets predict run=<folder> data=<file> ...  that model's predictions
 
@@ -42,8 +44,8 @@ Options
   --debug         show Python's traceback of an error
   --version       the version, and end
   -h, --help      this text, with strategy=<module>:<Class> also its keys;
-                  of advise, assign, predict, reproduce and show-partition,
-                  theirs
+                  of advise, assign, plan, predict, reproduce and
+                  show-partition, theirs
 
 A key given by hand wins over the preset, which wins over the defaults.
 task.data_options.noise=1 changes one option of a preset,

@@ -9,7 +9,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def crowded(n_jobs: int, workers: Iterable[int | str]) -> str:
+def crowded(n_jobs: int, workers: Iterable[int | str | None]) -> str:
     """Return a warning where jobs at a time, each with its worker processes, are more than the cores; else nothing.
 
     Parameters
@@ -17,11 +17,11 @@ def crowded(n_jobs: int, workers: Iterable[int | str]) -> str:
     n_jobs
         Jobs at a time; joblib's negative numbers count down from the cores.
     workers
-        The key `workers` of each job.
+        The key `workers` of each job; None: one.
     """
     there = cores()
     at_a_time = n_jobs if n_jobs > 0 else max(1, there + 1 + n_jobs)
-    most = max((there if number == "auto" else int(number) for number in workers), default=1)
+    most = max((there if number == "auto" else int(number or 1) for number in workers), default=1)
     if most == 1 or at_a_time * most <= there:
         return ""
     return (

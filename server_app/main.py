@@ -7,7 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from florets.server_app.extras import require
 from florets.server_app.flower.app_folder import version
 from florets.server_app.fork_server import start_fork_server
 from florets.server_app.results.summary import RunSummary
+from florets.server_app.workers.ray_address import check_address
 from florets.task.callers_folder import import_from
 from florets.task.threads import one_thread_for_good
 
@@ -123,12 +124,9 @@ def _of_words(given: Sequence[str]) -> int:
     """Do what the first word says; without one, run what the keys describe."""
     if given[:1] and given[0] in _COMMANDS:
         return _for_a_client(given[0], given[1:])
-    if given[:1] == ["advise"]:
-        return _advise(given[1:])
-    if given[:1] == ["show-partition"]:
-        return _show_partition(given[1:])
-    if given[:1] == ["reproduce"]:
-        return _reproduce(given[1:])
+    words = {"advise": _advise, "plan": _plan, "reproduce": _reproduce, "show-partition": _show_partition}
+    if given[:1] and given[0] in words:
+        return words[given[0]](given[1:])
     return _act(read_arguments(given))
 
 
@@ -169,7 +167,10 @@ def resume(config: Config, folder: Path) -> RunSummary:
 
 @contextmanager
 def _local_grid(config: Config) -> "Iterator[LocalGrid]":
-    if config.workers != 1:
+    if config.engine == "ray":
+        # Before seconds of imports.
+        check_address(config.ray_address)
+    elif config.workers not in (None, 1):
         # It loads while this process does.
         start_fork_server()
     from florets.client_app.app import app as client_app
@@ -177,8 +178,7 @@ def _local_grid(config: Config) -> "Iterator[LocalGrid]":
     from florets.client_app.session import session
     from florets.server_app.local_grid import LocalGrid
     from florets.server_app.own_nodes import own_nodes
-    from florets.server_app.workers.start import num_workers
-    from florets.server_app.workers.worker_grid import WorkerGrid
+    from florets.server_app.workers.start import num_workers, worker_grid
     from florets.task.device import find_device
 
     nodes = own_nodes(config)
@@ -190,16 +190,15 @@ def _local_grid(config: Config) -> "Iterator[LocalGrid]":
         except ValueError as error:
             raise ConfigError([f"{error}."]) from error
     num_nodes = len(nodes) or config.num_clients
-    workers = num_workers(config.workers, num_nodes)
-    if workers == 1:
+    if config.engine == "local" and num_workers(config.workers, num_nodes) == 1:
         yield LocalGrid(client_app, num_nodes, nodes or None, in_blocks, session.adopt)
         return
-    with closing(WorkerGrid(client_side, num_nodes, nodes or None, workers)) as grid:
+    with worker_grid(client_side, config, nodes) as grid:
         yield grid
 
 
 def client_side() -> "ClientSide":
-    """Return the ClientApp for a worker process."""
+    """Return the ClientApp for a worker."""
     from florets.client_app.app import app as client_app
     from florets.client_app.batching import cut_blocks, in_blocks
     from florets.client_app.session import session
@@ -276,6 +275,14 @@ def _show_partition(arguments: Sequence[str]) -> int:
     caller = Path.cwd()
     import_from(caller)
     return command.main(arguments, caller)
+
+
+def _plan(arguments: Sequence[str]) -> int:
+    from florets.server_app.plan import command
+
+    caller = Path.cwd()
+    import_from(caller)
+    return command.main(arguments, caller, client_side)
 
 
 def _reproduce(arguments: Sequence[str]) -> int:

@@ -213,6 +213,8 @@ class Settings:
     and `personal`; the first one is its default. A key that is not named means nothing to it."""
     adapts: ClassVar[bool] = False
     """Each client adapts the model to its own data before it uses it: what a run saves is the model before that."""
+    compares: ClassVar[Literal["", "participants", "clients"]] = ""
+    """Whose pairs the server compares, a round's participants' or all clients': memory grows with their square."""
     gradient_batch: ClassVar[Literal["full", "train"]] = "full"
     """Examples of a gradient where `gradient_batch` is null: all, or `train.batch_size`."""
 

@@ -17,9 +17,16 @@ def find_device(name: str) -> torch.device:
         return _CPU
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "mps" if _has_mps() else "cpu")
-    device = torch.device(name)
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"device={name} is no device; use cpu, cuda, cuda:<number>, mps or auto") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device={name}, but this machine's PyTorch sees no CUDA device; use device=cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(
+            f"device={name}, but this machine's CUDA devices are numbered from 0 to {torch.cuda.device_count() - 1}"
+        )
     if device.type == "mps" and not _has_mps():
         raise ValueError(f"device={name}, but this machine's PyTorch sees no Apple GPU; use device=cpu")
     return device

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.task.client_data import ClientData
-from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
+from florets.task.data.dataset import Dataset, Inputs, IntArray, TargetArray
 from florets.task.drift import Drift
 from florets.task.held_out import with_validation
 from florets.task.layers import body_and_head
@@ -25,6 +25,9 @@ from florets.task.spec import TaskSpec
 from florets.task.training.losses import check_loss, per_sample_losses, targets_of
 
 __all__ = ["ClientData", "Task", "TaskSpec"]
+
+MOST_KEPT = 20_000
+"""Clients whose data are kept once they are made."""
 
 
 class Task:
@@ -143,6 +146,11 @@ class Task:
         """Return the number of a client's training samples in a round; raise ValueError without such a client."""
         return sum(len(piece.train) for piece in self._shard(partition_id, server_round).pieces)
 
+    @property
+    def counts_are_known(self) -> bool:
+        """Whether a client's number of training samples is known without its data, of which there are too many."""
+        return self.num_clients > MOST_KEPT and not self.spec.validation_fraction
+
     def _shard(self, partition_id: int, server_round: int) -> Shard:
         if not 0 <= partition_id < self.num_clients:
             raise ValueError(
@@ -154,15 +162,21 @@ class Task:
     def client(self, partition_id: int, server_round: int = 0) -> ClientData:
         """Return the data of one client in a round; kept until they change, so that the next call costs nothing.
 
+        Of `MOST_KEPT` clients, that is: those of the others are made anew at each call, so that memory is bounded.
+
         Raises
         ------
         ValueError
             If there is no such client.
         """
         version = self.version(server_round)
-        if partition_id not in self._clients or self._clients[partition_id][0] != version:
-            self._clients[partition_id] = version, self.build_client(partition_id, server_round)
-        return self._clients[partition_id][1]
+        kept = self._clients.get(partition_id)
+        if kept is not None and kept[0] == version:
+            return kept[1]
+        data = self.build_client(partition_id, server_round)
+        if kept is not None or len(self._clients) < MOST_KEPT:
+            self._clients[partition_id] = version, data
+        return data
 
     def build_client(self, partition_id: int, server_round: int = 0) -> ClientData:
         """Return the data of one client in a round, made anew; `client` keeps them."""
@@ -301,7 +315,7 @@ def _classes(loss: str) -> bool:
     return loss not in ("squared_error", "half_squared_error")
 
 
-def _part(shard: Shard, x: FloatArray, y: TargetArray, rows: IntArray) -> tuple[Tensor, Tensor]:
+def _part(shard: Shard, x: Inputs, y: TargetArray, rows: IntArray) -> tuple[Tensor, Tensor]:
     """Return a client's rows, transformed, as tensors."""
     x_part, y_part = x[rows], y[rows]
     if shard.transform is not None:

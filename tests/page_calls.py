@@ -84,8 +84,8 @@ def _florets(arguments: Sequence[str]) -> None:
     if arguments and arguments[0] == "advise":
         compose(arguments[1:])
         return
-    if arguments and arguments[0] == "show-partition":
-        compose(arguments[1:])
+    if arguments and arguments[0] in ("plan", "show-partition"):
+        compose([text for text in arguments[1:] if text != "--json"])
         return
     given = read_arguments(arguments)
     if any(text.startswith("resume=") for text in given.overrides):

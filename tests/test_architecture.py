@@ -40,7 +40,7 @@ ALLOWED = {
         "florets.strategies",
         "florets.task",
         "florets.conf",
-        *("flwr", "hydra", "omegaconf", "numpy", "matplotlib"),
+        *("flwr", "hydra", "omegaconf", "numpy", "matplotlib", "ray"),
     },
     "conf": {
         "florets.conf",
@@ -58,7 +58,7 @@ HEAVY = ("flwr", "torch", "torchvision", "numpy", "scipy", "sklearn", "hydra", "
 LAZY = {
     "client_app": ("sklearn", "torchvision", "scipy"),
     "task": ("sklearn", "torchvision", "scipy"),
-    "server_app": ("scipy",),
+    "server_app": ("scipy", "ray"),
     "deploy": ("sklearn",),
 }
 WIRES_BOTH_APPS = "server_app/main.py"

@@ -25,10 +25,10 @@ from florets.strategies.core import FloatArray
 from florets.task.models.autoencoder import autoencoder
 from florets.task.models.cnn import cnn
 from florets.task.models.mlp import mlp
-from florets.task.training.block_size import MOST, block_size
+from florets.task.training.block_size import MOST, block_size, stack_size
 from florets.task.training.effort import counted
 from florets.task.training.full_steps import full_steps_update, pays
-from florets.task.training.joined import joined_losses, joined_tests
+from florets.task.training.joined import dense_losses, joined_losses, joined_tests
 from florets.task.training.local_update import TrainSettings, local_update
 from florets.task.training.losses import evaluated, loss_vector
 from florets.task.training.networks import Dense, network_of
@@ -173,7 +173,7 @@ def test_stacked_training_takes_the_steps_of_single_trainings(
     start = {name: value.clone() for name, value in module.state_dict().items()}
     parts, network = clients(shape, loss, outputs), network_of(module)
     assert network is not None
-    shares = [Share(start, x, y, np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
+    shares = [Share(start, x, y, lambda i=i: np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
     found = stacked_update(network, shares, loss, settings)
     as_alone(found, module, start, parts, loss, settings)
 
@@ -185,11 +185,11 @@ def test_full_steps_are_those_of_single_trainings(loss: str) -> None:
     start = {name: value.clone() for name, value in module.state_dict().items()}
     parts, network = clients((2, 30), loss, 3), network_of(module)
     settings = TrainSettings(0.5, 1, 45, "sgd", local_steps=40)
-    shares = [Share(start, x, y, np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
+    shares = [Share(start, x, y, lambda i=i: np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
     assert isinstance(network, Dense)
-    assert pays(network, shares, settings)
+    assert pays(network, start, 45, settings)
     for other in ({"batch_size": 44}, {"optimizer": "adam"}, {"momentum": 0.9}, {"local_steps": 1}):
-        assert not pays(network, shares, replace(settings, **other))
+        assert not pays(network, start, 45, replace(settings, **other))
     found = full_steps_update(network, shares, loss, settings)
     as_alone(found, module, start, parts, loss, settings)
 
@@ -200,7 +200,7 @@ def test_one_clients_infinite_inputs_stay_its_own() -> None:
     assert network is not None
     parts = clients((4,), "cross_entropy", 3)
     parts[3] = (torch.full((20, 4), torch.nan), parts[3][1])
-    shares = [Share(start, x, y, np.random.default_rng(0)) for x, y in parts]
+    shares = [Share(start, x, y, lambda: np.random.default_rng(0)) for x, y in parts]
     found = stacked_update(network, shares, "cross_entropy", TrainSettings(0.01, 2, 6))
     finite = [all(np.isfinite(array).all() for array in trained.arrays.values()) for trained in found]
     assert finite == [True, True, True, False, True]
@@ -220,6 +220,26 @@ def test_joined_losses_and_tests_are_those_of_each_client(convolutions: bool) ->
         alone = evaluated(module, x, y, "cross_entropy")
         assert (test.accuracy, test.scores.values) == (alone.accuracy, alone.scores.values)
         assert test.loss == pytest.approx(alone.loss, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("most", [1, 50, 10**6])
+def test_losses_tell_what_training_begins_with(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    module = mlp((4,), 3, [5])
+    states = [{name: value + k / 7 for name, value in module.state_dict().items()} for k in range(3)]
+    parts, network = clients((4,), "cross_entropy", 3), network_of(module)
+    assert isinstance(network, Dense)
+    assert network.first is not None
+    # Clients in groups of their own, of several, and all in one; one pass of a large client's is divided.
+    monkeypatch.setattr("florets.task.training.joined._LEAST_ROWS", most)
+    monkeypatch.setattr("florets.task.training.joined._MULTIPLICATIONS", 0)
+    monkeypatch.setattr("florets.task.training.joined._CHUNK", 30)
+    losses, firsts = dense_losses(network, states, parts, "cross_entropy", lambda own: int(np.argmin(own)))
+    for row, first, (x, y) in zip(losses, firsts, parts, strict=True):
+        np.testing.assert_allclose(row, loss_vector(module, states, x, y, "cross_entropy"), 1e-5, 1e-6)
+        chosen = states[int(np.argmin(row))]
+        said = torch.nn.functional.linear(x, chosen[network.first.weight], chosen[str(network.first.bias)])
+        np.testing.assert_allclose(first, said, 1e-5, 1e-6)
 
 
 def test_which_modules_are_stacked() -> None:
@@ -299,7 +319,7 @@ def test_the_choice_is_recorded_and_taken_again(tmp_path: Path) -> None:
 
 def test_the_choice_and_the_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     assert block_size(mlp((64,), 10, [64])) == 64
-    assert block_size(mlp((784,), 10, [200])) == 6
+    assert (block_size(mlp((784,), 10, [200])), stack_size(mlp((784,), 10, [200]))) == (16, 6)
     assert block_size(cnn((1, 28, 28), 10)) == 6
     assert block_size(mlp((784,), 10, [2000])) == block_size(mlp((4,), 3, [5], batch_norm=True)) == 1
     config = replace(compose(list(SMALL)), num_clients=60)

@@ -6,7 +6,8 @@ from hypothesis.extra.numpy import arrays
 from scipy.cluster.hierarchy import fcluster
 
 from florets.strategies.core import FloatArray
-from florets.strategies.core.cluster import METHODS, canonical, centroids, cluster, nearest_centroid
+from florets.strategies.core import cluster as module
+from florets.strategies.core.cluster import METHODS, canonical, centroids, cluster, nearest_centroid, of_cohort, ward
 from florets.strategies.core.finite import finite_losses
 from florets.strategies.core.metrics import adjusted_rand_index
 from florets.strategies.core.ward import cut, ward_tree, within_sums
@@ -159,3 +160,31 @@ def test_cuts_agree_with_scipy_where_merges_have_different_distances() -> None:
 def test_a_cut_gives_all_clusters_asked_for_where_merges_tie() -> None:
     tree = ward_tree(np.eye(6))
     assert [len(np.unique(cut(tree, k))) for k in range(1, 7)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_cohort_is_merged_and_every_row_is_placed_by_its_centroids() -> None:
+    rows = np.array([[0.0], [1.0], [9.0], [10.0], [4.0], [4.9]])
+
+    class Drawn:
+        """A generator that draws rows 3, 0 and 2."""
+
+        def choice(self, count: int, size: int, replace: bool) -> np.ndarray:
+            assert (count, size, replace) == (6, 3, False)
+            return np.array([3, 0, 2])
+
+    # Of 0, 9 and 10 Ward merges 9 and 10: centroids 0 and 9.5, with the border at 4.75.
+    assert of_cohort(rows, 2, 3, Drawn()).tolist() == [0, 0, 1, 1, 0, 1]  # type: ignore[arg-type]  # a double
+    # Three different rows, four clusters: each is a cluster of its own, with borders at 4.5 and 9.5.
+    assert of_cohort(rows, 4, 3, Drawn()).tolist() == [0, 0, 1, 2, 0, 1]  # type: ignore[arg-type]  # a double
+
+
+def test_above_a_number_of_rows_ward_merges_a_cohort(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors, truth = blobs(3, size=30)
+    whole = cluster(vectors, 4, "agglomerative", rng())
+    assert np.array_equal(whole, ward(vectors, 4))
+    monkeypatch.setattr(module, "MOST_MERGED", 40)
+    sampled = cluster(vectors, 4, "agglomerative", rng())
+    assert adjusted_rand_index(truth.tolist(), sampled.tolist()) == 1.0
+    # Rows that are equal share a cluster, whoever was drawn.
+    doubled = cluster(np.concatenate([vectors, vectors]), 4, "agglomerative", rng())
+    assert np.array_equal(doubled[:120], doubled[120:])

@@ -1,17 +1,23 @@
 """A command that is given again: it replaces a finished run, and no run that could go on."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import resume_command
+from florets.conf.schema import Config, as_plain
 from florets.server_app.flower import flower_run
 from florets.server_app.main import main
 from florets.server_app.results.folder import FINISHED, MARKER, FolderLock
+from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.checkpoint import Checkpoints
-from florets.server_app.resume.resume import refuse_interrupted
+from florets.server_app.resume.go_on import Engine, go_on
+from florets.server_app.resume.resume import find_checkpoint, refuse_interrupted
+from tests import fake_cells
 
 
 @pytest.fixture
@@ -75,3 +81,21 @@ def test_what_holds_nothing_to_go_on_from_is_replaced_as_ever(interrupted: Path)
     refuse_interrupted(interrupted, compose([]))
     refuse_interrupted(interrupted.with_name("seed-4"), compose([]))
     assert not interrupted.with_name("seed-4").exists()
+
+
+def test_a_table_begins_a_run_anew_of_whose_checkpoint_nothing_can_be_read(interrupted: Path) -> None:
+    config = compose(["seed=3"])
+    (interrupted / "config.yaml").write_text(yaml.safe_dump(as_plain(config)))
+    made: list[Path] = []
+
+    def run(config: Config, overrides: Sequence[str]) -> RunSummary:
+        refuse_interrupted(interrupted, config)
+        made.append(interrupted)
+        return fake_cells.summary_of(config, interrupted)
+
+    def resume(config: Config, folder: Path) -> RunSummary:
+        find_checkpoint(folder, config)
+        raise AssertionError("the checkpoint is no file of tensors")
+
+    assert go_on(config, ["seed=3"], interrupted, Engine(run, resume))[1]
+    assert made == [interrupted]

@@ -116,7 +116,7 @@ def test_all_numbers_of_labels_within_the_spread_come_up():
         ({"ways": 11}, r"ways=11 must be from 1 to 10"),
         ({"ways_spread": -1}, "ways_spread=-1 must be from 0"),
         ({"shots": 41}, "shots=41 must be from 1 to 40"),
-        ({"shots": 40, "shots_spread": 1}, "shots=40 must be from 1 to 39"),
+        ({"shots": 40, "shots_spread": 1}, "shots_spread=1 must be from 0 to 0"),
         ({"shots": 3, "shots_spread": 3}, "shots_spread=3 must be from 0 to 2"),
         ({"shots": 4, "test_shots": 11}, "test_shots=11 must be from 1 to 10"),
     ],

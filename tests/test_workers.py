@@ -22,7 +22,7 @@ from florets.server_app.fork_server import start_fork_server
 from florets.server_app.local_grid import LocalGrid
 from florets.server_app.main import client_side, main
 from florets.server_app.workers.client_side import LoadClientSide
-from florets.server_app.workers.pool import WorkersFailed
+from florets.server_app.workers.crew import WorkersFailed
 from florets.server_app.workers.worker_grid import WorkerGrid
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core import FloatArray
@@ -131,7 +131,10 @@ def test_a_clients_state_is_its_own_whichever_worker_answers() -> None:
         for turn in (1, 2, 3):
             replies = grid.send_and_receive([asked("remember", node) for node in range(2, 8)], timeout=SOON)
             assert numbers(replies, "seen") == [turn] * 6
-        kill(grid.pool.workers[0].pid)
+        worker = grid.pool.workers[0]
+        kill(worker.pid)
+        # A process counts as ended before its pipe is closed.
+        assert worker.pipe.poll(SOON)
         assert numbers(grid.send_and_receive([asked("remember", 2)], timeout=SOON), "seen") == [4]
 
 
@@ -142,6 +145,8 @@ def test_only_the_client_whose_process_ends_has_an_error_and_the_others_go_on() 
         assert [reply.has_error() for reply in replies] == [False] * 3 + [True] + [False] * 2 + [True]
         assert "its worker process ended (signal 9)" in replies[3].error.reason
         assert replies[6].error.reason == "no such node"
+        # Until then the other one would answer for its clients.
+        grid.pool.wait_until_ready(SOON)
         before = [worker.pid for worker in grid.pool.workers]
         replies = grid.send_and_receive([asked("hang", node, whose=LOST) for node in nodes], timeout=10.0)
         # One waits for the same worker: it alone would have the data of both.

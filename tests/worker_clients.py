@@ -42,15 +42,23 @@ def hang(client: Client) -> RecordDict:
 
 
 def _losing(lose: Callable[[], None]) -> ClientSide:
+    def maybe(partition_id: int, server_round: int) -> None:
+        if (partition_id, server_round) == (LOST, 2):
+            lose()
+
+    return before_training(maybe)
+
+
+def before_training(do: Callable[[int, int], None]) -> ClientSide:
+    """Return an app that calls a function with client and round before it trains."""
     side = client_side()
     plain = side.app
 
     def app(message: Message, context: Context) -> Message:
         config = message.content[kinds.CONFIG]
         assert isinstance(config, ConfigRecord)
-        lost = context.node_config["partition-id"] == LOST and config.get(kinds.SERVER_ROUND) == 2
-        if lost and message.metadata.message_type == kinds.TRAIN:
-            lose()
+        if message.metadata.message_type == kinds.TRAIN:
+            do(int(context.node_config["partition-id"]), int(config[kinds.SERVER_ROUND]))  # type: ignore[arg-type]
         return plain(message, context)
 
     return ClientSide(app, side.in_blocks, side.cut_blocks, side.adopt)  # type: ignore[arg-type]  # it is called alone
@@ -86,3 +94,24 @@ def threads(client: Client) -> RecordDict:
     """Tell the threads that PyTorch computes with, and those of the process that this one is a copy of."""
     server = len(os.listdir(f"/proc/{os.getppid()}/task"))
     return reply(None, {"torch": torch.get_num_threads(), "server": server})
+
+
+def ending_a_node() -> ClientSide:
+    """Return an app that in round 2 kills the Ray node that it is on, unless it is the first; in round 3 its process.
+
+    A node ends for the first client that it trains in that round, a process for client `LOST`.
+    """
+
+    def end(partition_id: int, server_round: int) -> None:
+        import ray
+
+        here = ray.get_runtime_context().get_node_id()
+        (node,) = (node for node in ray.nodes() if node["NodeID"] == here)
+        if server_round == 2 and "node:__internal_head__" not in node["Resources"]:
+            # It is the node's process that has started this one.
+            os.kill(os.getppid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if (partition_id, server_round) == (LOST, 3):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return before_training(end)

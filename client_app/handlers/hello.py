@@ -5,7 +5,7 @@ from flwr.app import ConfigRecord, Context, RecordDict
 from florets.client_app.client import Client
 from florets.client_app.handlers.custom import check_allowed
 from florets.client_app.outgoing import reply
-from florets.client_app.session import device_of
+from florets.client_app.session import device_of, partition_id
 from florets.task.fingerprint import code_fingerprint
 from florets.task.wire import kinds
 
@@ -25,11 +25,11 @@ def hello(client: Client) -> RecordDict:
     numbers = {kinds.NUM_EXAMPLES: 1, kinds.CLUSTER: kinds.NO_CLUSTER, kinds.NUM_PARTITIONS: nodes}
     # Of another number of simulated nodes than clients, some would have no data: the server refuses all of them.
     if nodes in (0, task.spec.num_clients) or task.is_own:
-        numbers[kinds.NUM_EXAMPLES] = client.num_examples
+        numbers[kinds.NUM_EXAMPLES] = _count(client)
         # Truth is for simulations: a real node tells it only where its owner wrote it into the node config.
         numbers[kinds.CLUSTER] = _stated_cluster(client.context)
         if nodes and task.spec.num_clusters and not task.is_own:
-            numbers[kinds.CLUSTER] = client.data.cluster
+            numbers[kinds.CLUSTER] = task.cluster_of(partition_id(client.context))
     content = reply(None, numbers)
     texts = ConfigRecord(
         {
@@ -42,6 +42,13 @@ def hello(client: Client) -> RecordDict:
         texts[kinds.COLUMNS] = list(task.data.columns)
     content[kinds.CONFIG] = texts
     return content
+
+
+def _count(client: Client) -> int:
+    """Return the number of the client's training samples; of very many simulated clients none has its data made."""
+    if client.task.counts_are_known and client.config.get(kinds.LOSS_DATA) != kinds.HELD_OUT:
+        return client.task.num_examples_of(partition_id(client.context))
+    return client.num_examples
 
 
 def _stated_cluster(context: Context) -> int:

@@ -1,4 +1,4 @@
-"""Tables of runs inside a page of text: every figure between two markers comes from the results folders."""
+"""Tables of runs inside a page of text: every figure between two markers comes from finished runs."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -8,13 +8,25 @@ from florets.conf.problems import ConfigError
 from florets.server_app.reproduce.items import Item
 from florets.server_app.reproduce.measures import read_measure
 from florets.server_app.reproduce.table import Table
-from florets.server_app.reproduce.written import compared_grid, grid, state_words, verdict_words
+from florets.server_app.reproduce.written import (
+    code_words,
+    compared_grid,
+    grid,
+    methods_grid,
+    state_words,
+    verdict_words,
+)
 from florets.server_app.sweep.sweep_report import markdown_table
 
+_KINDS = "reproduce|sweep"
 _BLOCK = re.compile(
-    r"(?P<begin><!-- reproduce (?P<words>[^\n]*?) -->\n)(?P<old>.*?)(?P<end><!-- end of reproduce -->)", re.DOTALL
+    rf"(?P<begin><!-- (?P<kind>{_KINDS}) (?P<words>[^\n]*?) -->\n)(?P<old>.*?)(?P<end><!-- end of (?P=kind) -->)",
+    re.DOTALL,
 )
-_BEGIN = re.compile(r"<!-- reproduce [^\n]*-->")
+_BEGIN = re.compile(rf"<!-- (?:{_KINDS}) [^\n]*-->")
+
+Block = Callable[[Sequence[str]], tuple[str | None, str]]
+"""Takes a block's words; returns its text, None to leave it as it is, and what it says of itself."""
 
 
 @dataclass(frozen=True)
@@ -25,19 +37,17 @@ class Made:
     told: tuple[str, ...]
 
 
-def made_page(text: str, table_of: Callable[[Sequence[str]], tuple[Table, str]]) -> Made:
+def made_page(text: str, blocks: Mapping[str, Block]) -> Made:
     """Return a page with its blocks made anew.
 
-    A block begins with ``<!-- reproduce <item> [scale=...] [rows=...] [columns=...] [measures=...] -->`` on a line of
-    its own, and ends with ``<!-- end of reproduce -->``. A block without a finished cell is left as it is, so that a
-    machine that has not the runs does not empty the page.
+    A block begins with ``<!-- <kind> <words> -->`` on a line of its own, and ends with ``<!-- end of <kind> -->``.
 
     Parameters
     ----------
     text
         The page.
-    table_of
-        Returns the table that a block's words name, and the command that makes it.
+    blocks
+        What makes a block, by its kind: ``reproduce`` and ``sweep``.
 
     Raises
     ------
@@ -46,21 +56,48 @@ def made_page(text: str, table_of: Callable[[Sequence[str]], tuple[Table, str]])
     """
     told: list[str] = []
     if (begun := len(_BEGIN.findall(text))) != (whole := len(_BLOCK.findall(text))):
-        raise ConfigError([f"{begun} blocks begin with <!-- reproduce, {whole} end with <!-- end of reproduce -->."])
+        raise ConfigError([f"{begun} blocks begin with <!-- reproduce or <!-- sweep, {whole} have their end."])
 
     def block(found: re.Match[str]) -> str:
-        words = found["words"].split()
-        measures = [word.removeprefix("measures=") for word in words if word.startswith("measures=")]
-        table, command = table_of([word for word in words if not word.startswith("measures=")])
-        if not table.states["finished"]:
-            told.append(f"{found['words']}: no cell is finished; left as it was")
-            return found[0]
-        told.append(f"{found['words']}: {state_words(table)}")
-        if measures:
-            table = replace(table, item=_with_measures(table.item, measures[-1].split(",")))
-        return f"{found['begin']}\n{_tables(table, command)}\n\n{found['end']}"
+        body, said = blocks[found["kind"]](found["words"].split())
+        told.append(f"{found['words']}: {said}")
+        return found[0] if body is None else f"{found['begin']}\n{body}\n\n{found['end']}"
 
     return Made(_BLOCK.sub(block, text), tuple(told))
+
+
+def outside(text: str) -> str:
+    """Return what of a page stands by hand: all but its blocks."""
+    return _BLOCK.sub("", text)
+
+
+def item_block(
+    words: Sequence[str], table_of: Callable[[Sequence[str]], tuple[Table, str]]
+) -> tuple[str | None, str]:
+    """Return the tables of an item as a block's text; None where no cell is finished: the page is not emptied.
+
+    Parameters
+    ----------
+    words
+        ``<item> [scale=...] [rows=...] [columns=...] [measures=...] [layout=methods]``.
+    table_of
+        Returns the table that the words name but for its measures and layout, and the command that makes it.
+
+    Raises
+    ------
+    ConfigError
+        If the words name nothing.
+    """
+    own = {key: value for key, _, value in (word.partition("=") for word in words) if key in ("measures", "layout")}
+    if own.get("layout", "methods") != "methods":
+        raise ConfigError([f"layout={own['layout']}: must be methods, or left out."])
+    table, command = table_of([word for word in words if word.partition("=")[0] not in own])
+    if not table.states["finished"]:
+        return None, "no cell is finished; left as it was"
+    said = state_words(table)
+    if "measures" in own:
+        table = replace(table, item=_with_measures(table.item, own["measures"].split(",")))
+    return _tables(table, command, turned="layout" in own), said
 
 
 def narrowed(item: Item, chosen: Mapping[str, Sequence[str]]) -> Item:
@@ -92,13 +129,16 @@ def _with_measures(item: Item, names: Sequence[str]) -> Item:
     return replace(item, measures=tuple(names), references=references)
 
 
-def _tables(table: Table, command: str) -> str:
-    parts = [f"`{command}`: {state_words(table)}."]
+def _tables(table: Table, command: str, turned: bool) -> str:
+    parts = [" ".join(filter(None, [f"`{command}`: {state_words(table)}.", code_words(table)]))]
     if table.item.cut:
         parts.append(f"Small scale: {table.item.cut}.")
     for matrix in table.matrices():
         if matrix.rows:
-            parts += [f"{matrix.label[:1].upper()}{matrix.label[1:]}:", markdown_table(grid(table, matrix))]
-    if len(compared := compared_grid(table)) > 1:
+            cells = methods_grid(table, matrix) if turned else grid(table, matrix)
+            parts += [f"{matrix.label[:1].upper()}{matrix.label[1:]}:", markdown_table(cells)]
+    if turned and (words := verdict_words(table)):
+        parts.append(f"In brackets what is published: {words}.")
+    elif len(compared := compared_grid(table)) > 1:
         parts += [f"{verdict_words(table)}:", markdown_table(compared)]
     return "\n\n".join(parts)

@@ -61,8 +61,8 @@ def markdown(table: Table, command: str) -> str:
     if len(compared := compared_grid(table)) > 1:
         parts += ["## The paper's values and ours", f"{verdict_words(table)}.", markdown_table(compared)]
     parts.append(_LEGEND)
-    if (versions := len(_codes(table))) > 1:
-        parts.append(f"The runs were made by {versions} versions of the code (column code of cells.csv).")
+    if words := code_words(table):
+        parts.append(words)
     if failures := table.failures():
         more = len(failures) - _MOST_FAILURES
         shown = failures[:_MOST_FAILURES] + ([f"and {more} more"] if more > 0 else [])
@@ -87,6 +87,20 @@ def grid(table: Table, matrix: Matrix) -> list[list[str]]:
                 texts.append(entry.text)
         cells.append([labels[row], *texts])
     return cells
+
+
+def methods_grid(table: Table, matrix: Matrix) -> list[list[str]]:
+    """Return the texts of a matrix turned: methods down, data across, published values in brackets."""
+    turned = [list(texts) for texts in zip(*grid(table, matrix), strict=True)]
+    labels = {row.name: row.label for row in table.item.rows}
+    columns = {column.label: column.name for column in table.item.columns}
+    across = {labels[row]: row for row in matrix.rows}
+    for texts in turned[1:]:
+        for place, label in enumerate(turned[0][1:], start=1):
+            entry = matrix.entries.get((across[label], columns[texts[0]]))
+            if entry is not None and entry.published:
+                texts[place] += f" ({entry.published})"
+    return turned
 
 
 def compared_grid(table: Table) -> list[list[str]]:
@@ -177,10 +191,13 @@ def _write_cells(table: Table, path: Path) -> None:
                 writer.writerow([*key, seed, progress.state, progress.note, *values, folder])
 
 
-def _codes(table: Table) -> set[str]:
-    """Return the versions of the code that made the finished runs."""
+def code_words(table: Table) -> str:
+    """Return by how many versions of the code the finished runs were made; empty where it is one."""
     finished = (progress.values for found in table.found.values() for progress in found.values())
-    return {str(values["code"]) for values in finished if "code" in values}
+    versions = len({str(values["code"]) for values in finished if values.get("code")})
+    return (
+        f"The runs were made by {versions} versions of the code (column code of cells.csv)." if versions > 1 else ""
+    )
 
 
 def _value_names(table: Table) -> Sequence[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import operator
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -129,9 +130,9 @@ class Recorder:
         """Take over newcomers, and what changed of clients that are known."""
         if len(clients) != len(self._clients):
             self.clients(clients)
-        elif any(
-            self._clients[client.key] is not client and self._clients[client.key] != client for client in clients
-        ):
+        elif all(map(operator.is_, clients, self._clients.values())):
+            return
+        elif any(self._clients[client.key] != client for client in clients):
             before = dict(self._truth)
             self._clients = {client.key: client for client in clients}
             self._truth = {client.key: client.cluster for client in clients if client.cluster is not None}

@@ -1,6 +1,7 @@
 """`Checkpointing`: the moments at which a run's checkpoints are written."""
 
 import logging
+import operator
 from typing import Any
 
 from flwr.app import ArrayRecord
@@ -9,6 +10,7 @@ from florets.conf.run_folder import flower_resume_command, resume_command
 from florets.conf.saved import imported_functions
 from florets.conf.schema import Config, as_plain
 from florets.server_app.resume.checkpoint import Checkpoint, Checkpoints
+from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import ClusteredStrategy
 
 log = logging.getLogger("florets")
@@ -40,6 +42,9 @@ class Checkpointing:
         self._by_flower = by_flower
         self._last: tuple[int, ArrayRecord] | None = None
         self._saved = start.server_round if start is not None else 0
+        # The clients when they were last looked at, and in the order of their keys.
+        self._found: list[Client] = []
+        self._clients: list[Client] = []
         checkpoints.drop_after(self._saved)
 
     def after(self, server_round: int, models: ArrayRecord) -> None:
@@ -73,7 +78,9 @@ class Checkpointing:
 
     def _save(self, server_round: int, models: ArrayRecord) -> None:
         strategy = self._strategy
-        clients = [client for _, client in sorted(strategy.federation.clients.items())]
+        found = list(strategy.federation.clients.values())
+        if len(found) != len(self._found) or not all(map(operator.is_, found, self._found)):
+            self._found, self._clients = found, sorted(found, key=lambda client: client.key)
         config, columns = as_plain(self._config), strategy.federation.columns.names
-        self._checkpoints.save(Checkpoint(server_round, models, strategy.state, clients, config, columns))
+        self._checkpoints.save(Checkpoint(server_round, models, strategy.state, self._clients, config, columns))
         self._saved = server_round

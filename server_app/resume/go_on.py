@@ -1,7 +1,8 @@
 """Jobs of a table or sweep that is called again: finished runs are kept, stopped ones go on, others begin."""
 
-import contextlib
 import json
+import logging
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,10 @@ from florets.server_app import jobs
 from florets.server_app.results.folder import FINISHED, MARKER
 from florets.server_app.results.recorder import read_summary
 from florets.server_app.results.summary import RunSummary
-from florets.server_app.resume.checkpoint import CheckpointError
+from florets.server_app.resume.checkpoint import CheckpointError, Checkpoints
 from florets.server_app.resume.resume import CHANGEABLE
+
+log = logging.getLogger("florets")
 
 _ELSEWHERE = {"seed", *CHANGEABLE} - {"num_rounds", "data_dir"}
 """Keys that do not change what a run computes, or are compared by its folder's name."""
@@ -64,9 +67,15 @@ def go_on(config: Config, overrides: Sequence[str], folder: Path, engine: Engine
     """Run an experiment, from its last checkpoint where there is one; return its summary, and whether all is new."""
     left = (folder / MARKER).is_file() and same_settings(_saved(folder), plain(config))
     if config.checkpoint_every and left:
-        # What is left there may be damaged: then the run begins anew.
-        with contextlib.suppress(CheckpointError, ConfigError):
+        try:
             return engine.resume(config, folder), False
+        except CheckpointError as error:
+            # Damaged, or of a version that wrote other settings: nothing can go on from it, and a new run would be
+            # refused as long as it is there.
+            log.warning("%s: the run begins anew", error)
+            shutil.rmtree(Checkpoints(folder).folder)
+        except ConfigError:
+            pass  # A new run says by itself what is wrong.
     return engine.run(config, overrides), True
 
 

@@ -79,39 +79,45 @@ def _num_runs(group: Group) -> str:
     return f"{runs}" if runs == jobs else f"{runs} of {jobs}"
 
 
-def _columns(runs: Sequence[RunSummary]) -> list[tuple[str, Callable[[Group], str]]]:
-    """Return head and cell of each column of the table; of what no run has there is none."""
+def _columns(runs: Sequence[RunSummary]) -> dict[str, tuple[str, Callable[[Group], str]]]:
+    """Return head and cell of each column of the table, by its name; of what no run has there is none."""
 
     def known(name: str) -> bool:
         return any(getattr(run, name) is not None for run in runs)
 
-    columns: list[tuple[str, Callable[[Group], str]]] = [("strategy", lambda group: group.label), ("runs", _num_runs)]
+    columns: dict[str, tuple[str, Callable[[Group], str]]] = {
+        "strategy": ("strategy", lambda group: group.label),
+        "runs": ("runs", _num_runs),
+    }
     if len({run.rounds for run in runs}) > 1:
-        columns.append(("rounds", _rounds))
+        columns["rounds"] = ("rounds", _rounds)
     accuracy = known("final_accuracy")
     if accuracy:
-        columns.append(("accuracy %", _of_placed(_figure("final_accuracy", factor=100))))
+        columns["accuracy"] = ("accuracy %", _of_placed(_figure("final_accuracy", factor=100)))
     if known("final_worst_tenth"):
-        columns.append(("worst 10 % of clients", _figure("final_worst_tenth", factor=100)))
+        columns["worst_tenth"] = ("worst 10 % of clients", _figure("final_worst_tenth", factor=100))
     # A loss says little beside an accuracy: it is shown where some run has nothing else.
     if any(run.final_accuracy is None for run in runs):
-        columns.append(("loss", _of_placed(_figure("final_loss", "{:.4g}"))))
+        columns["loss"] = ("loss", _of_placed(_figure("final_loss", "{:.4g}")))
     if known("final_tuned_loss"):
         tuned = _figure("final_tuned_accuracy", "{:.1f}", 100) if accuracy else _figure("final_tuned_loss", "{:.4g}")
-        columns.append((f"fine-tuned {'%' if accuracy else 'loss'}", tuned))
-    columns += [(title, _figure(name, "{:.4g}")) for name, title in TRUTH.items() if known(name)]
-    columns += [
-        ("ARI", _figure("final_ari")),
-        ("ARI at 10", _figure("ari_at_10")),
-        ("ARI ≥ 0.9 from", _figure("first_round_ari_90", "{:.1f}", always=True)),
-        ("stable from", _figure("round_of_stability", "{:.1f}")),
-        ("MB", _figure("megabytes", "{:.1f}", told=False)),
-    ]
+        columns["tuned"] = (f"fine-tuned {'%' if accuracy else 'loss'}", tuned)
+    for name, title in TRUTH.items():
+        if known(name):
+            columns[name.removeprefix("final_")] = (title, _figure(name, "{:.4g}"))
+    columns |= {
+        "ari": ("ARI", _figure("final_ari")),
+        "ari_at_10": ("ARI at 10", _figure("ari_at_10")),
+        "rounds_to_ari_90": ("ARI ≥ 0.9 from", _figure("first_round_ari_90", "{:.1f}", always=True)),
+        "stable_from": ("stable from", _figure("round_of_stability", "{:.1f}")),
+        "megabytes": ("MB", _figure("megabytes", "{:.1f}", told=False)),
+    }
     if any(run.client_seconds for run in runs):
-        columns.append(("client s", _figure("client_seconds", "{:.1f}", told=False)))
+        columns["client_seconds"] = ("client s", _figure("client_seconds", "{:.1f}", told=False))
     if any(run.gradient_passes for run in runs):
-        columns.append(("1,000 gradient passes", _figure("gradient_passes", "{:,.0f}", 1e-3, told=False)))
-    return [*columns, ("seconds", _figure("seconds", "{:.1f}", told=False))]
+        passes = _figure("gradient_passes", "{:,.0f}", 1e-3, told=False)
+        columns["gradient_passes"] = ("1,000 gradient passes", passes)
+    return columns | {"seconds": ("seconds", _figure("seconds", "{:.1f}", told=False))}
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
@@ -134,7 +140,7 @@ def summary_markdown(jobs: Sequence[JobResult]) -> str:
     if shared:
         parts.append("Sweep with " + ", ".join(shared))
     if any(group.runs for group in groups):
-        parts.append(markdown_table(_means(groups)))
+        parts.append(markdown_table(means(groups)))
         parts.append(
             "Mean ± sample standard deviation over runs that differ only in their seed; "
             "'(2 of 3)': only these have a value."
@@ -153,11 +159,25 @@ def summary_markdown(jobs: Sequence[JobResult]) -> str:
     return "\n\n".join(parts or ["The sweep had no jobs."]) + "\n"
 
 
-def _means(groups: Sequence[Group]) -> list[list[str]]:
-    """Return the table of means, the first row its head."""
+def means(groups: Sequence[Group], names: Sequence[str] = ()) -> list[list[str]]:
+    """Return the table of means, the first row its head.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Columns beside the strategy, in their order; none: all of which some run has a value.
+
+    Raises
+    ------
+    ValueError
+        If there is no such column.
+    """
     columns = _columns([run for group in groups for run in group.runs])
-    rows = [[cell(group) for _, cell in columns] for group in groups if group.runs]
-    return [[title for title, _ in columns], *rows]
+    if unknown := [name for name in names if name not in columns]:
+        raise ValueError(f"{', '.join(unknown)}: the sweep has no such column. It has: {', '.join(columns)}.")
+    chosen = [columns[name] for name in (("strategy", *names) if names else columns)]
+    rows = [[cell(group) for _, cell in chosen] for group in groups if group.runs]
+    return [[title for title, _ in chosen], *rows]
 
 
 def summary_latex(jobs: Sequence[JobResult]) -> str:
@@ -165,7 +185,7 @@ def summary_latex(jobs: Sequence[JobResult]) -> str:
     groups = group_jobs(jobs)[1]
     lines = ["% Mean and sample standard deviation over runs that differ only in their seed"]
     if any(group.runs for group in groups):
-        lines += tabular(_means(groups))
+        lines += tabular(means(groups))
     if compared := comparison(groups):
         lines += ["", f"% {LEGEND}", *tabular(compared)]
     return "\n".join(lines) + "\n"

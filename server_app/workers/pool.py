@@ -1,103 +1,86 @@
-"""`WorkerPool`: worker processes that share the messages of an exchange; those that end or hang are replaced."""
+"""`WorkerPool`: workers that share the messages of an exchange; those that end or hang are replaced."""
 
 import atexit
 import logging
-import multiprocessing
 import pickle
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from typing import Any
 
 from flwr.app import Message
 
 from florets.server_app.console import counted
 from florets.server_app.local_grid import failed
-from florets.server_app.workers.client_side import LoadClientSide
-from florets.server_app.workers.shared_messages import MessageWriter, Sent
-from florets.server_app.workers.worker import READY, Answers, Order, work
-from florets.task.shared_clients import SharedClients
-from florets.task.shared_file import Place, SharedFile
+from florets.server_app.workers.crew import READY, Crew, Unit, Worker, WorkersFailed
+from florets.server_app.workers.worker import Answers
 
 _MOST_FAILED_STARTS = 3
-_ENDING_SECONDS = 1.0
-"""From the end of a process's pipe to its own."""
 
 log = logging.getLogger("florets")
 
 
-class WorkersFailed(RuntimeError):
-    """The worker processes cannot work; the text says why and what to do."""
-
-
-@dataclass(frozen=True)
-class Unit:
-    """Messages that one worker answers at a time.
-
-    Parameters
-    ----------
-    sent
-        The messages and their clients' contexts.
-    block
-        Size of the block that they are; 0: each is answered by itself.
-    worker
-        Number of the worker that has their clients' data; None: all have them.
-    """
-
-    sent: Sent
-    block: int = 0
-    worker: int | None = None
-
-
 class WorkerPool:
-    """Processes that answer the messages of one exchange after the other.
-
-    They are started by a server process that has loaded the ClientApp and computed nothing: a copy of it is made in
-    milliseconds and has none of the threads with which a copy of this process might hang.
+    """Workers that answer the messages of one exchange after the other.
 
     Parameters
     ----------
-    load
-        Brings the ClientApp; other processes import it by its name.
+    crew
+        Where they run.
     count
-        Number of processes.
-    file
-        What they share; the messages come behind what is in it.
-    clients
-        Where the clients' data stand in it; None: each worker loads those of its own clients.
+        Their number.
     """
 
-    def __init__(self, load: LoadClientSide, count: int, file: SharedFile, clients: SharedClients | None) -> None:
-        place = None if clients is None else file.append(pickle.dumps(clients, protocol=5))
-        self._start = (load, file, place)
-        self._writer = MessageWriter(file)
-        self._exchange = 0
+    def __init__(self, crew: Crew, count: int) -> None:
+        self._crew = crew
         self._waiting: deque[Unit] = deque()
         self._ended_cpu = 0.0
-        self._failed_starts = 0
-        self.workers: list[_Worker] = []
+        self._failed_starts: Counter[int] = Counter()
+        self._none_since: float | None = None
+        self.workers: list[Worker] = []
         # Else Python would wait at its end for processes that wait for orders.
         atexit.register(self.close)
         try:
             for number in range(count):
-                self.workers.append(_Worker(number, *self._start))
+                self.workers.append(crew.start(number))
         except BaseException:
             self.close()
             raise
 
+    def wait_until_ready(self, seconds: float) -> None:
+        """Wait until all workers are ready; others answer for the clients of those that are not after some seconds.
+
+        Raises
+        ------
+        WorkersFailed
+            If one cannot start, or none is ready in time.
+        """
+        deadline = time.monotonic() + seconds
+        while waiting := [worker for worker in self.workers if not worker.is_ready]:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            for worker in self._crew.heard(waiting, left):
+                if worker.said() is None:
+                    raise WorkersFailed(self._crew.cannot_start(worker.ending))
+        if len(waiting) == len(self.workers):
+            raise WorkersFailed(self._crew.cannot_start(f"none was ready after {seconds:g} s"))
+        for worker in waiting:
+            worker.is_lost = True
+            log.warning(
+                "%s was not ready after %g s: others answer for its clients until it is", worker.name, seconds
+            )
+
     def begin(self, units: Sequence[Unit]) -> None:
         """Begin an exchange; who still works for the last one is ended, for nobody waits for it any more."""
-        self._waiting = deque(units)
-        for worker in self.workers:
+        self._waiting = deque()
+        for worker in list(self.workers):
             if worker.unit is not None:
                 clients = counted(len(worker.unit.sent), "client")
-                log.warning("worker process %d did not answer in time for %s: it is replaced", worker.pid, clients)
+                log.warning("%s did not answer in time for %s: it is replaced", worker.name, clients)
                 self._replace(worker)
-        self._exchange += 1
-        self._writer.begin(message for unit in units for message, _ in unit.sent)
-        for worker in self.workers:
-            self._give(worker)
+        self._waiting = deque(units)
+        self._crew.begin(message for unit in units for message, _ in unit.sent)
+        self._give_all()
 
     def arrived(self, seconds: float) -> Iterator[Message]:
         """Yield the replies that are there, or come first within some seconds.
@@ -107,26 +90,26 @@ class WorkerPool:
         Raises
         ------
         WorkersFailed
-            If processes end again and again while they start.
+            If there are no workers, and no more can be started.
         """
-        pipes = [worker.pipe for worker in self.workers]
-        ready = set(wait(pipes, seconds)) if any(worker.is_busy for worker in self.workers) else set()
-        for worker in self.workers:
-            if worker.pipe not in ready:
-                continue
+        self._check_any()
+        there = [worker for worker in self.workers if not worker.has_ended]
+        if not any(worker.is_busy for worker in there):
+            return
+        for worker in self._crew.heard(there, seconds):
             unit, said = worker.unit, worker.said()
             if said is None:
-                reason = f"its worker process ended ({worker.ending}): killed, out of memory, or ended by a client"
+                reason = self._crew.lost(worker)
                 self._replace(worker)
                 if unit is not None:
                     yield from (failed(message, reason) for message, _ in unit.sent)
                 continue
-            self._failed_starts = 0
+            self._failed_starts[worker.number] = 0
             self._give(worker)
             if unit is not None and said != READY:
                 yield from self._read(worker, unit, said)
 
-    def _read(self, worker: "_Worker", unit: Unit, said: bytes) -> Iterator[Message]:
+    def _read(self, worker: Worker, unit: Unit, said: bytes) -> Iterator[Message]:
         answers: Answers
         answers, worker.cpu_seconds = pickle.loads(said)
         contexts = {message.metadata.message_id: context for message, context in unit.sent}
@@ -135,99 +118,62 @@ class WorkerPool:
                 contexts[reply.metadata.reply_to_message_id].state = state
             yield reply
 
-    def _give(self, worker: "_Worker") -> None:
+    def _give_all(self) -> None:
+        for worker in list(self.workers):
+            self._give(worker)
+
+    def _give(self, worker: Worker) -> None:
         """Hand the next unit that it may have to a worker that has none."""
-        if not worker.is_ready or worker.unit is not None:
+        if worker.has_ended or not worker.is_ready or worker.unit is not None:
             return
         for place, unit in enumerate(self._waiting):
-            if unit.worker in (None, worker.number):
-                order = Order(self._exchange, self._writer.write(unit.sent), unit.block)
-                if worker.takes(unit, order):
-                    del self._waiting[place]
-                else:
+            owner = worker if unit.worker is None else self.workers[unit.worker]
+            if owner is worker or owner.is_lost:
+                del self._waiting[place]
+                if not worker.takes(unit):
+                    self._waiting.appendleft(unit)
                     self._replace(worker)
                 return
 
-    def _replace(self, worker: "_Worker") -> None:
-        """Start another process in the place of one that is ended, or has ended by itself."""
+    def _replace(self, worker: Worker) -> None:
+        """Start another worker in the place of one that is ended, or has ended by itself.
+
+        Where that has failed several times its clients are left to the others.
+        """
         if not worker.is_ready:
-            self._failed_starts += 1
+            self._failed_starts[worker.number] += 1
         self._ended_cpu += worker.cpu_seconds
         worker.end()
-        if self._failed_starts >= _MOST_FAILED_STARTS:
-            raise WorkersFailed(
-                f"{self._failed_starts} worker processes ended while they started ({worker.ending}); what they wrote "
-                "is above. Run with workers=1"
-            )
-        self.workers[worker.number] = _Worker(worker.number, *self._start)
+        if self._failed_starts[worker.number] < _MOST_FAILED_STARTS:
+            new = self._crew.start(worker.number)
+            new.is_lost = True
+            self.workers[worker.number] = new
+        elif not any(other.is_ready and not other.has_ended for other in self.workers):
+            raise WorkersFailed(self._crew.cannot_start(worker.ending))
+        else:
+            log.warning("%s cannot be replaced (%s): others answer for its clients", worker.name, worker.ending)
+        self._give_all()
+
+    def _check_any(self) -> None:
+        """Hold the time without any worker to the crew's limit: its machines may all have gone."""
+        limit = self._crew.start_seconds
+        if limit is None or any(worker.is_ready and not worker.has_ended for worker in self.workers):
+            self._none_since = None
+            return
+        now = time.monotonic()
+        self._none_since = self._none_since or now
+        if now - self._none_since > limit:
+            raise WorkersFailed(self._crew.cannot_start(f"none was ready for {limit:g} s"))
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU seconds of the workers, as far as they have told; their start is the server process's."""
-        return self._ended_cpu + sum(worker.cpu_seconds for worker in self.workers)
+        """CPU seconds of the workers, as far as they have told."""
+        return self._ended_cpu + sum(worker.cpu_seconds for worker in self.workers if not worker.has_ended)
 
     def close(self) -> None:
-        """End all processes."""
+        """End all workers."""
         atexit.unregister(self.close)
         self._waiting.clear()
         for worker in self.workers:
-            worker.end()
-
-
-class _Worker:
-    """One process, and what it has in hand."""
-
-    def __init__(self, number: int, load: LoadClientSide, file: SharedFile, clients: Place | None) -> None:
-        self.number = number
-        self.unit: Unit | None = None
-        self.is_ready = False
-        self.cpu_seconds = 0.0
-        context = multiprocessing.get_context("forkserver")
-        self.pipe: Connection[Any, Any]
-        self.pipe, theirs = context.Pipe()
-        self._process = context.Process(target=work, args=(theirs, load, file, clients), name=f"worker {number}")
-        try:
-            self._process.start()
-        finally:
-            theirs.close()
-
-    @property
-    def pid(self) -> int:
-        """The process's number."""
-        return self._process.pid or 0
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether something will come from it."""
-        return not self.is_ready or self.unit is not None
-
-    @property
-    def ending(self) -> str:
-        """How the process ended, for a reader."""
-        self._process.join(_ENDING_SECONDS)
-        code = self._process.exitcode
-        return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-
-    def takes(self, unit: Unit, order: Order) -> bool:
-        """Hand a unit to the process, and say whether it is still there to take it."""
-        try:
-            self.pipe.send(order)
-        except (BrokenPipeError, ConnectionResetError):
-            return False
-        self.unit = unit
-        return True
-
-    def said(self) -> bytes | None:
-        """Return what has come from the process, None where it has ended; it is ready for another unit then."""
-        try:
-            said = self.pipe.recv_bytes()
-        except (EOFError, OSError):
-            return None
-        self.is_ready, self.unit = True, None
-        return said
-
-    def end(self) -> None:
-        """End the process, whatever it does."""
-        self._process.kill()
-        self._process.join()
-        self.pipe.close()
+            if not worker.has_ended:
+                worker.end()

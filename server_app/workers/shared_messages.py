@@ -1,29 +1,50 @@
-"""Messages and their records in a shared file: a record that several of them hold is written and read once."""
+"""Messages and their records in shared memory: a record that several of them hold is written and read once."""
 
 import io
 import pickle
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from flwr.app import ArrayRecord, Context, Message
 
-from florets.task.shared_file import Place, SharedFile
+from florets.task.shared_file import Place
 
 Sent = Sequence[tuple[Message, Context]]
 """Messages, and the contexts of the clients that they go to."""
 
 
+class Readable(Protocol):
+    """Memory that a process reads, such as a `SharedFile`."""
+
+    def read(self, place: Place) -> bytes | memoryview:
+        """Return what stands at a place."""
+
+
+class Writable(Protocol):
+    """Memory that a process writes, such as a `SharedFile`."""
+
+    @property
+    def end(self) -> int:
+        """Where the next thing is written."""
+
+    def append(self, data: bytes | memoryview) -> Place:
+        """Write behind all that was written, and return where."""
+
+    def shorten(self, end: int) -> None:
+        """Forget all from `end` on."""
+
+
 class MessageWriter:
-    """Writes the messages of one exchange after the other into a shared file, behind what is in it.
+    """Writes the messages of one exchange after the other; records go into memory, behind what is in it.
 
     Parameters
     ----------
     file
-        The file.
+        The memory.
     """
 
-    def __init__(self, file: SharedFile) -> None:
+    def __init__(self, file: Writable) -> None:
         self._file = file
         self._start = file.end
         self._several: dict[int, ArrayRecord] = {}
@@ -38,11 +59,11 @@ class MessageWriter:
         self._places = {}
         self._file.shorten(self._start)
 
-    def write(self, sent: Sent) -> Place:
-        """Write some of the exchange's messages."""
+    def pickled(self, sent: Sent) -> memoryview:
+        """Return some of the exchange's messages as bytes, which name the places of what several of them hold."""
         stream = io.BytesIO()
         _Writing(stream, self).dump(list(sent))
-        return self._file.append(stream.getbuffer())
+        return stream.getbuffer()
 
     def place(self, record: ArrayRecord) -> Place | None:
         """Return where a record stands that several messages hold, None for others."""
@@ -68,19 +89,23 @@ class MessageReader:
     Parameters
     ----------
     file
-        The file.
+        The memory.
     """
 
-    def __init__(self, file: SharedFile) -> None:
+    def __init__(self, file: Readable) -> None:
         self._file = file
         self._exchange = 0
         self._records: dict[Place, ArrayRecord] = {}
 
     def read(self, exchange: int, place: Place) -> Sent:
-        """Return the messages at a place; of one exchange equal records are one object."""
+        """Return the messages at a place; see `unpickled`."""
+        return self.unpickled(exchange, self._file.read(place))
+
+    def unpickled(self, exchange: int, data: bytes | memoryview) -> Sent:
+        """Return the messages that the writer gave as bytes; of one exchange equal records are one object."""
         if exchange != self._exchange:
             self._exchange, self._records = exchange, {}
-        sent: Sent = _Reading(io.BytesIO(self._file.read(place)), self).load()
+        sent: Sent = _Reading(io.BytesIO(data), self).load()
         return sent
 
     def record(self, place: Place) -> ArrayRecord:

@@ -1,23 +1,32 @@
-"""Start of a run's worker processes: whether the engine has any, and what they are handed."""
+"""Start of a run's workers: whether the engine has any, and what they are handed."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 from flwr.serverapp import Grid
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
+from florets.server_app.console import counted, say
 from florets.server_app.cores import cores
-from florets.server_app.local_grid import LocalGrid
+from florets.server_app.local_grid import LocalGrid, NodeConfig
+from florets.server_app.workers.client_side import LoadClientSide
+from florets.server_app.workers.crew import WorkersFailed
 from florets.server_app.workers.worker_grid import WorkerGrid
 from florets.task.task import Task
 
 
-def num_workers(workers: int | str, num_clients: int) -> int:
-    """Return the number of processes that `workers` stands for, where there are so many clients.
+def num_workers(workers: int | str | None, num_clients: int) -> int:
+    """Return the number of processes that `workers` stands for in process, where there are so many clients.
 
     Raises
     ------
     ConfigError
         If there are more than clients.
     """
+    if workers is None:
+        return 1
     if isinstance(workers, str):
         return max(1, min(cores(), num_clients))
     if workers > num_clients:
@@ -27,18 +36,56 @@ def num_workers(workers: int | str, num_clients: int) -> int:
     return workers
 
 
+@contextmanager
+def worker_grid(load: LoadClientSide, config: Config, nodes: list[NodeConfig]) -> Iterator[WorkerGrid]:
+    """Yield the grid of a run whose clients' work is done by workers: processes, or actors of a Ray cluster.
+
+    Parameters
+    ----------
+    load
+        Brings the ClientApp; other processes import it by its name.
+    nodes
+        Node config of each node with data of its own; none: there are `num_clients` simulated ones.
+
+    Raises
+    ------
+    ConfigError
+        If there are more workers than clients, or a Ray cluster cannot be reached or has too few CPUs.
+    """
+    num_nodes = len(nodes) or config.num_clients
+    if config.engine != "ray":
+        with closing(WorkerGrid(load, num_nodes, nodes or None, num_workers(config.workers, num_nodes))) as grid:
+            yield grid
+        return
+    # Ray is an extra.
+    from florets.server_app.workers.ray_cluster import connected, num_actors
+    from florets.server_app.workers.ray_crew import RayCrew
+
+    with connected(config.ray_address) as cpus:
+        count = num_actors(config.workers, num_nodes, *cpus)
+        say(f"Ray: {counted(count, 'actor')}, on a cluster of {counted(cpus[0], 'CPU')}", sys.stderr)
+        crew = RayCrew(load, config.start_timeout, config.data_dir)
+        with closing(WorkerGrid(load, num_nodes, nodes or None, count, crew)) as grid:
+            yield grid
+
+
 def share_task(grid: Grid, config: Config, task: Task) -> None:
     """Hand a run's task to the clients of its grid, where they are this process's own.
 
     Raises
     ------
     ConfigError
-        If workers are asked for on an engine that has none.
+        If workers are asked for on an engine that has none, or those of a Ray cluster cannot start.
     """
+    if config.engine == "ray" and not isinstance(grid, WorkerGrid):
+        raise ConfigError(["engine=ray: this run is on Flower's own engine already; leave it out."])
     able = isinstance(grid, WorkerGrid) or (config.workers == "auto" and isinstance(grid, LocalGrid))
-    if config.workers != 1 and not able:
+    if config.workers not in (None, 1) and not able:
         raise ConfigError(
             [f"workers={config.workers}: needs the in-process engine; leave it out, or use engine=local."]
         )
     if isinstance(grid, LocalGrid):
-        grid.share(task)
+        try:
+            grid.share(task)
+        except WorkersFailed as error:
+            raise ConfigError([f"{error}."]) from error

@@ -14,13 +14,11 @@ from flwr.app import Message, RecordDict
 from florets.server_app.local_grid import answered, as_flowers_process
 from florets.server_app.parent_process import end_with_parent
 from florets.server_app.workers.client_side import ClientSide, LoadClientSide
+from florets.server_app.workers.crew import READY
 from florets.server_app.workers.shared_messages import MessageReader, Sent
 from florets.task.shared_clients import SharedTask
 from florets.task.shared_file import Place, SharedFile
 from florets.task.threads import one_thread_for_good
-
-READY = b""
-"""First thing that a worker says."""
 
 Answers = list[tuple[Message, RecordDict | None]]
 """A reply to each message, with the client's state where it has one."""
@@ -72,8 +70,18 @@ def work(pipe: "Connection[Any, Any]", load: LoadClientSide, file: SharedFile, c
         pipe.send_bytes(READY)
         while True:
             order: Order = pipe.recv()
-            answers = list(_answers(side, reader.read(order.exchange, order.place), order.block))
-            pipe.send_bytes(pickle.dumps((answers, time.process_time()), protocol=5))
+            pipe.send_bytes(answered_unit(side, reader.read(order.exchange, order.place), order.block))
+
+
+def answered_unit(side: ClientSide, sent: Sent, block: int) -> bytes:
+    """Answer messages, as a block of a size or, where that is 0, each by itself; in a worker.
+
+    Returns
+    -------
+    bytes
+        Pickled `Answers`, and the process's CPU seconds so far.
+    """
+    return pickle.dumps((list(_answers(side, sent, block)), time.process_time()), protocol=5)
 
 
 def _answers(side: ClientSide, sent: Sent, block: int) -> Iterator[tuple[Message, RecordDict | None]]:

@@ -1,4 +1,4 @@
-"""`WorkerGrid`: the in-process engine with worker processes, whose replies have the bits of `LocalGrid`'s."""
+"""`WorkerGrid`: the in-process engine with workers, whose replies have the bits of `LocalGrid`'s."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -8,21 +8,19 @@ from flwr.app import Message
 from florets.server_app.cpu_time import add_workers
 from florets.server_app.local_grid import LocalGrid, NodeConfig
 from florets.server_app.workers.client_side import LoadClientSide
+from florets.server_app.workers.crew import Crew, Unit
 from florets.server_app.workers.kept_models import KeptModels
-from florets.server_app.workers.pool import Unit, WorkerPool
+from florets.server_app.workers.pool import WorkerPool
+from florets.server_app.workers.process_crew import ProcessCrew
 from florets.server_app.workers.shared_messages import Sent
-from florets.task.shared_clients import SharedTask, share_clients
-from florets.task.shared_file import SharedFile
 from florets.task.task import Task
 
-_UNITS = 16
-"""Of an exchange, for each worker: few enough to cost little, many enough that all end at about one time."""
 _MOST_MESSAGES = 32
 """Of a unit that is no block: as many replies are lost with a worker."""
 
 
 class WorkerGrid(LocalGrid):
-    """Serves simulated nodes with the ClientApp in several processes, which share the messages of an exchange.
+    """Serves simulated nodes with the ClientApp in several workers, which share the messages of an exchange.
 
     A reply depends on its message and the client's state alone, and both come from here: whichever worker answers,
     its bits are the same. Who does not answer before the next exchange begins has its worker ended and replaced.
@@ -34,16 +32,23 @@ class WorkerGrid(LocalGrid):
     num_nodes, node_configs
         See `LocalGrid`.
     workers
-        Number of processes.
+        Number of workers.
+    crew
+        Where they run; None: each is a process of this machine.
     """
 
     def __init__(
-        self, load: LoadClientSide, num_nodes: int, node_configs: Sequence[NodeConfig] | None, workers: int
+        self,
+        load: LoadClientSide,
+        num_nodes: int,
+        node_configs: Sequence[NodeConfig] | None,
+        workers: int,
+        crew: Crew | None = None,
     ) -> None:
         self._side = load()
         super().__init__(self._side.app, num_nodes, node_configs, self._side.in_blocks)
-        self._load, self._workers = load, workers
-        self._file = SharedFile()
+        self._workers = workers
+        self._crew = ProcessCrew(load) if crew is None else crew
         self._pool: WorkerPool | None = None
         # Else each worker has the data of its own clients.
         self._has_shared_data = False
@@ -51,20 +56,25 @@ class WorkerGrid(LocalGrid):
         self._arrived: dict[str, Message] = {}
 
     def share(self, task: Task) -> None:
-        """Hand the data of all clients to all workers, which would else load them; see `LocalGrid.share`."""
-        # Data that change from round to round are made anew by whoever needs them.
-        clients = None if task.is_own or task.drifts else share_clients(task, self._file)
-        if clients is not None:
-            self._has_shared_data = True
-            # Blocks are cut here, by the sizes of the clients' data.
-            self._side.adopt(SharedTask(clients, self._file))
-        self._pool = WorkerPool(self._load, self._workers, self._file, clients)
+        """Hand a task to the workers, and start them.
+
+        Raises
+        ------
+        WorkersFailed
+            If one cannot start, as far as the crew waits for that.
+        """
+        configs = [context.node_config for context in self._contexts.values()]
+        folders = [str(config["data-dir"]) for config in configs if "data-dir" in config]
+        self._has_shared_data = self._crew.share(task, folders, self._side)
+        pool = self.pool
+        if self._crew.start_seconds is not None:
+            pool.wait_until_ready(self._crew.start_seconds)
 
     @property
     def pool(self) -> WorkerPool:
-        """The worker processes, started when they are first needed."""
+        """The workers, started when they are first needed."""
         if self._pool is None:
-            self._pool = WorkerPool(self._load, self._workers, self._file, None)
+            self._pool = WorkerPool(self._crew, self._workers)
         return self._pool
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
@@ -95,11 +105,12 @@ class WorkerGrid(LocalGrid):
     def close(self) -> None:
         """End the workers; nothing is left of what they shared."""
         if self._pool is not None:
+            cpu_seconds = self._pool.cpu_seconds
             self._pool.close()
-            add_workers(self._pool.cpu_seconds)
-        if self._has_shared_data:
-            self._side.adopt(None)
-        self._file.close()
+            add_workers(cpu_seconds)
+        # Blocks were cut here, by the sizes of the clients' data.
+        self._side.adopt(None)
+        self._crew.close()
 
     def _begin(self, messages: Sequence[Message]) -> None:
         here = [message for message in messages if message.metadata.dst_node_id in self._contexts]
@@ -114,18 +125,19 @@ class WorkerGrid(LocalGrid):
         alone, blocks = list(range(len(sent))), list[list[int]]()
         if self.block_size > 1:
             alone, blocks = self._side.cut_blocks(sent, self.block_size)
+        # A block's clients are of several workers: all have an equal number of blocks, and mostly the same ones.
         units = [
-            Unit([sent[place] for place in block], self.block_size, self._worker_of(sent, block[0]))
-            for block in blocks
+            Unit([sent[place] for place in block], self.block_size, self._worker_of(number))
+            for number, block in enumerate(blocks)
         ]
         by_worker: dict[int | None, list[int]] = {}
         for place in alone:
-            by_worker.setdefault(self._worker_of(sent, place), []).append(place)
-        size = max(1, min(_MOST_MESSAGES, len(sent) // (_UNITS * self._workers)))
+            by_worker.setdefault(self._worker_of(sent[place][1].node_id), []).append(place)
+        size = max(1, min(_MOST_MESSAGES, len(sent) // (self._crew.units * self._workers)))
         for worker, places in by_worker.items():
             for start in range(0, len(places), size):
                 units.append(Unit([sent[place] for place in places[start : start + size]], 0, worker))
         return units
 
-    def _worker_of(self, sent: Sent, place: int) -> int | None:
-        return None if self._has_shared_data else sent[place][1].node_id % self._workers
+    def _worker_of(self, number: int) -> int | None:
+        return None if self._has_shared_data else number % self._workers

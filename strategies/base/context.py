@@ -21,6 +21,7 @@ from florets.strategies.core import FloatArray
 from florets.strategies.core.outliers import UPDATE_FACTOR, outlier_updates
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import is_stable, kinds
+from florets.task.wire.records import Record, filled, record_dict
 from florets.task.wire.replies import (
     Losses,
     TestResult,
@@ -218,12 +219,11 @@ class RoundContext:
         `others` are further array records by name.
         """
         # A copy of the checked record is ten times as fast as a new one, which checks every value again.
-        config = self.config.copy()
-        config.update(settings)  # type: ignore[arg-type]  # the record checks types itself
-        config[kinds.SERVER_ROUND], config[kinds.CLIENT_NUMBER] = self.server_round, client.number
-        content = RecordDict({kinds.CONFIG: config, **(others or {})})
+        own = {**settings, kinds.SERVER_ROUND: self.server_round, kinds.CLIENT_NUMBER: client.number}
+        records: dict[str, Record] = {kinds.CONFIG: filled(self.config.copy(), own), **(others or {})}
         if arrays is not None:
-            content[kinds.ARRAYS] = arrays
+            records[kinds.ARRAYS] = arrays
+        content = record_dict(records)
         message = Message(content, client.node_id, kind, ttl=self.timeout, group_id=str(self.server_round))
         return Request(client.key, message)
 

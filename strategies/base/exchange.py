@@ -143,6 +143,20 @@ def exchange(
     return sort_replies(requests, send(grid, [request.message for request in requests], patience), read, warn)
 
 
+def joined(parts: Sequence[Replies[T]]) -> Replies[T]:
+    """Return the replies of several exchanges with different clients, at least one, as those of one."""
+    if len(parts) == 1:
+        return parts[0]
+    return Replies(
+        ok=tuple(sorted((pair for part in parts for pair in part.ok), key=lambda item: item[0])),
+        error={key: reason for part in parts for key, reason in part.error.items()},
+        missing=tuple(sorted(key for part in parts for key in part.missing)),
+        invalid={key: reason for part in parts for key, reason in part.invalid.items()},
+        surplus={key: reason for part in parts for key, reason in part.surplus.items()},
+        work=total_work(part.work for part in parts),
+    )
+
+
 def send(grid: Grid, messages: list[Message], patience: Patience) -> list[Message]:
     """Send messages and return the replies that arrive while `patience` lasts.
 

@@ -13,7 +13,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from florets.strategies.base.columns import TableColumns
-from florets.strategies.base.exchange import Patience, Request, exchange
+from florets.strategies.base.exchange import Patience, Replies, Request, exchange, joined
 from florets.strategies.base.report import Client
 from florets.task.randomness import client_number
 from florets.task.wire import kinds
@@ -25,6 +25,8 @@ _SETTLE_SECONDS = 0.5
 _MOST_TRIES = 3
 _MOST_PROBLEMS = 3
 _NO_NODE = 0
+_AT_ONCE = 10_000
+"""Nodes that introduce themselves in one exchange: their messages are in memory together."""
 
 
 class FederationError(RuntimeError):
@@ -186,9 +188,7 @@ class Federation:
             config[kinds.HANDLERS] = self.handlers
         names, keys = ({node: getattr(info, what) for node, info in infos.items()} for what in ("name", "public_key"))
         called = {_called(node, names.get(node, "")): node for node in new}
-        requests = [Request(name, _hello(node, config, self.start_timeout)) for name, node in called.items()]
-        patience = Patience(self.start_timeout)
-        replies = exchange(grid, requests, lambda _, content: read_introduction(content), patience, warn=False)
+        replies = self._ask_who(called, grid, config)
         hellos = {called[name]: hello for name, hello in replies.ok}
         if first:
             self._check_start(hellos, replies.failures())
@@ -234,6 +234,18 @@ class Federation:
         replies.warn()
         for problem in problems:
             log.warning("%s", problem)
+
+    def _ask_who(self, called: Mapping[str, int], grid: Grid, config: ConfigRecord) -> Replies[Introduction]:
+        """Let nodes introduce themselves; `called` has them by what they are called until then."""
+        names, parts = list(called), []
+        for start in range(0, len(names), _AT_ONCE):
+            some = names[start : start + _AT_ONCE]
+            requests = [Request(name, _hello(called[name], config, self.start_timeout)) for name in some]
+            patience = Patience(self.start_timeout)
+            parts.append(
+                exchange(grid, requests, lambda _, content: read_introduction(content), patience, warn=False)
+            )
+        return joined(parts)
 
     @property
     def left_out(self) -> int:

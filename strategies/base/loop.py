@@ -11,6 +11,7 @@ from flwr.serverapp.strategy import Result
 from florets.strategies.base.context import RoundContext
 from florets.strategies.base.exchange import log, send
 from florets.strategies.base.federation import FederationError, RoundFailed
+from florets.strategies.base.garbage import seldom_collected
 from florets.strategies.base.models import Models, untrained_of
 from florets.strategies.base.report import Evaluation, RoundReport
 
@@ -66,6 +67,20 @@ def run_rounds(
 
     `configs` are the settings of training and of evaluation.
     """
+    with seldom_collected():
+        return _run(strategy, grid, initial_arrays, num_rounds, configs, evaluate_fn, on_round, earlier)
+
+
+def _run(
+    strategy: Rounds,
+    grid: Grid,
+    initial_arrays: ArrayRecord,
+    num_rounds: int,
+    configs: tuple[ConfigRecord, ConfigRecord],
+    evaluate_fn: EvaluateModels | None,
+    on_round: RoundObserver | None,
+    earlier: Earlier,
+) -> Result:
     train_config, evaluate_config = configs
     done_rounds = earlier.rounds
     strategy.last_round = num_rounds

@@ -1,6 +1,5 @@
 """`ClusteredStrategy`: the Flower Strategy that runs an `Algorithm`, round by round."""
 
-import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -22,6 +21,7 @@ from florets.strategies.base.meter import Meter
 from florets.strategies.base.models import Models, untrained_of
 from florets.strategies.base.personal import PersonalMethod, within_groups
 from florets.strategies.base.report import Evaluation, RoundReport
+from florets.strategies.base.snapshot import snapshot
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import Averages, ChooseK, FirstRound, LossData, RunKeys, range_problems
 from florets.task.randomness import Purpose, generator
@@ -305,7 +305,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         FederationError
             If the clients cannot run it; `RoundFailed` where trying again may help.
         """
-        before, last = copy.deepcopy(self.state), self._context
+        before, last = snapshot(self.state), self._context
         try:
             messages = self.configure_train(server_round, arrays, config, grid)
             with self.context.meter.part("train"):

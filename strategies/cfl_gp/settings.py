@@ -36,6 +36,7 @@ class CflGpSettings(SharedLayers):
     quantise_digits: int = key(2, "decimals that are kept; 0: integers (quantise)", least=0)
     k_warmup: int = key(20, "rounds before the number of clusters is estimated (k=auto)", least=1)
 
+    compares: ClassVar[Literal["", "participants", "clients"]] = "clients"
     finds_k: ClassVar[bool] = True
     # The profile is made of gradients, or of model changes.
     follows: ClassVar[Mapping[str, Sequence[str]]] = {

@@ -41,6 +41,7 @@ class CflSSettings(SharedLayers):
     )
     first_split: int = key(1, "no split before this round (the released code: 21)", least=1)
 
+    compares: ClassVar[Literal["", "participants", "clients"]] = "participants"
     grows: ClassVar[bool] = True
     finds_k: ClassVar[bool] = True
 

@@ -12,6 +12,9 @@ from florets.strategies.core.ward import cut, ward_tree
 
 METHODS = ("kmeans", "agglomerative")
 
+# Ward's tree takes 4 M^2 bytes and time in M^2: of more rows than this a cohort of as many is merged (100 MB).
+MOST_MERGED = 5000
+
 
 def cluster(
     vectors: FloatArray,
@@ -33,10 +36,10 @@ def cluster(
     num_clusters : int
         Clusters wanted, at least 1.
     method : str
-        ``"kmeans"`` (k-means++, the best of ten starts) or ``"agglomerative"`` (Ward; memory grows as M
-        squared).
+        ``"kmeans"`` (k-means++, the best of ten starts) or ``"agglomerative"`` (Ward; of more than 5,000 rows
+        `of_cohort`, with 5,000 of them).
     rng : numpy.random.Generator
-        Seeds k-means; not used otherwise.
+        Seeds k-means and draws the cohort; not used otherwise.
     weights : (M,) float64, optional
         How much each row counts in k-means, above 0; not used otherwise.
 
@@ -66,8 +69,44 @@ def cluster(
     if num_clusters > own.max():
         return own
     if method == "agglomerative":
-        return canonical(cut(ward_tree(rows), num_clusters))
+        if len(rows) <= MOST_MERGED:
+            return ward(rows, num_clusters)
+        return of_cohort(rows, num_clusters, MOST_MERGED, rng)
     return canonical(_kmeans(rows, num_clusters, int(rng.integers(2**31 - 1)), weights))
+
+
+def ward(rows: FloatArray, num_clusters: int) -> IntArray:
+    """Return Ward's clusters of finite rows (M, D), numbered as `cluster` numbers them."""
+    return canonical(cut(ward_tree(rows), num_clusters))
+
+
+def of_cohort(rows: FloatArray, num_clusters: int, size: int, rng: np.random.Generator) -> IntArray:
+    """Group a cohort of the rows by Ward's method, and place every row, those of the cohort too, by nearest centroid.
+
+    A cluster with a share p of the rows is missed with probability below (1 - p) to the power of `size`.
+
+    Parameters
+    ----------
+    rows : (M, D) float64
+        Finite.
+    num_clusters : int
+        Clusters wanted; of a cohort of fewer different rows fewer are found.
+    size : int
+        Rows of the cohort, at most M.
+    rng : numpy.random.Generator
+        Draws it, without replacement.
+
+    Returns
+    -------
+    (M,) int64
+        Cluster of each row, numbered from 0 in order of first appearance; equal rows share one.
+
+    Deviation: the published methods merge all clients, whose pairs do not fit into memory here.
+    """
+    cohort = rows[np.sort(rng.choice(len(rows), size=size, replace=False))]
+    own = distinct_rows(cohort)
+    clusters = own if num_clusters > own.max() else ward(cohort, num_clusters)
+    return canonical(nearest_centroid(rows, centroids(cohort, clusters)))
 
 
 def canonical(labels: IntArray) -> IntArray:

@@ -51,6 +51,7 @@ class FedGwcSettings(SharedLayers):
     )
     most_index: float = key(1.0, "a split needs a Davies-Bouldin index below this", above=0)
 
+    compares: ClassVar[Literal["", "participants", "clients"]] = "clients"
     grows: ClassVar[bool] = True
     finds_k: ClassVar[bool] = True
     # A gradient is one step, with one loss.

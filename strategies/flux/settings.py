@@ -34,6 +34,7 @@ class FluxSettings(Settings):
         None, "epsilon of Laplace noise on each value of a descriptor; null: none", above=0
     )
 
+    compares: ClassVar[Literal["", "participants", "clients"]] = "clients"
     one_model: ClassVar[bool] = True
     """The groups say how many models there are; `k` is used with clustering=kmeans alone."""
 

@@ -23,6 +23,7 @@ class TreeSettings(Settings):
         least=1,
     )
 
+    compares: ClassVar[Literal["", "participants", "clients"]] = "clients"
     one_model: ClassVar[bool] = True
     """The tree says how many models there are; `k` is used with cut=k alone."""
 

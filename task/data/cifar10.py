@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-import numpy as np
-
-from florets.task.data.dataset import Dataset, FloatArray
+from florets.task.data.dataset import Dataset
+from florets.task.data.pixels import Pixels
 from florets.task.data.vision import pool, read
 from florets.task.registry import register_data
 
@@ -28,11 +27,6 @@ def cifar10(data_dir: Path | None, seed: int, num_clusters: int, pooled: bool = 
     """
     x_train, y_train, x_test, y_test = read("CIFAR10", data_dir, "cifar-10-batches-py")
 
-    def scaled(images: np.ndarray) -> FloatArray:
-        pixels = np.ascontiguousarray(images.transpose(0, 3, 1, 2), dtype=np.float32)
-        # In place: a second array of all pixels would be most of a run's memory.
-        pixels /= np.float32(255)
-        return pixels
-
-    data = Dataset(scaled(x_train), y_train, scaled(x_test), y_test, num_outputs=10)
+    train, test = (Pixels(images.transpose(0, 3, 1, 2)) for images in (x_train, x_test))
+    data = Dataset(train, y_train, test, y_test, num_outputs=10)
     return pool(data) if pooled else data

@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from florets.task.data.pixels import Pixels
+
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
+Inputs = FloatArray | Pixels
 TargetArray = NDArray[Any]  # int64 class labels, or float32 values of a regression
 
 # Stands for "the class labels" as groups; replaced when the data set is made.
@@ -23,8 +26,8 @@ class Dataset:
     ----------
     x_train, x_test
         Inputs, float32 (n, *input_shape). Images are (n, channels, height, width), in [0, 1] unless
-        standardised. One array under both names is a pool without a split of its own: each client then splits
-        what it gets of it.
+        standardised, and may be kept as bytes (`Pixels`). One array under both names is a pool without a
+        split of its own: each client then splits what it gets of it.
     y_train, y_test
         Targets (n,): int64 class labels, or float32 values.
     num_outputs
@@ -44,9 +47,9 @@ class Dataset:
         If lengths or shapes do not fit together, labels are out of range, or a regression gives no groups.
     """
 
-    x_train: FloatArray
+    x_train: Inputs
     y_train: TargetArray
-    x_test: FloatArray
+    x_test: Inputs
     y_test: TargetArray
     num_outputs: int
     group_train: IntArray = field(default_factory=lambda: _BY_CLASS)
@@ -58,7 +61,9 @@ class Dataset:
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
-            x = np.ascontiguousarray(getattr(self, f"x_{part}"), dtype=np.float32)
+            x = getattr(self, f"x_{part}")
+            if not isinstance(x, Pixels):
+                x = np.ascontiguousarray(x, dtype=np.float32)
             y = np.asarray(getattr(self, f"y_{part}"))
             y = y.astype(np.int64 if np.issubdtype(y.dtype, np.integer) else np.float32, copy=False)
             group = getattr(self, f"group_{part}")

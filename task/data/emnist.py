@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
-from florets.task.data.dataset import Dataset, FloatArray
+from florets.task.data.dataset import Dataset
 from florets.task.data.idx import read_idx_set
+from florets.task.data.pixels import Pixels
 from florets.task.data.vision import pool
 from florets.task.registry import register_data
 
@@ -51,8 +50,6 @@ def emnist(
     if split == "letters":
         y_train, y_test = y_train - 1, y_test - 1
 
-    def scaled(images: np.ndarray) -> FloatArray:
-        return images.transpose(0, 2, 1)[:, None].astype(np.float32) / np.float32(255)
-
-    data = Dataset(scaled(x_train), y_train, scaled(x_test), y_test, num_outputs=CLASSES[split])
+    train, test = (Pixels(images.transpose(0, 2, 1)[:, None]) for images in (x_train, x_test))
+    data = Dataset(train, y_train, test, y_test, num_outputs=CLASSES[split])
     return pool(data) if pooled else data

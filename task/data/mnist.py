@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset, FloatArray
 from florets.task.data.idx import read_idx_set
+from florets.task.data.pixels import Pixels
 from florets.task.data.vision import pool
 from florets.task.registry import register_data
 
@@ -117,6 +118,9 @@ def _dataset(class_name: str, data_dir: Path | None, side: int, standardise: boo
             raise ValueError(
                 f"data {class_name}: its files hold images of {found} pixels, and it needs 28 x 28. {remedy}"
             )
+    if side == SIDE and not standardise:
+        data = Dataset(Pixels(x_train[:, None]), y_train, Pixels(x_test[:, None]), y_test, num_outputs=10)
+        return pool(data) if pooled else data
     train, test = _scaled(x_train, side), _scaled(x_test, side)
     if standardise:
         # In float64: 12 million pixels added up in float32 lose their last digits.

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset
+from florets.task.data.pixels import pooled
 from florets.task.operators import with_torchvision
 
 
@@ -103,5 +104,5 @@ def read(
 
 def pool(data: Dataset) -> Dataset:
     """Return all samples as one pool, train part first, for partitions that split it on each client."""
-    x, y = np.concatenate([data.x_train, data.x_test]), np.concatenate([data.y_train, data.y_test])
+    x, y = pooled(data.x_train, data.x_test), np.concatenate([data.y_train, data.y_test])
     return Dataset(x, y, x, y, num_outputs=data.num_outputs)

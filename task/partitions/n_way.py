@@ -56,8 +56,8 @@ def n_way(
     given = (
         ("ways", ways, 1, len(train), "the data set's labels"),
         ("ways_spread", ways_spread, 0, len(train), "the data set's labels"),
-        ("shots_spread", shots_spread, 0, shots - 1, "one less than shots"),
-        ("shots", shots, 1, fewest_train - shots_spread, "the smallest label's train samples, less shots_spread"),
+        ("shots", shots, 1, fewest_train, "the smallest label's train samples"),
+        ("shots_spread", shots_spread, 0, min(shots - 1, fewest_train - shots), "shots less one, and what is left"),
         ("test_shots", test_shots, 1, fewest_test, "the smallest label's test samples"),
     )
     for name, value, least, most, what in given:

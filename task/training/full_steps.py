@@ -6,7 +6,7 @@ change, and of n samples of d values those are n x n numbers in place of n x d. 
 of `florets.task.training.local_update`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -21,13 +21,20 @@ _LEAST_GAIN = 1.5
 """Below that ratio of the two ways' multiplications the plain one is as fast."""
 
 
-def pays(network: Dense, shares: Sequence[Share], settings: TrainSettings) -> bool:
-    """Say whether `full_steps_update` does the training of these clients, and with far fewer multiplications."""
-    most = max(len(share.x) for share in shares)
+def pays(network: Dense, state: Mapping[str, Tensor], most: int, settings: TrainSettings) -> bool:
+    """Say whether `full_steps_update` does the training of clients, and with far fewer multiplications.
+
+    Parameters
+    ----------
+    state
+        One of the models.
+    most
+        Samples of the largest client.
+    """
     plain = settings.optimizer == "sgd" and settings.momentum == 0 and settings.weight_decay == 0
     if network.first is None or not plain or settings.batch_size < most:
         return False
-    width, size = shares[0].state[network.first.weight].shape
+    width, size = state[network.first.weight].shape
     steps = settings.num_steps(1)
     # Forward and back at every step; or forward, the inner products and the last weights once, and their use.
     by_weights, by_samples = 2 * steps * size * width, 2 * size * width + most * size + steps * most * width
@@ -48,18 +55,21 @@ def full_steps_update(network: Dense, shares: Sequence[Share], loss: str, settin
     first = network.first
     assert first is not None
     rate, sizes = settings.learning_rate, [len(share.x) for share in shares]
-    inputs = [share.x.flatten(1) for share in shares]
-    x = pad_sequence(inputs, batch_first=True)
-    targets = torch.cat([_padded(targets_of(own.x, own.y, loss), x.shape[1]) for own in shares])
+    most, inputs = max(sizes), [share.x.flatten(1) for share in shares]
+    targets = torch.cat([_padded(targets_of(own.x, own.y, loss), most) for own in shares])
     counts = torch.tensor(sizes, dtype=torch.float32)
     # What fills up a smaller client's samples counts nothing, and so moves nothing.
-    weights = (torch.arange(x.shape[1]) < counts[:, None]).float()
-    products = torch.bmm(x, x.transpose(1, 2))
+    weights = (torch.arange(most) < counts[:, None]).float()
+    # Client by client: these products are large enough to lose nothing by it, and no inputs need to be copied.
+    products = torch.zeros(len(shares), most, most)
+    for own, product in zip(inputs, products, strict=True):
+        product[: len(own), : len(own)] = own @ own.T
     if first.bias is not None:
         # A bias is the weight of an input that is always 1.
         products += 1
-    z = torch.stack(
-        [_first_outputs(share, own, first.weight, first.bias) for share, own in zip(shares, x, strict=True)]
+    z = pad_sequence(
+        [_first_outputs(share, own, first.weight, first.bias) for share, own in zip(shares, inputs, strict=True)],
+        batch_first=True,
     )
     rest = {name: torch.stack([share.state[name] for share in shares]) for name in network.names}
     del rest[first.weight]
@@ -98,6 +108,8 @@ def full_steps_update(network: Dense, shares: Sequence[Share], loss: str, settin
 
 def _first_outputs(share: Share, x: Tensor, weight: str, bias: str | None) -> Tensor:
     """Return what the first layer says of a client's samples before training."""
+    if share.first is not None:
+        return share.first
     turned = share.state[weight].T
     return x @ turned if bias is None else torch.addmm(share.state[bias], x, turned)
 

@@ -4,7 +4,8 @@ A pass over all clients' samples one after the other costs far fewer calls than 
 with those of `florets.task.training.losses` to rounding.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -15,11 +16,14 @@ from torch.nn import Module
 from florets.task.client_data import Part
 from florets.task.training.losses import CHUNK, Evaluated, per_sample_losses, targets_of
 from florets.task.training.modules import load, set_mode
-from florets.task.training.networks import Convolutions, Network, network_of
+from florets.task.training.networks import Convolutions, Dense, Network, network_of
 from florets.task.training.scores import Scores, scores_of
 
 _CHUNK = 2000
 """Samples of one forward pass: those of small clients together, where a call costs more than its arithmetic."""
+
+_MULTIPLICATIONS, _LEAST_ROWS = 5 * 10**7, 64
+"""Of one product of dense layers: enough to hide what a call costs. Fewer samples than these make a slow product."""
 
 _CHUNK_OF_CONVOLUTIONS = 100
 """Samples of one pass through all models: what their convolutions return should stay in the processor's cache."""
@@ -41,8 +45,10 @@ def joined_losses(
     loss
         See `florets.task.training.losses.per_sample_losses`.
     """
-    x, y = _joined(parts)
     network = network_of(module)
+    if isinstance(network, Dense) and network.first is not None:
+        return dense_losses(network, states, parts, loss)[0]
+    x, y = _joined(parts)
     if isinstance(network, Convolutions):
         return np.stack([_means(losses, parts) for losses in _side_by_side(network, states, x, y, loss)], axis=1)
     found = np.empty((len(parts), len(states)))
@@ -50,6 +56,52 @@ def joined_losses(
         load(module, state)
         found[:, model] = _means(_passed(module, x, y, loss)[1], parts)
     return found
+
+
+def dense_losses(
+    network: Dense,
+    states: Sequence[Mapping[str, Tensor]],
+    parts: Sequence[Part],
+    loss: str,
+    choose: Callable[[NDArray[np.float64]], int] | None = None,
+) -> tuple[NDArray[np.float64], list[Tensor]]:
+    """Return the same as `joined_losses` for dense networks: the first layer of all models is one product.
+
+    Parameters
+    ----------
+    network
+        What the models are; its first layer is a linear one.
+    choose
+        Says from a client's losses (K,) which model it takes.
+
+    Returns
+    -------
+    ndarray, list of Tensor
+        Losses (n, K); and what the first layer of the model that each client takes says of its inputs, (m, h), which
+        training begins with. Empty without `choose`.
+    """
+    assert network.first is not None
+    stacks = {name: torch.stack([state[name] for state in states]) for name in network.names}
+    most = max(_LEAST_ROWS, min(_CHUNK, _MULTIPLICATIONS // stacks[network.first.weight].numel()))
+    found, firsts = np.empty((len(parts), len(states))), []
+    for begin, end in _groups(parts, most):
+        x, y = _joined(parts[begin:end])
+        layers, losses = [], []
+        with torch.no_grad():
+            for start in range(0, len(x), _CHUNK):
+                x_part = x[start : start + _CHUNK]
+                targets = targets_of(x_part, y[start : start + _CHUNK], loss)
+                layers.append(network.first_outputs(stacks, x_part.flatten(1)))
+                outputs = network.after_first(stacks, layers[-1])
+                losses.append(torch.stack([per_sample_losses(one, targets, loss) for one in outputs]))
+        each = torch.cat(losses, dim=1).double().numpy()
+        found[begin:end] = np.stack([_means(own, parts[begin:end]) for own in each], axis=1)
+        if choose is not None:
+            said = layers[0] if len(layers) == 1 else torch.cat(layers, dim=1)
+            starts = [*_starts(parts[begin:end]).tolist(), len(x)]
+            chosen = [choose(own) for own in found[begin:end]]
+            firsts += [said[model, a:b].clone() for model, (a, b) in zip(chosen, pairwise(starts), strict=True)]
+    return found, firsts
 
 
 def joined_tests(module: Module, state: Mapping[str, Tensor], parts: Sequence[Part], loss: str) -> list[Evaluated]:
@@ -86,7 +138,20 @@ def _side_by_side(
     return torch.cat(losses, dim=1).double().numpy()
 
 
+def _groups(parts: Sequence[Part], most: int) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last place of clients that have at most so many samples together, or are one."""
+    begin, count = 0, 0
+    for place, (x, _) in enumerate(parts):
+        if place > begin and count + len(x) > most:
+            yield begin, place
+            begin, count = place, 0
+        count += len(x)
+    yield begin, len(parts)
+
+
 def _joined(parts: Sequence[Part]) -> Part:
+    if len(parts) == 1:
+        return parts[0]
     return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
 
 

@@ -1,6 +1,6 @@
 """Local training of a model on a client's data, and its gradient."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import ceil, isfinite
@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import Module
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn import Module, Parameter
 
 from florets.task.layers import frozen_layers
 from florets.task.training.effort import count
 from florets.task.training.losses import CHUNK, per_sample_losses, targets_of
-from florets.task.training.modules import draws, set_mode
+from florets.task.training.modules import draws, named_parameters, normalises, set_mode, state_of
 from florets.task.training.objective import PLAIN, Batch, Objective
 from florets.task.training.optimizers import Adam, Sgd
 from florets.task.training.seeding import torch_random, torch_seed
@@ -116,7 +115,7 @@ def local_update(
     if len(x) == 0:
         raise ValueError("training on no samples is not defined: give every client at least one sample.")
     set_mode(module, True)
-    batches = _batches(len(x), settings.batch_size, joined=_normalises(module))
+    batches = _batches(len(x), settings.batch_size, joined=normalises(module))
     left, in_epoch, passes = settings.num_steps(len(batches)), 0, 0
     seen = torch.zeros((), dtype=torch.float64, device=x.device)
     with (
@@ -181,10 +180,6 @@ def _batches(num_samples: int, size: int, joined: bool) -> list[tuple[int, int]]
     return list(zip(starts, [*starts[1:], num_samples], strict=True))
 
 
-def _normalises(module: Module) -> bool:
-    return any(isinstance(part, _BatchNorm) for part in module.modules())
-
-
 def new_optimizer(parameters: Sequence[Tensor], settings: TrainSettings) -> Sgd | Adam:
     """Return the optimiser of one local training."""
     if settings.optimizer == "adam":
@@ -247,14 +242,15 @@ def gradient(
         x, y = samples(x, drawn), y[drawn]
         weights = None if weights is None else weights[drawn]
     set_mode(module, True)
-    module.zero_grad(set_to_none=True)
+    parameters = named_parameters(module)
+    _let_go(parameters.values())
     total = torch.zeros((), dtype=torch.float64, device=x.device)
     with (
         _seeded(module, objective, rng),
         frozen_layers(module, objective.frozen) if objective.frozen else nullcontext(),
     ):
         objective.begin(module, num_samples)
-        for begin, end in _batches(len(x), chunk, joined=_normalises(module)):
+        for begin, end in _batches(len(x), chunk, joined=normalises(module)):
             x_part, y_part = x[begin:end], y[begin:end]
             outputs = module(x_part)
             losses = per_sample_losses(outputs, targets_of(x_part, y_part, loss), loss)
@@ -267,14 +263,19 @@ def gradient(
         objective.add_gradients()
     count(gradients=len(x))
     # Tied weights stand in the state dict under each of their names, and the server moves each of them.
-    taken = {name: parameter.grad for name, parameter in module.named_parameters(remove_duplicate=False)}
     gradients: dict[str, NDArray[Any]] = {}
-    for name, value in module.state_dict().items():
-        grad = taken.get(name)
+    for name, value in state_of(module).items():
+        grad = parameters[name].grad if name in parameters else None
         if name in untrained:
-            gradients[name] = value.cpu().numpy().copy()
+            gradients[name] = value.detach().cpu().numpy().copy()
         else:
             # Not copied: the module lets go of its gradients below.
-            gradients[name] = np.zeros_like(value.cpu().numpy()) if grad is None else grad.cpu().numpy()
-    module.zero_grad(set_to_none=True)
+            gradients[name] = np.zeros_like(value.detach().cpu().numpy()) if grad is None else grad.cpu().numpy()
+    _let_go(parameters.values())
     return gradients, total.item() / len(x)
+
+
+def _let_go(parameters: Iterable[Parameter]) -> None:
+    """Let parameters go of their gradients."""
+    for parameter in parameters:
+        parameter.grad = None

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 _DRAW_NOTHING = {
     *(nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d, nn.Identity),
@@ -29,6 +30,8 @@ class _Parts:
     children: tuple[tuple[dict[str, nn.Module | None], tuple[nn.Module | None, ...]], ...]
     entries: tuple[tuple[str, dict[str, Tensor | None], str], ...]
     loads_plainly: bool
+    reads_plainly: bool
+    normalises: bool
     changes_mode_plainly: bool
     draws: bool
 
@@ -71,6 +74,10 @@ def _read(module: nn.Module) -> _Parts:
         tuple((part._modules, tuple(part._modules.values())) for part in modules),
         tuple(entries),
         plain_state and {name for name, *_ in entries} == set(module.state_dict()),
+        plain_state
+        and not any(part._state_dict_pre_hooks for part in modules)
+        and [name for name, *_ in entries] == list(module.state_dict()),
+        any(isinstance(part, _BatchNorm) for part in modules),
         all(type(part).train is nn.Module.train and type(part).eval is nn.Module.eval for part in modules),
         not all(_draws_nothing(part) for part in modules),
     )
@@ -98,6 +105,33 @@ def load(module: nn.Module, state: Mapping[str, Tensor]) -> None:
                     own.copy_(new)  # type: ignore[union-attr, arg-type]  # looked at above
             return
     module.load_state_dict(state)
+
+
+def state_of(module: nn.Module) -> dict[str, Tensor]:
+    """Return what ``module.state_dict(keep_vars=True)`` does: the module's own tensors, in that order."""
+    parts = _parts(module)
+    if not parts.reads_plainly:
+        found: dict[str, Tensor] = module.state_dict(keep_vars=True)
+        return found
+    # Looked up anew, as everywhere here. None that was there when the module was read has gone since.
+    return {key: value for key, tensors, name in parts.entries if (value := tensors[name]) is not None}
+
+
+def named_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """Return what ``module.named_parameters(remove_duplicate=False)`` yields: tied weights have several names."""
+    if _parts(module).reads_plainly:
+        return {name: value for name, value in state_of(module).items() if isinstance(value, nn.Parameter)}
+    return dict(module.named_parameters(remove_duplicate=False))
+
+
+def parameters(module: nn.Module) -> list[nn.Parameter]:
+    """Return what ``module.parameters()`` yields."""
+    return list({id(value): value for value in named_parameters(module).values()}.values())
+
+
+def normalises(module: nn.Module) -> bool:
+    """Say whether a module normalises by batches, which need more than one sample in training."""
+    return _parts(module).normalises
 
 
 def set_mode(module: nn.Module, training: bool) -> None:

@@ -59,7 +59,17 @@ class Dense:
 
     def outputs(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """See `Network`."""
-        return _through(self.layers, parameters, x.flatten(2))
+        x = x.flatten(2)
+        if self.first is not None and len(x) == 1:
+            return self.after_first(parameters, self.first_outputs(parameters, x[0]))
+        return _through(self.layers, parameters, x)
+
+    def first_outputs(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Return what the first layers of n networks say of the same inputs (b, d), as (n, b, h), by one product."""
+        assert self.first is not None
+        weight, name = parameters[self.first.weight], self.first.bias
+        bias = None if name is None else parameters[name].flatten()
+        return F.linear(x, weight.flatten(0, 1), bias).view(len(x), len(weight), -1).transpose(0, 1)
 
     @property
     def first(self) -> Layer | None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import Module, Parameter
 
+from florets.task.training.modules import parameters
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -153,10 +155,10 @@ class Objective:
             raise ValueError(
                 f"weights of shape {tuple(self.weights.shape)}: give one for each of {num_samples} samples."
             )
-        parameters = [p for p in module.parameters() if p.requires_grad]
+        trained = [p for p in parameters(module) if p.requires_grad]
         for term in self.terms:
-            term.begin(module, parameters)
-        return parameters
+            term.begin(module, trained)
+        return trained
 
     def before_step(self) -> None:
         """Let the terms prepare a step of local training."""

@@ -4,7 +4,7 @@ A small network's training costs less in arithmetic than in calls: of n clients 
 are those of `florets.task.training.local_update`, from the same draws; results agree to rounding.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,13 +29,16 @@ class Share:
     x, y
         Inputs (m, *input_shape) and targets (m,), at least one.
     rng
-        As `local_update` takes it.
+        Makes what `local_update` takes; asked only where there is something to draw.
+    first
+        What the model's first layer says of `x`, (m, h), where that is known already.
     """
 
     state: Mapping[str, Tensor]
     x: Tensor
     y: Tensor
-    rng: np.random.Generator
+    rng: Callable[[], np.random.Generator]
+    first: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -56,17 +59,24 @@ class _Steps:
     last_epoch: int
 
     @classmethod
-    def drawn(cls, num_samples: int, settings: TrainSettings, rng: np.random.Generator) -> "_Steps":
-        """Draw them as `local_update` does, first of all the seed of dropout, which is not used here."""
-        torch_seed(rng)
+    def drawn(cls, num_samples: int, settings: TrainSettings, new_rng: Callable[[], np.random.Generator]) -> "_Steps":
+        """Draw them as `local_update` does, first of all the seed of dropout, which is not used here.
+
+        Where each step is on all samples nothing is drawn: their order matters to rounding alone.
+        """
         size = min(settings.batch_size, num_samples)
         batches = -(-num_samples // size)
         steps = settings.num_steps(batches)
         epochs = -(-steps // batches)
         # What is left over of the last batch stays sample 0: a step's mean leaves it out.
         places = np.zeros((epochs, batches * size), dtype=np.int64)
-        for epoch in places:
-            epoch[:num_samples] = rng.permutation(num_samples)
+        if batches == 1:
+            places[:] = np.arange(num_samples)
+        else:
+            rng = new_rng()
+            torch_seed(rng)
+            for epoch in places:
+                epoch[:num_samples] = rng.permutation(num_samples)
         sizes = np.full((epochs, batches), size, dtype=np.int64)
         sizes[:, -1] = num_samples - (batches - 1) * size
         last = (epochs - 1) * batches

@@ -1,5 +1,6 @@
 """`Layout`: the names, shapes and dtypes of a model, between named arrays and a flat vector."""
 
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array
+
+from florets.task.wire import records
 
 Vector = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -42,7 +45,7 @@ class Entry:
     @property
     def size(self) -> int:
         """Number of values."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def place(self) -> slice:
@@ -249,18 +252,10 @@ def read_array(array: Array, entry: Entry) -> npt.NDArray[np.generic]:
     return values.reshape(entry.shape, order="F" if fortran_order else "C")
 
 
-def array_record(arrays: Mapping[str, Array]) -> ArrayRecord:
-    """Return a record of these arrays themselves: Flower's constructor makes each anew, twice over."""
-    record = ArrayRecord()
-    for name, array in arrays.items():
-        record[name] = array
-    return record
-
-
 def write_array(values: npt.NDArray[Any]) -> Array:
     """Serialise an array: the bytes are those of Flower's own ``Array(values)``, in a quarter of the time."""
     dtype = _name(values.dtype)
-    return Array(dtype, values.shape, "numpy.ndarray", _header(dtype, values.shape) + values.tobytes())
+    return records.array(dtype, values.shape, _header(dtype, values.shape) + values.tobytes())
 
 
 @lru_cache(maxsize=64)

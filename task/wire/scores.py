@@ -8,6 +8,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.wire import kinds
 from florets.task.wire.layout import MalformedMessage
+from florets.task.wire.records import config_record
 
 RANGES: dict[str, tuple[float, float]] = {
     "balanced_accuracy": (0.0, 1.0),
@@ -43,10 +44,7 @@ class SentScores:
 def pack_scores(values: Mapping[str, float], confusion: Sequence[int]) -> ConfigRecord:
     """Return the record; a reply carries it under `kinds.SCORES`."""
     # Not among the metrics: Flower's own strategies average those, and need the same ones of every client.
-    record = ConfigRecord(dict(values))
-    if confusion:
-        record[CONFUSION] = list(confusion)
-    return record
+    return config_record({**values, CONFUSION: list(confusion)} if confusion else values)
 
 
 def read_scores(content: RecordDict, num_examples: int, accuracy: float | None) -> SentScores:

@@ -3,6 +3,7 @@
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from florets.task.wire import kinds
+from florets.task.wire.records import entries
 
 _NUMBER_BYTES = 8
 
@@ -19,8 +20,14 @@ def payload_bytes(content: RecordDict) -> int:
         if isinstance(record, ArrayRecord):
             total += sum(len(array.data) for array in record.values())
         elif isinstance(record, (MetricRecord, ConfigRecord)):  # a union costs more than all the rest
-            for value in record.values():
-                total += _NUMBER_BYTES if isinstance(value, (int, float)) else _value_bytes(value)
+            for value in entries(record).values():
+                kind = type(value)
+                if kind is int or kind is float:
+                    total += _NUMBER_BYTES
+                elif kind is str:
+                    total += len(value)
+                else:
+                    total += _value_bytes(value)
     return total
 
 

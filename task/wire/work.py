@@ -6,6 +6,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.wire import kinds
 from florets.task.wire.layout import MalformedMessage
+from florets.task.wire.records import config_record, entries
 from florets.task.work import Work
 
 _SECONDS, _GRADIENTS, _LOSSES = "seconds", "gradients", "losses"
@@ -16,7 +17,7 @@ MOST_SECONDS = 1e8
 def pack_work(work: Work) -> ConfigRecord:
     """Return the record; a reply carries it under `kinds.WORK`."""
     # Flower's own strategies demand one record of metrics in a reply: this one is of another kind.
-    return ConfigRecord({_SECONDS: work.seconds, _GRADIENTS: work.gradients, _LOSSES: work.losses})
+    return config_record({_SECONDS: work.seconds, _GRADIENTS: work.gradients, _LOSSES: work.losses})
 
 
 def read_work(content: RecordDict) -> Work:
@@ -32,7 +33,8 @@ def read_work(content: RecordDict) -> Work:
         return Work()
     if not isinstance(record, ConfigRecord) or record.keys() != {_SECONDS, _GRADIENTS, _LOSSES}:
         raise MalformedMessage(f"record {kinds.WORK!r} does not hold {_SECONDS}, {_GRADIENTS} and {_LOSSES}")
-    seconds, gradients, losses = record[_SECONDS], record[_GRADIENTS], record[_LOSSES]
+    told = entries(record)
+    seconds, gradients, losses = told[_SECONDS], told[_GRADIENTS], told[_LOSSES]
     passes = (gradients, losses)
     if not all(type(number) is int and 0 <= number <= MOST_PASSES for number in passes):
         raise MalformedMessage(

@@ -1,0 +1,118 @@
+"""`florets reproduce --results-page`: make a page's tables of results folders, and of what is stored beside it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from florets.conf.problems import ConfigError
+from florets.server_app import jobs
+from florets.server_app.console import counted, say
+from florets.server_app.reproduce.cells import in_order, places, progress_of
+from florets.server_app.reproduce.page import item_block, made_page, narrowed
+from florets.server_app.reproduce.request import read_keys, read_request
+from florets.server_app.reproduce.store import Store
+from florets.server_app.reproduce.table import Found, Table
+from florets.server_app.results.folder import write_whole
+from florets.server_app.sweep.sweep_store import store_sweeps, stored_jobs, sweep_text
+
+_SWEEP = "sweep."
+_WORDS = ("where", "columns")
+
+
+def remake(words: Sequence[str], caller: Path) -> int:
+    """Make the tables of a page anew, and store what they are made of in the folder that is named as the page.
+
+    Parameters
+    ----------
+    words
+        The page; keys of all its items; ``sweep.<name>=<folder>,...`` of sweeps that are to be stored anew.
+
+    Raises
+    ------
+    ConfigError
+        If there is not one page, it cannot be read, or a block of it is wrong.
+    """
+    names = [word for word in words if "=" not in word]
+    if len(names) != 1:
+        raise ConfigError(["--results-page: name one page, as florets reproduce --results-page docs/results.md."])
+    path = jobs.absolute(names[0], caller)
+    given = [word for word in words if "=" in word and not word.startswith(_SWEEP)]
+    folder = path.with_suffix("")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read ({error.strerror})."]) from error
+    for word in words:
+        if word.startswith(_SWEEP):
+            name, _, found = word.removeprefix(_SWEEP).partition("=")
+            folders = [jobs.absolute(one, caller) for one in found.split(",")]
+            say(f"sweep {name}: {counted(store_sweeps(folders, _stored_sweep(folder, name)), 'job')} stored")
+
+    def table_of(block: Sequence[str]) -> tuple[Table, str]:
+        request = read_request([*block, *given])
+        all_places = list(places(request.item, request.given, caller))
+        # Keys of the whole page, such as data_dir, say where the runs are; those of a block, which table it is.
+        own = replace(request, given=read_keys(block, [])[1])
+        store = Store(folder / f"{own.stored_as}.csv")
+        cells = in_order(all_places)
+        for cell in cells:
+            store.put(cell.place, cell.seed, progress_of(cell))
+        store.write(all_places)
+        # What is stored makes the page, be the runs there or not: their digits beyond the sixth do not.
+        store = Store(store.path)
+        item = narrowed(request.item, request.chosen)
+        shown = {(row.name, column.name) for row in item.rows for column in item.columns}
+        kept = [place for place in all_places if (place.row.name, place.column.name) in shown]
+        found: dict[tuple[str, str], Found] = {}
+        for cell in sorted(cells, key=lambda cell: cell.seed):
+            if (key := (cell.place.row.name, cell.place.column.name)) in shown:
+                found.setdefault(key, {})[cell.seed] = store.get(cell.place, cell.seed)
+        return Table(item, kept, found), request.command
+
+    made = made_page(
+        text,
+        {
+            "reproduce": lambda block: item_block(block, table_of),
+            "sweep": lambda block: sweep_block(block, folder),
+        },
+    )
+    write_whole(path, made.text)
+    for line in made.told:
+        say(line)
+    return 0
+
+
+def sweep_block(words: Sequence[str], folder: Path) -> tuple[str | None, str]:
+    """Return the table of a stored sweep as a block's text.
+
+    Parameters
+    ----------
+    words
+        ``<name> [where=<key>:<value>,...] [columns=...]``.
+    folder
+        Where the sweep is stored.
+
+    Raises
+    ------
+    ConfigError
+        If the words name nothing.
+    """
+    names = [word for word in words if "=" not in word]
+    own: Mapping[str, str] = dict(word.split("=", 1) for word in words if "=" in word)
+    if len(names) != 1 or not set(own) <= set(_WORDS):
+        raise ConfigError(
+            [f"<!-- sweep {' '.join(words)} -->: must be <name> [where=<key>:<value>,...] [columns=...]."]
+        )
+    if not (path := _stored_sweep(folder, names[0])).is_file():
+        return None, f"no such sweep is stored (sweep.{names[0]}=<its folder>); left as it was"
+    jobs_of_it = stored_jobs(path)
+    where = dict(pair.partition(":")[::2] for pair in own["where"].split(",")) if "where" in own else {}
+    columns = own["columns"].split(",") if "columns" in own else ()
+    try:
+        return sweep_text(jobs_of_it, columns, where), counted(len(jobs_of_it), "job")
+    except ValueError as error:
+        raise ConfigError([f"<!-- sweep {' '.join(words)} -->: {error}"]) from error
+
+
+def _stored_sweep(folder: Path, name: str) -> Path:
+    return folder / f"sweep-{name}.csv"

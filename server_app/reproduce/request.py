@@ -1,0 +1,112 @@
+"""The command line of `florets reproduce`, read: an item, what of it is run, and the keys of all its cells."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from florets.conf.problems import ConfigError, did_you_mean
+from florets.conf.schema import Config
+from florets.server_app import jobs
+from florets.server_app.reproduce.cells import Cell
+from florets.server_app.reproduce.items import Item, as_mapping, find_item, item_names
+
+_OWN_KEYS = ("scale", "n_jobs", "rows", "columns", "seeds")
+_OF_NO_TABLE = ("results_dir", "workers")
+"""Keys of all cells that change no value of a table."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The command line of `florets reproduce`, read."""
+
+    item: Item
+    scale: str
+    n_jobs: int
+    chosen: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    seeds: int | None = None
+    given: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def command(self) -> str:
+        """The command that remakes this table, as it is typed."""
+        keys = [f"{key}={value}" for key, value in self.given.items() if key not in (*_OF_NO_TABLE, "data_dir")]
+        scale = [] if self.scale == "paper" else [f"scale={self.scale}"]
+        return " ".join(["florets reproduce", self.item.name, *scale, *keys])
+
+    @property
+    def stored_as(self) -> str:
+        """Name of the file that holds this table's cells beside a page: of item, scale and keys given by hand."""
+        keys = [f"{key}={value}" for key, value in sorted(self.given.items()) if key not in _OF_NO_TABLE]
+        return re.sub(r"[^\w.=-]+", "_", "_".join([self.item.name, self.scale, *keys]))
+
+    def folder(self, caller: Path) -> Path:
+        """Return the folder of table and plots: one for each scale, and for each set of keys given by hand."""
+        results = jobs.absolute(self.given.get("results_dir", Config.results_dir), caller)
+        keys = {key: value for key, value in self.given.items() if key not in _OF_NO_TABLE}
+        name = self.scale
+        if keys:
+            text = json.dumps(sorted(keys.items()))
+            name += f"-{hashlib.sha256(text.encode(errors='surrogateescape')).hexdigest()[:8]}"
+        return results / "reproduce" / self.item.name / name
+
+    def takes(self, cell: Cell) -> bool:
+        """Return whether a cell is to be run."""
+        place = cell.place
+        wanted = (("rows", place.row.name), ("columns", place.column.name))
+        inside = self.seeds is None or cell.seed < self.seeds
+        return inside and all(name in self.chosen.get(kind, (name,)) for kind, name in wanted)
+
+
+def read_request(words: Sequence[str]) -> Request:
+    """Return the command line, read.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such item, or a key is wrong.
+    """
+    names = [word for word in words if "=" not in word]
+    if len(names) != 1:
+        found = f"{', '.join(names)} are {len(names)}" if names else "there is none"
+        raise ConfigError([f"florets reproduce takes one item, and {found}. There are: {', '.join(item_names())}."])
+    problems: list[str] = []
+    own, given = read_keys(words, problems)
+    if "seed" in given:
+        problems.append(f"seed={given['seed']}: the seeds are the item's; seeds=<n> runs the first n alone.")
+    if problems:
+        raise ConfigError(problems)
+    scale = own.get("scale", "paper")
+    item = find_item(names[0], scale)
+    chosen = {}
+    for kind, lines in (("rows", item.rows), ("columns", item.columns)):
+        if kind not in own:
+            continue
+        chosen[kind] = tuple(own[kind].strip("[]").replace(" ", "").split(","))
+        known = [line.name for line in lines]
+        problems += [
+            f"{kind}={name}: {item.name} has no such {kind[:-1]}.{did_you_mean(name, known)} There are: "
+            f"{', '.join(known)}."
+            for name in chosen[kind]
+            if name not in known
+        ]
+    numbers = {key: _count(key, own[key], problems) for key in ("n_jobs", "seeds") if key in own}
+    if problems:
+        raise ConfigError(problems)
+    return Request(item, scale, numbers.get("n_jobs", 1), chosen, numbers.get("seeds"), given)
+
+
+def read_keys(words: Sequence[str], problems: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the command's own keys, and those of all cells."""
+    texts = [word for word in words if "=" in word]
+    own = dict(text.split("=", 1) for text in texts if text.split("=")[0] in _OWN_KEYS)
+    return own, as_mapping([text for text in texts if text.split("=")[0] not in _OWN_KEYS], problems)
+
+
+def _count(key: str, text: str, problems: list[str]) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        problems.append(f"{key}={text}: must be an integer from 1.")
+        return 1
+    return int(text)

@@ -1,0 +1,119 @@
+"""Cells of an item in one small file: tables are made of it where the folders of the runs are not."""
+
+import csv
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from florets.conf.problems import ConfigError
+from florets.server_app.reproduce.cells import Place, Progress, State
+from florets.server_app.results.folder import whole_file
+from florets.server_app.resume.resume import CHANGEABLE
+
+_HEAD = ("row", "column", "seed", "settings", "state", "note")
+_WORDS = ("verdict", "code")
+"""Values that are no numbers."""
+_LEFT_OUT = ("warnings",)
+_OF_DRIFT = ("rounds_of_ari_1",)
+"""Lists as long as the run, which are of use only where the data change."""
+_ELSEWHERE = set(CHANGEABLE) - {"num_rounds"}
+"""Keys that say where and how a run was made, and not what it computed."""
+_STATES: tuple[State, ...] = ("finished", "failed", "stopped")
+
+
+class Store:
+    """The cells of one item at one scale, as its file has them; those that were not run are not in it.
+
+    Parameters
+    ----------
+    path
+        The file; it may be missing.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._cells: dict[tuple[str, str, int], tuple[str, Progress]] = {}
+        if not path.exists():
+            return
+        try:
+            with path.open(encoding="utf-8", newline="") as file:
+                for line in csv.DictReader(file):
+                    state: State = _STATES[_STATES.index(line["state"])]  # type: ignore[arg-type]  # any other text raises
+                    values = {name: _read(name, text) for name, text in line.items() if name not in _HEAD and text}
+                    known = Progress(state, values if state == "finished" else {}, line["note"])
+                    self._cells[line["row"], line["column"], int(line["seed"])] = line["settings"], known
+        except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+            reason = " ".join(str(error).split())
+            raise ConfigError(
+                [f"{path}: cannot be read as stored cells ({reason}); restore or remove it."]
+            ) from error
+
+    def put(self, place: Place, seed: int, found: Progress) -> None:
+        """Store what a results folder says of a cell; a finished one is replaced by nothing less."""
+        if found.state == "not run" or (found.state != "finished" and self.get(place, seed).state == "finished"):
+            return
+        self._cells[place.row.name, place.column.name, seed] = settings_of(place), found
+
+    def get(self, place: Place, seed: int) -> Progress:
+        """Return how far a cell is; one that was stored with other settings is not run."""
+        settings, found = self._cells.get((place.row.name, place.column.name, seed), ("", Progress("not run")))
+        return found if settings == settings_of(place) else Progress("not run")
+
+    def write(self, places: Sequence[Place]) -> None:
+        """Write the file, without cells that these places no longer have; an empty one is removed.
+
+        Parameters
+        ----------
+        places
+            Those of the whole item.
+        """
+        kept = {
+            (place.row.name, place.column.name, seed): found
+            for place in places
+            for seed in range(place.seeds)
+            if (found := self.get(place, seed)).state != "not run"
+        }
+        if not kept:
+            self.path.unlink(missing_ok=True)
+            return
+        by_name = {(place.row.name, place.column.name): settings_of(place) for place in places}
+        known = {name: None for found in kept.values() for name, value in found.values.items() if value is not None}
+        drifts = any(place.config is not None and place.config.task.drift.rounds for place in places)
+        left_out = _LEFT_OUT if drifts else (*_LEFT_OUT, *_OF_DRIFT)
+        names = [name for name in known if name not in left_out]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(self.path) as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow([*_HEAD, *names])
+            for (row, column, seed), found in kept.items():
+                values = [_written(found.values.get(name)) for name in names]
+                writer.writerow([row, column, seed, by_name[row, column], found.state, found.note, *values])
+
+
+def settings_of(place: Place) -> str:
+    """Return a hash of what a place asks its runs for, without the folders that they use."""
+    keys = dict(text.split("=", 1) for text in place.overrides)
+    asked = sorted((key, value) for key, value in keys.items() if key not in _ELSEWHERE)
+    return hashlib.sha256(json.dumps(asked).encode(errors="surrogateescape")).hexdigest()[:8]
+
+
+def _written(value: Any) -> str:
+    """Return a value as the file has it: six digits are more than any table shows."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return json.dumps(value, separators=(",", ":"))
+    return json.dumps(float(f"{value:.6g}") if value % 1 else int(value))
+
+
+def _read(name: str, text: str) -> Any:
+    return text if name in _WORDS else json.loads(text)

@@ -1,0 +1,146 @@
+"""`ProcessCrew`: worker processes of this machine, which share memory with the first one."""
+
+import multiprocessing
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from flwr.app import Message
+
+from florets.server_app.workers.client_side import ClientSide, LoadClientSide
+from florets.server_app.workers.crew import Crew, Unit, Worker
+from florets.server_app.workers.shared_messages import MessageWriter
+from florets.server_app.workers.worker import Order, work
+from florets.task.shared_clients import SharedTask, share_clients
+from florets.task.shared_file import Place, SharedFile
+from florets.task.task import Task
+
+_ENDING_SECONDS = 1.0
+"""From the end of a process's pipe to its own."""
+
+
+class ProcessCrew(Crew):
+    """Processes that are copies of a server process, which has loaded the ClientApp and computed nothing.
+
+    A copy of it is made in milliseconds and has none of the threads with which a copy of this process might hang.
+
+    Parameters
+    ----------
+    load
+        Brings the ClientApp; other processes import it by its name.
+    """
+
+    def __init__(self, load: LoadClientSide) -> None:
+        self._load = load
+        self._file = SharedFile()
+        self._clients: Place | None = None
+        self._writer: MessageWriter | None = None
+        self._exchange = 0
+
+    def share(self, task: Task, folders: Sequence[str], side: ClientSide) -> bool:
+        """Hand the data of all clients to all workers, which would else load them."""
+        # Nodes with data of their own load them; data that change from round to round are made anew by whoever
+        # needs them.
+        if task.is_own or task.drifts:
+            return False
+        clients = share_clients(task, self._file)
+        self._clients = self._file.append(pickle.dumps(clients, protocol=5))
+        side.adopt(SharedTask(clients, self._file))
+        return True
+
+    def start(self, number: int) -> "ProcessWorker":
+        """Start a process."""
+        return ProcessWorker(number, self._load, self._file, self._clients, self._order)
+
+    def begin(self, messages: Iterable[Message]) -> None:
+        """Begin an exchange; its messages stand behind the clients' data."""
+        self._exchange += 1
+        self._writer = self._writer or MessageWriter(self._file)
+        self._writer.begin(messages)
+
+    def heard(self, workers: Sequence[Worker], seconds: float) -> Sequence[Worker]:
+        """Wait for the processes' pipes."""
+        by_pipe = {worker.pipe: worker for worker in workers if isinstance(worker, ProcessWorker)}
+        ready = set(wait(list(by_pipe), seconds))
+        return [worker for pipe, worker in by_pipe.items() if pipe in ready]
+
+    def lost(self, worker: Worker) -> str:
+        """Return why the clients of a process that has ended do not answer."""
+        return f"its worker process ended ({worker.ending}): killed, out of memory, or ended by a client"
+
+    def cannot_start(self, ending: str) -> str:
+        """Return what to tell where processes cannot start."""
+        return (
+            f"worker processes ended again and again while they started ({ending}); what they wrote is above. "
+            "Run with workers=1"
+        )
+
+    def close(self) -> None:
+        """Give back the shared memory."""
+        self._file.close()
+
+    def _order(self, unit: Unit) -> Order:
+        assert self._writer is not None, "an exchange has begun"
+        return Order(self._exchange, self._file.append(self._writer.pickled(unit.sent)), unit.block)
+
+
+class ProcessWorker(Worker):
+    """One process at the other end of a pipe."""
+
+    def __init__(
+        self,
+        number: int,
+        load: LoadClientSide,
+        file: SharedFile,
+        clients: Place | None,
+        order: Callable[[Unit], Order],
+    ) -> None:
+        super().__init__(number)
+        self._order = order
+        context = multiprocessing.get_context("forkserver")
+        self.pipe: Connection[Any, Any]
+        self.pipe, theirs = context.Pipe()
+        self._process = context.Process(target=work, args=(theirs, load, file, clients), name=f"worker {number}")
+        try:
+            self._process.start()
+        finally:
+            theirs.close()
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid or 0
+
+    @property
+    def name(self) -> str:
+        """The process, for a reader."""
+        return f"worker process {self.pid}"
+
+    @property
+    def ending(self) -> str:
+        """How the process ended, for a reader."""
+        self._process.join(_ENDING_SECONDS)
+        code = self._process.exitcode
+        return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+
+    def hand(self, unit: Unit) -> bool:
+        """Send a unit through the pipe; False where the process has ended."""
+        try:
+            self.pipe.send(self._order(unit))
+        except (BrokenPipeError, ConnectionResetError):
+            return False
+        return True
+
+    def heard(self) -> bytes | None:
+        """Return what has come through the pipe, None where the process has ended."""
+        try:
+            return self.pipe.recv_bytes()
+        except (EOFError, OSError):
+            return None
+
+    def kill(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()

@@ -1,0 +1,136 @@
+"""The Ray cluster of `engine=ray`: the connection to it, and its CPUs."""
+
+import logging
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from florets.conf.problems import ConfigError
+
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # What Ray would print of other processes in this one: pages where a node is lost, which we say in a line.
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+"""Set before Ray is imported, where the user has not set them."""
+
+
+def num_actors(workers: int | str | None, num_clients: int, cpus: int, free: int) -> int:
+    """Return the number of actors that `workers` stands for.
+
+    Parameters
+    ----------
+    cpus, free
+        CPUs of the cluster's nodes, and how many of them nobody uses.
+
+    Raises
+    ------
+    ConfigError
+        If there are more than CPUs or clients, or no CPU is free.
+    """
+    if isinstance(workers, int):
+        if workers > cpus:
+            raise ConfigError(
+                [f"workers={workers}: the Ray cluster has {cpus} CPUs, one for each; use workers of at most {cpus}."]
+            )
+        if workers > num_clients:
+            raise ConfigError(
+                [f"workers={workers}: more than clients ({num_clients}); use workers of at most {num_clients}."]
+            )
+        return workers
+    if free < 1:
+        raise ConfigError(
+            [
+                f"engine=ray: the Ray cluster has no free CPU (of {cpus}); wait until others have ended, or give "
+                "workers=<number> to wait for them until start_timeout."
+            ]
+        )
+    return min(free, num_clients)
+
+
+@contextmanager
+def connected(address: str) -> Iterator[tuple[int, int]]:
+    """Connect to a cluster, or start a Ray of this machine's own, and let go of it at the end; yield its CPUs.
+
+    Parameters
+    ----------
+    address
+        ``auto``, ``<host>:<port>``, or nothing: a Ray of its own, which ends with this block. Where this process is
+        connected already, that connection is used, and stays.
+
+    Yields
+    ------
+    int, int
+        CPUs of its nodes, and how many of them nobody uses.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such cluster.
+    """
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    if ray.is_initialized():
+        yield _cpus(ray)
+        return
+    own = signal.getsignal(signal.SIGTERM)
+    with nullcontext("") if address else _own_folder() as folder:
+        try:
+            try:
+                _connect(ray, address, folder)
+            # Whatever Ray raises: another version of Ray or Python there, no node of the cluster here, no memory.
+            except Exception as error:
+                raise ConfigError([_refusal(address, error)]) from error
+            finally:
+                _restore(own)
+            yield _cpus(ray)
+        finally:
+            ray.shutdown()
+
+
+def _cpus(ray: Any) -> tuple[int, int]:
+    total = sum(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"])
+    return total, int(ray.available_resources().get("CPU", 0))
+
+
+def _connect(ray: Any, address: str, folder: str) -> None:
+    quiet = {"logging_level": logging.CRITICAL, "log_to_driver": False}
+    if address:
+        ray.init(address=address, **quiet)
+    else:
+        ray.init(address="local", include_dashboard=False, _temp_dir=folder, **quiet)
+
+
+def _own_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder for a Ray of its own: in the usual one it would end by removing what `auto` goes by."""
+    # A socket's path has a hundred characters at most.
+    short = "/tmp" if os.path.isdir("/tmp") else None
+    return tempfile.TemporaryDirectory(prefix="ray-", dir=short, ignore_cleanup_errors=True)
+
+
+def _refusal(address: str, error: Exception) -> str:
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    if not address:
+        return f"engine=ray: Ray cannot start on this machine ({first}); use engine=local."
+    if isinstance(error, ConnectionError) and address == "auto":
+        return (
+            "ray_address=auto: no Ray runs on this machine; start it with `ray start --head` (further machines: `ray "
+            "start --address=<host:port>`), or leave ray_address out for a Ray of its own."
+        )
+    return (
+        f"ray_address={address}: Ray refuses the connection ({first}). This machine must be a node of the cluster "
+        f"(`ray start --address={address}`), with the same versions of Ray and Python."
+    )
+
+
+def _restore(handler: Any) -> None:
+    """Set a reaction to SIGTERM again, in whose place Ray has put its own."""
+    if threading.current_thread() is threading.main_thread() and handler is not None:
+        signal.signal(signal.SIGTERM, handler)

@@ -1,0 +1,268 @@
+"""The parts of `engine=ray` that need no Ray: what is refused, and how a pool groups clients and replaces workers."""
+
+import pickle
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.conf.run_folder import run_folder
+from florets.server_app import extras
+from florets.server_app.experiment import run_experiment
+from florets.server_app.local_grid import LocalGrid
+from florets.server_app.main import client_side, main
+from florets.server_app.resume.resume import CHANGEABLE
+from florets.server_app.workers.client_side import ClientSide
+from florets.server_app.workers.crew import READY, Crew, Unit, Worker, WorkersFailed
+from florets.server_app.workers.pool import WorkerPool
+from florets.server_app.workers.ray_actor import RayActor
+from florets.server_app.workers.ray_address import check_address
+from florets.server_app.workers.ray_cluster import num_actors
+from florets.server_app.workers.ray_crew import _reason
+from florets.server_app.workers.start import share_task
+from florets.server_app.workers.worker_grid import WorkerGrid
+from florets.task.task import Task, TaskSpec
+
+SPEC = TaskSpec(
+    data="tests.own_functions:mixed_regression",
+    partition="tests.own_functions:in_order",
+    model="linear",
+    loss="squared_error",
+    num_clients=4,
+    num_clusters=2,
+    seed=0,
+    data_dir="",
+)
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        (["ray_address=auto"], "ray_address=auto: has no effect with engine=local; add engine=ray."),
+        (["engine=ray", "ray_address=node"], "ray_address=node: must be auto or <host:port>"),
+        (["engine=ray", "ray_address='node:0'"], "ray_address=node:0: must be auto or <host:port>"),
+        (["engine=ray", "ray_address='ray://node:1'"], "Ray's client protocol is not used; run florets on a node"),
+        (["engine=ray", "device=cuda"], "device=cuda: engine=ray computes on CPUs"),
+        (["engine=ray", "workers=21"], "workers=21: must be at most num_clients=20"),
+        (["engine=ray", "workers=0"], "workers=0: must be at least 1"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_settings_are_refused(keys: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        compose(keys)
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(extras, "_is_installed", lambda module: module != "ray")
+    assert main(["engine=ray"]) == 2
+    assert 'engine=ray: needs ray; pip install "florets[ray]" brings it.' in capsys.readouterr().err
+
+
+def test_an_address_without_a_head_node_is_refused_before_ray_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(extras, "_is_installed", lambda module: True)
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with pytest.raises(ConfigError, match=rf"ray_address=127.0.0.1:{port}: what answers there is no Ray head node"):
+        check_address(f"127.0.0.1:{port}")
+    server.stop(None).wait()
+    with pytest.raises(ConfigError, match=rf"ray_address=127.0.0.1:{port}: nobody answers there; .* `ray start"):
+        check_address(f"127.0.0.1:{port}")
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+    with pytest.raises(ConfigError, match=rf"RAY_ADDRESS=127.0.0.1:{port}: nobody answers"):
+        check_address("auto")
+    check_address("")
+
+
+def test_actors_are_one_for_each_free_cpu_or_as_many_as_asked_for() -> None:
+    assert num_actors(None, 20, 8, 6) == 6
+    assert num_actors("auto", 4, 8, 6) == 4
+    assert num_actors(8, 20, 8, 0) == 8
+    with pytest.raises(ConfigError, match="workers=9: the Ray cluster has 8 CPUs"):
+        num_actors(9, 20, 8, 8)
+    with pytest.raises(ConfigError, match=r"workers=5: more than clients \(4\)"):
+        num_actors(5, 4, 8, 8)
+    with pytest.raises(ConfigError, match="no free CPU"):
+        num_actors(None, 20, 8, 0)
+
+
+def test_the_cluster_is_no_part_of_a_run(tmp_path: Path) -> None:
+    keys = ["engine=ray", "ray_address=auto"]
+    assert run_folder(compose(keys), keys) == run_folder(compose(keys[:1]), keys[:1])
+    assert "ray_address" in CHANGEABLE
+    with pytest.raises(ConfigError, match="engine=ray: this run is on Flower's own engine already"):
+        run_experiment(LocalGrid(client_side().app, 20), compose(keys), tmp_path / "run")
+
+
+def test_an_actor_says_which_data_its_node_lacks(tmp_path: Path) -> None:
+    side = ClientSide(client_side().app, client_side().in_blocks, client_side().cut_blocks, lambda task: None)
+    spec = TaskSpec("mnist", "rotation", "mlp", "cross_entropy", 4, 2, 0, str(tmp_path / "none"))
+    assert "none" in RayActor().start(lambda: side, spec.to_json(), []).problem
+    missing = RayActor().start(lambda: side, "", [str(tmp_path), str(tmp_path / "gone")]).problem
+    assert missing == f"the folder {tmp_path / 'gone'} does not exist there"
+    fine = RayActor().start(lambda: side, SPEC.to_json(), [str(tmp_path)])
+    assert fine.problem == ""
+    assert "process" in fine.where
+
+
+def test_pages_of_rays_become_a_few_words() -> None:
+    died = type("ActorDiedError", (Exception,), {})
+    assert _reason(died("The actor is dead because its node has died. Node Id: 7")) == "its node is gone"
+    assert _reason(died("The actor died unexpectedly.\n\tclass_name: RayActor")) == "killed, or ended by a client"
+    made = (
+        "The actor died because of an error raised in its creation task, x\n  File y\nModuleNotFoundError: florets\n"
+    )
+    assert _reason(died(made)) == "ModuleNotFoundError: florets"
+    assert _reason(type("OutOfMemoryError", (Exception,), {})("Task was killed")) == "out of memory"
+
+
+class Stub(Worker):
+    """Answers at once, or ends, as its crew says."""
+
+    def __init__(self, number: int, crew: "Stubs") -> None:
+        super().__init__(number)
+        self.crew, self.given, self.is_over = crew, list[Unit](), False
+        self.coming: deque[bytes | None] = deque([None if number in crew.not_starting else READY])
+
+    @property
+    def name(self) -> str:
+        return f"stub {self.number}"
+
+    @property
+    def ending(self) -> str:
+        return "over"
+
+    def hand(self, unit: Unit) -> bool:
+        self.given.append(unit)
+        self.crew.by_worker.setdefault(self.number, []).extend(
+            message.metadata.dst_node_id for message, _ in unit.sent
+        )
+        if self.number in self.crew.ending:
+            self.crew.ending.remove(self.number)
+            self.coming.append(None)
+        else:
+            answers = [(Message(RecordDict(), reply_to=message), None) for message, _ in unit.sent]
+            self.coming.append(pickle.dumps((answers, 1.0)))
+        return True
+
+    def heard(self) -> bytes | None:
+        return self.coming.popleft()
+
+    def kill(self) -> None:
+        self.is_over = True
+
+
+class Stubs(Crew):
+    """Workers of this process."""
+
+    def __init__(self) -> None:
+        self.not_starting, self.ending = set[int](), set[int]()
+        self.by_worker: dict[int, list[int]] = {}
+        self.started: list[Stub] = []
+
+    def share(self, task: Task, folders: Sequence[str], side: ClientSide) -> bool:
+        return False
+
+    def start(self, number: int) -> Stub:
+        self.started.append(Stub(number, self))
+        return self.started[-1]
+
+    def begin(self, messages: Iterable[Message]) -> None:
+        self.sent = len(list(messages))
+
+    def heard(self, workers: Sequence[Worker], seconds: float) -> Sequence[Worker]:
+        return [worker for worker in workers if isinstance(worker, Stub) and worker.coming]
+
+    def lost(self, worker: Worker) -> str:
+        return f"{worker.name} ended"
+
+    def cannot_start(self, ending: str) -> str:
+        return f"no workers: {ending}"
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def sent(nodes: Iterable[int]) -> list[Message]:
+    return [Message(RecordDict({"config": ConfigRecord({})}), node, "train") for node in nodes]
+
+
+def asked(grid: WorkerGrid) -> list[bool]:
+    """Return for each client whether its reply is an error."""
+    return [reply.has_error() for reply in grid.send_and_receive(sent(range(2, 8)), timeout=10.0)]
+
+
+def test_each_client_has_its_worker_and_one_that_is_lost_is_replaced() -> None:
+    crew = Stubs()
+    grid = WorkerGrid(client_side, 6, None, 2, crew)
+    assert asked(grid) == [False] * 6
+    assert crew.by_worker == {0: [2, 4, 6], 1: [3, 5, 7]}
+    crew.ending.add(1)
+    assert asked(grid) == [False, True, False, False, False, False]
+    assert [worker.number for worker in crew.started] == [0, 1, 1]
+    assert crew.started[1].is_over
+    assert asked(grid) == [False] * 6
+    grid.close()
+    assert crew.is_closed
+    assert all(worker.is_over for worker in crew.started)
+
+
+def test_clients_of_a_worker_that_cannot_be_replaced_are_answered_by_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    crew = Stubs()
+    grid = WorkerGrid(client_side, 6, None, 2, crew)
+    assert asked(grid) == [False] * 6
+    crew.ending.add(1)
+    crew.not_starting.add(1)
+    crew.by_worker.clear()
+    assert sum(asked(grid)) == 1
+    assert sorted(crew.by_worker[0]) == [2, 4, 5, 6, 7]
+    assert crew.by_worker[1] == [3]
+    assert asked(grid) == [False] * 6
+    assert asked(grid) == [False] * 6
+    assert "stub 1 cannot be replaced (over): others answer for its clients" in caplog.text
+    crew.not_starting.add(0)
+    crew.ending.add(0)
+    # Its two replacements are looked at one after the other.
+    with pytest.raises(WorkersFailed, match="no workers: over"):
+        asked(grid)
+    grid.close()
+
+
+def test_a_run_waits_at_its_start_for_the_workers_and_says_which_cannot() -> None:
+    crew = Stubs()
+    crew.start_seconds = 5.0
+    crew.not_starting.add(1)
+    grid = WorkerGrid(client_side, 4, None, 2, crew)
+    with pytest.raises(ConfigError, match=r"no workers: over\."):
+        share_task(grid, compose(["engine=ray"]), Task(SPEC))
+    grid.close()
+
+
+def test_workers_that_are_late_have_their_clients_answered_by_the_others() -> None:
+    crew = Stubs()
+    pool = WorkerPool(crew, 2)
+    crew.started[1].coming.clear()
+    pool.wait_until_ready(0.01)
+    assert [worker.is_lost for worker in pool.workers] == [False, True]
+    LocalGrid(client_side().app, 1)  # lets messages be built
+    (message,) = sent([3])
+    pool.begin([Unit([(message, Context(1, 3, {}, RecordDict(), {}))], worker=1)])
+    assert len(list(pool.arrived(0.1))) == 1
+    crew.started[0].coming.clear()
+    crew.started[0].is_ready = False
+    crew.start_seconds = 0.0
+    assert list(pool.arrived(0.01)) == []
+    with pytest.raises(WorkersFailed, match="none was ready"):
+        list(pool.arrived(0.01))
+    pool.close()

@@ -1,0 +1,146 @@
+"""docs/results.md: its tables are what the tool makes of the stored runs beside it, and none is typed by hand."""
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.server_app.reproduce.cells import Place, Progress
+from florets.server_app.reproduce.items import Line
+from florets.server_app.reproduce.page import made_page, outside
+from florets.server_app.reproduce.page_command import remake, sweep_block
+from florets.server_app.reproduce.store import Store
+from florets.server_app.results.summary import RunSummary
+from florets.server_app.sweep.sweep_groups import JobResult
+from florets.server_app.sweep.sweep_report import write_sweep
+from florets.server_app.sweep.sweep_store import store_sweeps, stored_jobs
+from tests.pages import ROOT
+
+PAGE = ROOT / "docs" / "results.md"
+PLACE = Place(Line("four", "4", {}), Line("clove", "CLoVE", {}), ("strategy=clove", "data_dir=/here"), 2, None)
+DONE = Progress("finished", {"accuracy": 1 / 3, "groups": 4, "loss": None, "code": "12e4", "warnings": ["none"]})
+
+
+def remade(text: str) -> str:
+    """Return a page with its sweeps' tables made anew, its items' left."""
+    return made_page(
+        text,
+        {"sweep": lambda words: sweep_block(words, PAGE.with_suffix("")), "reproduce": lambda words: (None, "")},
+    ).text
+
+
+def test_no_table_of_the_page_is_typed() -> None:
+    by_hand = outside(PAGE.read_text(encoding="utf-8"))
+    assert not [line for line in by_hand.splitlines() if line.lstrip().startswith("|")]
+    # Nor a mean with its spread in the text.
+    assert not re.findall(r"\d ± \d", by_hand)
+
+
+def test_the_pages_sweeps_are_what_is_stored() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    edited = text.replace("97.35 ± 0.24", "98.35 ± 0.24", 1)
+    assert edited != text
+    assert remade(edited) == text
+
+
+@pytest.mark.slow
+def test_the_whole_page_is_what_is_stored(tmp_path: Path) -> None:
+    shutil.copy(PAGE, tmp_path)
+    shutil.copytree(PAGE.with_suffix(""), tmp_path / "results")
+    assert remake(["results.md", "results_dir=none"], tmp_path) == 0
+    assert (tmp_path / "results.md").read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")
+    stored = {path.name: path.read_text() for path in PAGE.with_suffix("").iterdir()}
+    assert {path.name: path.read_text() for path in (tmp_path / "results").iterdir()} == stored
+
+
+def test_cells_are_stored_and_replaced_by_nothing_less(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cells.csv")
+    store.put(PLACE, 0, DONE)
+    store.put(PLACE, 1, Progress("stopped", note="after round 7"))
+    store.write([PLACE])
+    again = Store(tmp_path / "cells.csv")
+    for found in (Progress("not run"), Progress("failed", note="no memory")):
+        again.put(PLACE, 0, found)
+    # Six digits, and a hash that looks like a number stays what it is.
+    assert again.get(PLACE, 0).values == {"accuracy": 0.333333, "groups": 4, "code": "12e4"}
+    assert again.get(PLACE, 1) == Progress("stopped", note="after round 7")
+    again.write([PLACE])
+    assert again.path.read_text() == store.path.read_text()
+    assert "here" not in store.path.read_text()
+
+
+def test_rounds_are_stored_where_the_data_change(tmp_path: Path) -> None:
+    rounds = Progress("finished", {"accuracy": 0.5, "rounds_of_ari_1": [3, 4]})
+    for given, kept in (([], False), (["task.drift.rounds=[3]"], True)):
+        place = replace(PLACE, config=compose(given))
+        store = Store(tmp_path / f"{kept}.csv")
+        store.put(place, 0, rounds)
+        store.write([place])
+        assert Store(store.path).get(place, 0).values.get("rounds_of_ari_1") == ([3, 4] if kept else None)
+
+
+def test_cells_of_other_settings_do_not_count(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cells.csv")
+    store.put(PLACE, 0, DONE)
+    elsewhere = replace(PLACE, overrides=("strategy=clove", "data_dir=/there"))
+    assert store.get(elsewhere, 0).state == "finished"
+    changed = replace(PLACE, overrides=("strategy=clove", "data_dir=/here", "k=3"))
+    assert store.get(changed, 0) == Progress("not run")
+    store.write([changed])
+    assert not store.path.exists()
+
+
+def test_a_stored_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "cells.csv").write_text("row,column,seed,settings,state,note\na,b,0,x,done,\n")
+    with pytest.raises(ConfigError, match=r"cells\.csv: cannot be read as stored cells"):
+        Store(tmp_path / "cells.csv")
+    (tmp_path / "sweep-x.csv").write_text("strategy,seed,rounds\nclove,one,2\n")
+    with pytest.raises(ConfigError, match=r"sweep-x\.csv: cannot be read as a stored sweep"):
+        stored_jobs(tmp_path / "sweep-x.csv")
+
+
+def test_a_sweep_is_stored_from_its_folders(tmp_path: Path) -> None:
+    base = RunSummary("tiny", "clove", 0, 10, 0.9, 0.5, 1.0, None, None, 5, 3_000_000, 1_000_000, 4.0, "gone")
+    for name, accuracy in (("first", 0.5), ("second", 0.7)):
+        summary = replace(base, final_accuracy=accuracy, final_metrics={"accuracy": {"worst_tenth": 0.25}})
+        given = {"experiment": "tiny", "strategy": "clove", "seed": "0", "k": "4", "results_dir": str(tmp_path)}
+        bad = JobResult({**given, "seed": "1"}, None, None, "no memory")
+        write_sweep(tmp_path / name, [JobResult(given, tmp_path, summary, None), bad])
+    path = tmp_path / "page" / "sweep-tiny.csv"
+    # The same jobs: the last folder's count.
+    assert store_sweeps([tmp_path / "first", tmp_path / "second"], path) == 2
+    assert str(tmp_path) not in path.read_text()
+    done, failed = stored_jobs(path)
+    assert done.summary == replace(
+        base, final_accuracy=0.7, folder="", final_metrics={"accuracy": {"worst_tenth": 0.25}}
+    )
+    assert failed.error == "no memory"
+    body, told = sweep_block(["tiny", "where=k:4", "columns=accuracy,ari"], path.parent)
+    assert told == "2 jobs"
+    assert body is not None
+    assert body.splitlines()[0].startswith("2 runs, 1 failed: `k=4`, `experiment=tiny`, `strategy=clove`, ")
+    assert re.sub(" +", " ", body.splitlines()[-1]) == "| clove | 70.00 | 1.00 |"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["compare_digits", "columns=acuracy"], "acuracy: the sweep has no such column"),
+        (["compare_digits", "where=k:99"], "where=k:99: no job has these"),
+        (["compare_digits", "rows=2"], "must be <name>"),
+        ([], "must be <name>"),
+    ],
+)
+def test_what_is_wrong_with_a_sweeps_block_is_named(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        sweep_block(words, PAGE.with_suffix(""))
+
+
+def test_a_sweep_that_is_not_stored_leaves_the_page_as_it_was(tmp_path: Path) -> None:
+    assert sweep_block(["none"], tmp_path)[0] is None
+    with pytest.raises(ConfigError, match="name the sweep's folder"):
+        store_sweeps([tmp_path], tmp_path / "x.csv")

@@ -1,0 +1,92 @@
+"""Very many clients: what is not kept, not made and not compared, and copies of a state that holds all of them."""
+
+import copy
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from florets.client_app.app import app
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.local_grid import LocalGrid
+from florets.strategies.base.report import Evaluation
+from florets.strategies.base.snapshot import snapshot
+from florets.strategies.clove.stability import Histories
+from florets.task import task as task_module
+
+
+@dataclass
+class Held:
+    """Parts of a state."""
+
+    histories: dict[str, list[int]] = field(default_factory=dict)
+    array: np.ndarray = field(default_factory=lambda: np.asfortranarray(np.arange(6.0).reshape(2, 3)))
+    inner: object = None
+
+
+def test_a_snapshot_is_what_deepcopy_makes_and_shares_nothing_that_changes():
+    state = Held({"a": [1, 2]}, inner=Held({"b": []}, inner={"c", "d"}))
+    state.inner.inner = {"set": {1}, "tuple": (1, [2]), "none": None, 3: {"x": 0.5}}  # type: ignore[attr-defined]
+    made, wanted = snapshot(state), copy.deepcopy(state)
+    assert repr(made) == repr(wanted)
+    assert made.array.flags.f_contiguous
+    state.histories["a"].append(3)
+    state.array[0, 0] = 9.0
+    state.inner.inner["tuple"][1].append(3)  # type: ignore[attr-defined]
+    state.inner.inner["set"].add(2)  # type: ignore[attr-defined]
+    assert repr(made) == repr(wanted)
+    histories = Histories({"a": [1, 2]})
+    before = snapshot(histories)
+    histories.add({"a": 3, "b": 0}, 2)
+    assert (before.entries, histories.entries) == ({"a": [1, 2]}, {"a": [2, 3], "b": [0]})
+    result = Evaluation(1, 0.5, None)
+    assert snapshot({"a": result})["a"] is result
+
+
+def test_beyond_a_number_of_clients_data_are_made_anew_and_no_data_for_an_introduction(monkeypatch):
+    overrides = ["num_clients=8", "strategy=fedavg", "strategy.fraction_train=0.25", "num_rounds=2", "k=1"]
+    config = compose([*overrides, "task.model_options.hidden=[4]", "eval_clients=participants", "loss_matrix=false"])
+
+    def models(most: int) -> tuple[bytes, int]:
+        """Run with `most` clients whose data are kept; return the models and how many clients' data are there."""
+        monkeypatch.setattr(task_module, "MOST_KEPT", most)
+        task = build_task(config)
+        strategy = build_strategy(config, task)
+        grid = LocalGrid(app, config.num_clients, None, None, _session().adopt)
+        grid.share(task)
+        strategy.start(grid, build_models(config, task), num_rounds=2, train_config=message_settings(config, task))
+        record = strategy.context.models.record
+        return b"".join(array.data for array in record.values()), len(task._clients)
+
+    all_kept, few_kept = models(8), models(2)
+    assert all_kept[0] == few_kept[0]
+    assert (all_kept[1], few_kept[1]) == (8, 2)
+
+
+def _session():
+    from florets.client_app.session import session
+
+    return session
+
+
+@pytest.mark.parametrize(
+    ("overrides", "rule"),
+    [
+        (["strategy=pacfl"], "pacfl compares every pair of clients"),
+        (["strategy=cfl_gp"], "the server can hold 20000; use fewer"),
+        (["strategy=cfl_s"], "lower strategy.fraction_train to 0.4"),
+        (["strategy=ifca", "first_round=update"], "first_round=update compares every pair"),
+    ],
+)
+def test_pairs_of_too_many_clients_are_refused_before_any_work(overrides, rule):
+    with pytest.raises(ConfigError, match=rule):
+        compose(["num_clients=50000", *overrides])
+
+
+def test_participants_whose_pairs_fit_are_compared():
+    assert compose(["num_clients=50000", "strategy=cfl_s", "strategy.fraction_train=0.4"])
+    # These look at a sample.
+    assert compose(["num_clients=50000", "strategy=discovery", "k=auto"])
+    assert compose(["num_clients=50000", "strategy=clove"])
