@@ -10,18 +10,14 @@ import json
 import os
 import statistics
 import sys
-import time
-from itertools import pairwise
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from florets.client_app.app import app
-from florets.client_app.batching import in_blocks
+from benchmarks.timed_rounds import timed_rounds
 from florets.conf.compose import compose
-from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
+from florets.server_app.build import build_task
 from florets.task.training.block_size import block_size
 
 CASES = {
@@ -34,18 +30,7 @@ CASES = {
 def round_seconds(overrides: list[str], size: int) -> float:
     """Return the median CPU seconds of a round after the first, in blocks of at most `size` clients."""
     config = compose(["strategy.stop_when_stable=false", *overrides])
-    task = build_task(config)
-    grid = LocalGrid(app, config.num_clients, None, in_blocks)
-    grid.block_size = size
-    marks: list[float] = []
-    build_strategy(config, task).start(
-        grid,
-        build_models(config, task),
-        num_rounds=config.num_rounds,
-        train_config=message_settings(config, task),
-        on_round=lambda *_: marks.append(time.process_time()),
-    )
-    return statistics.median(end - begin for begin, end in pairwise(marks))
+    return statistics.median(timed_rounds(config, build_task(config), size)[0])
 
 
 def main() -> None:

@@ -8,40 +8,20 @@ import argparse
 import os
 import statistics
 import sys
-import time
-from itertools import pairwise
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from flwr.app import ArrayRecord
-
-from florets.client_app.app import app
+from benchmarks.timed_rounds import timed_rounds
 from florets.conf.compose import compose
-from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
-from florets.strategies.base.report import RoundReport
+from florets.server_app.build import build_task
 
 
 def rounds(overrides: list[str], num_rounds: int) -> tuple[float, dict[str, float]]:
     """Return the median CPU seconds of a round after the first, and the median wall seconds by part."""
     config = compose([*overrides, f"num_rounds={num_rounds}"])
-    task = build_task(config)
-    marks, reports = [], []
-
-    def on_round(report: RoundReport, _: ArrayRecord) -> None:
-        marks.append(time.process_time())
-        reports.append(report)
-
-    build_strategy(config, task).start(
-        LocalGrid(app, config.num_clients),
-        build_models(config, task),
-        num_rounds=num_rounds,
-        train_config=message_settings(config, task),
-        on_round=on_round,
-    )
-    cpu = [end - begin for begin, end in pairwise(marks)]
+    cpu, reports = timed_rounds(config, build_task(config))
     parts = sorted({part for report in reports[1:] for part in report.seconds})
     wall = {part: statistics.median(report.seconds.get(part, 0.0) for report in reports[1:]) for part in parts}
     return statistics.median(cpu), wall

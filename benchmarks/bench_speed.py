@@ -22,7 +22,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -50,30 +49,17 @@ IMPORTS = ("torch", "flwr.app", "florets.client_app.app", "florets.server_app.ap
 
 def rounds(overrides: list[str], way: str) -> dict[str, float]:
     """Return the median CPU seconds of rounds 3 to the last, and this process's peak memory in MB."""
+    from benchmarks.timed_rounds import timed_rounds
     from florets.conf.compose import compose
-    from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-    from florets.server_app.local_grid import LocalGrid
-    from florets.server_app.main import client_side
+    from florets.server_app.build import build_task
     from florets.task.training.block_size import block_size
 
     config = compose(overrides)
     task = build_task(config)
     if way == "bare":
         return {"cpu": bare_round(config, task), "peak": peak()}
-    side = client_side()
-    grid = LocalGrid(side.app, config.num_clients, None, side.in_blocks, side.adopt)
-    grid.share(task)
-    if way == "auto":
-        grid.block_size = block_size(task.build_model())
-    marks: list[float] = []
-    build_strategy(config, task).start(
-        grid,
-        build_models(config, task),
-        num_rounds=config.num_rounds,
-        train_config=message_settings(config, task),
-        on_round=lambda *_: marks.append(time.process_time()),
-    )
-    return {"cpu": statistics.median(b - a for a, b in list(pairwise(marks))[1:]), "peak": peak()}
+    seconds, _ = timed_rounds(config, task, block_size(task.build_model()) if way == "auto" else 1)
+    return {"cpu": statistics.median(seconds[1:]), "peak": peak()}
 
 
 def bare_round(config: Any, task: Any) -> float:

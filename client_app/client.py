@@ -41,9 +41,10 @@ class Client:
         self.context = context
         self._message_id = message.metadata.message_id
 
-    @cached_property
+    @property
     def prepared(self) -> Prepared:
         """What was computed for this message together with others, before its handler began."""
+        # Not kept: clients outlast their block, and its models are as large as all replies.
         return prepared_for(self._message_id)
 
     @property

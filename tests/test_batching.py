@@ -28,7 +28,7 @@ from florets.task.models.mlp import mlp
 from florets.task.training.block_size import MOST, block_size, stack_size
 from florets.task.training.effort import counted
 from florets.task.training.full_steps import full_steps_update, pays
-from florets.task.training.joined import joined_losses, joined_tests
+from florets.task.training.joined import dense_losses, joined_losses, joined_tests
 from florets.task.training.local_update import TrainSettings, local_update
 from florets.task.training.losses import evaluated, loss_vector
 from florets.task.training.networks import Dense, network_of
@@ -222,6 +222,26 @@ def test_joined_losses_and_tests_are_those_of_each_client(convolutions: bool) ->
         assert test.loss == pytest.approx(alone.loss, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.parametrize("most", [1, 50, 10**6])
+def test_losses_tell_what_training_begins_with(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    module = mlp((4,), 3, [5])
+    states = [{name: value + k / 7 for name, value in module.state_dict().items()} for k in range(3)]
+    parts, network = clients((4,), "cross_entropy", 3), network_of(module)
+    assert isinstance(network, Dense)
+    assert network.first is not None
+    # Clients in groups of their own, of several, and all in one; one pass of a large client's is divided.
+    monkeypatch.setattr("florets.task.training.joined._LEAST_ROWS", most)
+    monkeypatch.setattr("florets.task.training.joined._MULTIPLICATIONS", 0)
+    monkeypatch.setattr("florets.task.training.joined._CHUNK", 30)
+    losses, firsts = dense_losses(network, states, parts, "cross_entropy", lambda own: int(np.argmin(own)))
+    for row, first, (x, y) in zip(losses, firsts, parts, strict=True):
+        np.testing.assert_allclose(row, loss_vector(module, states, x, y, "cross_entropy"), 1e-5, 1e-6)
+        chosen = states[int(np.argmin(row))]
+        said = torch.nn.functional.linear(x, chosen[network.first.weight], chosen[str(network.first.bias)])
+        np.testing.assert_allclose(first, said, 1e-5, 1e-6)
+
+
 def test_which_modules_are_stacked() -> None:
     assert network_of(cnn((1, 8, 8), 3, [4], kernel=3)) is not None
     replaced = cnn((1, 8, 8), 3, [4], kernel=3)
@@ -311,6 +331,7 @@ def test_the_choice_and_the_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.block_size == 9
     for device, gpu in (("auto", False), ("cuda", True), ("auto", True)):
         monkeypatch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda gpu=gpu: int(gpu))
         chosen, line = choose_blocks(made, replace(config, batch_clients="auto", device=device), task)
         assert chosen.batch_clients == ("off" if gpu else block_size(task.build_model()))
         assert ("each client alone" in line) == gpu

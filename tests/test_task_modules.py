@@ -6,7 +6,8 @@ from torch import nn
 
 from florets.task.models.cnn import cnn
 from florets.task.models.mlp import mlp
-from florets.task.training.modules import draws, load, set_mode
+from florets.task.training.modules import draws, load, named_parameters, normalises, set_mode, state_of
+from florets.task.training.modules import parameters as all_parameters
 
 
 class Restless(nn.Module):
@@ -72,6 +73,20 @@ def test_a_state_that_does_not_fit_is_refused(name: str) -> None:
     for other in wrong:
         with pytest.raises(RuntimeError):
             load(module, other)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_state_and_parameters_are_read_as_pytorch_reads_them(name: str) -> None:
+    module = MODULES[name]()
+    state, parameters = module.state_dict(), dict(module.named_parameters(remove_duplicate=False))
+    found = state_of(module)
+    assert list(found) == list(state)
+    assert all(found[key].data_ptr() == value.data_ptr() for key, value in state.items())
+    assert [(key, id(value)) for key, value in named_parameters(module).items()] == [
+        (key, id(value)) for key, value in parameters.items()
+    ]
+    assert [id(value) for value in all_parameters(module)] == [id(value) for value in module.parameters()]
+    assert normalises(module) == (name == "batch norm")
 
 
 @pytest.mark.parametrize("name", MODULES)
