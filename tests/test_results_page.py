@@ -75,7 +75,7 @@ def test_cells_are_stored_and_replaced_by_nothing_less(tmp_path: Path) -> None:
 
 def test_no_path_of_a_machine_is_stored(tmp_path: Path) -> None:
     store = Store(tmp_path / "cells.csv")
-    said = "/home/me/results/seed-2: holds an interrupted run. Go on with: florets resume=/home/me/results/seed-2\nOr not."
+    said = "/home/me/run/seed-2: holds an interrupted run. Go on with: florets resume=/home/me/run/seed-2\nOr not."
     store.put(PLACE, 0, Progress("failed", note=said))
     store.write([PLACE])
     known = Store(store.path).get(PLACE, 0).note
