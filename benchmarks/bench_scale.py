@@ -1,9 +1,10 @@
 """Very many clients: seconds of a round and memory in their number, and the server's steps in the number of vectors.
 
-``python benchmarks/bench_scale.py [rounds steps] [--clients 1000 10000 100000] [--json FILE]``
+``python benchmarks/bench_scale.py [rounds steps] [--clients 1000 10000 100000] [--strategies clove ifca fedavg]
+[--participants 1000 10000] [--workers 1 2] [--json FILE]``
 
-- ``rounds``: digits clients of 20 training samples each, which clients share; all of them in every round, or 1,000 of
-  more than 10,000. CLoVE (clustering rounds), IFCA and FedAvg, in blocks, with one process and with two. Each case is
+- ``rounds``: digits clients of 20 training samples each, which clients share; 1,000 of them in a round, and up to
+  10,000. CLoVE (clustering rounds), IFCA or FedAvg, in blocks, with one process and with two. Each case is
   a process of its own; shown are seconds up to the end of the first round, the median seconds of the later ones
   (with a test of the participants, the recorder and a checkpoint), wall time and CPU time of the first process, and
   its largest resident size and that of its largest worker together.
@@ -23,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,12 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 TABLES = ("rounds", "steps")
-PARTICIPANTS = 1000
-"""Of more clients than `IN_FULL`."""
-IN_FULL = 10_000
 PAIRS_UP_TO = 5000
 STRATEGIES = {"clove": ["strategy.stop_when_stable=false"], "ifca": [], "fedavg": []}
 ROUNDS = 4
 
 
-def command(num_clients: int, strategy: str, workers: int) -> dict[str, float]:
+def command(num_clients: int, participants: int, strategy: str, workers: int) -> dict[str, float]:
     """Run the command; return the seconds up to its second round, those of a later round, and the peak in MB."""
     from florets.server_app.main import main
     from florets.server_app.results.recorder import Recorder
@@ -53,7 +51,7 @@ def command(num_clients: int, strategy: str, workers: int) -> dict[str, float]:
         return note(*given, **others)
 
     Recorder.round = noted  # type: ignore[method-assign]  # the moment at which a round has ended
-    share = 1.0 if num_clients <= IN_FULL else PARTICIPANTS / num_clients
+    share = participants / num_clients
     options = "{angles: [0, 90, 180, 270], samples_per_client: 20, test_samples_per_client: 5, reuse: clients}"
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
@@ -137,24 +135,24 @@ def measured(function: str, *arguments: Any) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", choices=[[], *TABLES], help="all where none is named")
-    parser.add_argument("--clients", nargs="+", type=int, default=[1000, 10_000, 100_000])
-    parser.add_argument("--strategies", nargs="+", choices=list(STRATEGIES), default=list(STRATEGIES))
+    parser.add_argument("--clients", nargs="+", type=int, default=[1000, 10_000])
+    parser.add_argument("--participants", nargs="+", type=int, default=[1000, 10_000])
+    parser.add_argument("--strategies", nargs="+", choices=list(STRATEGIES), default=["clove"])
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--json", default="", help="file for the figures")
     given = parser.parse_args()
     found: dict[str, dict[str, dict[str, float]]] = {}
     if "rounds" in (given.tables or TABLES):
         found["rounds"] = {}
-        print(f"{'clients, strategy, workers':36}{'first s':>10}{'wall s':>9}{'CPU s':>9}{'peak MB':>9}")
+        print(f"{'participants, strategy, workers':36}{'first s':>10}{'wall s':>9}{'CPU s':>9}{'peak MB':>9}")
         for num_clients in given.clients:
-            for strategy in given.strategies:
-                for workers in given.workers:
-                    case = f"{num_clients:,} {strategy} {workers}"
-                    row = found["rounds"][case] = measured("command", num_clients, strategy, workers)
-                    print(
-                        f"{case:36}{row['first']:10.1f}{row['wall']:9.2f}{row['cpu']:9.2f}{row['peak']:9.0f}",
-                        flush=True,
-                    )
+            sampled = [number for number in given.participants if number <= num_clients]
+            for participants, strategy, workers in product(sampled, given.strategies, given.workers):
+                case = f"{participants:,} of {num_clients:,}, {strategy}, {workers}"
+                row = found["rounds"][case] = measured("command", num_clients, participants, strategy, workers)
+                print(
+                    f"{case:36}{row['first']:10.1f}{row['wall']:9.2f}{row['cpu']:9.2f}{row['peak']:9.0f}", flush=True
+                )
     if "steps" in (given.tables or TABLES):
         found["steps"] = {f"{number:,}": measured("steps", number) for number in given.clients}
         print(f"{'step, CPU seconds':36}" + "".join(f"{number:>12}" for number in found["steps"]))

@@ -83,12 +83,12 @@ def _grid(num_clients: int, engine: str) -> "closing[WorkerGrid] | nullcontext[L
     if engine == ONE:
         side = client_side()
         return nullcontext(LocalGrid(side.app, num_clients, None, side.in_blocks))
-    crew = None
+    backend = None
     if engine == RAY:
-        from florets.server_app.workers.ray_crew import RayCrew
+        from florets.server_app.workers.ray_backend import RayBackend
 
-        crew = RayCrew(client_side, 300.0, "")
-    return closing(WorkerGrid(client_side, num_clients, None, 2, crew))
+        backend = RayBackend(client_side, 300.0, "")
+    return closing(WorkerGrid(client_side, num_clients, None, 2, backend))
 
 
 def _mark(grid: LocalGrid, rays: list[Any]) -> tuple[float, ...]:

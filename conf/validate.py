@@ -8,6 +8,7 @@ from typing import Any
 from florets.conf.drift import drift_problems
 from florets.conf.personal import personal_problems
 from florets.conf.problems import ConfigError
+from florets.conf.ray_engine import ray_problems
 from florets.conf.schema import Config, TaskConfig, TrainConfig
 from florets.conf.typed import read_config, show
 from florets.strategies.registry import usable_settings
@@ -21,7 +22,6 @@ _PRESET = re.compile(r"\w+(?:[/.-]\w+)*", re.ASCII)
 MOST_COMPARED = 20_000
 """Clients whose pairs the server compares: one number for each pair is 3.2 GB."""
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
-_ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})")
 
 
 def checked_config(values: Mapping[str, Any]) -> tuple[Config | None, list[str]]:
@@ -65,6 +65,7 @@ def find_problems(config: Config) -> list[str]:
         *_task(config.task),
         *drift_problems(config),
         *personal_problems(config),
+        *ray_problems(config),
     ]
 
 
@@ -103,7 +104,6 @@ def _run(config: Config) -> list[str]:
             f"workers={config.workers}: Flower has processes of its own for the clients; leave it out, or use "
             "engine=local."
         )
-    problems += _ray(config)
     if not _DEVICE.fullmatch(config.device):
         problems.append(f"device={config.device}: must be cpu, cuda, cuda:<number>, mps or auto.")
     for name, folder in (("data_dir", config.data_dir), ("results_dir", config.results_dir)):
@@ -120,28 +120,6 @@ def _run(config: Config) -> list[str]:
             "none (task.num_clusters=0); leave stop_at_ari out, or give the true number as task.num_clusters."
         )
     return problems
-
-
-def _ray(config: Config) -> list[str]:
-    """Check what `engine=ray` takes; whether the cluster is there shows where the run starts."""
-    address, problems = config.ray_address, []
-    if address and config.engine != "ray":
-        problems.append(f"ray_address={address}: has no effect with engine={config.engine}; add engine=ray.")
-    elif "://" in address:
-        problems.append(
-            f"ray_address={address}: Ray's client protocol is not used; run florets on a node of the cluster, with "
-            "ray_address=auto."
-        )
-    elif address not in ("", "auto") and not _is_address(address):
-        problems.append(f"ray_address={address}: must be auto or <host:port>, such as 10.0.0.1:6379.")
-    if config.engine == "ray" and config.device != "cpu":
-        problems.append(f"device={config.device}: engine=ray computes on CPUs; use device=cpu or engine=local.")
-    return problems
-
-
-def _is_address(text: str) -> bool:
-    found = _ADDRESS.fullmatch(text)
-    return found is not None and 0 < int(found[1]) < 2**16
 
 
 def _nodes(config: Config) -> list[str]:

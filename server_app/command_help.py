@@ -30,8 +30,8 @@ Usage
                                                 continued; --list names them all
   florets resume=<folder>                       go on with an interrupted run
   florets show-partition experiment=<preset>    who holds which samples
-  florets plan experiment=<preset>              what a run sends, takes and needs,
-                                                before it is run
+  florets plan experiment=<preset>              what a run sends, needs and
+                                                takes, before it is run
   florets assign run=<folder> data=<file>       which model fits these data
   florets predict run=<folder> data=<file> ...  that model's predictions
 

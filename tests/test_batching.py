@@ -331,6 +331,7 @@ def test_the_choice_and_the_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.block_size == 9
     for device, gpu in (("auto", False), ("cuda", True), ("auto", True)):
         monkeypatch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda gpu=gpu: int(gpu))
         chosen, line = choose_blocks(made, replace(config, batch_clients="auto", device=device), task)
         assert chosen.batch_clients == ("off" if gpu else block_size(task.build_model()))
         assert ("each client alone" in line) == gpu

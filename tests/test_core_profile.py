@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from florets.strategies.cfl_gp import spectral
 from florets.strategies.cfl_gp.spectral import estimate_k, singular_values, spectral_features
 from florets.strategies.core import gradient_profile as profile_module
 from florets.strategies.core.cluster import cluster
@@ -204,3 +205,13 @@ def test_clients_are_not_told_apart_by_when_they_took_part():
         profile.refresh(block, present, list(vectors))
     features = spectral_features(profile.gram(np.arange(40)), 4)
     assert adjusted_rand_index(truth, cluster(features, 4, "kmeans", rng)) == 1.0
+
+
+def test_of_many_clients_the_features_come_from_lanczos_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    gram = groups(40, 3, 1.0, 5)
+    exact, values = spectral_features(gram, 3), singular_values(gram, 3)
+    monkeypatch.setattr(spectral, "EXACT_UP_TO", 10)
+    np.testing.assert_allclose(spectral_features(gram, 3), exact, atol=1e-6 * values[0])
+    np.testing.assert_array_equal(spectral_features(gram, 3), spectral_features(gram, 3))
+    # Where Lanczos' steps lead nowhere all is decomposed.
+    np.testing.assert_array_equal(spectral_features(np.zeros((12, 12)), 2), np.zeros((12, 2)))

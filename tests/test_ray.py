@@ -55,8 +55,7 @@ def address() -> Iterator[str]:
             head_node_args={**small, "include_dashboard": False, "_system_config": QUICK_TO_NOTICE},
         )
         cluster.add_node(**small)
-    # Whatever keeps it from starting here, such as a machine without shared memory.
-    except Exception as error:
+    except (OSError, RuntimeError) as error:
         pytest.skip(f"Ray cannot start here: {error}")
     yield cluster.address
     cluster.shutdown()
@@ -109,12 +108,12 @@ def losing(lost: dict[int, int]) -> ClientSide:
 def test_a_node_and_an_actor_that_are_lost_cost_their_clients_the_round_and_nobody_a_bit(
     address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    from florets.server_app.workers.ray_backend import RayBackend
     from florets.server_app.workers.ray_cluster import connected
-    from florets.server_app.workers.ray_crew import RayCrew
 
     with (
         connected(address) as cpus,
-        closing(WorkerGrid(ending_a_node, 12, None, 2, RayCrew(ending_a_node, 120.0, "data"))) as grid,
+        closing(WorkerGrid(ending_a_node, 12, None, 2, RayBackend(ending_a_node, 120.0, "data"))) as grid,
     ):
         assert cpus == (2, 2)
         models, reports = played(grid)
@@ -156,6 +155,6 @@ def test_ctrl_c_ends_the_run_and_leaves_the_cluster(address: str, tmp_path: Path
     assert "ray" not in said.lower().replace("engine-ray", "")
     check_address(address)
     with connected(address) as (total, _):
-        assert total == 1
+        assert total >= 1
         assert ray.is_initialized()
     assert not ray.is_initialized()

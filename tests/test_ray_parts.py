@@ -18,13 +18,13 @@ from florets.server_app.experiment import run_experiment
 from florets.server_app.local_grid import LocalGrid
 from florets.server_app.main import client_side, main
 from florets.server_app.resume.resume import CHANGEABLE
+from florets.server_app.workers.backend import READY, Backend, Unit, Worker, WorkersFailed
 from florets.server_app.workers.client_side import ClientSide
-from florets.server_app.workers.crew import READY, Crew, Unit, Worker, WorkersFailed
 from florets.server_app.workers.pool import WorkerPool
 from florets.server_app.workers.ray_actor import RayActor
 from florets.server_app.workers.ray_address import check_address
+from florets.server_app.workers.ray_backend import _reason
 from florets.server_app.workers.ray_cluster import num_actors
-from florets.server_app.workers.ray_crew import _reason
 from florets.server_app.workers.start import share_task
 from florets.server_app.workers.worker_grid import WorkerGrid
 from florets.task.task import Task, TaskSpec
@@ -126,12 +126,12 @@ def test_pages_of_rays_become_a_few_words() -> None:
 
 
 class Stub(Worker):
-    """Answers at once, or ends, as its crew says."""
+    """Answers at once, or ends, as its backend says."""
 
-    def __init__(self, number: int, crew: "Stubs") -> None:
+    def __init__(self, number: int, backend: "Stubs") -> None:
         super().__init__(number)
-        self.crew, self.given, self.is_over = crew, list[Unit](), False
-        self.coming: deque[bytes | None] = deque([None if number in crew.not_starting else READY])
+        self.backend, self.given, self.is_over = backend, list[Unit](), False
+        self.coming: deque[bytes | None] = deque([None if number in backend.not_starting else READY])
 
     @property
     def name(self) -> str:
@@ -141,31 +141,34 @@ class Stub(Worker):
     def ending(self) -> str:
         return "over"
 
-    def hand(self, unit: Unit) -> bool:
+    def send(self, unit: Unit) -> bool:
+        if self.number in self.backend.gone:
+            self.backend.gone.remove(self.number)
+            return False
         self.given.append(unit)
-        self.crew.by_worker.setdefault(self.number, []).extend(
+        self.backend.by_worker.setdefault(self.number, []).extend(
             message.metadata.dst_node_id for message, _ in unit.sent
         )
-        if self.number in self.crew.ending:
-            self.crew.ending.remove(self.number)
+        if self.number in self.backend.ending:
+            self.backend.ending.remove(self.number)
             self.coming.append(None)
         else:
             answers = [(Message(RecordDict(), reply_to=message), None) for message, _ in unit.sent]
             self.coming.append(pickle.dumps((answers, 1.0)))
         return True
 
-    def heard(self) -> bytes | None:
+    def read(self) -> bytes | None:
         return self.coming.popleft()
 
     def kill(self) -> None:
         self.is_over = True
 
 
-class Stubs(Crew):
+class Stubs(Backend):
     """Workers of this process."""
 
     def __init__(self) -> None:
-        self.not_starting, self.ending = set[int](), set[int]()
+        self.not_starting, self.ending, self.gone = set[int](), set[int](), set[int]()
         self.by_worker: dict[int, list[int]] = {}
         self.started: list[Stub] = []
 
@@ -179,10 +182,10 @@ class Stubs(Crew):
     def begin(self, messages: Iterable[Message]) -> None:
         self.sent = len(list(messages))
 
-    def heard(self, workers: Sequence[Worker], seconds: float) -> Sequence[Worker]:
+    def wait(self, workers: Sequence[Worker], seconds: float) -> Sequence[Worker]:
         return [worker for worker in workers if isinstance(worker, Stub) and worker.coming]
 
-    def lost(self, worker: Worker) -> str:
+    def why_lost(self, worker: Worker) -> str:
         return f"{worker.name} ended"
 
     def cannot_start(self, ending: str) -> str:
@@ -202,37 +205,37 @@ def asked(grid: WorkerGrid) -> list[bool]:
 
 
 def test_each_client_has_its_worker_and_one_that_is_lost_is_replaced() -> None:
-    crew = Stubs()
-    grid = WorkerGrid(client_side, 6, None, 2, crew)
+    backend = Stubs()
+    grid = WorkerGrid(client_side, 6, None, 2, backend)
     assert asked(grid) == [False] * 6
-    assert crew.by_worker == {0: [2, 4, 6], 1: [3, 5, 7]}
-    crew.ending.add(1)
+    assert backend.by_worker == {0: [2, 4, 6], 1: [3, 5, 7]}
+    backend.ending.add(1)
     assert asked(grid) == [False, True, False, False, False, False]
-    assert [worker.number for worker in crew.started] == [0, 1, 1]
-    assert crew.started[1].is_over
+    assert [worker.number for worker in backend.started] == [0, 1, 1]
+    assert backend.started[1].is_over
     assert asked(grid) == [False] * 6
     grid.close()
-    assert crew.is_closed
-    assert all(worker.is_over for worker in crew.started)
+    assert backend.is_closed
+    assert all(worker.is_over for worker in backend.started)
 
 
 def test_clients_of_a_worker_that_cannot_be_replaced_are_answered_by_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    crew = Stubs()
-    grid = WorkerGrid(client_side, 6, None, 2, crew)
+    backend = Stubs()
+    grid = WorkerGrid(client_side, 6, None, 2, backend)
     assert asked(grid) == [False] * 6
-    crew.ending.add(1)
-    crew.not_starting.add(1)
-    crew.by_worker.clear()
+    backend.ending.add(1)
+    backend.not_starting.add(1)
+    backend.by_worker.clear()
     assert sum(asked(grid)) == 1
-    assert sorted(crew.by_worker[0]) == [2, 4, 5, 6, 7]
-    assert crew.by_worker[1] == [3]
+    assert sorted(backend.by_worker[0]) == [2, 4, 5, 6, 7]
+    assert backend.by_worker[1] == [3]
     assert asked(grid) == [False] * 6
     assert asked(grid) == [False] * 6
     assert "stub 1 cannot be replaced (over): others answer for its clients" in caplog.text
-    crew.not_starting.add(0)
-    crew.ending.add(0)
+    backend.not_starting.add(0)
+    backend.ending.add(0)
     # Its two replacements are looked at one after the other.
     with pytest.raises(WorkersFailed, match="no workers: over"):
         asked(grid)
@@ -240,29 +243,81 @@ def test_clients_of_a_worker_that_cannot_be_replaced_are_answered_by_the_others(
 
 
 def test_a_run_waits_at_its_start_for_the_workers_and_says_which_cannot() -> None:
-    crew = Stubs()
-    crew.start_seconds = 5.0
-    crew.not_starting.add(1)
-    grid = WorkerGrid(client_side, 4, None, 2, crew)
+    backend = Stubs()
+    backend.start_seconds = 5.0
+    backend.not_starting.add(1)
+    grid = WorkerGrid(client_side, 4, None, 2, backend)
     with pytest.raises(ConfigError, match=r"no workers: over\."):
         share_task(grid, compose(["engine=ray"]), Task(SPEC))
     grid.close()
 
 
 def test_workers_that_are_late_have_their_clients_answered_by_the_others() -> None:
-    crew = Stubs()
-    pool = WorkerPool(crew, 2)
-    crew.started[1].coming.clear()
+    backend = Stubs()
+    pool = WorkerPool(backend, 2)
+    backend.started[1].coming.clear()
     pool.wait_until_ready(0.01)
     assert [worker.is_lost for worker in pool.workers] == [False, True]
     LocalGrid(client_side().app, 1)  # lets messages be built
     (message,) = sent([3])
     pool.begin([Unit([(message, Context(1, 3, {}, RecordDict(), {}))], worker=1)])
     assert len(list(pool.arrived(0.1))) == 1
-    crew.started[0].coming.clear()
-    crew.started[0].is_ready = False
-    crew.start_seconds = 0.0
+    backend.started[0].coming.clear()
+    backend.started[0].is_ready = False
+    backend.start_seconds = 0.0
     assert list(pool.arrived(0.01)) == []
     with pytest.raises(WorkersFailed, match="none was ready"):
         list(pool.arrived(0.01))
     pool.close()
+
+
+def ready_pool(backend: Stubs) -> WorkerPool:
+    LocalGrid(client_side().app, 1)  # lets messages be built
+    pool = WorkerPool(backend, 2)
+    pool.wait_until_ready(1.0)
+    return pool
+
+
+def test_a_worker_that_ends_while_another_is_replaced_is_replaced_once() -> None:
+    backend = Stubs()
+    pool = ready_pool(backend)
+    backend.ending.add(0)
+    first, second = sent([2, 4])
+    pool.begin([Unit([(message, Context(1, 2, {}, RecordDict(), {}))], worker=0) for message in (first, second)])
+    # Worker 1 has ended too, which nobody has seen when the second message is to go to it.
+    backend.gone.add(1)
+    backend.started[1].coming.append(None)
+    assert [reply.has_error() for reply in pool.arrived(0.1)] == [True]
+    assert [worker for worker in backend.started if not worker.is_over] == pool.workers
+    assert [reply.has_error() for _ in range(2) for reply in pool.arrived(0.1)] == [False]
+    pool.close()
+    assert all(worker.is_over for worker in backend.started)
+
+
+def test_a_worker_that_is_starting_is_waited_for_where_another_cannot_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    backend = Stubs()
+    pool = ready_pool(backend)
+    backend.started[0].coming.append(None)
+    pool.begin([])
+    pool.workers[0].is_ready = False
+    assert list(pool.arrived(0.1)) == []
+    backend.started[-1].coming.clear()
+    backend.not_starting.add(1)
+    backend.started[1].coming.append(None)
+    for _ in range(4):
+        assert list(pool.arrived(0.1)) == []
+    assert "stub 1 cannot be replaced (over)" in caplog.text
+    pool.close()
+
+
+def test_one_worker_that_cannot_be_ended_keeps_no_other_from_it(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = Stubs()
+    pool = ready_pool(backend)
+    monkeypatch.setattr(backend.started[0], "kill", lambda: 1 / 0)
+    pool.close()
+    assert "stub 0 could not be ended" in caplog.text
+    assert backend.started[1].is_over

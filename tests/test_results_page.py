@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.reproduce.cells import Place, Progress
 from florets.server_app.reproduce.items import Line
@@ -70,6 +71,25 @@ def test_cells_are_stored_and_replaced_by_nothing_less(tmp_path: Path) -> None:
     again.write([PLACE])
     assert again.path.read_text() == store.path.read_text()
     assert "here" not in store.path.read_text()
+
+
+def test_no_path_of_a_machine_is_stored(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cells.csv")
+    said = "/home/me/run/seed-2: holds an interrupted run. Go on with: florets resume=/home/me/run/seed-2\nOr not."
+    store.put(PLACE, 0, Progress("failed", note=said))
+    store.write([PLACE])
+    known = Store(store.path).get(PLACE, 0).note
+    assert known == "seed-2: holds an interrupted run. Go on with: florets resume=seed-2"
+
+
+def test_rounds_are_stored_where_the_data_change(tmp_path: Path) -> None:
+    rounds = Progress("finished", {"accuracy": 0.5, "rounds_of_ari_1": [3, 4]})
+    for given, kept in (([], False), (["task.drift.rounds=[3]"], True)):
+        place = replace(PLACE, config=compose(given))
+        store = Store(tmp_path / f"{kept}.csv")
+        store.put(place, 0, rounds)
+        store.write([place])
+        assert Store(store.path).get(place, 0).values.get("rounds_of_ari_1") == ([3, 4] if kept else None)
 
 
 def test_cells_of_other_settings_do_not_count(tmp_path: Path) -> None:

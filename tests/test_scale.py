@@ -13,6 +13,7 @@ from florets.server_app.build import build_models, build_strategy, build_task, m
 from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.report import Evaluation
 from florets.strategies.base.snapshot import snapshot
+from florets.strategies.clove.stability import Histories
 from florets.task import task as task_module
 
 
@@ -36,6 +37,10 @@ def test_a_snapshot_is_what_deepcopy_makes_and_shares_nothing_that_changes():
     state.inner.inner["tuple"][1].append(3)  # type: ignore[attr-defined]
     state.inner.inner["set"].add(2)  # type: ignore[attr-defined]
     assert repr(made) == repr(wanted)
+    histories = Histories({"a": [1, 2]})
+    before = snapshot(histories)
+    histories.add({"a": 3, "b": 0}, 2)
+    assert (before.entries, histories.entries) == ({"a": [1, 2]}, {"a": [2, 3], "b": [0]})
     result = Evaluation(1, 0.5, None)
     assert snapshot({"a": result})["a"] is result
 

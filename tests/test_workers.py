@@ -21,8 +21,8 @@ from florets.server_app.build import build_models, build_strategy, build_task, m
 from florets.server_app.fork_server import start_fork_server
 from florets.server_app.local_grid import LocalGrid
 from florets.server_app.main import client_side, main
+from florets.server_app.workers.backend import WorkersFailed
 from florets.server_app.workers.client_side import LoadClientSide
-from florets.server_app.workers.crew import WorkersFailed
 from florets.server_app.workers.worker_grid import WorkerGrid
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core import FloatArray

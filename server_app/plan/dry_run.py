@@ -209,7 +209,7 @@ def _follow_stand_ins(strategy: ClusteredStrategy[Any, Any], numbers: Sequence[i
 def _node_configs(config: Config, nodes: Sequence[NodeConfig], numbers: Sequence[int]) -> list[NodeConfig]:
     """Return for each node whose data it has here, and its own name."""
     # Only in one process do clients keep models from one message to the next.
-    place: NodeConfig = {} if config.engine == "local" else {kinds.ONE_PROCESS: False}
+    place: NodeConfig = {kinds.ONE_PROCESS: False} if config.engine == "flwr" else {}
     if nodes:
         return [
             {**nodes[number], "client-id": node["client-id"], **place}

@@ -3,7 +3,9 @@
 import csv
 import hashlib
 import json
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ _HEAD = ("row", "column", "seed", "settings", "state", "note")
 _WORDS = ("verdict", "code")
 """Values that are no numbers."""
 _LEFT_OUT = ("warnings",)
+_OF_DRIFT = ("rounds_of_ari_1",)
+"""Lists as long as the run, which are of use only where the data change."""
 _ELSEWHERE = set(CHANGEABLE) - {"num_rounds"}
 """Keys that say where and how a run was made, and not what it computed."""
 _STATES: tuple[State, ...] = ("finished", "failed", "stopped")
@@ -43,8 +47,8 @@ class Store:
         try:
             with path.open(encoding="utf-8", newline="") as file:
                 for line in csv.DictReader(file):
-                    state: State = _STATES[_STATES.index(line["state"])]  # type: ignore[arg-type]  # any other text raises
-                    values = {name: _read(name, text) for name, text in line.items() if name not in _HEAD}
+                    state: State = _STATES[_STATES.index(line["state"])]
+                    values = {name: _read(name, text) for name, text in line.items() if name not in _HEAD and text}
                     known = Progress(state, values if state == "finished" else {}, line["note"])
                     self._cells[line["row"], line["column"], int(line["seed"])] = line["settings"], known
         except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
@@ -57,7 +61,8 @@ class Store:
         """Store what a results folder says of a cell; a finished one is replaced by nothing less."""
         if found.state == "not run" or (found.state != "finished" and self.get(place, seed).state == "finished"):
             return
-        self._cells[place.row.name, place.column.name, seed] = settings_of(place), found
+        shown = replace(found, note=_public(found.note))
+        self._cells[place.row.name, place.column.name, seed] = settings_of(place), shown
 
     def get(self, place: Place, seed: int) -> Progress:
         """Return how far a cell is; one that was stored with other settings is not run."""
@@ -83,7 +88,9 @@ class Store:
             return
         by_name = {(place.row.name, place.column.name): settings_of(place) for place in places}
         known = {name: None for found in kept.values() for name, value in found.values.items() if value is not None}
-        names = [name for name in known if name not in _LEFT_OUT]
+        drifts = any(place.config is not None and place.config.task.drift.rounds for place in places)
+        left_out = _LEFT_OUT if drifts else (*_LEFT_OUT, *_OF_DRIFT)
+        names = [name for name in known if name not in left_out]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(self.path) as file:
             writer = csv.writer(file, lineterminator="\n")
@@ -100,14 +107,21 @@ def settings_of(place: Place) -> str:
     return hashlib.sha256(json.dumps(asked).encode(errors="surrogateescape")).hexdigest()[:8]
 
 
+def _public(note: str) -> str:
+    """Return a note's first line without paths: a stored page is for other machines."""
+    return re.sub(r"(?:[A-Za-z]:)?[\\/]\S+[\\/]", "", next(iter(note.splitlines()), ""))
+
+
 def _written(value: Any) -> str:
     """Return a value as the file has it: six digits are more than any table shows."""
     if value is None:
         return ""
-    return str(value) if isinstance(value, str) else json.dumps(float(f"{value:.6g}") if value % 1 else int(value))
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return json.dumps(value, separators=(",", ":"))
+    return json.dumps(float(f"{value:.6g}") if value % 1 else int(value))
 
 
 def _read(name: str, text: str) -> Any:
-    if not text:
-        return None
     return text if name in _WORDS else json.loads(text)

@@ -11,7 +11,7 @@ from flwr.app import Message
 
 from florets.server_app.console import counted
 from florets.server_app.local_grid import failed
-from florets.server_app.workers.crew import READY, Crew, Unit, Worker, WorkersFailed
+from florets.server_app.workers.backend import READY, Backend, Unit, Worker, WorkersFailed
 from florets.server_app.workers.worker import Answers
 
 _MOST_FAILED_STARTS = 3
@@ -24,14 +24,14 @@ class WorkerPool:
 
     Parameters
     ----------
-    crew
+    backend
         Where they run.
     count
         Their number.
     """
 
-    def __init__(self, crew: Crew, count: int) -> None:
-        self._crew = crew
+    def __init__(self, backend: Backend, count: int) -> None:
+        self._backend = backend
         self._waiting: deque[Unit] = deque()
         self._ended_cpu = 0.0
         self._failed_starts: Counter[int] = Counter()
@@ -41,7 +41,7 @@ class WorkerPool:
         atexit.register(self.close)
         try:
             for number in range(count):
-                self.workers.append(crew.start(number))
+                self.workers.append(backend.start(number))
         except BaseException:
             self.close()
             raise
@@ -59,11 +59,11 @@ class WorkerPool:
             left = deadline - time.monotonic()
             if left <= 0:
                 break
-            for worker in self._crew.heard(waiting, left):
-                if worker.said() is None:
-                    raise WorkersFailed(self._crew.cannot_start(worker.ending))
+            for worker in self._backend.wait(waiting, left):
+                if worker.receive() is None:
+                    raise WorkersFailed(self._backend.cannot_start(worker.ending))
         if len(waiting) == len(self.workers):
-            raise WorkersFailed(self._crew.cannot_start(f"none was ready after {seconds:g} s"))
+            raise WorkersFailed(self._backend.cannot_start(f"none was ready after {seconds:g} s"))
         for worker in waiting:
             worker.is_lost = True
             log.warning(
@@ -79,7 +79,7 @@ class WorkerPool:
                 log.warning("%s did not answer in time for %s: it is replaced", worker.name, clients)
                 self._replace(worker)
         self._waiting = deque(units)
-        self._crew.begin(message for unit in units for message, _ in unit.sent)
+        self._backend.begin(message for unit in units for message, _ in unit.sent)
         self._give_all()
 
     def arrived(self, seconds: float) -> Iterator[Message]:
@@ -96,22 +96,25 @@ class WorkerPool:
         there = [worker for worker in self.workers if not worker.has_ended]
         if not any(worker.is_busy for worker in there):
             return
-        for worker in self._crew.heard(there, seconds):
-            unit, said = worker.unit, worker.said()
-            if said is None:
-                reason = self._crew.lost(worker)
+        for worker in self._backend.wait(there, seconds):
+            # Replaced already, for it could not take what the one before it left.
+            if worker.has_ended:
+                continue
+            unit, answered = worker.unit, worker.receive()
+            if answered is None:
+                reason = self._backend.why_lost(worker)
                 self._replace(worker)
                 if unit is not None:
                     yield from (failed(message, reason) for message, _ in unit.sent)
                 continue
             self._failed_starts[worker.number] = 0
             self._give(worker)
-            if unit is not None and said != READY:
-                yield from self._read(worker, unit, said)
+            if unit is not None and answered != READY:
+                yield from self._read(worker, unit, answered)
 
-    def _read(self, worker: Worker, unit: Unit, said: bytes) -> Iterator[Message]:
+    def _read(self, worker: Worker, unit: Unit, answered: bytes) -> Iterator[Message]:
         answers: Answers
-        answers, worker.cpu_seconds = pickle.loads(said)
+        answers, worker.cpu_seconds = pickle.loads(answered)
         contexts = {message.metadata.message_id: context for message, context in unit.sent}
         for reply, state in answers:
             if state is not None:
@@ -130,7 +133,7 @@ class WorkerPool:
             owner = worker if unit.worker is None else self.workers[unit.worker]
             if owner is worker or owner.is_lost:
                 del self._waiting[place]
-                if not worker.takes(unit):
+                if not worker.assign(unit):
                     self._waiting.appendleft(unit)
                     self._replace(worker)
                 return
@@ -145,25 +148,25 @@ class WorkerPool:
         self._ended_cpu += worker.cpu_seconds
         worker.end()
         if self._failed_starts[worker.number] < _MOST_FAILED_STARTS:
-            new = self._crew.start(worker.number)
+            new = self._backend.start(worker.number)
             new.is_lost = True
             self.workers[worker.number] = new
-        elif not any(other.is_ready and not other.has_ended for other in self.workers):
-            raise WorkersFailed(self._crew.cannot_start(worker.ending))
+        elif all(other.has_ended for other in self.workers):
+            raise WorkersFailed(self._backend.cannot_start(worker.ending))
         else:
             log.warning("%s cannot be replaced (%s): others answer for its clients", worker.name, worker.ending)
         self._give_all()
 
     def _check_any(self) -> None:
-        """Hold the time without any worker to the crew's limit: its machines may all have gone."""
-        limit = self._crew.start_seconds
+        """Hold the time without any worker to the backend's limit: its machines may all have gone."""
+        limit = self._backend.start_seconds
         if limit is None or any(worker.is_ready and not worker.has_ended for worker in self.workers):
             self._none_since = None
             return
         now = time.monotonic()
         self._none_since = self._none_since or now
         if now - self._none_since > limit:
-            raise WorkersFailed(self._crew.cannot_start(f"none was ready for {limit:g} s"))
+            raise WorkersFailed(self._backend.cannot_start(f"none was ready for {limit:g} s"))
 
     @property
     def cpu_seconds(self) -> float:
@@ -175,5 +178,10 @@ class WorkerPool:
         atexit.unregister(self.close)
         self._waiting.clear()
         for worker in self.workers:
-            if not worker.has_ended:
+            if worker.has_ended:
+                continue
+            try:
                 worker.end()
+            # One that cannot be ended must not keep the others from it.
+            except Exception:
+                log.warning("%s could not be ended", worker.name, exc_info=True)

@@ -6,7 +6,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from florets.conf.problems import ConfigError
@@ -81,8 +81,7 @@ def connected(address: str) -> Iterator[tuple[int, int]]:
         yield _cpus(ray)
         return
     own = signal.getsignal(signal.SIGTERM)
-    # In Ray's usual folder a Ray of its own would end by removing the address of a cluster that `auto` finds.
-    with tempfile.TemporaryDirectory(prefix="ray-", dir=_short_folder(), ignore_cleanup_errors=True) as folder:
+    with nullcontext("") if address else _own_folder() as folder:
         try:
             try:
                 _connect(ray, address, folder)
@@ -109,9 +108,11 @@ def _connect(ray: Any, address: str, folder: str) -> None:
         ray.init(address="local", include_dashboard=False, _temp_dir=folder, **quiet)
 
 
-def _short_folder() -> str | None:
-    """Return where a socket's path stays within the system's hundred characters; None: no better one is known."""
-    return "/tmp" if os.path.isdir("/tmp") else None
+def _own_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder for a Ray of its own: in the usual one it would end by removing what `auto` goes by."""
+    # A socket's path has a hundred characters at most.
+    short = "/tmp" if os.path.isdir("/tmp") else None
+    return tempfile.TemporaryDirectory(prefix="ray-", dir=short, ignore_cleanup_errors=True)
 
 
 def _refusal(address: str, error: Exception) -> str:

@@ -11,8 +11,8 @@ from florets.conf.schema import Config
 from florets.server_app.console import counted, say
 from florets.server_app.cores import cores
 from florets.server_app.local_grid import LocalGrid, NodeConfig
+from florets.server_app.workers.backend import WorkersFailed
 from florets.server_app.workers.client_side import LoadClientSide
-from florets.server_app.workers.crew import WorkersFailed
 from florets.server_app.workers.worker_grid import WorkerGrid
 from florets.task.task import Task
 
@@ -58,14 +58,14 @@ def worker_grid(load: LoadClientSide, config: Config, nodes: list[NodeConfig]) -
             yield grid
         return
     # Ray is an extra.
+    from florets.server_app.workers.ray_backend import RayBackend
     from florets.server_app.workers.ray_cluster import connected, num_actors
-    from florets.server_app.workers.ray_crew import RayCrew
 
     with connected(config.ray_address) as cpus:
         count = num_actors(config.workers, num_nodes, *cpus)
         say(f"Ray: {counted(count, 'actor')}, on a cluster of {counted(cpus[0], 'CPU')}", sys.stderr)
-        crew = RayCrew(load, config.start_timeout, config.data_dir)
-        with closing(WorkerGrid(load, num_nodes, nodes or None, count, crew)) as grid:
+        backend = RayBackend(load, config.start_timeout, config.data_dir)
+        with closing(WorkerGrid(load, num_nodes, nodes or None, count, backend)) as grid:
             yield grid
 
 

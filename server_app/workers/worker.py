@@ -13,8 +13,8 @@ from flwr.app import Message, RecordDict
 
 from florets.server_app.local_grid import answered, as_flowers_process
 from florets.server_app.parent_process import end_with_parent
+from florets.server_app.workers.backend import READY
 from florets.server_app.workers.client_side import ClientSide, LoadClientSide
-from florets.server_app.workers.crew import READY
 from florets.server_app.workers.shared_messages import MessageReader, Sent
 from florets.task.shared_clients import SharedTask
 from florets.task.shared_file import Place, SharedFile

@@ -7,11 +7,11 @@ from flwr.app import Message
 
 from florets.server_app.cpu_time import add_workers
 from florets.server_app.local_grid import LocalGrid, NodeConfig
+from florets.server_app.workers.backend import Backend, Unit
 from florets.server_app.workers.client_side import LoadClientSide
-from florets.server_app.workers.crew import Crew, Unit
 from florets.server_app.workers.kept_models import KeptModels
 from florets.server_app.workers.pool import WorkerPool
-from florets.server_app.workers.process_crew import ProcessCrew
+from florets.server_app.workers.process_backend import ProcessBackend
 from florets.server_app.workers.shared_messages import Sent
 from florets.task.task import Task
 
@@ -33,7 +33,7 @@ class WorkerGrid(LocalGrid):
         See `LocalGrid`.
     workers
         Number of workers.
-    crew
+    backend
         Where they run; None: each is a process of this machine.
     """
 
@@ -43,12 +43,12 @@ class WorkerGrid(LocalGrid):
         num_nodes: int,
         node_configs: Sequence[NodeConfig] | None,
         workers: int,
-        crew: Crew | None = None,
+        backend: Backend | None = None,
     ) -> None:
         self._side = load()
         super().__init__(self._side.app, num_nodes, node_configs, self._side.in_blocks)
         self._workers = workers
-        self._crew = ProcessCrew(load) if crew is None else crew
+        self._backend = ProcessBackend(load) if backend is None else backend
         self._pool: WorkerPool | None = None
         # Else each worker has the data of its own clients.
         self._has_shared_data = False
@@ -61,20 +61,20 @@ class WorkerGrid(LocalGrid):
         Raises
         ------
         WorkersFailed
-            If one cannot start, as far as the crew waits for that.
+            If one cannot start, as far as the backend waits for that.
         """
         configs = [context.node_config for context in self._contexts.values()]
         folders = [str(config["data-dir"]) for config in configs if "data-dir" in config]
-        self._has_shared_data = self._crew.share(task, folders, self._side)
+        self._has_shared_data = self._backend.share(task, folders, self._side)
         pool = self.pool
-        if self._crew.start_seconds is not None:
-            pool.wait_until_ready(self._crew.start_seconds)
+        if self._backend.start_seconds is not None:
+            pool.wait_until_ready(self._backend.start_seconds)
 
     @property
     def pool(self) -> WorkerPool:
         """The workers, started when they are first needed."""
         if self._pool is None:
-            self._pool = WorkerPool(self._crew, self._workers)
+            self._pool = WorkerPool(self._backend, self._workers)
         return self._pool
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
@@ -104,13 +104,15 @@ class WorkerGrid(LocalGrid):
 
     def close(self) -> None:
         """End the workers; nothing is left of what they shared."""
-        if self._pool is not None:
-            cpu_seconds = self._pool.cpu_seconds
-            self._pool.close()
-            add_workers(cpu_seconds)
-        # Blocks were cut here, by the sizes of the clients' data.
-        self._side.adopt(None)
-        self._crew.close()
+        try:
+            if self._pool is not None:
+                cpu_seconds = self._pool.cpu_seconds
+                self._pool.close()
+                add_workers(cpu_seconds)
+        finally:
+            # Blocks were cut here, by the sizes of the clients' data.
+            self._side.adopt(None)
+            self._backend.close()
 
     def _begin(self, messages: Sequence[Message]) -> None:
         here = [message for message in messages if message.metadata.dst_node_id in self._contexts]
@@ -133,7 +135,7 @@ class WorkerGrid(LocalGrid):
         by_worker: dict[int | None, list[int]] = {}
         for place in alone:
             by_worker.setdefault(self._worker_of(sent[place][1].node_id), []).append(place)
-        size = max(1, min(_MOST_MESSAGES, len(sent) // (self._crew.units * self._workers)))
+        size = max(1, min(_MOST_MESSAGES, len(sent) // (self._backend.units * self._workers)))
         for worker, places in by_worker.items():
             for start in range(0, len(places), size):
                 units.append(Unit([sent[place] for place in places[start : start + size]], 0, worker))

@@ -23,6 +23,10 @@ class Histories(Mapping[str, list[int]]):
     entries: dict[str, list[int]] = field(default_factory=dict)
     silent: dict[str, int] = field(default_factory=dict)
 
+    def __deepcopy__(self, _: object) -> "Histories":
+        # A client's list is replaced, never changed: a copy of the state, made before each round, shares them.
+        return Histories(dict(self.entries), dict(self.silent))
+
     def __getitem__(self, key: str) -> list[int]:
         return self.entries[key]
 

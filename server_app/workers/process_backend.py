@@ -1,4 +1,4 @@
-"""`ProcessCrew`: worker processes of this machine, which share memory with the first one."""
+"""`ProcessBackend`: worker processes of this machine, which share memory with the first one."""
 
 import multiprocessing
 import pickle
@@ -8,8 +8,8 @@ from typing import Any
 
 from flwr.app import Message
 
+from florets.server_app.workers.backend import Backend, Unit, Worker
 from florets.server_app.workers.client_side import ClientSide, LoadClientSide
-from florets.server_app.workers.crew import Crew, Unit, Worker
 from florets.server_app.workers.shared_messages import MessageWriter
 from florets.server_app.workers.worker import Order, work
 from florets.task.shared_clients import SharedTask, share_clients
@@ -20,7 +20,7 @@ _ENDING_SECONDS = 1.0
 """From the end of a process's pipe to its own."""
 
 
-class ProcessCrew(Crew):
+class ProcessBackend(Backend):
     """Processes that are copies of a server process, which has loaded the ClientApp and computed nothing.
 
     A copy of it is made in milliseconds and has none of the threads with which a copy of this process might hang.
@@ -59,13 +59,13 @@ class ProcessCrew(Crew):
         self._writer = self._writer or MessageWriter(self._file)
         self._writer.begin(messages)
 
-    def heard(self, workers: Sequence[Worker], seconds: float) -> Sequence[Worker]:
+    def wait(self, workers: Sequence[Worker], seconds: float) -> Sequence[Worker]:
         """Wait for the processes' pipes."""
         by_pipe = {worker.pipe: worker for worker in workers if isinstance(worker, ProcessWorker)}
         ready = set(wait(list(by_pipe), seconds))
         return [worker for pipe, worker in by_pipe.items() if pipe in ready]
 
-    def lost(self, worker: Worker) -> str:
+    def why_lost(self, worker: Worker) -> str:
         """Return why the clients of a process that has ended do not answer."""
         return f"its worker process ended ({worker.ending}): killed, out of memory, or ended by a client"
 
@@ -124,7 +124,7 @@ class ProcessWorker(Worker):
         code = self._process.exitcode
         return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
 
-    def hand(self, unit: Unit) -> bool:
+    def send(self, unit: Unit) -> bool:
         """Send a unit through the pipe; False where the process has ended."""
         try:
             self.pipe.send(self._order(unit))
@@ -132,7 +132,7 @@ class ProcessWorker(Worker):
             return False
         return True
 
-    def heard(self) -> bytes | None:
+    def read(self) -> bytes | None:
         """Return what has come through the pipe, None where the process has ended."""
         try:
             return self.pipe.recv_bytes()

@@ -1,4 +1,4 @@
-"""`Crew` and `Worker`: the place where workers run and one worker of it, as a pool knows them."""
+"""`Backend` and `Worker`: the place where workers run and one worker of it, as a pool knows them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from florets.server_app.workers.shared_messages import Sent
 from florets.task.task import Task
 
 READY = b""
-"""First thing that a worker says."""
+"""First thing that a worker sends."""
 
 
 class WorkersFailed(RuntimeError):
@@ -70,19 +70,19 @@ class Worker(ABC):
     def ending(self) -> str:
         """How it ended, for a reader."""
 
-    def takes(self, unit: Unit) -> bool:
+    def assign(self, unit: Unit) -> bool:
         """Hand a unit to the worker, and say whether it is still there to take it."""
-        if not self.hand(unit):
+        if not self.send(unit):
             return False
         self.unit = unit
         return True
 
-    def said(self) -> bytes | None:
+    def receive(self) -> bytes | None:
         """Return what has come from the worker, None where it has ended; it is ready for another unit then."""
-        said = self.heard()
-        if said is not None:
+        reply = self.read()
+        if reply is not None:
             self.is_ready, self.is_lost, self.unit = True, False, None
-        return said
+        return reply
 
     def end(self) -> None:
         """End the worker, whatever it does."""
@@ -90,11 +90,11 @@ class Worker(ABC):
         self.kill()
 
     @abstractmethod
-    def hand(self, unit: Unit) -> bool:
+    def send(self, unit: Unit) -> bool:
         """Send a unit; False where nobody is there any more."""
 
     @abstractmethod
-    def heard(self) -> bytes | None:
+    def read(self) -> bytes | None:
         """Return `READY`, or pickled answers and CPU seconds so far; None where it has ended."""
 
     @abstractmethod
@@ -102,7 +102,7 @@ class Worker(ABC):
         """End it."""
 
 
-class Crew(ABC):
+class Backend(ABC):
     """Where the workers run, and what they share."""
 
     start_seconds: float | None = None
@@ -136,11 +136,11 @@ class Crew(ABC):
         """Begin an exchange of these messages; those of the last one are gone."""
 
     @abstractmethod
-    def heard(self, workers: Sequence[Worker], seconds: float) -> Sequence[Worker]:
-        """Wait some seconds, and return the workers that have said something or ended as soon as there is one."""
+    def wait(self, workers: Sequence[Worker], seconds: float) -> Sequence[Worker]:
+        """Wait some seconds, and return the workers that have sent something or ended, as soon as there is one."""
 
     @abstractmethod
-    def lost(self, worker: Worker) -> str:
+    def why_lost(self, worker: Worker) -> str:
         """Return why the clients of a worker that has ended do not answer."""
 
     @abstractmethod

@@ -1,5 +1,6 @@
-"""`RayCrew`: workers that are actors on the nodes of a Ray cluster."""
+"""`RayBackend`: workers that are actors on the nodes of a Ray cluster."""
 
+import logging
 import os
 import sys
 import sysconfig
@@ -10,18 +11,20 @@ from typing import Any
 import numpy as np
 from flwr.app import Message
 
+from florets.server_app.workers.backend import READY, Backend, Unit, Worker
 from florets.server_app.workers.client_side import ClientSide, LoadClientSide
-from florets.server_app.workers.crew import READY, Crew, Unit, Worker
 from florets.server_app.workers.ray_actor import RayActor
 from florets.server_app.workers.shared_messages import MessageWriter
 from florets.task.shared_file import Place
 from florets.task.task import Task
 
+log = logging.getLogger("florets")
+
 Ask = Callable[[Any, Unit], Any]
 """Hands a unit to an actor, and returns the reference to its answers."""
 
 
-class RayCrew(Crew):
+class RayBackend(Backend):
     """Actors of one CPU each, on whichever nodes have one to spare; Ray is connected.
 
     The records that several messages of an exchange hold, such as all models, are put into Ray's memory once: a node
@@ -77,7 +80,7 @@ class RayCrew(Crew):
         self._exchange += 1
         self._writer.begin(messages)
 
-    def heard(self, workers: Sequence[Worker], seconds: float) -> Sequence[Worker]:
+    def wait(self, workers: Sequence[Worker], seconds: float) -> Sequence[Worker]:
         """Wait for the first of what the actors were asked for."""
         import ray
 
@@ -90,7 +93,7 @@ class RayCrew(Crew):
         more = ray.wait(others, num_returns=len(others), timeout=0)[0] if first and others else []
         return [by_coming[reference] for reference in (*first, *more)]
 
-    def lost(self, worker: Worker) -> str:
+    def why_lost(self, worker: Worker) -> str:
         """Return why the clients of an actor that has ended do not answer."""
         return f"its {worker.name} ended ({worker.ending})"
 
@@ -106,7 +109,7 @@ class RayCrew(Crew):
         self._objects.shorten(0)
 
     def _ask(self, actor: Any, unit: Unit) -> Any:
-        # First: it puts records that have not been there yet.
+        # Before the references are listed: pickling puts further objects into Ray's memory.
         messages = bytes(self._writer.pickled(unit.sent))
         return actor.answer.remote(self._exchange, messages, self._objects.references(), unit.block)
 
@@ -132,27 +135,28 @@ class RayWorker(Worker):
         """How it ended, for a reader."""
         return self._ending
 
-    def hand(self, unit: Unit) -> bool:
+    def send(self, unit: Unit) -> bool:
         """Send a unit; that the actor has ended shows when its answers are waited for."""
         self.coming = self._ask(self._actor, unit)
         return True
 
-    def heard(self) -> bytes | None:
+    def read(self) -> bytes | None:
         """Return what has come from the actor, None where it has ended."""
         import ray
 
         coming, self.coming = self.coming, None
         try:
-            said = ray.get(coming)
+            reply = ray.get(coming)
         # Of the actor, its process or its node: Ray's, or what the actor raised.
         except Exception as error:
             self._ending = _reason(error)
+            log.debug("%s ended", self.name, exc_info=error)
             return None
-        if isinstance(said, bytes):
-            return said
-        self._where = said.where
-        if said.problem:
-            self._ending = f"on {said.where}: {said.problem}"
+        if isinstance(reply, bytes):
+            return reply
+        self._where = reply.where
+        if reply.problem:
+            self._ending = f"on {reply.where}: {reply.problem}"
             return None
         return READY
 
@@ -195,9 +199,10 @@ class _Objects:
 
 def _own_paths() -> str:
     """Return the folders, but for Python's own, from which this process imports: the actors' may be elsewhere."""
-    installed = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    installed = [sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     paths = [path for path in map(Path.absolute, map(Path, sys.path)) if path.is_dir()]
-    return os.pathsep.join([*(str(path) for path in paths if not str(path).startswith(installed)), "${PYTHONPATH}"])
+    own = [str(path) for path in paths if not any(path.is_relative_to(folder) for folder in installed)]
+    return os.pathsep.join([*own, "${PYTHONPATH}"])
 
 
 def _reason(error: Exception) -> str:
