@@ -47,7 +47,7 @@ def planned_and_real(overrides: list[str], seconds: float = 100.0) -> tuple[list
 
 
 def test_bytes_and_messages_of_a_plan_are_those_of_the_run():
-    planned, real = planned_and_real([*SMALL, "strategy=ifca", "num_rounds=3"], seconds=0.0)
+    planned, real = planned_and_real([*SMALL, "strategy=ifca", "num_rounds=2"], seconds=0.0)
     assert planned == pytest.approx(real, rel=0.01)
 
 

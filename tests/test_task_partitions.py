@@ -127,6 +127,16 @@ def test_train_and_test_of_a_cluster_have_the_same_proportions(like_mnist, parti
         assert 0.5 * np.abs(train - test).sum() < 0.03
 
 
+@pytest.mark.parametrize("partition", [label_skew_2, label_skew_3])
+def test_fresh_shares_of_the_test_data_are_those_of_another_draw(like_mnist, partition):
+    same, fresh = (partition(like_mnist, 20, 5, rng(2), test_shares=shares) for shares in ("same", "fresh"))
+    assert cluster_sizes(same, "train") == cluster_sizes(fresh, "train")
+    assert cluster_sizes(same, "test") != cluster_sizes(fresh, "test")
+    apart = [np.abs(np.subtract(*label_shares(fresh, like_mnist, cluster))).sum() / 2 for cluster in range(5)]
+    assert max(apart) > 0.15
+    assert no_row_twice(fresh)
+
+
 def test_label_skew_4_has_the_published_figures(like_mnist):
     whole = label_skew_4(like_mnist, 50, 10, rng())
     assert cluster_sizes(whole, "train") == [3248 + 9 * 181] * 10 == [4877] * 10
@@ -246,6 +256,7 @@ def test_the_same_seed_gives_the_same_partition(name):
         (lambda data: label_skew_3(data, 20, 12, rng()), "needs 11 classes"),
         (lambda data: label_skew_3(data, 10, 5, rng(), min_share=1.0), "lower min_share"),
         (lambda data: label_skew_2(data, 10, 5, rng(), alpha=0.0), "alpha=0.0 must be above 0"),
+        (lambda data: label_skew_2(data, 10, 5, rng(), test_shares="new"), "test_shares=new must be same or fresh"),
         (lambda data: label_skew_4(data, 20, 11, rng()), "needs a class for each of task.num_clusters=11"),
         (lambda data: by_class(data, 20, 11, rng()), "has only 0 to 9"),
         (lambda data: by_class(data, 4, 2, rng(), classes=[1, 1]), "2 different classes"),

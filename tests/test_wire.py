@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from florets.task.wire import Layout, MalformedMessage, bank, kinds, payload_bytes
 from florets.task.wire.introduction import read_introduction
-from florets.task.wire.layout import view_array, write_array
+from florets.task.wire.layout import PackedVector, view_array, write_array
 from florets.task.wire.replies import (
     MAX_EXAMPLES,
     read_evaluation,
@@ -293,3 +293,11 @@ def test_arrays_are_written_and_viewed_as_flower_does(shape: tuple[int, ...], dt
 def test_an_array_in_fortran_order_is_viewed_right() -> None:
     values = np.asfortranarray(np.arange(6.0).reshape(2, 3))
     np.testing.assert_array_equal(view_array(Array(values)), values)
+
+
+def test_a_scaled_update_has_the_bits_of_the_scaled_vector() -> None:
+    parts = (np.float32([[1.5, -0.0], [1e-40, 3e38]]), np.array([7, -2]), np.array([True]), np.empty(0, np.float32))
+    packed = PackedVector(parts, 7)
+    out = np.full(7, np.nan)
+    assert packed.scaled(0.3, out) is out
+    assert packed.scaled(0.3).tobytes() == out.tobytes() == (packed.unpacked() * 0.3).tobytes()

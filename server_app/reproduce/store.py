@@ -45,7 +45,7 @@ class Store:
         try:
             with path.open(encoding="utf-8", newline="") as file:
                 for line in csv.DictReader(file):
-                    state: State = _STATES[_STATES.index(line["state"])]  # type: ignore[arg-type]  # any other text raises
+                    state: State = _STATES[_STATES.index(line["state"])]
                     values = {name: _read(name, text) for name, text in line.items() if name not in _HEAD and text}
                     known = Progress(state, values if state == "finished" else {}, line["note"])
                     self._cells[line["row"], line["column"], int(line["seed"])] = line["settings"], known

@@ -121,7 +121,7 @@ def _job(line: Mapping[str, str]) -> JobResult:
     # Those that are no fields without a value.
     for name in (*_NEEDED, "final_unplaced", "client_seconds", "gradient_passes", "loss_passes"):
         figures[name] = figures[name] or 0
-    worst = {"accuracy": {WORST: float(line[_WORST])}} if line.get(_WORST) else {}
+    worst: dict[str, dict[str, float | None]] = {"accuracy": {WORST: float(line[_WORST])}} if line.get(_WORST) else {}
     summary = RunSummary(
         experiment=line.get("experiment", ""),
         strategy=line["strategy"],

@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord
 
 from florets.strategies.base.models import Models
 from florets.strategies.core import BoolArray, FloatArray, IntArray
-from florets.strategies.core.aggregate import Columns, Rows, apply_step, average_gradients, average_models
+from florets.strategies.core.aggregate import Columns, Rows, ScaledRows, apply_step, average_gradients, average_models
 from florets.strategies.settings import Settings, Weighting
 from florets.task.wire import kinds
 from florets.task.wire.replies import Update
@@ -17,7 +17,7 @@ from florets.task.wire.schedule import Schedule
 
 
 @dataclass(frozen=True)
-class Updates:
+class Updates(ScaledRows):
     """Clients' updates as the rows of a matrix (P, R), of which one at a time is unpacked."""
 
     updates: Sequence[tuple[str, Update]]
@@ -29,6 +29,10 @@ class Updates:
     def __getitem__(self, row: int, /) -> FloatArray:
         """Return one client's vector (R,)."""
         return self.updates[row][1].vector
+
+    def scaled(self, row: int, factor: float, out: FloatArray | None) -> FloatArray:
+        """See `ScaledRows`."""
+        return self.updates[row][1].scaled(factor, out)
 
 
 class Averaging(ABC):

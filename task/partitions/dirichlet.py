@@ -16,6 +16,7 @@ def divide(
     alpha: float,
     reserve: float,
     min_share: float,
+    test_shares: str = "same",
 ) -> tuple[list[IntArray], list[IntArray]]:
     """Return the train rows and the test rows of each cluster.
 
@@ -34,6 +35,9 @@ def divide(
         While a cluster falls below its minimum, all is drawn again with 0.05 more, up to 1.
     min_share
         A cluster's least number of train samples, as a share of an even one (all train samples / K).
+    test_shares
+        ``same``: a cluster's test samples have the shares of its train samples. ``fresh``: theirs are drawn anew,
+        with the same minimum.
 
     Raises
     ------
@@ -43,7 +47,8 @@ def divide(
     Notes
     -----
     Deviation: the published code draws proportions anew for the test data, so that train and test distributions of
-    a cluster differ (total variation 0.16-0.65); here one draw serves both, as the paper has it.
+    a cluster differ (total variation 0.16-0.65); here one draw serves both, as the paper has it, unless
+    `test_shares` asks for that code's.
     """
     for name, value, holds, rule in (
         ("alpha", alpha, alpha > 0, "above 0"),
@@ -52,22 +57,41 @@ def divide(
     ):
         if not holds:
             raise ValueError(f"task.partition_options.{name}={value} must be {rule}.")
+    if test_shares not in ("same", "fresh"):
+        raise ValueError(f"task.partition_options.test_shares={test_shares} must be same or fresh.")
     train, test = rows_by_group(data)
     owners = [[k for k, labels in enumerate(label_sets) if label in labels] for label in range(len(train))]
-    minimum = min_share * len(data.group_train) / len(label_sets)
+    proportions = _proportions(train, owners, len(label_sets), rng, alpha, reserve, min_share)
+    train_rows = _cut_rows(train, owners, proportions, rng)
+    if test_shares == "fresh":
+        proportions = _proportions(test, owners, len(label_sets), rng, alpha, reserve, min_share)
+    return train_rows, _cut_rows(test, owners, proportions, rng)
+
+
+def _proportions(
+    rows_of: list[IntArray],
+    owners: list[list[int]],
+    num_clusters: int,
+    rng: np.random.Generator,
+    alpha: float,
+    reserve: float,
+    min_share: float,
+) -> list[NDArray[np.float64]]:
+    """Draw each class's shares among its owners until no cluster is below its minimum; see `divide`."""
+    minimum = min_share * sum(map(len, rows_of)) / num_clusters
     # Whole steps of 0.05 from `reserve`, and at last an even split.
     for even in [*np.arange(reserve, 1.0, 0.05), 1.0]:
         proportions = [
             even / len(own) + (1 - even) * rng.dirichlet([alpha] * len(own)) if own else np.empty(0) for own in owners
         ]
-        sizes = np.zeros(len(label_sets), dtype=np.int64)
-        for rows, own, shares in zip(train, owners, proportions, strict=True):
+        sizes = np.zeros(num_clusters, dtype=np.int64)
+        for rows, own, shares in zip(rows_of, owners, proportions, strict=True):
             if own:
                 sizes[own] += np.diff(_cuts(len(rows), shares))
         if sizes.min() >= minimum:
-            return _cut_rows(train, owners, proportions, rng), _cut_rows(test, owners, proportions, rng)
+            return proportions
     raise ValueError(
-        f"a cluster would have {sizes.min()} train samples, fewer than the {minimum:.0f} of "
+        f"a cluster would have {sizes.min()} samples, fewer than the {minimum:.0f} of "
         f"task.partition_options.min_share={min_share}: lower min_share or task.num_clusters."
     )
 

@@ -79,6 +79,7 @@ def label_skew_2(
     min_share: float = 0.425,
     samples_per_client: int | None = None,
     test_samples_per_client: int | None = None,
+    test_shares: str = "same",
 ) -> list[Shard]:
     """Give every cluster 4 random classes, any two clusters sharing exactly 2.
 
@@ -92,7 +93,7 @@ def label_skew_2(
         Classes a cluster, and in common.
     label_sets
         The classes of each cluster, where they are not to be drawn; the two options above are then not used.
-    alpha, reserve, min_share
+    alpha, reserve, min_share, test_shares
         See `florets.task.partitions.dirichlet.divide`. The default minimum is the published 5,100 of MNIST's 60,000.
 
     Raises
@@ -103,14 +104,15 @@ def label_skew_2(
     Notes
     -----
     Deviation: the paper says "at least" 2 in common; its code has exactly 2, and so has this. The search for the
-    sets always ends, and one Dirichlet draw serves train and test; the published code does neither.
+    sets always ends, and one Dirichlet draw serves train and test; the published code does neither
+    (``test_shares=fresh`` draws as it does).
 
     Source: CLoVE, Sec. 5, "Label skew 2" (U = 4, V = 2).
     """
     num_labels = len(rows_by_group(data)[0])
     if label_sets is not None:
         _check_sets(label_sets, num_labels, num_clusters)
-        train, test = divide(data, label_sets, rng, alpha, reserve, min_share)
+        train, test = divide(data, label_sets, rng, alpha, reserve, min_share, test_shares)
         return deal_clusters(train, test, num_clients, rng, samples_per_client, test_samples_per_client)
     if not 0 <= shared_labels <= labels_per_cluster <= num_labels or labels_per_cluster < 1:
         raise ValueError(
@@ -118,7 +120,7 @@ def label_skew_2(
             f"be in order, and at most the data set's {num_labels} classes."
         )
     sets = overlapping_label_sets(num_labels, num_clusters, labels_per_cluster, shared_labels, rng)
-    train, test = divide(data, sets, rng, alpha, reserve, min_share)
+    train, test = divide(data, sets, rng, alpha, reserve, min_share, test_shares)
     return deal_clusters(train, test, num_clients, rng, samples_per_client, test_samples_per_client)
 
 
@@ -145,6 +147,7 @@ def label_skew_3(
     min_share: float = 0.5,
     samples_per_client: int | None = None,
     test_samples_per_client: int | None = None,
+    test_shares: str = "same",
 ) -> list[Shard]:
     """Give every cluster all classes but one, and the last cluster all: without 9, without 0, 1, 2, all.
 
@@ -154,7 +157,7 @@ def label_skew_3(
         See `label_skew_1`.
     rng
         Draws the proportions and the samples.
-    alpha, reserve, min_share
+    alpha, reserve, min_share, test_shares
         See `florets.task.partitions.dirichlet.divide`. The default minimum is the published 6,000 of MNIST's 60,000.
 
     Raises
@@ -176,5 +179,5 @@ def label_skew_3(
         )
     absent = [(k - 1) % num_labels for k in range(num_clusters - 1)]
     sets = [[label for label in range(num_labels) if label != missing] for missing in [*absent, None]]
-    train, test = divide(data, sets, rng, alpha, reserve, min_share)
+    train, test = divide(data, sets, rng, alpha, reserve, min_share, test_shares)
     return deal_clusters(train, test, num_clients, rng, samples_per_client, test_samples_per_client)

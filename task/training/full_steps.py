@@ -67,32 +67,32 @@ def full_steps_update(network: Dense, shares: Sequence[Share], loss: str, settin
     if first.bias is not None:
         # A bias is the weight of an input that is always 1.
         products += 1
-    z = pad_sequence(
+    start = pad_sequence(
         [_first_outputs(share, own, first.weight, first.bias) for share, own in zip(shares, inputs, strict=True)],
         batch_first=True,
     )
-    rest = {name: torch.stack([share.state[name] for share in shares]) for name in network.names}
-    del rest[first.weight]
-    if first.bias is not None:
-        del rest[first.bias]
+    others = [name for name in network.names if name not in (first.weight, first.bias)]
+    rest = {name: torch.stack([share.state[name] for share in shares]) for name in others}
     for parameter in rest.values():
         parameter.requires_grad_()
     optimizer = new_optimizer(list(rest.values()), settings) if rest else None
-    slopes, means = torch.zeros_like(z), torch.zeros(len(shares))
-    for _ in range(settings.num_steps(1)):
-        z = z.detach().requires_grad_()
+    z, means = start.clone().requires_grad_(), torch.zeros(len(shares))
+    for step in range(settings.num_steps(1)):
+        if step > 0:
+            assert z.grad is not None
+            with torch.no_grad():
+                torch.baddbmm(start, products, z.grad, alpha=-rate, out=z)
         for parameter in rest.values():
             parameter.grad = None
         outputs = network.after_first(rest, z)
         losses = per_sample_losses(outputs.flatten(0, 1), targets, loss).view(weights.shape) * weights
         means = losses.sum(dim=1) / counts
         means.sum().backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
-        assert z.grad is not None
-        slopes += z.grad
-        with torch.no_grad():
-            z = torch.baddbmm(z, products, z.grad, alpha=-rate)
         if optimizer is not None:
             optimizer.step()
+    # Never set back: the sum over all steps.
+    slopes = z.grad
+    assert slopes is not None
     arrays = {name: stack.detach().numpy() for name, stack in rest.items()}
     found = []
     for row, (share, own) in enumerate(zip(shares, inputs, strict=True)):

@@ -81,6 +81,15 @@ class PackedVector:
             start += part.size
         return vector
 
+    def scaled(self, factor: float, out: Vector | None = None) -> Vector:
+        """Return ``factor * self.unpacked()``, in `out` where that is given; no other vector is made."""
+        vector, start = np.empty(self.size) if out is None else out, 0
+        for part in self.parts:
+            # Entry by entry in float64, as it would be of the unpacked vector.
+            np.multiply(part.ravel(), factor, out=vector[start : start + part.size], dtype=np.float64)
+            start += part.size
+        return vector
+
 
 def _largest(part: npt.NDArray[Any]) -> float:
     # As Python's floats: no integer type has the negative of its lowest number.

@@ -52,6 +52,13 @@ class Update:
         """The values as float64; where they are kept as they were sent, new at every call."""
         return self.values.unpacked() if isinstance(self.values, PackedVector) else self.values
 
+    def scaled(self, factor: float, out: Vector | None = None) -> Vector:
+        """Return ``factor * self.vector``, in `out` where that is given; no other vector is made."""
+        if isinstance(self.values, PackedVector):
+            return self.values.scaled(factor, out)
+        product: Vector = np.multiply(self.values, factor, out=out)
+        return product
+
     @property
     def largest(self) -> float:
         """Largest absolute value of `vector`."""
