@@ -73,6 +73,15 @@ def test_cells_are_stored_and_replaced_by_nothing_less(tmp_path: Path) -> None:
     assert "here" not in store.path.read_text()
 
 
+def test_no_path_of_a_machine_is_stored(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cells.csv")
+    said = "/home/me/run/seed-2: holds an interrupted run. Go on with: florets resume=/home/me/run/seed-2\nOr not."
+    store.put(PLACE, 0, Progress("failed", note=said))
+    store.write([PLACE])
+    known = Store(store.path).get(PLACE, 0).note
+    assert known == "seed-2: holds an interrupted run. Go on with: florets resume=seed-2"
+
+
 def test_rounds_are_stored_where_the_data_change(tmp_path: Path) -> None:
     rounds = Progress("finished", {"accuracy": 0.5, "rounds_of_ari_1": [3, 4]})
     for given, kept in (([], False), (["task.drift.rounds=[3]"], True)):

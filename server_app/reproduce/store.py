@@ -3,7 +3,9 @@
 import csv
 import hashlib
 import json
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +61,8 @@ class Store:
         """Store what a results folder says of a cell; a finished one is replaced by nothing less."""
         if found.state == "not run" or (found.state != "finished" and self.get(place, seed).state == "finished"):
             return
-        self._cells[place.row.name, place.column.name, seed] = settings_of(place), found
+        shown = replace(found, note=_public(found.note))
+        self._cells[place.row.name, place.column.name, seed] = settings_of(place), shown
 
     def get(self, place: Place, seed: int) -> Progress:
         """Return how far a cell is; one that was stored with other settings is not run."""
@@ -102,6 +105,11 @@ def settings_of(place: Place) -> str:
     keys = dict(text.split("=", 1) for text in place.overrides)
     asked = sorted((key, value) for key, value in keys.items() if key not in _ELSEWHERE)
     return hashlib.sha256(json.dumps(asked).encode(errors="surrogateescape")).hexdigest()[:8]
+
+
+def _public(note: str) -> str:
+    """Return a note's first line without paths: a stored page is for other machines."""
+    return re.sub(r"(?:[A-Za-z]:)?[\\/]\S+[\\/]", "", next(iter(note.splitlines()), ""))
 
 
 def _written(value: Any) -> str:
