@@ -91,16 +91,18 @@ def dense_losses(
             for start in range(0, len(x), _CHUNK):
                 x_part = x[start : start + _CHUNK]
                 targets = targets_of(x_part, y[start : start + _CHUNK], loss)
-                layers.append(network.first_outputs(stacks, x_part.flatten(1)))
-                outputs = network.after_first(stacks, layers[-1])
+                first = network.first_outputs(stacks, x_part.flatten(1))
+                if choose is not None:
+                    layers.append(first)
+                outputs = network.after_first(stacks, first)
                 losses.append(torch.stack([per_sample_losses(one, targets, loss) for one in outputs]))
         each = torch.cat(losses, dim=1).double().numpy()
         found[begin:end] = np.stack([_means(own, parts[begin:end]) for own in each], axis=1)
         if choose is not None:
-            said = layers[0] if len(layers) == 1 else torch.cat(layers, dim=1)
+            outputs_of = layers[0] if len(layers) == 1 else torch.cat(layers, dim=1)
             starts = [*_starts(parts[begin:end]).tolist(), len(x)]
             chosen = [choose(own) for own in found[begin:end]]
-            firsts += [said[model, a:b].clone() for model, (a, b) in zip(chosen, pairwise(starts), strict=True)]
+            firsts += [outputs_of[model, a:b].clone() for model, (a, b) in zip(chosen, pairwise(starts), strict=True)]
     return found, firsts
 
 
