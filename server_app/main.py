@@ -177,18 +177,12 @@ def _local_grid(config: Config) -> "Iterator[LocalGrid]":
     from florets.client_app.batching import in_blocks
     from florets.client_app.session import session
     from florets.server_app.local_grid import LocalGrid
-    from florets.server_app.own_nodes import own_nodes
+    from florets.server_app.own_nodes import check_device, own_nodes
     from florets.server_app.workers.start import num_workers, worker_grid
-    from florets.task.device import find_device
 
     nodes = own_nodes(config)
     check_own_clients(config, len(nodes))
-    # A node's own setting wins over the run's.
-    if any("device" not in node for node in nodes or [{}]):
-        try:
-            find_device(config.device)
-        except ValueError as error:
-            raise ConfigError([f"{error}."]) from error
+    check_device(config, nodes)
     num_nodes = len(nodes) or config.num_clients
     if config.engine == "local" and num_workers(config.workers, num_nodes) == 1:
         yield LocalGrid(client_app, num_nodes, nodes or None, in_blocks, session.adopt)

@@ -1,6 +1,7 @@
 """A dry run of a deployment: in one process, each folder in `data_dir` is a node with data of its own."""
 
 import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,23 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
             [f"data_dir={root}: {unreadable[0]!a} is no name for a client; give the folder one of printable text."]
         )
     return [{"client-id": folder.name, **_stated(folder / NODE_FILE), "data-dir": str(folder)} for folder in folders]
+
+
+def check_device(config: Config, nodes: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a device that this machine does not have; a node's own setting wins over the run's.
+
+    Raises
+    ------
+    ConfigError
+        If a node would compute there.
+    """
+    from florets.task.device import find_device
+
+    if any("device" not in node for node in nodes or [{}]):
+        try:
+            find_device(config.device)
+        except ValueError as error:
+            raise ConfigError([f"{error}."]) from error
 
 
 def _stated(file: Path) -> dict[str, Any]:

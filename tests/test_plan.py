@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
@@ -10,9 +11,9 @@ from florets.server_app.build import build_models, build_strategy, build_task, m
 from florets.server_app.local_grid import LocalGrid
 from florets.server_app.main import client_side, main
 from florets.server_app.plan.command import rows
-from florets.server_app.plan.doubles import Exchange, Seen, stand_ins, stand_ins_of_nodes
 from florets.server_app.plan.dry_run import DryRun, PlannedRound, dry_run
 from florets.server_app.plan.plan import period, plan_of
+from florets.server_app.plan.replicas import Exchange, Seen, representative_nodes, representatives
 from florets.strategies.base.report import RoundReport
 
 SMALL = [
@@ -75,14 +76,16 @@ def test_each_client_stands_for_clients_of_its_group_and_about_its_size():
     spec = ["num_clients=60", "task.partition=composed", "task.partition_options={reuse: clients, angles: [0, 90],"]
     sizes = "samples_per_client: [5, 50]}"
     task = build_task(compose([*spec[:2], f"{spec[2]} {sizes}", "task.num_clusters=2", "k=2"]))
-    found = stand_ins(task)
+    found = representatives(task)
     assert len(set(found)) == 16
     assert all(found[number] == number for number in set(found))
     for client, number in enumerate(found):
         assert task.cluster_of(client) == task.cluster_of(number)
         assert 0.4 < task.num_examples_of(client) / task.num_examples_of(number) < 2.5
-    assert stand_ins_of_nodes(3) == [0, 1, 2]
-    assert len(set(stand_ins_of_nodes(40))) == 16
+    assert representative_nodes(3) == [0, 1, 2]
+    # Neighbours by name are of one site: each run of them has its middle one.
+    assert representative_nodes(40)[:8] == [1, 1, 1, 4, 4, 4, 7, 7]
+    assert len(set(representative_nodes(40))) == 16
 
 
 def test_a_sequence_goes_on_with_what_it_repeats():
@@ -151,7 +154,12 @@ def test_the_command_tells_the_same_to_people_and_programs(tmp_path, capsys, mon
     assert not list(tmp_path.iterdir())
 
 
-def test_a_wrong_key_or_option_is_refused(capsys):
+def test_a_wrong_key_or_option_is_refused(capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert main(["plan", "device=cuda"]) == 2
+    assert "device=cuda, but this machine's PyTorch sees no CUDA device" in capsys.readouterr().err
+    assert main(["plan", "num_clients=4", "k=2", "workers=5"]) == 2
+    assert "workers=5: must be at most num_clients=4" in capsys.readouterr().err
     assert main(["plan", "num_clients=0"]) == 2
     assert main(["plan", "--second", "3"]) == 2
     assert "no such option (--json, --seconds <n>)" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.server_app import jobs
 from florets.server_app.console import counted, say
+from florets.server_app.own_nodes import own_nodes
 from florets.server_app.plan.dry_run import DryRun, dry_run
 from florets.server_app.plan.plan import Plan, plan_of
 from florets.server_app.results.report_figures import duration, number, size
@@ -56,6 +57,8 @@ def main(arguments: Sequence[str], caller: Path, load: LoadClientSide) -> int:
     if wrong := [text for text in overrides if text.startswith("-")]:
         raise ConfigError([f"{wrong[0]}: florets plan has no such option (--json, --seconds <n>)."])
     config = jobs.prepare(overrides, caller)
+    # Refused before the dry run, as before a run.
+    num_workers(config.workers, len(own_nodes(config)) or config.num_clients)
     found = dry_run(config, load(), seconds)
     plan = plan_of(found, config.eval_every)
     if "--json" in arguments:

@@ -11,12 +11,13 @@ from flwr.app import ArrayRecord
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
+from florets.conf.validate import check_own_clients
 from florets.server_app.blocks import choose_blocks
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.server_app.local_grid import NodeConfig
-from florets.server_app.own_nodes import own_nodes
-from florets.server_app.plan.doubles import DoublesGrid, Exchange, Seen, stand_ins, stand_ins_of_nodes
+from florets.server_app.own_nodes import check_device, own_nodes
 from florets.server_app.plan.memory import ProcessMemory
+from florets.server_app.plan.replicas import Exchange, ReplicaGrid, Seen, representative_nodes, representatives
 from florets.server_app.results.loss_matrix import loss_matrix
 from florets.server_app.workers.client_side import ClientSide
 from florets.strategies.base.models import Models, untrained_of
@@ -112,6 +113,8 @@ def dry_run(config: Config, side: ClientSide, seconds: float) -> DryRun:
     memory = ProcessMemory()
     task = build_task(config)
     nodes = own_nodes(config)
+    check_own_clients(config, len(nodes))
+    check_device(config, nodes)
     try:
         task.check()
         strategy = build_strategy(config, task)
@@ -122,23 +125,23 @@ def dry_run(config: Config, side: ClientSide, seconds: float) -> DryRun:
         raise
     except ValueError as error:
         raise ConfigError([str(error)]) from error
-    numbers = stand_ins_of_nodes(len(nodes)) if nodes else stand_ins(task)
-    _follow_stand_ins(strategy, numbers)
-    grid = DoublesGrid(side, _node_configs(config, nodes, numbers), numbers, memory)
+    numbers = representative_nodes(len(nodes)) if nodes else representatives(task)
+    _follow_representatives(strategy, numbers)
+    grid = ReplicaGrid(side, _node_configs(config, nodes, numbers), numbers, memory)
     choose_blocks(grid, config, task)
     grid.share(task)
     strategy.federation.refresh(grid, settings)
     (hello,) = grid.take_exchanges()
     rounds: list[PlannedRound] = []
     start = lap = time.perf_counter()
-    asleep = grid.seen.seconds
+    in_exchanges = grid.seen.seconds
 
     def on_round(report: RoundReport, _: ArrayRecord) -> bool:
-        nonlocal lap, asleep
+        nonlocal lap, in_exchanges
         now = time.perf_counter()
-        server = now - lap - (grid.seen.seconds - asleep)
+        server = now - lap - (grid.seen.seconds - in_exchanges)
         rounds.append(_planned(report, grid.take_exchanges(), server))
-        lap, asleep = time.perf_counter(), grid.seen.seconds
+        lap, in_exchanges = time.perf_counter(), grid.seen.seconds
         return len(rounds) > 1 and now - start > seconds
 
     total = strategy.first_rounds + config.num_rounds
@@ -193,8 +196,8 @@ def _bytes_of(task: Task, number: int) -> int:
     return sum(getattr(value, "nbytes", 0) for value in vars(task.client(number)).values())
 
 
-def _follow_stand_ins(strategy: ClusteredStrategy[Any, Any], numbers: Sequence[int]) -> None:
-    """Where clients' data change, let the server know each one's stand-in's."""
+def _follow_representatives(strategy: ClusteredStrategy[Any, Any], numbers: Sequence[int]) -> None:
+    """Where clients' data change, let the server know each one's representative's."""
     known = strategy.federation.known_at
     if known is None:
         return

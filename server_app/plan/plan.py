@@ -6,8 +6,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, median
 
-from florets.server_app.plan.doubles import Exchange
 from florets.server_app.plan.dry_run import DryRun, PlannedRound
+from florets.server_app.plan.replicas import Exchange
 
 ADAM_COPIES = 4
 """Copies of a model that local training holds: parameters, gradients, and Adam's two means."""
@@ -178,7 +178,7 @@ def _memory(found: DryRun, rounds: Sequence[PlannedRound]) -> tuple[float | None
     if found.peak is None or found.start is None:
         return None, None, None
     seen = found.seen
-    # What a double says it says with the arrays of another; a client of its own would send its own.
+    # A replica's reply shares the arrays of another; a client of its own would send its own.
     server = found.peak + seen.up_at_once
     asked = sum(exchange.messages for each in rounds for exchange in each.exchanges)
     holding = min(found.num_clients, max(len(seen.asked), asked))

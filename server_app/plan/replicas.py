@@ -1,6 +1,6 @@
-"""`DoublesGrid`: a federation in which a few clients compute, and the others repeat what these have said.
+"""`ReplicaGrid`: a federation in which a few clients compute, and the others repeat their replies.
 
-A double has the data of the client that it stands beside, so that what it repeats is what it would have said itself:
+A replica has the data of the client that represents it, so that what it repeats is what it would have said itself:
 the server's side of a run is the real one, message for message, and any algorithm can be planned.
 """
 
@@ -24,12 +24,12 @@ MOST_COMPUTED = 16
 _LEAST_TIMED = 8
 """So many messages of an exchange are computed at least: their mean time is that of one."""
 _MOST_VARIANTS = 4
-"""Of messages to a client and its doubles that differ in their models, so many are computed."""
+"""Of messages to a client and its replicas that differ in their models, so many are computed."""
 
 Like = tuple[Hashable, ...]
 
 
-def stand_ins(task: Task) -> list[int]:
+def representatives(task: Task) -> list[int]:
     """Return for each client the one whose data it is given here: of its own true cluster, and of about its size.
 
     Of each cluster's clients, sorted by the number of their samples, some at equal distances compute.
@@ -47,9 +47,13 @@ def stand_ins(task: Task) -> list[int]:
     return [int(number) for number in found]
 
 
-def stand_ins_of_nodes(count: int) -> list[int]:
-    """Return for each node with data of its own the one whose folder it reads here."""
-    return [node * min(count, MOST_COMPUTED) // count for node in range(count)]
+def representative_nodes(count: int) -> list[int]:
+    """Return for each node with data of its own the one whose folder it reads here.
+
+    The middle one of each of some equal runs of nodes: folders are sorted by their names, and thus often by site.
+    """
+    parts = np.array_split(np.arange(count), min(count, MOST_COMPUTED))
+    return [int(part[len(part) // 2]) for part in parts for _ in part]
 
 
 @dataclass
@@ -100,7 +104,7 @@ class Seen:
     seconds: float = 0.0
 
 
-class DoublesGrid(LocalGrid):
+class ReplicaGrid(LocalGrid):
     """Serves simulated nodes of which only some compute their replies.
 
     Parameters
@@ -109,17 +113,21 @@ class DoublesGrid(LocalGrid):
         The ClientApp.
     node_configs
         Of each node; it says whose data the node has.
-    stand_ins
+    representatives
         For each node, from 0, the one that computes for it.
     memory
         Measures what a client needs.
     """
 
     def __init__(
-        self, side: ClientSide, node_configs: Sequence[NodeConfig], stand_ins: Sequence[int], memory: ProcessMemory
+        self,
+        side: ClientSide,
+        node_configs: Sequence[NodeConfig],
+        representatives: Sequence[int],
+        memory: ProcessMemory,
     ) -> None:
         super().__init__(side.app, len(node_configs), node_configs, side.in_blocks, side.adopt)
-        self._stand_ins = dict(zip(self._contexts, stand_ins, strict=True))
+        self._representatives = dict(zip(self._contexts, representatives, strict=True))
         self._memory = memory
         self._measured: set[str] = set()
         self.seen = Seen()
@@ -178,7 +186,7 @@ class DoublesGrid(LocalGrid):
                         shapes.append((key, len(value)))
                     elif key != kinds.CLIENT_NUMBER:
                         settings.append((key, value))
-        node, kind = self._stand_ins[message.metadata.dst_node_id], message.metadata.message_type
+        node, kind = self._representatives[message.metadata.dst_node_id], message.metadata.message_type
         shape = (node, kind, *shapes, *(key for key, _ in settings))
         return (shape, *records, *settings), shape
 
