@@ -16,11 +16,11 @@ class PerFedAvg(ClusteredStrategy[PerFedAvgSettings, State]):
     the one before the step. A step of training takes gradients on two batches, on four times as many samples with
     `exact_hessian` as FedAvg's does (a Hessian product counts as two); a test takes a pass over the training data.
 
-    Source: Fallah et al. 2020 (Per-FedAvg, arXiv 2002.07948), Alg. 1 with the exact Hessian product (the paper's HF
-    approximates it), and its first-order variant; beta is the run's learning rate. Defaults: alpha 0.01, as in a
-    public reimplementation, whose beta is 0.001. Deviation: the gradient goes to the run's optimiser, which is the paper's step with train=sgd
-    alone; local steps are taken in shuffled epochs, and the server's mean is weighted by examples, so that alpha = 0
-    is FedAvg.
+    Source: Fallah et al. 2020 (Per-FedAvg, arXiv 2002.07948), Alg. 1 with the exact Hessian product (the paper's
+    HF approximates it), and its first-order variant; beta is the run's learning rate. Defaults: alpha 0.01, as in
+    a public reimplementation, whose beta is 0.001. Deviation: the gradient goes to the run's optimiser, which is
+    the paper's step with train=sgd alone; local steps are taken in shuffled epochs, and the server's mean is
+    weighted by examples, so that alpha = 0 is FedAvg.
     """
 
     Settings = PerFedAvgSettings
