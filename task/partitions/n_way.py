@@ -49,8 +49,8 @@ def n_way(
         If an option is out of its range, or a label has too few samples for one client.
 
     Source: FedProto (arXiv 2105.00243), its heterogeneous clients in n ways and k shots.
-    Deviation: numbers of labels and samples are uniform around their mean, where the paper has a standard deviation; two
-    clients may share samples.
+    Deviation: numbers of labels and samples are uniform around their mean, where the paper has a standard deviation;
+    two clients may share samples.
     """
     train, test = rows_by_group(data)
     fewest_train, fewest_test = (min(map(len, cells)) for cells in (train, test))
