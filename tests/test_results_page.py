@@ -1,7 +1,9 @@
 """docs/results.md: its tables are what the tool makes of the stored runs beside it, and none is typed by hand."""
 
+import csv
 import re
 import shutil
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
@@ -153,3 +155,21 @@ def test_a_sweep_that_is_not_stored_leaves_the_page_as_it_was(tmp_path: Path) ->
     assert sweep_block(["none"], tmp_path)[0] is None
     with pytest.raises(ConfigError, match="name the sweep's folder"):
         store_sweeps([tmp_path], tmp_path / "x.csv")
+
+
+def test_the_readmes_figures_are_those_of_the_stored_runs() -> None:
+    with (PAGE.with_suffix("") / "sweep-compare_digits.csv").open(encoding="utf-8", newline="") as file:
+        runs = [run for run in csv.DictReader(file) if run["experiment"] == "compare/digits_rotation"]
+    found = re.findall(
+        r"\(strategies/(\w+)/strategy\.py\).*\| ([\d.]+) ± ([\d.]+); ([\d.]+)(?: ± ([\d.]+))? \|",
+        (ROOT / "README.md").read_text(encoding="utf-8"),
+    )
+    assert len(found) >= 27
+    for strategy, mean, spread, ari, ari_spread in found:
+        own = [run for run in runs if run["strategy"] == strategy]
+        accuracy, aris = ([float(run[name]) for run in own] for name in ("final_accuracy", "final_ari"))
+        assert f"{100 * statistics.mean(accuracy):.1f} {100 * statistics.stdev(accuracy):.1f}" == f"{mean} {spread}"
+        assert (float(ari), float(ari_spread or 0)) == (
+            pytest.approx(statistics.mean(aris), abs=0.006),
+            pytest.approx(statistics.stdev(aris), abs=0.006),
+        ), strategy
