@@ -10,6 +10,7 @@ from florets.conf.compose import CONFIG_DIR, choices, compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, config_to_json
 from florets.conf.schema import Chosen, Config, TaskConfig, TrainConfig, walk
+from florets.conf.validate import MOST_COMPARED
 from florets.strategies import STRATEGIES
 from florets.strategies.cfl_gp.settings import CflGpSettings
 from florets.strategies.clove.settings import CloveSettings
@@ -58,13 +59,16 @@ def test_every_promised_preset_is_there():
 
 
 def composes(experiment, strategies):
-    task = compose([f"experiment={experiment}"]).task
+    preset = compose([f"experiment={experiment}"])
+    task = preset.task
     for strategy in strategies:
         refused = ""
         if strategy in OF_CLASSES and task.loss != "cross_entropy":
             refused = r"use task\.loss=cross_entropy"
         elif strategy == "oracle" and not task.num_clusters and task.partition != "own":
             refused = "the oracle needs the true clusters, and this task has none"
+        elif settings_type(strategy).compares and preset.num_clients > MOST_COMPARED:
+            refused = "compares every pair"
         if refused:
             with pytest.raises(ConfigError, match=refused):
                 compose([f"experiment={experiment}", f"strategy={strategy}"])
