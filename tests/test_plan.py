@@ -164,6 +164,6 @@ def test_a_wrong_key_or_option_is_refused(capsys, monkeypatch):
     assert main(["plan", "--second", "3"]) == 2
     assert "no such option (--json, --seconds <n>)" in capsys.readouterr().err
     assert main(["plan", "--seconds=-1"]) == 2
-    assert "--seconds -1: must be a number of at least 0" in capsys.readouterr().err
+    assert "--seconds -1: must be a finite number of at least 0" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="num_clients"):
         dry_run(compose(["num_clients=3", "k=2"]), client_side(), 1.0)

@@ -536,7 +536,9 @@ def test_a_pages_tables_are_made_of_finished_cells_alone(
 @pytest.mark.parametrize(
     ("words", "text", "message"),
     [
-        (["page.md"], PAGE.replace("<!-- end of reproduce -->", ""), "2 blocks begin with"),
+        (["page.md"], PAGE.replace("<!-- end of reproduce -->", ""), "has no end; close it with"),
+        (["page.md"], PAGE.replace("end of reproduce", "end of reproduec"), "no such block. Did you mean reproduce?"),
+        (["page.md"], PAGE.replace("<!-- reproduce", "<!-- reproduc"), "no such block. Did you mean reproduce?"),
         (["page.md"], PAGE.replace("right_k", "loss_x"), "measures=loss_x: item has no such measure"),
         (["page.md"], PAGE.replace("rows=four", "rows=five"), "rows=five: item has no such row"),
         (["no.md"], PAGE, "cannot be read"),

@@ -87,7 +87,9 @@ def _seconds(arguments: Sequence[str]) -> tuple[float, list[str]]:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise ConfigError([f"--seconds {given}: must be a number of at least 0."])
+        raise ConfigError(
+            [f"--seconds {given}: must be a finite number of at least 0, such as --seconds {SECONDS:g}."]
+        )
     return seconds, rest
 
 
@@ -113,6 +115,10 @@ def lines(config: Config, found: DryRun, plan: Plan) -> list[str]:
         )
     workers = num_workers(config.workers, found.num_clients)
     local = duration(plan.local_seconds(workers))
+    if config.engine == "ray":
+        told.append(
+            "engine=ray: bytes are those of its run; times are of this machine, not of the cluster, which was not asked."
+        )
     told.append(f"Time, about: {local} in process with workers={workers}, batch_clients={config.batch_clients};")
     told.append(
         f"  {duration(plan.deployed_seconds)} where each client has a machine like this one, and on top of that what "

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from florets.conf.problems import ConfigError
+from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app.reproduce.items import Item
 from florets.server_app.reproduce.measures import read_measure
 from florets.server_app.reproduce.table import Table
@@ -23,7 +23,7 @@ _BLOCK = re.compile(
     rf"(?P<begin><!-- (?P<kind>{_KINDS}) (?P<words>[^\n]*?) -->\n)(?P<old>.*?)(?P<end><!-- end of (?P=kind) -->)",
     re.DOTALL,
 )
-_BEGIN = re.compile(rf"<!-- (?:{_KINDS}) [^\n]*-->")
+_MARK = re.compile(r"<!-- (?P<end>end of )?(?P<kind>\w+)(?: [^\n]*)?-->")
 
 Block = Callable[[Sequence[str]], tuple[str | None, str]]
 """Takes a block's words; returns its text, None to leave it as it is, and what it says of itself."""
@@ -52,18 +52,48 @@ def made_page(text: str, blocks: Mapping[str, Block]) -> Made:
     Raises
     ------
     ConfigError
-        If a block has no end, or its words name nothing.
+        If a block has no end, a line that looks like one of a block is none, or a block's words name nothing.
     """
     told: list[str] = []
-    if (begun := len(_BEGIN.findall(text))) != (whole := len(_BLOCK.findall(text))):
-        raise ConfigError([f"{begun} blocks begin with <!-- reproduce or <!-- sweep, {whole} have their end."])
+    if wrong := _unpaired(text):
+        raise ConfigError(wrong)
 
     def block(found: re.Match[str]) -> str:
-        body, said = blocks[found["kind"]](found["words"].split())
+        try:
+            body, said = blocks[found["kind"]](found["words"].split())
+        except ConfigError as error:
+            line = text.count("\n", 0, found.start()) + 1
+            at = f"line {line}, {found['begin'].strip()}"
+            raise ConfigError([f"{at}: {problem}" for problem in error.problems]) from error
         told.append(f"{found['words']}: {said}")
         return found[0] if body is None else f"{found['begin']}\n{body}\n\n{found['end']}"
 
     return Made(_BLOCK.sub(block, text), tuple(told))
+
+
+def _unpaired(text: str) -> list[str]:
+    """Return a line for each mark that begins or ends no block, or looks like one that would."""
+    kinds, problems = _KINDS.split("|"), []
+    begun: tuple[int, str, str] | None = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        found = _MARK.fullmatch(line.strip())
+        if found is None:
+            continue
+        kind, where = found["kind"], f"line {number}, {line.strip()}"
+        if kind not in kinds:
+            if hint := did_you_mean(kind, kinds):
+                problems.append(f"{where}: there is no such block.{hint}")
+        elif not found["end"]:
+            if begun is not None:
+                problems.append(f"line {begun[0]}, {begun[1]}: has no end; close it with <!-- end of {begun[2]} -->.")
+            begun = number, line.strip(), kind
+        elif begun is None or begun[2] != kind:
+            problems.append(f"{where}: ends no block; there must be a <!-- {kind} ... --> before it.")
+        else:
+            begun = None
+    if begun is not None:
+        problems.append(f"line {begun[0]}, {begun[1]}: has no end; close it with <!-- end of {begun[2]} -->.")
+    return problems
 
 
 def outside(text: str) -> str:

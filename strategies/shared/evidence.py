@@ -138,8 +138,8 @@ class Evidence:
             scores = dict(zip(self.candidates, self.scores, strict=True))
             best = max(scores, key=lambda k: scores[k])
             shown = [self.k if self.verdict == "groups" and self.k in scores else best]
-            shown += [k for k in (shown[0] - 1, shown[0] + 1, best) if k in scores and k not in shown]
-            first, *others = shown
+            shown += [k for k in (shown[0] - 1, shown[0] + 1, best) if k in scores]
+            first, *others = dict.fromkeys(shown)
             words.append(
                 ", ".join([f"score {scores[first]:.2f} at K = {first}", *(f"{scores[k]:.2f} at {k}" for k in others)])
             )
