@@ -117,7 +117,7 @@ def lines(config: Config, found: DryRun, plan: Plan) -> list[str]:
     local = duration(plan.local_seconds(workers))
     if config.engine == "ray":
         told.append(
-            "engine=ray: bytes are those of its run; times are of this machine, not of the cluster, which was not asked."
+            "engine=ray: bytes are those of its run; times are this machine's, and the cluster was not asked."
         )
     told.append(f"Time, about: {local} in process with workers={workers}, batch_clients={config.batch_clients};")
     told.append(
