@@ -10,6 +10,9 @@ from florets.strategies.core import FloatArray
 from florets.strategies.core import choose_k as module
 from florets.strategies.core.choose_k import RULES, choose_k
 
+JUDGING = RULES[:3]
+"""Rules that find clusters that are there; the others are CLoVE's released code's, see test_core_finch.py."""
+
 
 def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
@@ -20,21 +23,21 @@ def blobs(num_clusters: int, size: int, seed: int = 0, spread: float = 0.05, wid
     return 2.0 - np.eye(width)[truth] + spread * rng(seed).standard_normal((len(truth), width))
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", JUDGING)
 @pytest.mark.parametrize("num_clusters", [2, 3, 5, 8, 10])
 def test_the_number_of_separated_clusters_is_found(rule: str, num_clusters: int) -> None:
     vectors = blobs(num_clusters, 5, seed=num_clusters)
     assert choose_k(vectors, 10, rule, 0.0, rng()) == num_clusters
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", JUDGING)
 def test_the_upper_bound_itself_can_be_chosen_and_is_never_passed(rule: str) -> None:
     assert choose_k(blobs(4, 5), 4, rule, 0.0, rng()) == 4
     assert choose_k(blobs(4, 5), 3, rule, 0.0, rng()) <= 3
     assert choose_k(blobs(4, 5), 1, rule, 0.0, rng()) == 1
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", JUDGING)
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
@@ -49,7 +52,7 @@ def test_small_and_repeated_inputs_have_a_defined_outcome(rule: str, rows: list[
     assert choose_k(np.array(rows).reshape(-1, 2), 5, rule, 0.0, rng()) == expected
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", JUDGING)
 def test_clients_with_equal_vectors_give_as_many_clusters_as_there_are_distinct_vectors(rule: str) -> None:
     vectors = np.repeat(np.eye(5), 3, axis=0)
     assert choose_k(vectors, 10, rule, 0.0, rng()) == 5
@@ -143,7 +146,7 @@ def test_the_elbow_is_the_knee_of_a_curve_worked_out_by_hand() -> None:
     assert choose_k(vectors, 3, "elbow", 0.0, rng()) == 2
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", JUDGING)
 def test_many_clients_are_judged_on_a_seeded_sample(rule: str) -> None:
     vectors = blobs(4, 600)
     first = choose_k(vectors, 6, rule, 0.0, rng(1))

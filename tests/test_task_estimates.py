@@ -16,7 +16,13 @@ from florets.server_app.local_grid import LocalGrid
 from florets.strategies.k_fed.strategy import KFed
 from florets.strategies.one_shot.strategy import OneShot
 from florets.strategies.oracle.strategy import Oracle
-from florets.task.statistics.kmeans import feature_rows, local_centres, num_features
+from florets.task.statistics.kmeans import (
+    feature_rows,
+    in_leading_subspace,
+    local_centres,
+    near_means,
+    num_features,
+)
 from florets.task.statistics.least_squares import fit_linear_model, least_squares
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.kmeans import read_centres
@@ -106,6 +112,70 @@ def test_no_centres_cannot_be_asked_for() -> None:
         local_centres(np.ones((2, 2)), 0, rng())
 
 
+def test_the_start_of_awasthi_and_sheffet_leaves_out_rows_between_two_centres() -> None:
+    rows = np.array([[0.0, 5], [1, 7], [4, 9], [9, 1], [10, 3]])
+    coordinates, centres = rows[:, :1], np.array([[5 / 3], [9.5]])
+    # The row at 4 is 2.3 from the first centre and 5.5 from the second: less than three times as far.
+    np.testing.assert_allclose(near_means(rows, coordinates, centres), [[0.5, 6], [9.5, 2]])
+    # None is clearly of the third of these: the rows next to it stand for them, and one row for a centre without any.
+    near = near_means(rows, coordinates, np.array([[1.0], [3.0], [3.1], [20.0]]))
+    np.testing.assert_allclose(near, [[0.5, 6], [4, 9], [23 / 3, 13 / 3], [10, 3]])
+
+
+def test_the_leading_subspace_keeps_what_it_can_of_the_rows_products() -> None:
+    rows = rng().standard_normal((7, 4)) * [9, 5, 0.1, 0.01]
+    left, values, right = np.linalg.svd(rows, full_matrices=False)
+    projected = left[:, :2] * values[:2] @ right[:2]
+    found = in_leading_subspace(rows, 2)
+    assert found.shape == (7, 2)
+    np.testing.assert_allclose(found @ found.T, projected @ projected.T)
+    whole = in_leading_subspace(rows, 9)
+    assert whole.shape == (7, 4)
+    np.testing.assert_allclose(whole @ whole.T, rows @ rows.T)
+
+
+def plain_awasthi_sheffet(rows: np.ndarray, k: int) -> np.ndarray:
+    """The algorithm on lists; its first step begins with a row of each cluster."""
+    right = np.linalg.svd(rows)[2][:k]
+    projected = rows @ right.T @ right
+
+    def lloyd(points: np.ndarray, centres: np.ndarray) -> tuple[float, np.ndarray]:
+        for _ in range(50):
+            own = [int(np.argmin([np.linalg.norm(point - centre) for centre in centres])) for point in points]
+            centres = np.array([points[[o == c for o in own]].mean(axis=0) for c in range(k)])
+        return sum(np.linalg.norm(p - centres[o]) ** 2 for p, o in zip(points, own, strict=True)), centres
+
+    # One row of each cluster: the best start that there is.
+    starts = [np.arange(k) * (len(rows) // k) + shift for shift in range(3)]
+    _, centres = min((lloyd(projected, projected[start]) for start in starts), key=lambda found: found[0])
+    begin = []
+    for r in range(k):
+        gaps = [[np.linalg.norm(point - centre) for centre in centres] for point in projected]
+        near = [all(own[r] <= own[s] / 3 for s in range(k) if s != r) for own in gaps]
+        begin.append(rows[near].mean(axis=0))
+    return lloyd(rows, np.array(begin))[1]
+
+
+def test_awasthi_and_sheffets_centres_are_those_of_the_algorithm_written_out() -> None:
+    means = np.array([[6.0, 0, 0, 0, 0, 0], [0, 6, 0, 0, 0, 0], [0, 0, 6, 0, 0, 0]])
+    rows = np.repeat(means, 12, axis=0) + rng().standard_normal((36, 6))
+    centres, sizes = local_centres(rows, 3, rng(), "awasthi_sheffet")
+    expected = plain_awasthi_sheffet(rows, 3)
+    order, other = np.argsort(centres[:, 0]), np.argsort(expected[:, 0])
+    np.testing.assert_allclose(centres[order], expected[other], rtol=1e-5)
+    assert sorted(sizes.tolist()) == [12, 12, 12]
+    # Rows on one line: the subspace has fewer directions than centres.
+    _, sizes = local_centres(np.outer([1.0, 1.1, 5, 5.1, 9], [1.0, 2]), 3, rng(), "awasthi_sheffet")
+    assert sorted(sizes.tolist()) == [1, 2, 2]
+
+
+def test_another_method_than_the_two_is_refused() -> None:
+    with pytest.raises(ValueError, match="local_method='lloyd' must be one of kmeans, awasthi_sheffet"):
+        local_centres(np.ones((2, 2)), 1, rng(), "lloyd")
+    with pytest.raises(ConfigError, match=r"local_method=awasthi_sheffet: .* strategy.local_clusters=2 or more"):
+        compose(["strategy=k_fed", "strategy.local_method=awasthi_sheffet"])
+
+
 def test_features_are_inputs_alone_or_with_the_targets_beside_them() -> None:
     x, labels = torch.arange(8.0).reshape(2, 1, 2, 2), torch.tensor([2, 0])
     assert feature_rows(x, labels, 3, "inputs").tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -176,6 +246,14 @@ def test_a_client_sends_the_mean_of_its_data(features: str) -> None:
     rows = feature_rows(data.x_train, data.y_train, 10, features)
     np.testing.assert_allclose(read.centres[0], rows.mean(axis=0), rtol=1e-6)
     assert read.sizes.tolist() == [len(rows)]
+
+
+def test_a_client_finds_its_centres_by_the_method_that_it_is_told() -> None:
+    ask, _, _ = asking("num_rounds=1")
+    told = {kinds.LOCAL_CLUSTERS: 2, kinds.LOCAL_METHOD: "awasthi_sheffet"}
+    assert len(read_centres(ask(kinds.KMEANS, send=False, **told), 64, 2).sizes) == 2
+    with pytest.raises(AssertionError, match="local_method='lloyd' must be one of"):
+        ask(kinds.KMEANS, send=False, **{**told, kinds.LOCAL_METHOD: "lloyd"})
 
 
 # From the configuration

@@ -17,5 +17,6 @@ def kmeans(client: Client) -> RecordDict:
     features = str(client.config.get(kinds.FEATURES, "inputs"))
     rows = feature_rows(client.data.x_train, client.data.y_train, client.task.num_outputs, features)
     most = int(client.number(kinds.LOCAL_CLUSTERS, 1))
-    centres, sizes = local_centres(rows, most, client.random(Purpose.LOCAL_KMEANS))
+    method = str(client.config.get(kinds.LOCAL_METHOD, "kmeans"))
+    centres, sizes = local_centres(rows, most, client.random(Purpose.LOCAL_KMEANS), method)
     return reply(ArrayRecord({kinds.CENTRES: Array(centres)}), {kinds.SIZES: sizes.tolist()})

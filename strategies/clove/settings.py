@@ -12,7 +12,7 @@ from florets.strategies.shared.restart_settings import Restarted
 class CloveSettings(Restarted):
     """The server clusters the clients' loss vectors and matches clusters to models."""
 
-    clustering: Literal["kmeans", "agglomerative"] = key("kmeans", "how loss vectors are clustered")
+    clustering: Literal["kmeans", "agglomerative", "finch"] = key("kmeans", "how loss vectors are clustered")
     k_min_improvement: float = key(
         0.0,
         "least relative gain that a larger K must bring; negative: a loss that it may cost (k=auto)",
@@ -80,5 +80,5 @@ class CloveSettings(Restarted):
         "first_round": ("random", "evaluate", "update", "farthest"),
         "loss_data": ("train", "held_out"),
         "personal": ("none", "ditto", "fedala", "fedproto"),
-        "choose_k": ("silhouette", "silhouette_lone", "elbow", "folds"),
+        "choose_k": ("silhouette", "silhouette_lone", "elbow", "silhouette_repeated", "finch", "folds"),
     }

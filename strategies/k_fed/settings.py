@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from florets.strategies.settings import ManyModels, Run, key
+from florets.strategies.settings import ManyModels, Run, idle, key
 
 
 @dataclass(frozen=True)
@@ -11,9 +11,17 @@ class KFedSettings(ManyModels):
     """Clients cluster their own data, the server groups the centres once, then FedAvg in each group."""
 
     local_clusters: int = key(1, "k', centres that a client finds in its data; 1: their mean", least=1)
+    local_method: Literal["kmeans", "awasthi_sheffet"] = key(
+        "kmeans",
+        "how a client finds several centres: k-means++, or Awasthi and Sheffet's k-means, as the paper has it",
+    )
     features: Literal["inputs", "inputs_and_targets"] = key(
         "inputs", "what is clustered: the inputs, or the inputs with the targets (labels one-hot) beside them"
     )
+
+    def conflicts(self) -> list[str]:
+        """Refuse a method where a client's one centre is its mean."""
+        return idle(self, ["local_method"], "strategy.local_clusters=2 or more") if self.local_clusters == 1 else []
 
     def problems(self, run: Run) -> list[str]:
         """Refuse more local clusters than models."""

@@ -34,8 +34,8 @@ class KFed(ClusteredStrategy[KFedSettings, FixedGroups]):
     ValueError
         By `check`, if the initial arrays hold fewer models than `local_clusters`.
 
-    Source: Dennis et al. 2021, Alg. 1 and 2, followed by FedAvg in each group; CLoVE, App. C.1.1. Deviation: clients
-    run k-means++ with ten starts in place of Awasthi and Sheffet's variant; CLoVE's comparison has both.
+    Source: Dennis et al. 2021, Alg. 1 and 2, followed by FedAvg in each group; CLoVE, App. C.1.1. Deviation: by
+    default clients run k-means++ with ten starts; ``local_method="awasthi_sheffet"`` is the paper's k-means.
     """
 
     Settings = KFedSettings
@@ -61,7 +61,9 @@ class KFed(ClusteredStrategy[KFedSettings, FixedGroups]):
         own = self.settings
         # Labels are one-hot beside the input.
         length = math.prod(self.input_shape) + (self.num_outputs if own.features == "inputs_and_targets" else 0)
-        settings = {kinds.LOCAL_CLUSTERS: own.local_clusters, kinds.FEATURES: own.features}
+        settings: dict[str, object] = {kinds.LOCAL_CLUSTERS: own.local_clusters, kinds.FEATURES: own.features}
+        if own.local_method != "kmeans":
+            settings[kinds.LOCAL_METHOD] = own.local_method
 
         def read(_: str, content: RecordDict) -> LocalCentres:
             return read_centres(content, length, own.local_clusters)
