@@ -13,6 +13,7 @@ STRATEGIES = {
     "fedavg": "FedAvg",
     "fedprox": "FedProx",
     "local": "Local",
+    "centralised": "Centralised",
     "ditto": "Ditto",
     "per_fedavg": "PerFedAvg",
     "fedala": "FedAla",

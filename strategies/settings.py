@@ -15,7 +15,8 @@ T = TypeVar("T")
 
 Averages = Literal["models", "gradients"]
 FirstRound = Literal["random", "evaluate", "update", "farthest"]
-ChooseK = Literal["silhouette", "silhouette_lone", "elbow", "spectral", "folds"]
+Compared = Literal["", "participants", "clients"]
+ChooseK = Literal["silhouette", "silhouette_lone", "elbow", "silhouette_repeated", "finch", "spectral", "folds"]
 LossData = Literal["train", "held_out"]
 PersonalName = Literal["none", "ditto", "fedala", "fedproto"]
 Weighting = Literal["examples", "uniform", "all_participants"]
@@ -81,8 +82,9 @@ class RunKeys:
     )
     choose_k: ChooseK | None = key(
         None,
-        "rule that finds K (k=auto); silhouette_lone: few participants a cluster; folds: discovery in round 1, which "
-        "may find no groups, and first_round=update; null: the strategy's own",
+        "rule that finds K (k=auto); silhouette_lone: few participants a cluster; silhouette_repeated, finch: as in "
+        "CLoVE's released code, for comparison; folds: discovery in round 1, which may find no groups, and "
+        "first_round=update; null: the strategy's own",
     )
     loss_data: LossData | None = key(
         None,
@@ -213,7 +215,7 @@ class Settings:
     and `personal`; the first one is its default. A key that is not named means nothing to it."""
     adapts: ClassVar[bool] = False
     """Each client adapts the model to its own data before it uses it: what a run saves is the model before that."""
-    compares: ClassVar[Literal["", "participants", "clients"]] = ""
+    compares: ClassVar[Compared] = ""
     """Whose pairs the server compares, a round's participants' or all clients': memory grows with their square."""
     gradient_batch: ClassVar[Literal["full", "train"]] = "full"
     """Examples of a gradient where `gradient_batch` is null: all, or `train.batch_size`."""

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import SharedLayers, key
+from florets.strategies.settings import Compared, SharedLayers, key
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class CflSSettings(SharedLayers):
     )
     first_split: int = key(1, "no split before this round (the released code: 21)", least=1)
 
-    compares: ClassVar[Literal["", "participants", "clients"]] = "participants"
+    compares: ClassVar[Compared] = "participants"
     grows: ClassVar[bool] = True
     finds_k: ClassVar[bool] = True
 

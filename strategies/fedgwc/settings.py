@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Run, SharedLayers, key
+from florets.strategies.settings import Compared, Run, SharedLayers, key
 
 LEAST_PARTICIPANTS = 3
 """Of two clients both are equally far from their mean: their rewards are equal, whatever their losses."""
@@ -51,7 +51,7 @@ class FedGwcSettings(SharedLayers):
     )
     most_index: float = key(1.0, "a split needs a Davies-Bouldin index below this", above=0)
 
-    compares: ClassVar[Literal["", "participants", "clients"]] = "clients"
+    compares: ClassVar[Compared] = "clients"
     grows: ClassVar[bool] = True
     finds_k: ClassVar[bool] = True
     # A gradient is one step, with one loss.

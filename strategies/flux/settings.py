@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Run, Settings, idle, key
+from florets.strategies.settings import Compared, Run, Settings, idle, key
 from florets.strategies.shared.tree_settings import problems_of_k
 
 _ROUND_KEYS = ("slope", "least_rounds", "latest")
@@ -34,7 +34,7 @@ class FluxSettings(Settings):
         None, "epsilon of Laplace noise on each value of a descriptor; null: none", above=0
     )
 
-    compares: ClassVar[Literal["", "participants", "clients"]] = "clients"
+    compares: ClassVar[Compared] = "clients"
     one_model: ClassVar[bool] = True
     """The groups say how many models there are; `k` is used with clustering=kmeans alone."""
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Run, Settings, idle, key
+from florets.strategies.settings import Compared, Run, Settings, idle, key
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class TreeSettings(Settings):
         least=1,
     )
 
-    compares: ClassVar[Literal["", "participants", "clients"]] = "clients"
+    compares: ClassVar[Compared] = "clients"
     one_model: ClassVar[bool] = True
     """The tree says how many models there are; `k` is used with cut=k alone."""
 

@@ -1,0 +1,38 @@
+"""`train.pooled`: local training of one model on the data of all clients of a simulation together."""
+
+from dataclasses import replace
+
+import torch
+from flwr.app import RecordDict
+
+from florets.client_app.client import Client
+from florets.client_app.incoming import objective_of, train_settings
+from florets.client_app.local_training import sample_weights, values_of
+from florets.client_app.outgoing import packed, reply
+from florets.task.randomness import Purpose
+from florets.task.training.local_update import local_update
+from florets.task.training.modules import load
+from florets.task.wire import kinds
+
+
+def train_pooled(client: Client) -> RecordDict:
+    """Return the model after training on every client's samples; the number of examples is this client's own.
+
+    Raises
+    ------
+    ValueError
+        If the node is not a simulated one.
+    """
+    if not client.is_simulated:
+        raise ValueError(
+            "strategy=centralised trains on the data of all clients together, which a real node does not have; use "
+            "strategy=fedavg"
+        )
+    task, device = client.task, client.data.x_train.device
+    parts = [task.client(number, client.server_round) for number in range(task.num_clients)]
+    x, y = (torch.cat([getattr(part, name) for part in parts]).to(device) for name in ("x_train", "y_train"))
+    load(client.module, client.states()[0])
+    objective = replace(objective_of(client.config), weights=sample_weights(client, y))
+    rng = client.random(Purpose.LOCAL_TRAINING)
+    mean = local_update(client.module, x, y, client.loss, train_settings(client.config), rng, objective)
+    return reply(packed(values_of(client.module)), {kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: client.num_examples})

@@ -1,0 +1,1 @@
+"""Centralised training: one model on all clients' data together."""

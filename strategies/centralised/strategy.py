@@ -1,0 +1,31 @@
+"""Centralised training: one model on the data of all clients together; for simulations."""
+
+from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.state import State
+from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.centralised.settings import CentralisedSettings
+from florets.task.wire import kinds
+from florets.task.wire.replies import Update, read_update
+
+
+class Centralised(ClusteredStrategy[CentralisedSettings, State]):
+    """What one model reaches where nothing is federated: a round trains it on the union of all clients' data.
+
+    A simulated node has the whole data set, so one participant is sent the model, and takes every client's samples,
+    those of clients that were not sampled too. A round is `train.local_epochs` epochs of all of them, with a new
+    optimiser: as many gradients of samples as in a round of FedAvg with everybody, but in many more steps in a row.
+    Each client tests the model. Messages are one model each way: nothing is said of what it costs to send data.
+
+    A node that is not simulated refuses, and the round fails.
+
+    Source: CLoVE's released code, baseline "centralized".
+    """
+
+    Settings = CentralisedSettings
+
+    def plan(self, context: RoundContext) -> Plan[Update]:
+        """Let one participant train the model on everybody's data."""
+        self.assignment.update({client.key: 0 for client in context.online})
+        asked, layout = context.participants[0], context.models.layout
+        request = context.request(kinds.TRAIN_POOLED, asked, context.models.one(0), context.averaging.settings)
+        return Plan([request], lambda _, content: read_update(content, layout, 0))
