@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -126,6 +127,20 @@ def test_a_run_without_any_round_or_evaluation_has_a_page(tmp_path):
 )
 def test_the_verdict_fits_the_outcome(tmp_path, assignment, verdict):
     assert verdict in finished(tmp_path / "run", assignment=assignment).text
+
+
+@pytest.mark.parametrize(
+    ("assignment", "verdict"),
+    [
+        (dict.fromkeys(TRUTH, 0), "One model serves all clients, and this task has no groups."),
+        (FOUND, "2 clusters found, and this task has no groups."),
+    ],
+)
+def test_the_verdict_of_a_task_without_groups(tmp_path, assignment, verdict):
+    clients = [replace(client, cluster=0) for client in CLIENTS]
+    text = finished(tmp_path / "run", clients, assignment, num_clusters=len(set(assignment.values()))).text
+    assert verdict in text
+    assert "Rand index" not in text
 
 
 def test_clients_without_a_model_are_mentioned(tmp_path):

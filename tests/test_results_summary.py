@@ -4,6 +4,7 @@ import math
 import pytest
 from results_examples import FOUND, MIXED, TRUTH, evaluations, report
 
+from florets.server_app.jobs import headline
 from florets.server_app.results.client_scores import metrics_of
 from florets.server_app.results.progress import describe
 from florets.server_app.results.summary import (
@@ -51,6 +52,21 @@ def test_ari_is_null_where_no_truth_is_known():
     line = round_line(report(1), {})
     assert line["ari"] is None
     assert line["ari_participants"] is None
+
+
+def test_a_task_of_one_group_has_no_ari_whatever_was_found():
+    for found in (dict.fromkeys(TRUTH, 0), {key: n for n, key in enumerate(TRUTH)}):
+        line = round_line(report(1, assignment=found), dict.fromkeys(TRUTH, 0))
+        assert (line["ari"], line["ari_participants"]) == (None, None)
+        assert "ARI" not in describe(line)
+
+
+def test_who_has_not_taken_part_in_one_model_is_not_said_to_lack_a_place():
+    few = {"00": 0, "01": 0}
+    one = round_line(report(1, assignment=few, num_clusters=1), TRUTH, clients=TRUTH)
+    assert "(2 clients not sampled yet)" in describe(one)
+    assert "(2 clients not sampled yet)" in headline(summary_of([one]))
+    assert "(2 clients not placed)" in describe(round_line(report(1, assignment=few), TRUTH, clients=TRUTH))
 
 
 def test_ari_is_over_the_clients_that_have_an_assignment_and_a_truth():
@@ -121,6 +137,7 @@ def test_a_run_is_summed_up():
         final_ari_clients=4,
         final_ari_of=4,
         final_metrics=metrics_of(evaluations().values()),
+        final_num_clusters=2,
     )
     assert RunSummary.from_json(summary.to_json()) == summary
 

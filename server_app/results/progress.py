@@ -22,7 +22,7 @@ def describe(line: RoundLine) -> str:
     words = []
     if line["ari"] is not None:
         words.append(with_clients(f"ARI {line['ari']:.3f}", ari_words(line)))
-    unplaced = unplaced_words(line["unplaced"])
+    unplaced = unplaced_words(line["unplaced"], line["num_clusters"])
     if line["accuracy"] is not None:
         words.append(with_clients(f"accuracy {line['accuracy']:.2%}", unplaced))
     elif line["loss"] is not None:

@@ -20,9 +20,10 @@ from florets.server_app.results.heatmap import draw_loss_matrix
 from florets.server_app.results.plots import draw_curves
 from florets.server_app.results.report_figures import Row
 from florets.server_app.results.report_template import PAGE, STYLE
+from florets.server_app.results.spectrum_plot import draw_spectra, spectra_of
 from florets.server_app.results.summary import RoundLine, RunSummary, last_evidence
 
-NO_PICTURES: dict[str, dict[str, Any] | None] = dict.fromkeys(("curves", "heatmap", "discovery"))
+NO_PICTURES: dict[str, dict[str, Any] | None] = dict.fromkeys(("curves", "heatmap", "discovery", "spectrum"))
 """The page's pictures where nothing is drawn."""
 
 
@@ -48,11 +49,13 @@ def draw_plots(folder: Path, lines: Sequence[RoundLine], clients: Sequence[Row])
     evidence = last_evidence(lines)
     if evidence and draw_evidence(evidence, folder / "discovery.png"):
         images["discovery"] = embedded(folder / "discovery.png")
+    truth = {row["client"]: int(row["true_cluster"]) for row in clients if row["true_cluster"]}
+    if draw_spectra(spectra_of(lines, truth), folder / "spectrum.png"):
+        images["spectrum"] = embedded(folder / "spectrum.png")
     rows = _rows(folder / "loss_matrix.csv")
     if rows:
         models = [name for name in rows[0] if name.startswith("model_")]
         losses = np.array([[float(row[model]) for model in models] for row in rows], dtype=np.float64)
-        truth = {row["client"]: int(row["true_cluster"]) for row in clients if row["true_cluster"]}
         found = {row["client"]: int(row["found_cluster"]) for row in clients if row["found_cluster"]}
         if draw_loss_matrix([row["client"] for row in rows], losses, truth, found, folder / "loss_matrix.png"):
             images["heatmap"] = embedded(folder / "loss_matrix.png")

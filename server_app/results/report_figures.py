@@ -90,16 +90,19 @@ def duration(seconds: float) -> str:
 
 def verdict(summary: RunSummary, clients: Sequence[Row], num_models: int) -> tuple[str, bool]:
     """Return in one sentence whether the clusters were found, and whether they were."""
-    if summary.final_ari is None:
-        return "", False
     known = [row["true_cluster"] for row in clients if row["true_cluster"] and row["found_cluster"]]
     truth, placed = set(known), len(known)
+    if summary.final_ari is None:
+        if placed < 2 or len(truth) > 1 or num_models == placed:
+            return "", False
+        if num_models == 1:
+            return "One model serves all clients, and this task has no groups.", True
+        return f"{num_models} clusters found, and this task has no groups.", False
     if summary.final_ari == 1:
         words = stability_words(summary)
         since = f"; the clustering is {words}" if words else ""
-        are = "is" if len(truth) == 1 else "are"
         of = f"{counted(len(truth), 'true cluster')} of {counted(placed, 'client')}"
-        return f"The {of} {are} recovered exactly{since}.", True
+        return f"The {of} are recovered exactly{since}.", True
     if num_models == 1:
         return f"One model serves all clients: the {len(truth)} true clusters are not told apart.", False
     if num_models == placed:
@@ -116,7 +119,7 @@ def tiles(summary: RunSummary, lines: Sequence[RoundLine]) -> list[dict[str, str
     """Return the headline figures: name, value and a note; what is not known has no tile."""
     tiles = []
     mean = "mean over clients"
-    if words := unplaced_words(summary.final_unplaced):
+    if words := unplaced_words(summary.final_unplaced, summary.final_num_clusters):
         mean = f"mean over those with a model; {words}"
     if summary.final_accuracy is not None:
         std = last(lines, "accuracy_std")

@@ -105,6 +105,16 @@ alt="Score over the number of groups, and similarity of every pair of clients">
 </section>
 {% endif %}
 
+{% if spectrum %}
+<section>
+<h2>What was clustered</h2>
+<p>Above: each client's features in some rounds, in the three directions in which they differ most, drawn obliquely.
+Below: the singular values of what clients sent until then; the features belong to the largest.</p>
+<img src="data:image/png;base64,{{ spectrum.data }}" width="{{ spectrum.width }}"
+alt="Features of the clients by true cluster, and singular values">
+</section>
+{% endif %}
+
 {% if confusion %}
 <section>
 <h2>Clusters</h2>

@@ -56,7 +56,8 @@ class RunSummary:
     left_out : int
         Nodes that were online and could not take part: their data or their code did not fit, or they failed.
     final_unplaced : int
-        Clients without a model at the end: no mean is over them. ``warnings``: those shown on the screen.
+        Clients without a model at the end: no mean is over them. ``final_num_clusters``: models that clients have
+        then; None in a summary of an earlier release. ``warnings``: those shown on the screen.
     discovery : str
         What the last round that looked for groups found, in a sentence; empty where none looked.
     final_tuned_accuracy, final_tuned_loss : float or None
@@ -98,6 +99,7 @@ class RunSummary:
     gradient_passes: int = 0
     loss_passes: int = 0
     final_metrics: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    final_num_clusters: int | None = None
 
     @property
     def megabytes(self) -> float:
@@ -136,7 +138,13 @@ class RunSummary:
 
 
 def _ari(keys: Iterable[str], assignment: Mapping[str, int], truth: Mapping[str, int]) -> float | None:
-    """Return the ARI over those of the clients that have both a true cluster and an assignment."""
+    """Return the ARI over those of the clients that have both a true cluster and an assignment.
+
+    None where the true clusters are fewer than two: there is nothing to tell apart, and the index would be 0 for
+    whoever gives each client a model of its own, and 1 for one model.
+    """
+    if len(set(truth.values())) < 2:
+        return None
     known = sorted(key for key in keys if key in assignment and key in truth)
     return adjusted_rand_index([truth[key] for key in known], [assignment[key] for key in known])
 
@@ -229,9 +237,12 @@ def ari_words(line: Mapping[str, Any], prefix: str = "") -> str:
     return "" if some == all_of else f"{some} of {all_of} clients"
 
 
-def unplaced_words(unplaced: int) -> str:
-    """Return how many clients a mean is not over because they have no model; nothing where all have one."""
-    return f"{counted(unplaced, 'client')} not placed" if unplaced else ""
+def unplaced_words(unplaced: int, models: int | None) -> str:
+    """Return how many clients a mean is not over because they have no model; nothing where all have one.
+
+    Of one model alone they have not taken part yet: there is no group that they could be placed in.
+    """
+    return f"{counted(unplaced, 'client')} not {'sampled yet' if models == 1 else 'placed'}" if unplaced else ""
 
 
 def found_ari(line: RoundLine) -> float | None:
@@ -331,5 +342,6 @@ def summarise(
         gradient_passes=sum(line.get("gradient_passes", 0) for line in lines),
         loss_passes=sum(line.get("loss_passes", 0) for line in lines),
         final_metrics=final.get("metrics", {}),
+        final_num_clusters=lines[-1]["num_clusters"] if lines else None,
         **{f"final_{name}": last(lines, name) for name in FIGURES},
     )

@@ -21,6 +21,13 @@ EVIDENCE = "discovery"
 """The detail of a round that looked for groups: what was found and why, with `text` and `advice` in plain words."""
 
 
+FEATURES = "features"
+"""The detail of a round whose clustering is kept for a picture: each client's features, by key."""
+
+SINGULAR_VALUES = "singular_values"
+"""The detail of a round that clustered by a matrix: the largest of its singular values, falling."""
+
+
 @dataclass(frozen=True)
 class Client:
     """One client of the federation, as it introduced itself (`query.hello`).

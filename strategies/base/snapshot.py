@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -14,7 +15,8 @@ _PLAIN = frozenset((type(None), bool, int, float, str, bytes))
 def snapshot(value: T) -> T:
     """Return what `copy.deepcopy` does, sooner where a state holds something of each of many clients.
 
-    One object in two places becomes two copies, as in a checkpoint; a `__deepcopy__` is obeyed.
+    One object in two places becomes two copies, as in a checkpoint, which holds no cycles; a class's own rules for
+    its copies are obeyed.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -29,9 +31,19 @@ def snapshot(value: T) -> T:
     if kind is np.ndarray and value.dtype.kind in "biuf":  # type: ignore[attr-defined]  # it is an array
         # In the order in memory that it has: sums depend on it.
         return value.copy(order="K")  # type: ignore[attr-defined,no-any-return]  # it is an array
-    if dataclasses.is_dataclass(value) and hasattr(value, "__dict__") and not hasattr(kind, "__deepcopy__"):
+    if dataclasses.is_dataclass(kind) and _copied_by_fields(kind):
         new = copy.copy(value)
         for name, item in vars(value).items():
             object.__setattr__(new, name, snapshot(item))
         return new
     return copy.deepcopy(value)
+
+
+@lru_cache(maxsize=256)
+def _copied_by_fields(kind: type) -> bool:
+    """Say whether a class leaves its copies to Python, so that a copy has the attributes' copies and nothing else."""
+    left_alone = ("__reduce_ex__", "__reduce__", "__getstate__")
+    if any(getattr(kind, name) is not getattr(object, name) for name in left_alone):
+        return False
+    has_own = hasattr(kind, "__deepcopy__") or hasattr(kind, "__copy__")
+    return not has_own and not any(vars(base).get("__slots__") for base in kind.__mro__)

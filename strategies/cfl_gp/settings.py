@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Run, SharedLayers, idle, key
+from florets.strategies.settings import Compared, Run, SharedLayers, idle, key
 
 Quantise = Literal["none", "round", "truncate"]
 
@@ -34,9 +34,14 @@ class CflGpSettings(SharedLayers):
     profile_layers: list[str] = key([], "name prefixes of the layers that make the profile; none: all")
     quantise: Quantise = key("none", "decimals of all gradients and model changes that a client sends")
     quantise_digits: int = key(2, "decimals that are kept; 0: integers (quantise)", least=0)
+    spectrum_rounds: list[int] = key(
+        [],
+        "rounds that cluster (2, 2 + period, ...) of which rounds.jsonl keeps the clients' features and 20 singular "
+        "values, for pictures",
+    )
     k_warmup: int = key(20, "rounds before the number of clusters is estimated (k=auto)", least=1)
 
-    compares: ClassVar[Literal["", "participants", "clients"]] = "clients"
+    compares: ClassVar[Compared] = "clients"
     finds_k: ClassVar[bool] = True
     # The profile is made of gradients, or of model changes.
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -62,11 +67,25 @@ class CflGpSettings(SharedLayers):
     def problems(self, run: Run) -> list[str]:
         """Refuse a warm-up that no clustering follows, and one without k=auto."""
         lines = idle(self, ["initial_groups"], "first_round=random") if run.first_round == "update" else []
-        lines += self._personal(run)
+        lines += [*self._personal(run), *self._never_clustered(run)]
         if run.k == "auto" and run.choose_k != "folds":
             return [*lines, *self._never_finds_k(run)]
         needed = "k=auto choose_k=spectral" if run.k == "auto" else "k=auto"
         return [*lines, *(idle(self, ["k_warmup"], needed) if self.k_warmup >= 1 else [])]
+
+    def _never_clustered(self, run: Run) -> list[str]:
+        """Return a problem if a round whose features are to be kept does not cluster."""
+        last = run.num_rounds if self.cluster_rounds is None else min(run.num_rounds, self.cluster_rounds)
+        # A period out of range is another problem.
+        due = range(2, last + 1, max(self.period, 1))
+        if not (wrong := [number for number in self.spectrum_rounds if number not in due]):
+            return []
+        shown = ", ".join(map(str, due[:3])) + (", ..." if len(due) > 3 else "")
+        when = f"are in rounds {shown} up to {last}" if due else f"never come in {last} rounds"
+        return [
+            f"strategy.spectrum_rounds={self.spectrum_rounds}: clusterings {when}; leave out "
+            f"{', '.join(map(str, wrong))}."
+        ]
 
     def _personal(self, run: Run) -> list[str]:
         """Refuse what a personal method cannot follow: fewer decimals, and groups that are never settled."""

@@ -9,7 +9,7 @@ from flwr.app import RecordDict
 from florets.strategies.base.averaging import ModelAveraging
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import Detail
+from florets.strategies.base.report import FEATURES, SINGULAR_VALUES, Detail
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.cfl_gp.settings import CflGpSettings
 from florets.strategies.cfl_gp.spectral import estimate_k, singular_values, spectral_features
@@ -25,6 +25,9 @@ from florets.task.randomness import Purpose
 from florets.task.wire import kinds
 from florets.task.wire.probe import ProbeUpdate, read_probe_update
 from florets.task.wire.replies import Update, read_update
+
+SHOWN = 20
+"""Singular values of a round whose features are kept (Fig. 19 tells of a gap behind the eighth)."""
 
 
 @dataclass
@@ -199,7 +202,8 @@ class CflGp(ClusteredStrategy[CflGpSettings, CflGpState]):
         keys = self.state.profiles.keys
         gram = self.state.profiles.gram(keys)
         number = self._number(gram, context)
-        groups = cluster(spectral_features(gram, number), number, "kmeans", context.random(Purpose.CLUSTERING))
+        features = spectral_features(gram, number)
+        groups = cluster(features, number, "kmeans", context.random(Purpose.CLUSTERING))
         previous = np.array([self.assignment[key] for key in keys])
         models = match_overlap(groups, previous, context.models.count)[groups]
         if set(keys) != self.state.placed or (models != previous).any() or self._warms_up(context):
@@ -208,8 +212,11 @@ class CflGp(ClusteredStrategy[CflGpSettings, CflGpState]):
             self.state.unchanged_vectors += len(updates)
         self.assignment.update({key: int(model) for key, model in zip(keys, models, strict=True)})
         self.state.placed = set(keys)
-        values = singular_values(gram, context.models.count + 1)
-        self.state.details = {"probe": probe, "k": number, "singular_values": values.tolist()}
+        shown = context.server_round in self.settings.spectrum_rounds
+        values = singular_values(gram, max(context.models.count + 1, SHOWN if shown else 0))
+        self.state.details = {"probe": probe, "k": number, SINGULAR_VALUES: values.tolist()}
+        if shown:
+            self.state.details[FEATURES] = {key: _short(row) for key, row in zip(keys, features, strict=True)}
 
     def _number(self, gram: FloatArray, context: RoundContext) -> int:
         if self.k != "auto":
@@ -220,3 +227,8 @@ class CflGp(ClusteredStrategy[CflGpSettings, CflGpState]):
 
     def _warms_up(self, context: RoundContext) -> bool:
         return self.k == "auto" and self.choose_k != "folds" and context.server_round <= self.settings.k_warmup
+
+
+def _short(values: FloatArray) -> list[float]:
+    """Return values with the figures that a picture needs."""
+    return [float(f"{value:.6g}") for value in values]

@@ -1,0 +1,148 @@
+"""Features and singular values that CFL-GP clusters by: kept by a run, and drawn for runs and items."""
+
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.server_app.main import main
+from florets.server_app.reproduce.items import read_item
+from florets.server_app.results.spectrum_plot import (
+    Spectrum,
+    draw_feature_grid,
+    draw_singular_values,
+    draw_spectra,
+    in_a_plane,
+    spectra_of,
+)
+from florets.strategies.base.averaging import GradientAveraging
+from florets.strategies.base.report import RoundReport
+from florets.strategies.cfl_gp.strategy import CflGp
+from tests.fakes import FakeClients, models
+
+SHORT = ("strategy=cfl_gp", "num_rounds=6", "strategy.stop_unchanged=0")
+ITEM = """
+title: Features
+seeds: 1
+overrides: [num_rounds=4, strategy.stop_unchanged=0, "strategy.spectrum_rounds=[2,4]", checkpoint_every=0]
+rows: {one: {label: a row, overrides: []}, other: {label: another, overrides: [strategy.compression=10]}}
+columns: {cfl_gp: {overrides: [strategy=cfl_gp]}}
+measures: [ari]
+plot: {kind: KIND}
+"""
+
+
+def test_the_rounds_named_keep_features_and_all_singular_values() -> None:
+    clients, seen = FakeClients([0.0, 0.2, 10.0, 10.2]), list[RoundReport]()
+    strategy = CflGp(k=2, averaging=GradientAveraging(0.1, "uniform"), stop_unchanged=0, spectrum_rounds=[4])
+    strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=4, on_round=lambda report, _: seen.append(report))
+    assert "features" not in seen[1].details
+    kept = seen[3].details
+    features = kept["features"]
+    assert isinstance(features, dict)
+    assert set(features) == set("0123")
+    # One vector of length 1 for each of two models: two values are not 0, and the features hold all of the profile.
+    values, found = np.array(kept["singular_values"]), np.array([features[key] for key in "0123"])
+    assert len(values) == 4
+    assert values[2:] == pytest.approx(0, abs=1e-6)
+    assert np.linalg.svd(found, compute_uv=False) == pytest.approx(values[:2], rel=1e-5)
+    # Other groups have other gradients, whatever the model: the first two are alike, and the last two.
+    gaps = np.linalg.norm(found[:, np.newaxis] - found, axis=2)
+    assert gaps[0, 1] < 0.1 * gaps[0, 2]
+    assert gaps[2, 3] < 0.1 * gaps[0, 2]
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        (["strategy.spectrum_rounds=[2,3]"], "clusterings are in rounds 2, 4, 6 up to 6; leave out 3"),
+        (["strategy.spectrum_rounds=[8]"], "leave out 8"),
+        (["strategy.spectrum_rounds=[5]", "strategy.period=3"], ""),
+        (["strategy.spectrum_rounds=[6]", "strategy.cluster_rounds=4"], "2, 4 up to 4; leave out 6"),
+    ],
+)
+def test_rounds_that_do_not_cluster_are_refused(given: list[str], rule: str) -> None:
+    if not rule:
+        compose([*SHORT, *given])
+        return
+    with pytest.raises(ConfigError, match=rule):
+        compose([*SHORT, *given])
+
+
+def test_features_are_drawn_where_their_principal_components_are_seen_obliquely() -> None:
+    # Spread 4, 2 and 1 along the coordinates, in this order.
+    features = np.array([[4.0, 0, 0], [-4, 0, 0], [0, 2, 0], [0, -2, 0], [0, 0, 1], [0, 0, -1]]) + 7
+    places = np.abs(in_a_plane(features))
+    half = 0.5 * np.sqrt(0.5)
+    assert places == pytest.approx(np.array([[4, 0], [4, 0], [0, 2], [0, 2], [half, half], [half, half]]))
+    assert np.abs(in_a_plane(np.array([[1.0], [3.0]]))) == pytest.approx(np.array([[1, 0], [1, 0]]))
+    assert in_a_plane(np.full((3, 2), 0.1)).tolist() == [[0, 0]] * 3
+
+
+def spectra(*rounds: int, clusters: int = 3) -> list[Spectrum]:
+    rng = np.random.default_rng(0)
+    truth = np.arange(12) % clusters if clusters else np.full(12, -1)
+    return [Spectrum(number, rng.standard_normal((12, 4)), truth, [3.0, 2.0, 0.5, 0.0]) for number in rounds]
+
+
+@pytest.mark.slow
+def test_pictures_are_drawn_without_a_warning(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for number, clusters in enumerate((0, 3, 12)):
+            path = tmp_path / f"{number}.png"
+            assert draw_spectra(spectra(2, clusters=clusters), path)
+            assert path.read_bytes()[:4] == b"\x89PNG"
+        rows = {"one": spectra(2, 4), "a much longer label of a row": spectra(4, 10), "none": []}
+        assert draw_feature_grid(rows, tmp_path / "grid.png")
+        assert draw_singular_values(rows, tmp_path / "values.png")
+    assert not draw_spectra([], tmp_path / "none.png")
+    assert not draw_feature_grid({"none": []}, tmp_path / "none.png")
+    assert not draw_singular_values({}, tmp_path / "none.png")
+    assert not (tmp_path / "none.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("plot", "rule"),
+    [
+        ("{kind: features}", ""),
+        ("{kind: singular_values}", ""),
+        ("{kind: features, measure: ari}", "measure: there is no such key"),
+        ("{kind: spectrum}", "must be grid or curves or features or singular_values"),
+    ],
+)
+def test_an_item_may_have_a_plot_of_its_runs(tmp_path: Path, plot: str, rule: str) -> None:
+    (tmp_path / "item.yaml").write_text(ITEM.replace("{kind: KIND}", plot))
+    if not rule:
+        assert read_item(tmp_path / "item.yaml", "item").plot["kind"] in plot
+        return
+    with pytest.raises(ConfigError, match=rule):
+        read_item(tmp_path / "item.yaml", "item")
+
+
+@pytest.mark.slow
+@pytest.mark.pictures
+@pytest.mark.parametrize("kind", ["features", "singular_values"])
+def test_an_item_draws_what_its_runs_have_kept(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "item.yaml").write_text(ITEM.replace("KIND", kind))
+    assert main(["reproduce", str(tmp_path / "item.yaml"), f"results_dir={tmp_path}"]) == 0
+    (plot,) = (tmp_path / "reproduce").glob("item/**/plot.png")
+    assert plot.read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.slow
+@pytest.mark.pictures
+def test_a_run_shows_its_features_in_its_report(tmp_path: Path) -> None:
+    assert main([*SHORT, "strategy.spectrum_rounds=[2,6]", "quiet=true", f"results_dir={tmp_path}"]) == 0
+    (folder,) = (path.parent for path in tmp_path.rglob("report.html"))
+    assert (folder / "spectrum.png").is_file()
+    assert "What was clustered" in (folder / "report.html").read_text()
+    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    found = spectra_of(lines, {"00": 1})
+    assert [spectrum.server_round for spectrum in found] == [2, 6]
+    assert found[0].clusters.tolist() == [1, *[-1] * 19]
+    assert found[0].features.shape == (20, 4)
