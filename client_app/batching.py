@@ -5,7 +5,7 @@ cannot be computed together, or fails, is left to them.
 """
 
 import logging
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -16,17 +16,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
-from florets.client_app.client import Client, known
+from florets.client_app.client import Client, clients_at_hand
 from florets.client_app.incoming import objective_of, train_settings
 from florets.client_app.local_training import sends_gradient
 from florets.client_app.outgoing import reported
-from florets.client_app.prepared import Prepared, at_hand
+from florets.client_app.prepared import NOTHING, Prepared
 from florets.client_app.session import State, device_of, session
 from florets.task.client_data import Part
 from florets.task.randomness import Purpose
 from florets.task.training.block_size import FULL_STEPS_STACK, stack_size
 from florets.task.training.full_steps import full_steps_update, pays
 from florets.task.training.joined import dense_losses, joined_losses, joined_tests
+from florets.task.training.linear_blocks import linear_updates
+from florets.task.training.linear_steps import takes_full_steps
 from florets.task.training.losses import Evaluated
 from florets.task.training.networks import Dense, Network, network_of
 from florets.task.training.stacked import Share, Trained, stacked_update
@@ -36,6 +38,12 @@ log = logging.getLogger("florets")
 
 _TRAINING = (kinds.TRAIN, kinds.TRAIN_SELECT)
 _COMPARING = (kinds.LOSSES, kinds.TRAIN_SELECT)
+_BLOCKED = frozenset({*_TRAINING, *_COMPARING, kinds.EVALUATE})
+_Group = tuple[list[State], list[int]]
+"""Models of one record, and the rows of those messages of a block that have it."""
+
+_OWN = frozenset({kinds.CLIENT_NUMBER, kinds.HISTORY, kinds.MODEL_INDEX})
+"""Settings that differ from client to client of one exchange, and do not decide on how a message is answered."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +51,10 @@ class _Asked:
     """One message that may be answered together with others that are like it."""
 
     place: int
-    message: Message
+    kind: str
     client: Client
     like: Hashable
     samples: int
-
-    @property
-    def kind(self) -> str:
-        return self.message.metadata.message_type
 
     @property
     def record(self) -> ArrayRecord:
@@ -74,9 +78,13 @@ def in_blocks(sent: Sequence[tuple[Message, Context]], size: int) -> Iterator[li
     if alone:
         yield alone
     for block in blocks:
-        clients = {asked.message.metadata.message_id: asked.client for asked in block}
-        with at_hand(_prepared(block)), known(clients):
+        for asked, prepared in zip(block, _prepared(block), strict=True):
+            asked.client.prepared = prepared
+        with clients_at_hand({asked.client.message_id: asked.client for asked in block}):
             yield [asked.place for asked in block]
+        # Clients outlast their block, and its models are as large as all replies.
+        for asked in block:
+            asked.client.prepared = NOTHING
 
 
 def cut_blocks(sent: Sequence[tuple[Message, Context]], size: int) -> tuple[list[int], list[list[int]]]:
@@ -91,8 +99,9 @@ def cut_blocks(sent: Sequence[tuple[Message, Context]], size: int) -> tuple[list
 def _cut(sent: Sequence[tuple[Message, Context]], size: int) -> tuple[list[int], list[list[_Asked]]]:
     alone: list[int] = []
     alike: dict[Hashable, list[_Asked]] = {}
+    likes: dict[Hashable, Hashable | None] = {}
     for place, (message, context) in enumerate(sent):
-        asked = _asked(place, message, context)
+        asked = _asked(place, message, context, likes)
         if asked is None:
             alone.append(place)
         else:
@@ -105,26 +114,43 @@ def _cut(sent: Sequence[tuple[Message, Context]], size: int) -> tuple[list[int],
     return alone, blocks
 
 
-def _asked(place: int, message: Message, context: Context) -> _Asked | None:
-    """Return a message that can be answered together with others, else None."""
+def _asked(place: int, message: Message, context: Context, likes: dict[Hashable, Hashable | None]) -> _Asked | None:
+    """Return a message that can be answered together with others, else None; `likes` is filled on the way."""
     kind = message.metadata.message_type
-    if kind not in (*_TRAINING, *_COMPARING, kinds.EVALUATE):
+    if kind not in _BLOCKED:
         return None
     try:
         client = Client(message, context)
-        if device_of(client.config, context).type != "cpu" or _network(client) is None:
+        # Most settings are the exchange's own: the very objects, which are alive as long as its messages.
+        told = dict(client.config)
+        for name in _OWN:
+            told.pop(name, None)
+        same = (kind, context.node_config.get(kinds.DEVICE), *told, *map(id, told.values()))
+        if same not in likes:
+            likes[same] = _likeness(kind, client)
+        if (like := likes[same]) is None:
             return None
-        like: Hashable = (kind, client.config.get(kinds.TASK))
-        if kind in _TRAINING:
-            if not _trains_plainly(client):
-                return None
-            like = (like, train_settings(client.config))
-        samples = len(client.data.x_test) if kind == kinds.EVALUATE else client.num_examples
-    # Answered alone the message fails in the same way, and its reply says why.
-    except Exception:
+        samples = client.data.x_test.shape[0] if kind == kinds.EVALUATE else client.num_examples
+    except Exception:  # answered alone the message fails in the same way, and its reply says why
         log.debug("a message cannot be answered together with others", exc_info=True)
         return None
-    return _Asked(place, message, client, like, samples) if samples else None
+    return _Asked(place, kind, client, like, samples) if samples else None
+
+
+def _likeness(kind: str, client: Client) -> Hashable | None:
+    """Return what messages that are answered together have in common; None: this one is answered alone.
+
+    What single clients are told (`_OWN`) must not count.
+    """
+    # Some test a model of their own making, and not the one that is sent.
+    if kind == kinds.EVALUATE and (kinds.ADAPTATION_STEP in client.config or kinds.OWN in client.config):
+        return None
+    if device_of(client.config, client.context).type != "cpu" or _network(client) is None:
+        return None
+    like = (kind, client.config.get(kinds.TASK))
+    if kind not in _TRAINING:
+        return like
+    return (like, train_settings(client.config)) if _trains_plainly(client) else None
 
 
 def _trains_plainly(client: Client) -> bool:
@@ -145,60 +171,62 @@ def _network(client: Client) -> Network | None:
     return _networks[0][1]
 
 
-def _prepared(block: Sequence[_Asked]) -> dict[str, Prepared]:
-    """Return what can be computed for the messages of a block together, by their ids."""
+def _prepared(block: Sequence[_Asked]) -> list[Prepared]:
+    """Return what can be computed for the messages of a block together, in their order."""
+    nothing = [NOTHING] * len(block)
     if len(block) < 2:
-        return {}
+        return nothing
     start = perf_counter()
     try:
         found = _computed(block)
-    # One client's fault must cost no other its reply: each is answered alone, and only its own reply says so.
-    except Exception:
+    except Exception:  # one client's fault must cost no other its reply: each is answered alone, and its own says so
         log.debug("%d messages could not be answered together", len(block), exc_info=True)
-        return {}
+        return nothing
     seconds, samples = perf_counter() - start, sum(asked.samples for asked in block)
-    return {
-        asked.message.metadata.message_id: Prepared(*results, seconds * asked.samples / samples)
-        for asked, results in zip(block, found, strict=True)
-    }
+    return [
+        Prepared(*results, seconds * asked.samples / samples) for asked, results in zip(block, found, strict=True)
+    ]
 
 
 def _computed(block: Sequence[_Asked]) -> list[tuple[NDArray[np.float64] | None, Trained | None, Evaluated | None]]:
     """Return losses, training and test of each message of a block, as far as its kind has them."""
     kind = block[0].kind
-    # Messages share few records, and each is unpacked once.
-    records = {id(record): record for record in (asked.record for asked in block)}
-    models = {number: session.states(record) for number, record in records.items()}
+    groups = _by_record(block)
     losses: list[NDArray[np.float64]] | list[None] = [None] * len(block)
     firsts: list[Tensor | None] = [None] * len(block)
     trained: list[Trained] | list[None] = [None] * len(block)
     tested: list[Evaluated] | list[None] = [None] * len(block)
     if kind in _COMPARING:
-        losses, firsts = _losses(block, models)
+        losses, firsts = _losses(block, groups)
     if kind in _TRAINING:
-        starts = [_start(asked, models, own) for asked, own in zip(block, losses, strict=True)]
-        trained = _trained(block, starts, firsts)
+        trained = _trained(block, _starts(block, groups, losses), firsts)
     if kind == kinds.EVALUATE:
-        tested = _tested(block, models)
+        tested = _tested(block, groups)
     return list(zip(losses, trained, tested, strict=True))
 
 
-def _by_record(block: Sequence[_Asked]) -> Iterator[tuple[int, list[int]]]:
-    """Yield each record's id, and which of the block's messages have it."""
-    rows: dict[int, list[int]] = {}
+def _by_record(block: Sequence[_Asked]) -> list[_Group]:
+    """Return the models of each record, and which of the block's messages have it.
+
+    Messages share few records, and each is unpacked once.
+    """
+    found: dict[int, _Group] = {}
     for row, asked in enumerate(block):
-        rows.setdefault(id(asked.record), []).append(row)
-    yield from rows.items()
+        record = asked.record
+        if id(record) not in found:
+            found[id(record)] = session.states(record), []
+        found[id(record)][1].append(row)
+    return list(found.values())
 
 
 def _losses(
-    block: Sequence[_Asked], models: Mapping[int, list[State]]
+    block: Sequence[_Asked], groups: Sequence[_Group]
 ) -> tuple[list[NDArray[np.float64]], list[Tensor | None]]:
     """Return each message's losses, and what training begins with where they are taken on the training data."""
     found: dict[int, NDArray[np.float64]] = {}
     firsts: list[Tensor | None] = [None] * len(block)
-    for record, rows in _by_record(block):
-        clients, states = [block[row].client for row in rows], models[record]
+    for states, rows in groups:
+        clients = [block[row].client for row in rows]
         parts = [client.loss_data for client in clients]
         network = _network(clients[0])
         if block[0].kind == kinds.TRAIN_SELECT and isinstance(network, Dense) and _by_full_steps(block, states[0]):
@@ -207,27 +235,30 @@ def _losses(
                 firsts[row] = first if client.loss_data[0] is client.data.x_train else None
         else:
             losses = joined_losses(clients[0].module, states, parts, clients[0].loss)
-        found.update(zip(rows, losses, strict=True))
+        found.update(zip(rows, reported(losses), strict=True))
     return [found[row] for row in range(len(block))], firsts
 
 
-def _tested(block: Sequence[_Asked], models: Mapping[int, list[State]]) -> list[Evaluated]:
+def _tested(block: Sequence[_Asked], groups: Sequence[_Group]) -> list[Evaluated]:
     found: dict[int, Evaluated] = {}
-    for record, rows in _by_record(block):
+    for states, rows in groups:
         clients = [block[row].client for row in rows]
         parts: list[Part] = [(client.data.x_test, client.data.y_test) for client in clients]
-        found.update(
-            zip(rows, joined_tests(clients[0].module, models[record][0], parts, clients[0].loss), strict=True)
-        )
+        found.update(zip(rows, joined_tests(clients[0].module, states[0], parts, clients[0].loss), strict=True))
     return [found[row] for row in range(len(block))]
 
 
-def _start(asked: _Asked, models: Mapping[int, list[State]], losses: NDArray[np.float64] | None) -> State:
-    """Return the model that a client trains: the one that it would choose, or that the message names."""
-    states = models[id(asked.record)]
-    if losses is not None:
-        return states[_chosen(losses)]
-    return states[int(asked.client.number(kinds.MODEL_INDEX, 0))]
+def _starts(
+    block: Sequence[_Asked], groups: Sequence[_Group], losses: Sequence[NDArray[np.float64] | None]
+) -> list[State]:
+    """Return the model that each client trains: the one that it would choose, or that the message names."""
+    found: dict[int, State] = {}
+    for states, rows in groups:
+        for row in rows:
+            own = losses[row]
+            index = block[row].client.number(kinds.MODEL_INDEX, 0) if own is None else np.argmin(own)
+            found[row] = states[int(index)]
+    return [found[row] for row in range(len(block))]
 
 
 def _chosen(losses: NDArray[np.float64]) -> int:
@@ -256,6 +287,9 @@ def _trained(block: Sequence[_Asked], starts: Sequence[State], firsts: Sequence[
         for asked, state, said in zip(block, starts, firsts, strict=True)
     ]
     by_full_steps = _by_full_steps(block, starts[0])
+    linear = first.linear
+    if linear and not by_full_steps and takes_full_steps(settings, max(asked.samples for asked in block)):
+        return linear_updates(linear, shares, first.loss, settings)
     size = FULL_STEPS_STACK if by_full_steps else stack_size(first.module)
     trained: list[Trained] = []
     for begin in range(0, len(shares), size):

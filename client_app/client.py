@@ -9,7 +9,7 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from torch.nn import Module
 
 from florets.client_app.incoming import Config, arrays_of, config_of, names, number
-from florets.client_app.prepared import Prepared, prepared_for
+from florets.client_app.prepared import NOTHING, Prepared
 from florets.client_app.session import State, client_key, is_simulated, num_partitions, session
 from florets.task.client_data import ClientData, Part
 from florets.task.held_out import hold_out
@@ -39,13 +39,9 @@ class Client:
         self.content: RecordDict = message.content
         self.config: Config = config_of(message.content)
         self.context = context
-        self._message_id = message.metadata.message_id
-
-    @property
-    def prepared(self) -> Prepared:
-        """What was computed for this message together with others, before its handler began."""
-        # Not kept: clients outlast their block, and its models are as large as all replies.
-        return prepared_for(self._message_id)
+        self.message_id = message.metadata.message_id
+        # What was computed for this message together with others, before its handler begins.
+        self.prepared: Prepared = NOTHING
 
     @property
     def key(self) -> str:
@@ -153,20 +149,19 @@ class Client:
         return client_number(self.key) if number is None else int(self.number(kinds.CLIENT_NUMBER))
 
 
-_of_block: dict[str, Client] = {}
+_at_hand: dict[str, Client] = {}
 
 
 @contextmanager
-def known(clients: Mapping[str, Client]) -> Iterator[None]:
-    """Within the block, answer messages with these clients, by the messages' ids: what they have looked up stays."""
-    _of_block.update(clients)
+def clients_at_hand(clients: Mapping[str, Client]) -> Iterator[None]:
+    """Keep a block's clients, by their messages' ids, while it is answered: what they have looked up stays."""
+    _at_hand.update(clients)
     try:
         yield
     finally:
-        _of_block.clear()
+        _at_hand.clear()
 
 
 def client_of(message: Message, context: Context) -> Client:
     """Return the client that has been sent a message."""
-    found = _of_block.get(message.metadata.message_id) if _of_block else None
-    return Client(message, context) if found is None else found
+    return _at_hand.get(message.metadata.message_id) or Client(message, context)

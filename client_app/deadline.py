@@ -21,7 +21,7 @@ def within_deadline(message: Message, context: Context, call_next: Handler) -> M
     that hangs would cost its node every later round. The clocks of server and node may differ, so the time is
     counted from here: when it is over the deadline has passed for certain.
     """
-    if not _has_process_of_its_own():
+    if not has_process_of_its_own():
         return call_next(message, context)
     # Its thread is not Python's: it also ends what hangs in C code, and tells the node's log where that was.
     seconds = min(message.metadata.ttl, _LONGEST_SECONDS)
@@ -32,7 +32,8 @@ def within_deadline(message: Message, context: Context, call_next: Handler) -> M
         faulthandler.cancel_dump_traceback_later()
 
 
-def _has_process_of_its_own() -> bool:
+def has_process_of_its_own() -> bool:
+    """Return whether this process is a deployed node's, started for one message."""
     # A simulation's process serves many clients and is not replaced, and that of the in-process engine is the user's.
     return _is_nodes(sys.argv[0])
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, RecordDict
 
 from florets.task.training.local_update import TrainSettings
-from florets.task.training.objective import Objective, Proximal
+from florets.task.training.objective import PLAIN, Objective, Proximal
 from florets.task.wire import kinds
 from florets.task.wire.records import entries
 from florets.task.wire.schedule import Schedule
@@ -23,7 +23,7 @@ def config_of(content: RecordDict) -> Config:
     ValueError
         If it has none.
     """
-    config = content.get(kinds.CONFIG)
+    config = entries(content).get(kinds.CONFIG)
     if not isinstance(config, ConfigRecord):
         raise ValueError(f"the message has no {kinds.CONFIG!r}")
     return entries(config)
@@ -37,7 +37,7 @@ def arrays_of(content: RecordDict, record: str = kinds.ARRAYS) -> ArrayRecord:
     ValueError
         If it has none under this name.
     """
-    arrays = content.get(record)
+    arrays = entries(content).get(record)
     if not isinstance(arrays, ArrayRecord):
         raise ValueError(f"the message has no {record!r}")
     return arrays
@@ -73,8 +73,36 @@ def names(config: Config, key: str) -> list[str]:
 
 def train_settings(config: Config) -> TrainSettings:
     """Return the settings of local training in this round."""
+    told = tuple(map(config.get, _TRAINING))
+    try:
+        return _settings(*told)  # type: ignore[arg-type]  # what cannot be looked up is caught
+    except TypeError:
+        # A list, which cannot be looked up: what is wrong with it is said of its key.
+        return _settings.__wrapped__(*told)
+
+
+_TRAINING = (
+    kinds.SERVER_ROUND,
+    kinds.SCHEDULE,
+    kinds.SCHEDULE_ROUNDS,
+    kinds.SCHEDULE_FACTOR,
+    kinds.LEARNING_RATE,
+    kinds.LOCAL_EPOCHS,
+    kinds.BATCH_SIZE,
+    kinds.OPTIMIZER,
+    kinds.MOMENTUM,
+    kinds.WEIGHT_DECAY,
+    kinds.LOCAL_STEPS,
+)
+
+
+# The clients of a round are told the same; 1, 1.0 and True are different things to be told.
+@lru_cache(maxsize=8, typed=True)
+def _settings(*told: ConfigRecordValues | None) -> TrainSettings:
+    """Return the settings that are told under `_TRAINING`; None: nothing is."""
+    config = {key: value for key, value in zip(_TRAINING, told, strict=True) if value is not None}
     factor = Schedule.of(config).at(int(number(config, kinds.SERVER_ROUND, 0)))
-    return _settings(
+    return TrainSettings(
         number(config, kinds.LEARNING_RATE) * factor,
         number(config, kinds.LOCAL_EPOCHS),
         int(number(config, kinds.BATCH_SIZE)),
@@ -85,10 +113,6 @@ def train_settings(config: Config) -> TrainSettings:
     )
 
 
-# The clients of a round have the same ones.
-_settings = lru_cache(maxsize=8)(TrainSettings)
-
-
 def objective_of(config: Config) -> Objective:
     """Return what the message asks to minimise: the loss, beside it a proximal term, without the frozen layers.
 
@@ -97,5 +121,7 @@ def objective_of(config: Config) -> Objective:
     ValueError
         If the proximal term's factor is negative.
     """
+    if kinds.PROXIMAL_MU not in config and kinds.FROZEN not in config:
+        return PLAIN
     mu = number(config, kinds.PROXIMAL_MU, 0.0)
     return Objective(terms=(Proximal(mu),) if mu else (), frozen=tuple(names(config, kinds.FROZEN)))

@@ -41,8 +41,8 @@ def model_losses(client: Client) -> NDArray[np.float64]:
     """Return the mean loss of each of the message's models on the training set, or on what is held out of it."""
     x, y = client.loss_data
     if (found := client.prepared.losses) is not None:
-        count(losses=len(x) * len(found))
-        return reported(found)
+        count(losses=x.shape[0] * len(found))
+        return found
     if linear := client.linear:
         return reported(linear_losses(client.linear_models(linear), *flat(x, y), client.loss))
     return reported(loss_vector(client.module, client.states(), x, y, client.loss))
@@ -66,7 +66,7 @@ def result_on(client: Client, part: TestedOn, arrays: Mapping[str, NDArray[Any]]
     """
     x, y = client.data.part(part)
     if part == "test" and arrays is None and (found := client.prepared.tested) is not None:
-        count(losses=len(x))
+        count(losses=x.shape[0])
         return found
     if linear := client.linear:
         models = client.linear_models(linear) if arrays is None else LinearModels.of([arrays], linear)
@@ -124,11 +124,14 @@ def local_gradient(client: Client, state: State, objective: Objective | None = N
     )
 
 
-def sample_weights(client: Client) -> Tensor | None:
-    """Return the weights of the training samples, (n,), that the server asks for; None where it asks for none."""
+def sample_weights(client: Client, y: Tensor | None = None) -> Tensor | None:
+    """Return the weights of samples, (n,), that the server asks for; None where it asks for none.
+
+    `y` are their targets; None: the training set's.
+    """
     how = client.config.get(kinds.CLASS_WEIGHTS)
     # A message of another version may ask for weights that this one does not know: `class_weights` refuses them.
-    return None if how is None else class_weights(client.data.y_train, cast(ClassWeights, how))
+    return None if how is None else class_weights(client.data.y_train if y is None else y, cast(ClassWeights, how))
 
 
 def _weighted(client: Client, objective: Objective) -> Objective:
@@ -238,7 +241,7 @@ def _exactly(client: Client, training: Training) -> tuple[Arrays, float] | None:
     module, data = client.module, client.data
     load(module, training.state)
     mean = exact_proximal(module, data.x_train, data.y_train, client.loss, mu, training.fraction)
-    return None if mean is None else (_values(module), mean)
+    return None if mean is None else (values_of(module), mean)
 
 
 def _by_full_steps(client: Client, training: Training) -> tuple[Arrays, float] | None:
@@ -271,7 +274,7 @@ def _by_steps(client: Client, training: Training) -> tuple[Arrays, float]:
     load(module, training.state)
     rng = client.random(training.purpose)
     mean = local_update(module, data.x_train, data.y_train, client.loss, training.settings, rng, training.objective)
-    return _values(module), mean
+    return values_of(module), mean
 
 
 def changes(arrays: Mapping[str, NDArray[Any]], state: State) -> Arrays:
@@ -295,5 +298,6 @@ def _quantised(client: Client, arrays: Arrays, state: State) -> Arrays:
     return {name: sent[name] for name in arrays}
 
 
-def _values(module: Module) -> Arrays:
+def values_of(module: Module) -> Arrays:
+    """Return a model's arrays, which are the module's own memory where it computes on the CPU."""
     return {name: value.detach().cpu().numpy() for name, value in state_of(module).items()}

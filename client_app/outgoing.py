@@ -32,6 +32,8 @@ def packed(arrays: Mapping[str, NDArray[Any] | Array]) -> ArrayRecord:
 
 def reported(losses: Loss) -> Loss:
     """Return losses as they may be sent: diverged losses are clipped to a sentinel."""
+    if isinstance(losses, float) and 0 < losses < kinds.DIVERGED:
+        return float(losses)
     # Written so that a NaN, of which no comparison holds, is the worst as well.
     clipped = np.where(np.less(losses, kinds.DIVERGED), np.maximum(losses, 0.0), kinds.DIVERGED)
     return clipped if isinstance(losses, np.ndarray) else float(clipped)

@@ -1,7 +1,5 @@
-"""Results that were computed for several messages at once, until each one's handler asks for its own."""
+"""Results that were computed for several messages at once, of which each one's handler asks for its own."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +16,7 @@ class Prepared:
     Parameters
     ----------
     losses
-        Mean loss of each of the message's K models (K,), not clipped.
+        Mean loss of each of the message's K models (K,), as it may be sent (`florets.client_app.outgoing.reported`).
     trained
         The model after local training.
     tested
@@ -34,20 +32,3 @@ class Prepared:
 
 
 NOTHING = Prepared()
-
-_at_hand: dict[str, Prepared] = {}
-
-
-@contextmanager
-def at_hand(results: Mapping[str, Prepared]) -> Iterator[None]:
-    """Keep results by the ids of their messages within the block."""
-    _at_hand.update(results)
-    try:
-        yield
-    finally:
-        _at_hand.clear()
-
-
-def prepared_for(message_id: str) -> Prepared:
-    """Return what was computed for the message of an id, `NOTHING` where nothing was."""
-    return _at_hand.get(message_id, NOTHING) if _at_hand else NOTHING

@@ -167,7 +167,7 @@ class Session:
 
 def _columns(config: Config) -> list[str]:
     """Return the agreed order of a table's columns; nothing where there is none."""
-    names = config.get(kinds.COLUMNS, [])
+    names = config.get(kinds.COLUMNS)
     return [str(name) for name in names] if isinstance(names, list) else []
 
 

@@ -13,7 +13,7 @@ from florets.conf.run_folder import resume_command
 from florets.conf.saved import imported_functions
 from florets.conf.schema import Config, as_plain
 from florets.server_app.blocks import choose_blocks
-from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.build import build_checked, build_task, refused
 from florets.server_app.console import counted
 from florets.server_app.new_client.run_models import save_clusters, save_own_models
 from florets.server_app.results.diagnostics import chance_level, divergence, refusals, too_few_models
@@ -26,10 +26,11 @@ from florets.server_app.results.summary import RoundLine, RunSummary, reaches
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from florets.server_app.resume.checkpointing import Checkpointing
 from florets.server_app.resume.resume import find_checkpoint, finished_summary, refuse_interrupted
+from florets.server_app.workers.backend import WorkersFailed
 from florets.server_app.workers.start import share_task
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.loop import NOTHING, Earlier
-from florets.strategies.base.models import Models, untrained_of
+from florets.strategies.base.models import Models
 from florets.strategies.base.report import ADVICE, STABLE_FROM, RoundReport
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.registry import find_strategy
@@ -92,18 +93,10 @@ def _run(
 ) -> RunSummary:
     """Start a new run or, with its folder's lock, go on with an interrupted one."""
     task = build_task(config)
-    try:
-        task.check()
-        strategy = build_strategy(config, task)
-        settings = message_settings(config, task)
-        models = Models(build_models(config, task), strategy.shared_layers, untrained_of(settings))
-        strategy.check(models)
+    strategy, models, settings = build_checked(config, task)
+    with refused():
         config, block_line = choose_blocks(grid, config, task)
         share_task(grid, config, task)
-    except ConfigError:
-        raise
-    except ValueError as error:
-        raise ConfigError([str(error)]) from error
     total = strategy.first_rounds + config.num_rounds
     if checkpoint is not None:
         if checkpoint.server_round > total:
@@ -153,7 +146,7 @@ def _run(
         recorder.clients(list(strategy.federation.clients.values()))
         if warning := too_few_models(config):
             recorder.warn(warning)
-        for line in filter(None, (first_phase, block_line)):
+        for line in filter(None, (first_phase, block_line, _prolonged(config, checkpoint))):
             recorder.note(line)
 
         def on_round(report: RoundReport, arrays: ArrayRecord) -> bool:
@@ -218,7 +211,7 @@ def _run(
                 strategy.state.confusions,
                 truth.changes(strategy.context.server_round),
             )
-        except FederationError as error:
+        except (FederationError, WorkersFailed) as error:
             raise FederationError(f"{error}. {checkpointing.last()}") from error
         except WriteFailed as error:
             raise WriteFailed(f"{error}. {checkpointing.how_to_go_on()}") from error
@@ -235,6 +228,17 @@ def _phase_1(strategy: ClusteredStrategy[Any, Any], models: Models, num_rounds: 
     return (
         f"phase 1: {counted(cost.rounds, 'round')} of {counted(cost.messages, 'message')} "
         f"({size(cost.num_bytes)}) each; then the num_rounds={num_rounds} of phase 2"
+    )
+
+
+def _prolonged(config: Config, checkpoint: Checkpoint | None) -> str:
+    """Return a line where a run goes on for another number of rounds than its folder's name may say."""
+    began = config.num_rounds if checkpoint is None else checkpoint.config.get("num_rounds", config.num_rounds)
+    if began == config.num_rounds:
+        return ""
+    return (
+        f"goes on with num_rounds={config.num_rounds}; the folder keeps its name, and the command of the run with "
+        f"num_rounds={began} would replace it"
     )
 
 

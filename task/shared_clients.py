@@ -1,5 +1,6 @@
 """Clients' data in a shared file: made once, and read by every process without a copy."""
 
+import logging
 import mmap
 import pickle
 from dataclasses import dataclass, fields
@@ -12,6 +13,8 @@ from torch import Tensor
 from florets.task.client_data import ClientData
 from florets.task.shared_file import Place, SharedFile
 from florets.task.task import Task, TaskSpec
+
+log = logging.getLogger("florets")
 
 _Stored = tuple[Place, str, tuple[int, ...], tuple[int, ...]]
 """A tensor: its memory, dtype, shape and strides."""
@@ -27,6 +30,8 @@ class SharedClients:
         Of the task.
     places
         Client's number -> where the description of its data stands.
+    truth
+        Client's number -> its true cluster and the number of its training samples.
     end
         Where the data end in the file.
     """
@@ -35,6 +40,7 @@ class SharedClients:
     input_shape: tuple[int, ...]
     num_outputs: int
     places: dict[int, Place]
+    truth: dict[int, tuple[int, int]]
     end: int
 
 
@@ -43,15 +49,17 @@ def share_clients(task: Task, file: SharedFile) -> SharedClients:
 
     Clients whose data cannot be made are left out: whoever asks for them is told why, as always.
     """
-    places = {}
+    places, truth = {}, {}
     for number in range(task.num_clients):
         try:
             data = task.build_client(number)
         # A partition's transform may be anybody's code.
         except Exception:
+            log.debug("the data of client %d are not shared", number, exc_info=True)
             continue
         places[number] = file.append(pickle.dumps(_stored(data, file)))
-    return SharedClients(task.spec, task.input_shape, task.num_outputs, places, file.end)
+        truth[number] = task.cluster_of(number), task.num_examples_of(number)
+    return SharedClients(task.spec, task.input_shape, task.num_outputs, places, truth, file.end)
 
 
 class SharedTask(Task):
@@ -71,6 +79,16 @@ class SharedTask(Task):
     def num_outputs(self) -> int:
         """Number of outputs that a model needs."""
         return self._shared.num_outputs
+
+    def cluster_of(self, partition_id: int, server_round: int = 0) -> int:
+        """Return the true cluster of a client, the same in all rounds."""
+        known = self._shared.truth.get(partition_id)
+        return super().cluster_of(partition_id, server_round) if known is None else known[0]
+
+    def num_examples_of(self, partition_id: int, server_round: int = 0) -> int:
+        """Return the number of a client's training samples, the same in all rounds."""
+        known = self._shared.truth.get(partition_id)
+        return super().num_examples_of(partition_id, server_round) if known is None else known[1]
 
     def build_client(self, partition_id: int, server_round: int = 0) -> ClientData:
         """Return the data of one client, the same in all rounds: its tensors are views of the shared memory."""

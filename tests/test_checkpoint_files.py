@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.numpy
 
 from florets.server_app.resume import checkpoint as module
 from florets.server_app.resume.checkpoint import VERSION, Checkpoint, CheckpointError, Checkpoints
+from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.state import State
 from tests.fakes import models
 
@@ -57,3 +60,23 @@ def test_an_error_without_a_text_is_a_problem_too(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(module, "safe_open", too_large)
     with pytest.raises(CheckpointError, match="MemoryError"):
         Checkpoints(tmp_path).load()
+
+
+def test_clients_vectors_of_one_size_are_one_array() -> None:
+    alike = {str(client): np.array([client, 0.5]) for client in range(3)}
+    unlike = {"a": np.zeros(2), "b": np.zeros(2, dtype=np.float32)}
+    state = {"alike": alike, "unlike": unlike, "alone": {"a": np.zeros(2)}, "none": {}}
+    state |= {"numbers": {"a": np.array(1.0), "b": np.array(2.0)}, "large": {"a": np.zeros(129), "b": np.ones(129)}}
+    arrays: dict[str, Any] = {}
+    data = json.loads(json.dumps(encode(state, arrays)))
+    assert len(arrays) == 1 + 2 + 1 + 2 + 2
+    again = decode(data, arrays)
+    for name, vectors in state.items():
+        assert list(again[name]) == list(vectors)
+        for key, values in vectors.items():
+            assert (again[name][key].dtype, again[name][key].tobytes()) == (values.dtype, values.tobytes())
+    # Each is a client's own.
+    again["alike"]["0"][:] = 7
+    assert again["alike"]["1"].tolist() == [1, 0.5]
+    with pytest.raises(ValueError, match="shorter"):
+        decode({"rows": [["0", "1"], "0 x"]}, {"0 x": np.zeros((1, 2))})

@@ -1,6 +1,7 @@
 """The real ClientApp: each handler on a small task, against plain PyTorch."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.serverapp.strategy import FedAvg as StockFedAvg
 
 from florets.client_app.app import app
+from florets.client_app.incoming import train_settings
 from florets.client_app.session import client_key, session
 from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_task, message_settings
@@ -24,6 +26,7 @@ from florets.task.wire.replies import (
     read_selected_update,
     read_update,
 )
+from florets.task.wire.schedule import Schedule
 from florets.task.wire.soft import read_soft_update
 
 CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}"])
@@ -292,3 +295,13 @@ def test_linear_models_are_handled_in_numpy_as_in_torch(kind: str, monkeypatch: 
     if kinds.ARRAYS in replies[0]:
         values, expected_values = (reply[kinds.ARRAYS]["1.weight"].numpy() for reply in replies)
         np.testing.assert_allclose(values, expected_values, rtol=1e-4, atol=1e-6)
+
+
+def test_settings_that_are_none_are_named_however_often_others_were_read() -> None:
+    config: dict[str, Any] = {**SETTINGS, kinds.LOCAL_EPOCHS: 1.0, kinds.SERVER_ROUND: 1}
+    assert train_settings(config) is train_settings(dict(config))
+    for value in (True, [1.0], "1"):
+        with pytest.raises(ValueError, match=f"has {kinds.LOCAL_EPOCHS}="):
+            train_settings({**config, kinds.LOCAL_EPOCHS: value})
+    later = {**config, **Schedule("exponential", 1, 0.5).settings, kinds.SERVER_ROUND: 3}
+    assert train_settings(later).learning_rate == train_settings(config).learning_rate / 4

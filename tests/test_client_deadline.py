@@ -8,9 +8,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from flwr.app import Message, RecordDict
 
-from florets.client_app.app import app
+from florets.client_app.app import _HANDLERS, app
 from florets.client_app.deadline import within_deadline
+from florets.server_app.local_grid import as_flowers_process
 
 
 def handle(seconds: float, ttl: float = 0.1) -> Any:
@@ -22,8 +24,26 @@ def handle(seconds: float, ttl: float = 0.1) -> Any:
     return within_deadline(cast(Any, message), cast(Any, None), answer)
 
 
-def test_every_handler_is_held_to_the_deadline() -> None:
+def test_every_handler_is_held_to_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     assert app._mods == [within_deadline]
+    as_flowers_process()
+    monkeypatch.setattr(sys, "argv", ["flwr-clientapp"])
+    deadlines: list[float] = []
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda seconds, **_: deadlines.append(seconds))
+    for kind in _HANDLERS:
+        # Without settings no client can answer.
+        with pytest.raises(ValueError, match="has no 'config'"):
+            app(Message(RecordDict(), 7, kind, ttl=5.0), cast(Any, None))
+    assert deadlines == [5.0] * len(_HANDLERS)
+
+
+def test_elsewhere_a_handler_is_called_as_flower_would() -> None:
+    as_flowers_process()
+    for kind in _HANDLERS:
+        with pytest.raises(ValueError, match="has no 'config'"):
+            app(Message(RecordDict(), 7, kind), cast(Any, None))
+    with pytest.raises(ValueError, match="No train function registered with name 'nothing'"):
+        app(Message(RecordDict(), 7, "train.nothing"), cast(Any, None))
 
 
 def test_a_nodes_process_that_hangs_is_ended(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from florets.task.wire import Layout, MalformedMessage, bank, kinds, payload_bytes
 from florets.task.wire.introduction import read_introduction
-from florets.task.wire.layout import PackedVector, view_array, write_array
+from florets.task.wire.layout import PackedVector, largest_values, view_array, write_array
 from florets.task.wire.replies import (
     MAX_EXAMPLES,
     read_evaluation,
@@ -295,9 +295,35 @@ def test_an_array_in_fortran_order_is_viewed_right() -> None:
     np.testing.assert_array_equal(view_array(Array(values)), values)
 
 
-def test_a_scaled_update_has_the_bits_of_the_scaled_vector() -> None:
+def test_an_update_is_added_with_the_bits_of_the_scaled_vector() -> None:
     parts = (np.float32([[1.5, -0.0], [1e-40, 3e38]]), np.array([7, -2]), np.array([True]), np.empty(0, np.float32))
     packed = PackedVector(parts, 7)
-    out = np.full(7, np.nan)
-    assert packed.scaled(0.3, out) is out
-    assert packed.scaled(0.3).tobytes() == out.tobytes() == (packed.unpacked() * 0.3).tobytes()
+    total = np.linspace(-1.0, 1.0, 7)
+    expected = total + packed.unpacked() * 0.3
+    packed.add_scaled(0.3, total)
+    assert total.tobytes() == expected.tobytes()
+
+
+def test_the_largest_values_of_several_updates_are_those_of_each() -> None:
+    rng = np.random.default_rng(0)
+    few = [
+        PackedVector(
+            (
+                rng.standard_normal((3, 2), dtype=np.float32),
+                np.array([-128, 5], np.int8),
+                np.array([True]),
+                np.empty(0, np.float32),
+            ),
+            9,
+        )
+        for _ in range(5)
+    ]
+    # Of another layout, without any value, and too large to be looked at beside others.
+    others = [
+        PackedVector((np.array([-3e38, 2], np.float32),), 2),
+        PackedVector((np.empty((0, 3), np.float32),), 0),
+        PackedVector((np.full(2**18, -0.5, np.float32),), 2**18),
+    ]
+    found = [*few[:3], *others, *few[3:]]
+    assert largest_values(found).tolist() == [vector.largest for vector in found]
+    assert largest_values([]).tolist() == []

@@ -18,6 +18,7 @@ from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
 from florets.task.training.losses import Evaluated
 from florets.task.wire import kinds
+from florets.task.wire.records import put
 from florets.task.wire.scores import pack_scores
 
 
@@ -60,7 +61,7 @@ def answer_tests(
     # The counts tell how many samples of each class a client has: a real node's owner decides on that.
     counts = scores.confusion.ravel().tolist() if client.shares_confusion else []
     if scores.values:
-        content[kinds.SCORES] = pack_scores(scores.values, counts)
+        put(content, {kinds.SCORES: pack_scores(scores.values, counts)})
     return content
 
 
@@ -86,7 +87,7 @@ def _told(client: Client, results: Mapping[TestedOn, Evaluated]) -> dict[str, Nu
     for part, found in results.items():
         prefix = kinds.VALIDATED if part == "validation" else ""
         metrics[prefix + kinds.EVAL_LOSS] = reported(found.loss)
-        metrics[prefix + kinds.NUM_EXAMPLES] = len(client.data.part(part)[0])
+        metrics[prefix + kinds.NUM_EXAMPLES] = client.data.part(part)[0].shape[0]
         if found.accuracy is not None:
             metrics[prefix + kinds.EVAL_ACCURACY] = found.accuracy
     return metrics

@@ -1,6 +1,5 @@
 """`train.select`: local training of the model that fits this client best."""
 
-import numpy as np
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
@@ -15,6 +14,6 @@ def train_select(client: Client) -> RecordDict:
     Source: IFCA Alg. 1, l. 7 and 8.
     """
     losses = model_losses(client)
-    chosen = int(np.argmin(losses))
+    chosen = int(losses.argmin())
     arrays, metrics = update(client, client.states()[chosen])
     return reply(arrays, {**metrics, kinds.CHOSEN_MODEL: chosen, kinds.MODEL_LOSSES: losses.tolist()})

@@ -30,9 +30,9 @@ class Updates(ScaledRows):
         """Return one client's vector (R,)."""
         return self.updates[row][1].vector
 
-    def scaled(self, row: int, factor: float, out: FloatArray | None) -> FloatArray:
+    def add_scaled(self, row: int, factor: float, total: FloatArray) -> None:
         """See `ScaledRows`."""
-        return self.updates[row][1].scaled(factor, out)
+        self.updates[row][1].add_scaled(factor, total)
 
 
 class Averaging(ABC):

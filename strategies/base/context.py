@@ -21,12 +21,14 @@ from florets.strategies.core import FloatArray
 from florets.strategies.core.outliers import UPDATE_FACTOR, outlier_updates
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import is_stable, kinds
+from florets.task.wire.messages import new_message
 from florets.task.wire.records import Record, filled, record_dict
 from florets.task.wire.replies import (
     Losses,
     TestResult,
     Update,
     check_examples,
+    largest_of,
     read_evaluation,
     read_losses,
     read_selected_update,
@@ -224,7 +226,7 @@ class RoundContext:
         if arrays is not None:
             records[kinds.ARRAYS] = arrays
         content = record_dict(records)
-        message = Message(content, client.node_id, kind, ttl=self.timeout, group_id=str(self.server_round))
+        message = new_message(content, client.node_id, kind, self.timeout, str(self.server_round))
         return Request(client.key, message)
 
     def request_custom(
@@ -290,7 +292,7 @@ class RoundContext:
         if not updates.ok:
             return updates
         # Only the largest value counts: one a client is enough, and no copy of all vectors is made.
-        largest = np.array([[update.largest] for _, update in updates.ok])
+        largest = largest_of([update for _, update in updates.ok])[:, None]
         found = outlier_updates(largest, self.models.bank, known=known)
         others = [update.others for _, update in updates.ok]
         if any(values is not None for values in others):

@@ -20,6 +20,9 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 _PLAIN = (type(None), bool, int, float, str)
 
+_SMALL = 1024
+"""Bytes of an array that is written together with others."""
+
 _OURS = ("florets.strategies.", "florets.task.")
 
 
@@ -51,6 +54,8 @@ def encode(value: object, arrays: Arrays, path: str = "state") -> Any:
         # Sorted, so that equal states give equal files.
         return {type(value).__name__: _encode_all(sorted(value, key=repr), arrays, path)}  # type: ignore[call-overload]
     if type(value) is dict:
+        if (rows := _as_rows(value)) is not None:
+            return {"rows": [list(value), _add(rows, arrays, path)]}
         # Most hold something plain of each client: only of the rest the path is written out.
         return {
             "dict": [
@@ -110,6 +115,8 @@ def decode(data: Any, arrays: Mapping[str, npt.NDArray[Any]], home: str = "") ->
             return frozenset(decode(items, arrays, home))
         case {"dict": items}:
             return {decode(key, arrays, home): decode(value, arrays, home) for key, value in items}
+        case {"rows": [keys, name]}:
+            return {key: row.copy() for key, row in zip(keys, _find(name, arrays), strict=True)}
         case {"array": name}:
             return _find(name, arrays)
         case {"models": names, "shared_layers": prefixes}:
@@ -147,6 +154,21 @@ def _encode_all(items: Any, arrays: Arrays, path: str) -> list[Any]:
     return [
         item if type(item) in _PLAIN else encode(item, arrays, f"{path}/{index}") for index, item in enumerate(items)
     ]
+
+
+def _as_rows(values: dict[Any, Any]) -> npt.NDArray[Any] | None:
+    """Return small arrays of like shapes as one, such as a vector of each client; None for all else.
+
+    Each array of its own costs a name, a header and a digest. Of large ones a stack would be a copy too many.
+    """
+    if len(values) < 2 or not all(_is_small(array) for array in values.values()):
+        return None
+    alike = {(array.dtype, array.shape) for array in values.values()}
+    return np.stack(list(values.values())) if len(alike) == 1 and all(type(key) in _PLAIN for key in values) else None
+
+
+def _is_small(value: object) -> bool:
+    return type(value) is np.ndarray and value.dtype.kind in "biuf" and value.ndim > 0 and value.nbytes <= _SMALL
 
 
 def _add(values: npt.NDArray[Any], arrays: Arrays, path: str) -> str:

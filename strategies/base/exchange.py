@@ -173,8 +173,10 @@ def send(grid: Grid, messages: list[Message], patience: Patience) -> list[Messag
     while waiting:
         arrived = list(grid.pull_messages(waiting))
         replies.extend(arrived)
-        # Second replies to a message and strangers' are no answers; `sort_replies` says so of each.
-        answered += len(waiting & {reply.metadata.reply_to_message_id for reply in arrived if reply.has_content()})
+        if not in_grace:
+            # Second replies to a message and strangers' are no answers; `sort_replies` says so of each.
+            valid = {reply.metadata.reply_to_message_id for reply in arrived if reply.has_content()}
+            answered += len(waiting & valid)
         waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
         if not in_grace and answered >= patience.needed(len(messages)):
             in_grace = True
@@ -214,11 +216,13 @@ def sort_replies(
             error[key] = clean_reason(reply.error.reason or f"error code {reply.error.code}")
         else:
             waiting.discard(message_id)
+            content = reply.content
             try:
-                cost = read_work(reply.content)
+                cost = read_work(content)
                 # Readers hold a reply to its records, and this one is beside them all.
-                reply.content.pop(kinds.WORK, None)
-                ok[key] = read(key, reply.content)
+                if kinds.WORK in content:
+                    del content[kinds.WORK]
+                ok[key] = read(key, content)
                 work.append(cost)
             except MalformedMessage as problem:
                 invalid[key] = clean_reason(str(problem))

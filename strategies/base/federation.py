@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message
 from flwr.serverapp import Grid
 
 from florets.strategies.base.columns import TableColumns
@@ -18,6 +18,8 @@ from florets.strategies.base.report import Client
 from florets.task.randomness import client_number
 from florets.task.wire import kinds
 from florets.task.wire.introduction import Introduction, read_introduction
+from florets.task.wire.messages import new_message
+from florets.task.wire.records import record_dict
 
 log = logging.getLogger("florets")
 
@@ -238,10 +240,13 @@ class Federation:
     def _ask_who(self, called: Mapping[str, int], grid: Grid, config: ConfigRecord) -> Replies[Introduction]:
         """Let nodes introduce themselves; `called` has them by what they are called until then."""
         names, parts = list(called), []
+        deadline = time.monotonic() + self.start_timeout
         for start in range(0, len(names), _AT_ONCE):
             some = names[start : start + _AT_ONCE]
-            requests = [Request(name, _hello(called[name], config, self.start_timeout)) for name in some]
-            patience = Patience(self.start_timeout)
+            # One silent node in each part must not make the start last a deadline for each. A part gets some time.
+            left = max(deadline - time.monotonic(), self.start_timeout * len(some) / len(names))
+            requests = [Request(name, _hello(called[name], config, left)) for name in some]
+            patience = Patience(left)
             parts.append(
                 exchange(grid, requests, lambda _, content: read_introduction(content), patience, warn=False)
             )
@@ -337,5 +342,5 @@ def _client(node_id: int, hello: Introduction, registered_name: str, public_key:
 
 
 def _hello(node_id: int, config: ConfigRecord, timeout: float) -> Message:
-    content = RecordDict({kinds.CONFIG: config.copy()})
-    return Message(content, node_id, kinds.HELLO, ttl=timeout, group_id="0")
+    content = record_dict({kinds.CONFIG: config.copy()})
+    return new_message(content, node_id, kinds.HELLO, timeout, "0")

@@ -53,6 +53,7 @@ class Earlier:
 NOTHING = Earlier()
 
 
+@seldom_collected()
 def run_rounds(
     strategy: Rounds,
     grid: Grid,
@@ -67,20 +68,6 @@ def run_rounds(
 
     `configs` are the settings of training and of evaluation.
     """
-    with seldom_collected():
-        return _run(strategy, grid, initial_arrays, num_rounds, configs, evaluate_fn, on_round, earlier)
-
-
-def _run(
-    strategy: Rounds,
-    grid: Grid,
-    initial_arrays: ArrayRecord,
-    num_rounds: int,
-    configs: tuple[ConfigRecord, ConfigRecord],
-    evaluate_fn: EvaluateModels | None,
-    on_round: RoundObserver | None,
-    earlier: Earlier,
-) -> Result:
     train_config, evaluate_config = configs
     done_rounds = earlier.rounds
     strategy.last_round = num_rounds

@@ -59,7 +59,11 @@ class Models:
     @cached_property
     def bank(self) -> FloatArray:
         """All models as rows (K, R) of float64."""
-        return np.stack([self.layout.flatten(self.one(index)) for index in range(self.count)])
+        values = np.empty((self.count, self.layout.size))
+        # Of large models all rows once more, to be stacked, would be most of what the server holds.
+        for index, row in enumerate(values):
+            row[:] = self.layout.flatten(self.one(index))
+        return values
 
     def one(self, index: int) -> ArrayRecord:
         """Return model `index` under its plain names.

@@ -31,11 +31,11 @@ class Rows(Protocol):
 
 
 class ScaledRows(Rows, ABC):
-    """Rows that can be multiplied without being made first: of large models that is most of a sum's time."""
+    """Rows that can be added without being made first: of large models that is most of a sum's time and memory."""
 
     @abstractmethod
-    def scaled(self, row: int, factor: float, out: FloatArray | None) -> FloatArray:
-        """Return ``factor * self[row]``; in `out` (R,) where that is given."""
+    def add_scaled(self, row: int, factor: float, total: FloatArray) -> None:
+        """Add ``factor * self[row]`` to `total` (R,) in place."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +102,14 @@ def average_models(
         share = float(factors[members].sum())
         if share <= 0.0:
             continue
-        total = _weighted_sum(updates, factors, members)
+        total = _weighted_sum(updates, factors, members, result.shape[1])
         if weighting == "all_participants" and everybody > share:
             # theta + sum n_i / N (theta_i - theta), written so that a group of all participants gives
             # the bits of `examples`.
             total += (everybody - share) * result[model]
             share = everybody
-        result[model] = total / share
+        np.divide(total, share, out=result[model])
+        del total  # Of large models it would lie beside the members' vectors that are read next.
         if integers.any():
             result[model, integers] = _largest(updates, members, integers)
     return result
@@ -157,7 +158,7 @@ def average_gradients(
         if share <= 0.0:
             continue
         divisor = float(len(assignment)) if weighting == "all_participants" else share
-        gradient[model] = _weighted_sum(gradients, factors, group) / divisor
+        gradient[model] = _weighted_sum(gradients, factors, group, shape[1]) / divisor
         members[model] = True
     return gradient, members
 
@@ -205,22 +206,15 @@ def _factors(weights: FloatArray, weighting: str) -> FloatArray:
     return np.ones(len(weights)) if weighting == "uniform" else np.asarray(weights, dtype=np.float64)
 
 
-def _weighted_sum(rows: Rows, factors: FloatArray, members: IntArray) -> FloatArray:
+def _weighted_sum(rows: Rows, factors: FloatArray, members: IntArray, size: int) -> FloatArray:
     # One row after the other: a matrix product would leave the order of summation to the BLAS library.
-    total = _scaled(rows, int(members[0]), factors[members[0]], None)
-    total += 0.0  # Of -0.0 it makes 0.0, as every later sum does.
-    product = np.empty_like(total)
-    for member in members[1:]:
-        total += _scaled(rows, int(member), factors[member], product)
+    total = np.zeros(size)
+    for member in members:
+        if isinstance(rows, ScaledRows):
+            rows.add_scaled(int(member), factors[member], total)
+        else:
+            total += np.multiply(rows[int(member)], factors[member])
     return total
-
-
-def _scaled(rows: Rows, row: int, factor: float, out: FloatArray | None) -> FloatArray:
-    """Return factor times a row; in `out` where that is given."""
-    if isinstance(rows, ScaledRows):
-        return rows.scaled(row, factor, out)
-    product: FloatArray = np.multiply(rows[row], factor, out=out)
-    return product
 
 
 def _largest(rows: Rows, members: IntArray, entries: BoolArray) -> FloatArray:

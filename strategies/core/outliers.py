@@ -94,7 +94,7 @@ def outlier_updates(
     largest = np.abs(vectors).max(axis=1, initial=0.0)
     # Those that were refused before are asked together: their median may be an outlier itself.
     usual = known or lower_median(largest)
-    reference = max(usual, float(np.abs(bank).max(initial=0.0)))
+    reference = max(usual, float(bank.max(initial=0.0)), -float(bank.min(initial=0.0)))
     mask: BoolArray = largest > factor * reference
     return mask
 

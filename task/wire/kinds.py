@@ -23,6 +23,8 @@
 | `train.prototypes` | own model, global class prototypes   | as `train`, its own prototypes, samples of each class |
 | `train.split`     | body and own head, class prototypes   | as `train.prototypes`, and statistics of the features |
 |                   |                                       | of the model that came                                |
+| `train.pooled`    | one model, training settings          | as `train`, trained on all clients' data; simulated   |
+|                   |                                       | nodes alone                                           |
 | `train.bilevel`   | own model, global model               | both trained, the own one held near the global one    |
 | `train.mixture`   | K models, its shares of them          | all K trained, its new shares, examples, mixture loss |
 | `evaluate.mixture` | K models, its shares of them         | as `evaluate`, of the mixture                         |
@@ -75,6 +77,7 @@ TRAIN_ADAPTED = "train.adapted"
 TRAIN_MIXED = "train.mixed"
 TRAIN_PROTOTYPES = "train.prototypes"
 TRAIN_SPLIT = "train.split"
+TRAIN_POOLED = "train.pooled"
 MOMENT_DESCENT = "train.moment_descent"
 SUBSPACE = "query.subspace"
 MOMENTS = "query.moments"
@@ -192,6 +195,7 @@ MIX_FRACTION = "mix-fraction"
 MIX_TOLERANCE = "mix-tolerance"
 MIX_PASSES = "mix-passes"
 LOCAL_CLUSTERS = "local-clusters"
+LOCAL_METHOD = "local-method"
 FEATURES = "features"
 VECTORS = "vectors"
 VECTORS_OF = "vectors-of"

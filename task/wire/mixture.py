@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import MetricRecord, RecordDict
+from flwr.app import RecordDict
 
 from florets.task.wire import kinds
 from florets.task.wire.bank import Bank
 from florets.task.wire.layout import Layout, MalformedMessage
-from florets.task.wire.replies import MAX_EXAMPLES, Update, example_count, finite_number, reply_metrics
+from florets.task.wire.replies import MAX_EXAMPLES, Metrics, Update, example_count, finite_number, reply_metrics
 from florets.task.wire.soft import read_all_models, read_shares
 
 _TOLERANCE = 1e-6
@@ -54,7 +54,7 @@ def read_mixture_update(
     return MixtureUpdate(model, vectors[model], examples, loss, vectors=vectors, shares=shares, class_sums=sums)
 
 
-def _class_sums(metrics: MetricRecord, totals: npt.NDArray[np.float64], classes: int) -> npt.NDArray[np.float64]:
+def _class_sums(metrics: Metrics, totals: npt.NDArray[np.float64], classes: int) -> npt.NDArray[np.float64]:
     """Return responsibilities summed by class, (K, C), whose rows must sum to `totals` (K,)."""
     told = metrics[kinds.CLASS_SUMS]
     wanted = len(totals) * classes

@@ -11,15 +11,20 @@ from typing import Any, TypeVar
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 _Record = TypeVar("_Record", ConfigRecord, MetricRecord)
+_Any = TypeVar("_Any", ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
 Record = ArrayRecord | ConfigRecord | MetricRecord
 
 _DATA = "_data"
 _NUMBERS = frozenset({int, float})
 _SCALARS = _NUMBERS | {str, bool, bytes}
+_KEYS = frozenset({str})
+_RECORDS = frozenset({ArrayRecord, ConfigRecord, MetricRecord})
+# All that an empty record holds beside its values: the functions that look at each.
+_EMPTY: dict[type, dict[str, Any]] = {kind: vars(kind()) for kind in (*_RECORDS, RecordDict)}
 
 
-def entries(record: ConfigRecord | MetricRecord) -> Mapping[str, Any]:
-    """Return what a record holds, as a plain dictionary to read from: it is the record's own."""
+def entries(record: Record | RecordDict) -> Mapping[str, Any]:
+    """Return what a record, or a message's content, holds, as a plain dictionary to read from: it is its own."""
     found: dict[str, Any] = record.__dict__[_DATA]
     return found
 
@@ -33,7 +38,10 @@ def filled(record: _Record, values: Mapping[str, Any]) -> _Record:
         If Flower takes no such value.
     """
     legal = _NUMBERS if type(record) is MetricRecord else _SCALARS
-    data = record.__dict__[_DATA]
+    data: dict[str, Any] = record.__dict__[_DATA]
+    if legal.issuperset(map(type, values.values())) and _KEYS.issuperset(map(type, values)):
+        data.update(values)
+        return record
     for name, value in values.items():
         kind = type(value)
         if kind is list and value:
@@ -50,17 +58,17 @@ def filled(record: _Record, values: Mapping[str, Any]) -> _Record:
 
 def config_record(values: Mapping[str, Any]) -> ConfigRecord:
     """Return ``ConfigRecord(values)``."""
-    return filled(ConfigRecord(), values)
+    return filled(_empty(ConfigRecord), values)
 
 
 def metric_record(values: Mapping[str, Any]) -> MetricRecord:
     """Return ``MetricRecord(values)``."""
-    return filled(MetricRecord(), values)
+    return filled(_empty(MetricRecord), values)
 
 
 def record_dict(records: Mapping[str, Record]) -> RecordDict:
     """Return ``RecordDict(records)``."""
-    content = RecordDict()
+    content = _empty(RecordDict)
     put(content, records)
     return content
 
@@ -69,7 +77,7 @@ def put(content: RecordDict, records: Mapping[str, Record]) -> None:
     """Put records into a message's content, under names that it does not have yet."""
     data = content.__dict__[_DATA]
     for name, record in records.items():
-        if type(name) is str and type(record) in (ArrayRecord, ConfigRecord, MetricRecord):
+        if type(name) is str and type(record) in _RECORDS:
             data[name] = record
         else:
             content[name] = record
@@ -77,7 +85,7 @@ def put(content: RecordDict, records: Mapping[str, Record]) -> None:
 
 def array_record(arrays: Mapping[str, Array]) -> ArrayRecord:
     """Return a record of these arrays themselves: Flower's constructor makes each anew, twice over."""
-    record = ArrayRecord()
+    record = _empty(ArrayRecord)
     data = record.__dict__[_DATA]
     for name, array in arrays.items():
         if type(name) is str and type(array) is Array:
@@ -87,8 +95,20 @@ def array_record(arrays: Mapping[str, Array]) -> ArrayRecord:
     return record
 
 
+def _empty(kind: type[_Any]) -> _Any:
+    """Return ``kind()``."""
+    return restored(kind, {})
+
+
 def array(dtype: str, shape: tuple[int, ...], data: bytes) -> Array:
     """Return ``Array(dtype, shape, "numpy.ndarray", data)``, without its search for how it was called."""
     made = Array.__new__(Array)
     made.__dict__.update(dtype=dtype, shape=shape, stype="numpy.ndarray", data=data)
+    return made
+
+
+def restored(kind: type[_Any], values: dict[str, Any]) -> _Any:
+    """Return a record that holds `values` themselves, which have been in one of its kind: none is checked again."""
+    made = kind.__new__(kind)
+    made.__dict__.update(_EMPTY[kind], _data=values)
     return made

@@ -1,16 +1,22 @@
 """Read clients' replies. Nothing in a reply is trusted: each reader returns checked values or refuses the reply."""
 
+import math
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import ArrayRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, MetricRecord, MetricRecordValues, RecordDict
 
 from florets.task.wire import kinds
-from florets.task.wire.layout import Layout, MalformedMessage, PackedVector, Vector
+from florets.task.wire.layout import Layout, MalformedMessage, PackedVector, Vector, largest_values
+from florets.task.wire.records import entries
 from florets.task.wire.scores import SentScores, read_scores
+
+Metrics = Mapping[str, MetricRecordValues]
+"""A reply's numbers, by name."""
 
 _LARGEST = sys.float_info.max
 
@@ -52,18 +58,12 @@ class Update:
         """The values as float64; where they are kept as they were sent, new at every call."""
         return self.values.unpacked() if isinstance(self.values, PackedVector) else self.values
 
-    def scaled(self, factor: float, out: Vector | None = None) -> Vector:
-        """Return ``factor * self.vector``, in `out` where that is given; no other vector is made."""
+    def add_scaled(self, factor: float, total: Vector) -> None:
+        """Add ``factor * self.vector`` to `total` in place."""
         if isinstance(self.values, PackedVector):
-            return self.values.scaled(factor, out)
-        product: Vector = np.multiply(self.values, factor, out=out)
-        return product
-
-    @property
-    def largest(self) -> float:
-        """Largest absolute value of `vector`."""
-        values = self.values
-        return values.largest if isinstance(values, PackedVector) else float(np.abs(values).max(initial=0.0))
+            self.values.add_scaled(factor, total)
+        else:
+            total += np.multiply(self.values, factor)
 
     @property
     def others(self) -> npt.NDArray[np.floating] | None:
@@ -85,6 +85,14 @@ class TestResult:
     validation: "TestResult | None" = None
     tuned: "TestResult | None" = None
     scores: SentScores = field(default_factory=SentScores)
+
+
+def largest_of(updates: Sequence[Update]) -> npt.NDArray[np.float64]:
+    """Return the largest absolute value in each update's `vector`, (P,)."""
+    packed = [update.values for update in updates if isinstance(update.values, PackedVector)]
+    if len(packed) == len(updates):
+        return largest_values(packed)
+    return np.array([np.abs(update.vector).max(initial=0.0) for update in updates], dtype=np.float64)
 
 
 def read_losses(content: RecordDict, num_models: int) -> Losses:
@@ -157,23 +165,24 @@ def read_evaluation(content: RecordDict, tuned: bool = False, validation: bool =
     if len({prefix + kinds.EVAL_ACCURACY in metrics for prefix in prefixes}) > 1:
         raise MalformedMessage(f"{kinds.EVAL_ACCURACY} came for some of its tests only")
 
-    def result(model: str) -> TestResult:
-        beside = _test_result(metrics, model + kinds.VALIDATED, kinds.VALIDATED) if validation else None
-        return replace(_test_result(metrics, model, ""), validation=beside)
+    def beside(model: str) -> TestResult | None:
+        return TestResult(*_test(metrics, model + kinds.VALIDATED, kinds.VALIDATED)) if validation else None
 
-    plain = result("")
-    scores = read_scores(content, plain.num_examples, plain.accuracy)
-    return replace(plain, tuned=result(kinds.TUNED) if tuned else None, scores=scores)
+    validated = beside("")
+    loss, accuracy, num_examples = _test(metrics, "", "")
+    scores = read_scores(content, num_examples, accuracy)
+    again = TestResult(*_test(metrics, kinds.TUNED, ""), beside(kinds.TUNED)) if tuned else None
+    return TestResult(loss, accuracy, num_examples, validated, again, scores)
 
 
-def _test_result(metrics: MetricRecord, prefix: str, part: str) -> TestResult:
-    """Return the test on one part of the data; `prefix` also says of which model."""
+def _test(metrics: Metrics, prefix: str, part: str) -> tuple[float, float | None, int]:
+    """Return loss, accuracy and samples of the test on one part of the data; `prefix` also says of which model."""
     name = prefix + kinds.EVAL_ACCURACY
     accuracy = finite_number(metrics, name) if name in metrics else None
     if accuracy is not None and not 0 <= accuracy <= 1:
         raise MalformedMessage(f"{name} is {accuracy}, not between 0 and 1")
-    loss = float(_losses([finite_number(metrics, prefix + kinds.EVAL_LOSS)])[0])
-    return TestResult(loss, accuracy, example_count(metrics, part + kinds.NUM_EXAMPLES))
+    (loss,) = _checked_losses([finite_number(metrics, prefix + kinds.EVAL_LOSS)])
+    return loss, accuracy, example_count(metrics, part + kinds.NUM_EXAMPLES)
 
 
 def check_examples(claimed: int | None, introduced: int | None) -> None:
@@ -201,7 +210,7 @@ def reply_metrics(
     config: bool = False,
     optional: set[str] | None = None,
     beside: str = kinds.WORK,
-) -> MetricRecord:
+) -> Metrics:
     """Return the metrics of a reply that must hold exactly these keys, and no other records than those named.
 
     Parameters
@@ -218,15 +227,21 @@ def reply_metrics(
     MalformedMessage
         If a record or a metric is missing, of another type, or one too many.
     """
-    records = {kinds.METRICS} | ({kinds.ARRAYS} if arrays else set()) | ({kinds.CONFIG} if config else set())
-    if content.keys() - {kinds.WORK, beside} != records:
-        raise MalformedMessage(f"the reply holds the records {sorted(content)}, not {sorted(records)}")
-    metrics = content[kinds.METRICS]
-    if not isinstance(metrics, MetricRecord):
-        raise MalformedMessage(f"record {kinds.METRICS!r} is a {type(metrics).__name__}, not a MetricRecord")
-    if not keys <= metrics.keys() <= keys | (optional or set()):
+    records, wanted = entries(content), _wanted(arrays, config)
+    if records.keys() != wanted and records.keys() - {kinds.WORK, beside} != wanted:
+        raise MalformedMessage(f"the reply holds the records {sorted(content)}, not {sorted(wanted)}")
+    record = records[kinds.METRICS]
+    if not isinstance(record, MetricRecord):
+        raise MalformedMessage(f"record {kinds.METRICS!r} is a {type(record).__name__}, not a MetricRecord")
+    metrics: Metrics = entries(record)
+    if metrics.keys() != keys and not keys <= metrics.keys() <= keys | (optional or set()):
         raise MalformedMessage(f"the reply holds the metrics {sorted(metrics)}, not {sorted(keys)}")
     return metrics
+
+
+@lru_cache
+def _wanted(arrays: bool, config: bool) -> frozenset[str]:
+    return frozenset({kinds.METRICS, *([kinds.ARRAYS] if arrays else []), *([kinds.CONFIG] if config else [])})
 
 
 def update_vector(content: RecordDict, layout: Layout) -> Vector:
@@ -241,7 +256,7 @@ def _update_values(content: RecordDict, layout: Layout) -> PackedVector:
     return layout.checked(arrays)
 
 
-def example_count(metrics: MetricRecord, name: str = kinds.NUM_EXAMPLES) -> int:
+def example_count(metrics: Metrics, name: str = kinds.NUM_EXAMPLES) -> int:
     """Return the number of examples; raise MalformedMessage where it is none from 1 to `MAX_EXAMPLES`."""
     number = metrics[name]
     if not isinstance(number, int) or not 1 <= number <= MAX_EXAMPLES:
@@ -249,7 +264,7 @@ def example_count(metrics: MetricRecord, name: str = kinds.NUM_EXAMPLES) -> int:
     return number
 
 
-def finite_number(metrics: MetricRecord, key: str) -> float:
+def finite_number(metrics: Metrics, key: str) -> float:
     """Return one metric; raise MalformedMessage where it is a list or not finite."""
     number = metrics[key]
     # An integer beyond every float would raise OverflowError in `isfinite` itself.
@@ -258,7 +273,7 @@ def finite_number(metrics: MetricRecord, key: str) -> float:
     return float(number)
 
 
-def reply_losses(metrics: MetricRecord, number: int, name: str = kinds.MODEL_LOSSES) -> npt.NDArray[np.float64]:
+def reply_losses(metrics: Metrics, number: int, name: str = kinds.MODEL_LOSSES) -> npt.NDArray[np.float64]:
     """Return the losses (K,), infinite where a model diverged; raise MalformedMessage where they are no K losses."""
     losses = metrics[name]
     if not isinstance(losses, list) or len(losses) != number:
@@ -267,7 +282,7 @@ def reply_losses(metrics: MetricRecord, number: int, name: str = kinds.MODEL_LOS
     return _losses(losses)
 
 
-def _flag(metrics: MetricRecord, key: str) -> bool:
+def _flag(metrics: Metrics, key: str) -> bool:
     value = metrics[key]
     if value not in (0, 1):
         raise MalformedMessage(f"{key} is {value!r}, not 0 or 1")
@@ -275,9 +290,12 @@ def _flag(metrics: MetricRecord, key: str) -> bool:
 
 
 def _losses(values: Sequence[float]) -> npt.NDArray[np.float64]:
+    return np.array(_checked_losses(values), dtype=np.float64)
+
+
+def _checked_losses(values: Sequence[float]) -> list[float]:
     # Honest clients report a model that diverged as DIVERGED: a NaN or more than that is no loss but a fault.
     # Compared before NumPy sees them: an integer beyond every float makes it raise OverflowError.
     if not all(0 <= value <= kinds.DIVERGED for value in values):
         raise MalformedMessage(f"a loss is NaN, negative or larger than {kinds.DIVERGED:g}")
-    losses = np.array(values, dtype=np.float64)
-    return np.where(losses == kinds.DIVERGED, np.inf, losses)
+    return [math.inf if value == kinds.DIVERGED else float(value) for value in values]

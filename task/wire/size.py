@@ -6,6 +6,7 @@ from florets.task.wire import kinds
 from florets.task.wire.records import entries
 
 _NUMBER_BYTES = 8
+_NUMBERS = frozenset({int, float})
 
 
 def payload_bytes(content: RecordDict) -> int:
@@ -14,20 +15,15 @@ def payload_bytes(content: RecordDict) -> int:
     Flower's own `count_bytes` refuses empty texts and lists, which are legal values.
     """
     total = 0
-    for name, record in content.items():
+    for name, record in entries(content).items():
         if name == kinds.WORK:
             continue
         if isinstance(record, ArrayRecord):
-            total += sum(len(array.data) for array in record.values())
+            total += sum(len(array.data) for array in entries(record).values())
         elif isinstance(record, (MetricRecord, ConfigRecord)):  # a union costs more than all the rest
-            for value in entries(record).values():
-                kind = type(value)
-                if kind is int or kind is float:
-                    total += _NUMBER_BYTES
-                elif kind is str:
-                    total += len(value)
-                else:
-                    total += _value_bytes(value)
+            values = entries(record).values()
+            others = [value for value in values if type(value) not in _NUMBERS]
+            total += _NUMBER_BYTES * (len(values) - len(others)) + sum(map(_value_bytes, others))
     return total
 
 

@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import ArrayRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, RecordDict
 
 from florets.task.wire import kinds
 from florets.task.wire.bank import Bank
 from florets.task.wire.layout import Layout, MalformedMessage
-from florets.task.wire.replies import Update, example_count, finite_number, reply_losses, reply_metrics
+from florets.task.wire.replies import Metrics, Update, example_count, finite_number, reply_losses, reply_metrics
 
 NEGLIGIBLE = 1e-9
 """A weight whose steps would vanish in float32: the model is returned as it came."""
@@ -77,7 +77,7 @@ def read_all_models(content: RecordDict, layout: Layout, num_models: int) -> Ban
     )
 
 
-def read_shares(metrics: MetricRecord, name: str, number: int) -> npt.NDArray[np.float64]:
+def read_shares(metrics: Metrics, name: str, number: int) -> npt.NDArray[np.float64]:
     """Return K shares of 1 (K,); raise MalformedMessage where they are none."""
     shares = metrics[name]
     if not isinstance(shares, list) or len(shares) != number:

@@ -1,7 +1,5 @@
 """Cost of a client's work, told beside every reply: a measurement, whose bytes are not counted as traffic."""
 
-import math
-
 from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.wire import kinds
@@ -10,6 +8,7 @@ from florets.task.wire.records import config_record, entries
 from florets.task.work import Work
 
 _SECONDS, _GRADIENTS, _LOSSES = "seconds", "gradients", "losses"
+_NAMES = {_SECONDS, _GRADIENTS, _LOSSES}
 MOST_PASSES = 10**15
 MOST_SECONDS = 1e8
 
@@ -28,18 +27,17 @@ def read_work(content: RecordDict) -> Work:
     MalformedMessage
         If it is told wrongly.
     """
-    record = content.get(kinds.WORK)
+    record = entries(content).get(kinds.WORK)
     if record is None:
         return Work()
-    if not isinstance(record, ConfigRecord) or record.keys() != {_SECONDS, _GRADIENTS, _LOSSES}:
+    told = entries(record) if isinstance(record, ConfigRecord) else {}
+    if told.keys() != _NAMES:
         raise MalformedMessage(f"record {kinds.WORK!r} does not hold {_SECONDS}, {_GRADIENTS} and {_LOSSES}")
-    told = entries(record)
     seconds, gradients, losses = told[_SECONDS], told[_GRADIENTS], told[_LOSSES]
-    passes = (gradients, losses)
-    if not all(type(number) is int and 0 <= number <= MOST_PASSES for number in passes):
+    if not (type(gradients) is type(losses) is int and 0 <= gradients <= MOST_PASSES and 0 <= losses <= MOST_PASSES):
         raise MalformedMessage(
-            f"record {kinds.WORK!r} holds {passes!r} passes, not integers from 0 to {MOST_PASSES:g}"
+            f"record {kinds.WORK!r} holds {(gradients, losses)!r} passes, not integers from 0 to {MOST_PASSES:g}"
         )
-    if type(seconds) is not float or not math.isfinite(seconds) or not 0 <= seconds <= MOST_SECONDS:
+    if type(seconds) is not float or not 0 <= seconds <= MOST_SECONDS:
         raise MalformedMessage(f"record {kinds.WORK!r} holds {seconds!r} seconds")
-    return Work(seconds, int(str(gradients)), int(str(losses)))
+    return Work(seconds, gradients, losses)
