@@ -3,6 +3,7 @@
 import torch
 
 _CPU = torch.device("cpu")
+_TYPES = ("cpu", "cuda", "mps")
 
 
 def find_device(name: str) -> torch.device:
@@ -21,11 +22,14 @@ def find_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise ValueError(f"device={name} is no device; use cpu, cuda, cuda:<number>, mps or auto") from error
+    if device.type not in _TYPES:
+        raise ValueError(f"device={name} is none that florets computes on; use cpu, cuda, cuda:<number>, mps or auto")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device={name}, but this machine's PyTorch sees no CUDA device; use device=cpu")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(
-            f"device={name}, but this machine's CUDA devices are numbered from 0 to {torch.cuda.device_count() - 1}"
+            f"device={name}, but this machine's CUDA devices are numbered from 0 to {torch.cuda.device_count() - 1}; "
+            "use one of these, or device=cpu"
         )
     if device.type == "mps" and not _has_mps():
         raise ValueError(f"device={name}, but this machine's PyTorch sees no Apple GPU; use device=cpu")

@@ -10,6 +10,7 @@ import torch
 import yaml
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
+from florets.client_app import batching
 from florets.client_app.app import app
 from florets.client_app.batching import in_blocks
 from florets.client_app.session import session
@@ -24,11 +25,14 @@ from florets.strategies.base.report import RoundReport
 from florets.strategies.core import FloatArray
 from florets.task.models.autoencoder import autoencoder
 from florets.task.models.cnn import cnn
+from florets.task.models.linear import linear
 from florets.task.models.mlp import mlp
 from florets.task.training.block_size import MOST, block_size, stack_size
 from florets.task.training.effort import counted
 from florets.task.training.full_steps import full_steps_update, pays
 from florets.task.training.joined import dense_losses, joined_losses, joined_tests
+from florets.task.training.linear_blocks import linear_updates
+from florets.task.training.linear_steps import LinearNames, linear_names
 from florets.task.training.local_update import TrainSettings, local_update
 from florets.task.training.losses import evaluated, loss_vector
 from florets.task.training.networks import Dense, network_of
@@ -192,6 +196,32 @@ def test_full_steps_are_those_of_single_trainings(loss: str) -> None:
         assert not pays(network, start, 45, replace(settings, **other))
     found = full_steps_update(network, shares, loss, settings)
     as_alone(found, module, start, parts, loss, settings)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("loss", ["cross_entropy", "half_squared_error"])
+def test_linear_models_steps_are_those_of_single_trainings(loss: str, bias: bool) -> None:
+    torch.manual_seed(0)
+    module = linear((2, 4), 3 if loss == "cross_entropy" else 1, bias=bias)
+    start = {name: value.clone() for name, value in module.state_dict().items()}
+    parts, names = clients((2, 4), loss, 3), linear_names(module, loss)
+    settings = TrainSettings(0.05, 3, 45, "sgd")
+    shares = [Share(start, x, y, lambda: pytest.fail("nothing is drawn")) for x, y in parts]
+    assert names is not None
+    as_alone(linear_updates(names, shares, loss, settings), module, start, parts, loss, settings)
+
+
+def test_a_linear_models_full_steps_are_taken_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = ("strategy=fedavg", "task.model=linear", "num_rounds=1", "train=sgd", "train.batch_size=1000")
+    alone, sizes = run(1, *keys)[0], []
+
+    def seen(names: LinearNames, shares: Sequence[Share], loss: str, settings: TrainSettings) -> list[Trained]:
+        sizes.append(len(shares))
+        return linear_updates(names, shares, loss, settings)
+
+    monkeypatch.setattr(batching, "linear_updates", seen)
+    np.testing.assert_allclose(run(5, *keys)[0], alone, rtol=0, atol=1e-5)
+    assert sizes == [5, 5, 2]
 
 
 def test_one_clients_infinite_inputs_stay_its_own() -> None:

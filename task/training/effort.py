@@ -1,8 +1,6 @@
 """Samples that a client computes on, counted where they pass through a model."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
 
 
@@ -25,15 +23,18 @@ class Effort:
 _counting: ContextVar[Effort | None] = ContextVar("effort", default=None)
 
 
-@contextmanager
-def counted() -> Iterator[Effort]:
-    """Count what is computed within the block."""
-    effort = Effort()
-    token = _counting.set(effort)
-    try:
-        yield effort
-    finally:
-        _counting.reset(token)
+class counted:
+    """Count what is computed within the block, which is given an `Effort`."""
+
+    def __enter__(self) -> Effort:
+        """Begin to count."""
+        effort = Effort()
+        self._token: Token[Effort | None] = _counting.set(effort)
+        return effort
+
+    def __exit__(self, *_: object) -> None:
+        """Go on with the count that was taken before."""
+        _counting.reset(self._token)
 
 
 def count(gradients: int = 0, losses: int = 0) -> None:

@@ -88,7 +88,7 @@ def dense_losses(
         x, y = _joined(parts[begin:end])
         layers, losses = [], []
         with torch.no_grad():
-            for start in range(0, len(x), _CHUNK):
+            for start in range(0, x.shape[0], _CHUNK):
                 x_part = x[start : start + _CHUNK]
                 targets = targets_of(x_part, y[start : start + _CHUNK], loss)
                 first = network.first_outputs(stacks, x_part.flatten(1))
@@ -100,7 +100,7 @@ def dense_losses(
         found[begin:end] = np.stack([_means(own, parts[begin:end]) for own in each], axis=1)
         if choose is not None:
             outputs_of = layers[0] if len(layers) == 1 else torch.cat(layers, dim=1)
-            starts = [*_starts(parts[begin:end]).tolist(), len(x)]
+            starts = [*_starts(parts[begin:end]).tolist(), x.shape[0]]
             chosen = [choose(own) for own in found[begin:end]]
             firsts += [outputs_of[model, a:b].clone() for model, (a, b) in zip(chosen, pairwise(starts), strict=True)]
     return found, firsts
@@ -118,9 +118,9 @@ def joined_tests(module: Module, state: Mapping[str, Tensor], parts: Sequence[Pa
     values, targets = outputs.flatten(1).double().numpy(), y.numpy()
     found = []
     for client, (start, (_, own)) in enumerate(zip(starts, parts, strict=True)):
-        rows = slice(start, start + len(own))
+        rows = slice(start, start + own.shape[0])
         scores = Scores() if loss == "reconstruction" else scores_of(values[rows], targets[rows], loss)
-        accuracy = None if correct is None else int(correct[client]) / len(own)
+        accuracy = None if correct is None else int(correct[client]) / own.shape[0]
         found.append(Evaluated(float(means[client]), accuracy, scores))
     return found
 
@@ -132,7 +132,7 @@ def _side_by_side(
     stacks = {name: torch.stack([state[name] for state in states]) for name in network.names}
     losses = []
     with torch.inference_mode():
-        for start in range(0, len(x), _CHUNK_OF_CONVOLUTIONS):
+        for start in range(0, x.shape[0], _CHUNK_OF_CONVOLUTIONS):
             x_part = x[start : start + _CHUNK_OF_CONVOLUTIONS]
             targets = targets_of(x_part, y[start : start + _CHUNK_OF_CONVOLUTIONS], loss)
             outputs = network.outputs(stacks, x_part.unsqueeze(0))
@@ -144,10 +144,10 @@ def _groups(parts: Sequence[Part], most: int) -> Iterator[tuple[int, int]]:
     """Yield the first and the last place of clients that have at most so many samples together, or are one."""
     begin, count = 0, 0
     for place, (x, _) in enumerate(parts):
-        if place > begin and count + len(x) > most:
+        if place > begin and count + x.shape[0] > most:
             yield begin, place
             begin, count = place, 0
-        count += len(x)
+        count += x.shape[0]
     yield begin, len(parts)
 
 
@@ -158,12 +158,12 @@ def _joined(parts: Sequence[Part]) -> Part:
 
 
 def _starts(parts: Sequence[Part]) -> NDArray[np.int64]:
-    return np.cumsum([0, *(len(x) for x, _ in parts[:-1])])
+    return np.cumsum([0, *(x.shape[0] for x, _ in parts[:-1])])
 
 
 def _means(losses: NDArray[np.float64], parts: Sequence[Part]) -> NDArray[np.float64]:
     """Return the mean of each client's losses."""
-    means: NDArray[np.float64] = np.add.reduceat(losses, _starts(parts)) / [len(x) for x, _ in parts]
+    means: NDArray[np.float64] = np.add.reduceat(losses, _starts(parts)) / [x.shape[0] for x, _ in parts]
     return means
 
 
@@ -173,7 +173,7 @@ def _passed(module: Module, x: Tensor, y: Tensor, loss: str) -> tuple[Tensor, ND
     chunk = CHUNK if isinstance(network_of(module), Convolutions) else _CHUNK
     outputs, losses = [], []
     with torch.inference_mode():
-        for start in range(0, len(x), chunk):
+        for start in range(0, x.shape[0], chunk):
             x_part, y_part = x[start : start + chunk], y[start : start + chunk]
             outputs.append(module(x_part))
             losses.append(per_sample_losses(outputs[-1], targets_of(x_part, y_part, loss), loss))

@@ -25,7 +25,7 @@ Float32 = NDArray[np.float32]
 CURVATURES = {"squared_error": 2.0, "half_squared_error": 1.0}
 
 # A model that diverged overflows: its loss is infinite or no number, and whoever reports it says so.
-_may_diverge = np.errstate(over="ignore", invalid="ignore")
+may_diverge = np.errstate(over="ignore", invalid="ignore")
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def flat(x: Tensor, y: Tensor) -> tuple[Float32, NDArray[Any]]:
     return x.flatten(1).numpy(), y.numpy()
 
 
-@_may_diverge
+@may_diverge
 def linear_losses(models: LinearModels, x: Float32, y: NDArray[Any], loss: str) -> NDArray[np.float64]:
     """Return the mean loss (K,) of each of K models on all samples; see `florets.task.training.losses.loss_vector`.
 
@@ -108,7 +108,7 @@ def linear_losses(models: LinearModels, x: Float32, y: NDArray[Any], loss: str) 
     return _losses(_checked(models.outputs(x)), y, loss)
 
 
-@_may_diverge
+@may_diverge
 def linear_test(models: LinearModels, x: Float32, y: NDArray[Any], loss: str) -> Evaluated:
     """Return what the first model comes to, with further scores; see `florets.task.training.losses.evaluated`.
 
@@ -123,7 +123,7 @@ def linear_test(models: LinearModels, x: Float32, y: NDArray[Any], loss: str) ->
     return Evaluated(float(_losses(outputs, y, loss)[0]), accuracy, scores_of(outputs[:, 0], y, loss))
 
 
-@_may_diverge
+@may_diverge
 def linear_update(
     models: LinearModels,
     index: int,
@@ -167,7 +167,7 @@ def linear_update(
         outputs = x @ weight.T
         if bias is not None:
             outputs += bias
-        slope = _slope(_checked(outputs), y, loss)
+        slope = output_slopes(_checked(outputs), y, loss, len(y))
         if recording():
             record(float(_losses(outputs[:, None], y, loss)[0]))
         step = slope.T @ x
@@ -190,6 +190,14 @@ def _checked(outputs: Float32) -> Float32:
 
 def _losses(outputs: Float32, y: NDArray[Any], loss: str) -> NDArray[np.float64]:
     """Return the mean loss (K,) of outputs (n, K, C)."""
+    # What `mean` does, without its five checks of the arguments.
+    means: NDArray[np.float64] = np.add.reduce(sample_losses(outputs, y, loss), axis=0, dtype=np.float64) / len(y)
+    return means
+
+
+def sample_losses(outputs: Float32, y: NDArray[Any], loss: str) -> Float32:
+    """Return the loss (n, K) of each of the outputs (n, K, C)."""
+    losses: Float32
     if loss in CURVATURES:
         losses = outputs[:, :, 0] - y[:, None]
         losses *= losses
@@ -199,19 +207,17 @@ def _losses(outputs: Float32, y: NDArray[Any], loss: str) -> NDArray[np.float64]
         highest = outputs.max(axis=2)
         losses = np.log(np.exp(outputs - highest[:, :, None]).sum(axis=2)) + highest
         losses -= outputs[np.arange(len(y)), :, y]
-    # What `mean` does, without its five checks of the arguments.
-    means: NDArray[np.float64] = np.add.reduce(losses, axis=0, dtype=np.float64) / len(y)
-    return means
+    return losses
 
 
-def _slope(outputs: Float32, y: NDArray[Any], loss: str) -> Float32:
-    """Return the mean loss's derivative by the outputs (n, C)."""
+def output_slopes(outputs: Float32, y: NDArray[Any], loss: str, num_samples: int) -> Float32:
+    """Return the derivative of the mean loss over so many samples by the outputs (n, C)."""
     if loss in CURVATURES:
         slope: Float32 = outputs - y[:, None]
-        slope *= np.float32(CURVATURES[loss] / len(y))
+        slope *= np.float32(CURVATURES[loss] / num_samples)
         return slope
     slope = np.exp(outputs - outputs.max(axis=1, keepdims=True))
     slope /= slope.sum(axis=1, keepdims=True)
     slope[np.arange(len(y)), y] -= 1
-    slope /= np.float32(len(y))
+    slope /= np.float32(num_samples)
     return slope

@@ -6,6 +6,7 @@ are those of `florets.task.training.local_update`, from the same draws; results 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -66,21 +67,28 @@ class _Steps:
         """
         size = min(settings.batch_size, num_samples)
         batches = -(-num_samples // size)
+        if batches == 1:
+            return _on_all_samples(num_samples, settings.num_steps(batches))
         steps = settings.num_steps(batches)
         epochs = -(-steps // batches)
         # What is left over of the last batch stays sample 0: a step's mean leaves it out.
         places = np.zeros((epochs, batches * size), dtype=np.int64)
-        if batches == 1:
-            places[:] = np.arange(num_samples)
-        else:
-            rng = new_rng()
-            torch_seed(rng)
-            for epoch in places:
-                epoch[:num_samples] = rng.permutation(num_samples)
+        rng = new_rng()
+        torch_seed(rng)
+        for epoch in places:
+            epoch[:num_samples] = rng.permutation(num_samples)
         sizes = np.full((epochs, batches), size, dtype=np.int64)
         sizes[:, -1] = num_samples - (batches - 1) * size
         last = (epochs - 1) * batches
         return cls(places.reshape(-1, size)[:steps], sizes.ravel()[:steps], last)
+
+
+@lru_cache(maxsize=256)
+def _on_all_samples(num_samples: int, steps: int) -> _Steps:
+    places, sizes = np.tile(np.arange(num_samples), (steps, 1)), np.full(steps, num_samples)
+    # The same for many clients: nobody may change them.
+    places.flags.writeable = sizes.flags.writeable = False
+    return _Steps(places, sizes, steps - 1)
 
 
 def stacked_update(network: Network, shares: Sequence[Share], loss: str, settings: TrainSettings) -> list[Trained]:
@@ -101,7 +109,7 @@ def stacked_update(network: Network, shares: Sequence[Share], loss: str, setting
     list of Trained
         In the order of `shares`. The arrays are views of one stack.
     """
-    drawn = [_Steps.drawn(len(share.x), settings, share.rng) for share in shares]
+    drawn = [_Steps.drawn(share.x.shape[0], settings, share.rng) for share in shares]
     # Those with most steps first: the clients that still train are then always the first ones.
     order = sorted(range(len(shares)), key=lambda place: -len(drawn[place].sizes))
     ordered = [shares[place] for place in order]
@@ -146,7 +154,7 @@ class _Batches:
         longest, widest = len(steps[0].sizes), max(own.places.shape[1] for own in steps)
         self._x = torch.cat([share.x for share in shares])
         self._targets = targets_of(self._x, torch.cat([share.y for share in shares]), loss)
-        starts = np.cumsum([0, *(len(share.x) for share in shares[:-1])])
+        starts = np.cumsum([0, *(share.x.shape[0] for share in shares[:-1])])
         # A client that waits, or whose batch is smaller, takes its own first sample: another's may be no number.
         places = np.zeros((longest, len(steps), widest), dtype=np.int64) + starts[:, None]
         sizes = np.ones((longest, len(steps)), dtype=np.int64)
