@@ -1,6 +1,7 @@
 """`florets plan`: clients that repeat others, the rounds of a whole run, and its bytes beside those of real runs."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -111,7 +112,7 @@ def test_totals_times_and_memory_of_a_plan_by_hand():
         num_models=2,
         num_parameters=3,
         model_bytes=12,
-        hello=exchange("query.hello", 10, 7, 8, 0.1),
+        introductions=(exchange("query.hello", 5, 4, 5, 0.05), exchange("query.hello", 5, 3, 3, 0.05)),
         rounds=(searching, searching, stable),
         loss_matrix=None,
         seen=Seen(up_at_once=1000, down_at_once=30, reply=5, asked=set(range(4)), growth=100),
@@ -122,21 +123,25 @@ def test_totals_times_and_memory_of_a_plan_by_hand():
     )
     plan = plan_of(found, eval_every=3)
     assert [(part.name, part.times, part.first) for part in plan.parts] == [
-        ("introductions", 1, 0), ("clustering", 2, 1), ("stable", 4, 3), ("test", 2, 0),
+        ("introductions", 2, 0), ("clustering", 2, 1), ("stable", 4, 3), ("test", 2, 0),
     ]  # fmt: skip
     assert plan.total("down") == 7 + 2 * 400 + 4 * 100 + 2 * 100
     assert plan.total("up") == 8 + 2 * 55 + 4 * 50 + 2 * 1
     assert plan.total("messages") == 10 + 2 * 20 + 4 * 10 + 2 * 10
-    assert plan.exchanges == 1 + 4 + 4 + 2
+    assert plan.exchanges == 2 + 4 + 4 + 2
     assert (plan.most_down, plan.most_up) == (6 * 400 + 7 + 200, 6 * 55 + 8 + 2)
     clients, server = 0.1 + 2 * 3.0 + 4 * 2.0 + 2 * 0.5, 2 * 0.5 + 4 * 0.25
     assert plan.local_seconds(2) == pytest.approx(clients / 2 + server)
-    assert plan.deployed_seconds == pytest.approx(clients / 10 + server)
+    # The two parts of the introductions come one after the other: five clients each.
+    assert plan.deployed_seconds == pytest.approx((clients + 0.1) / 10 + server)
     assert plan.server_memory == 6000
     # Those that computed have their data already; all ten take part sooner or later.
     assert plan.local_memory == 6000 + 7 * 40
     assert plan.client_memory == 2000 + 40 + 30 + 5 + 100
-    assert rows(plan)[-1][:5] == ["total", "", "", "11 exchanges", "110"]
+    assert rows(plan)[-1][:5] == ["total", "", "", "12 exchanges", "110"]
+    # Four rounds are timed as the one stable one.
+    assert plan.timed_once
+    assert not plan_of(replace(found, rounds=(searching, searching, stable, stable)), eval_every=3).timed_once
 
 
 def test_the_command_tells_the_same_to_people_and_programs(tmp_path, capsys, monkeypatch):

@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from florets.conf.compose import compose
-from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.build import build_task
 from florets.server_app.local_grid import LocalGrid
 from florets.server_app.main import main
 from florets.server_app.workers.client_side import ClientSide
@@ -23,6 +23,7 @@ from florets.server_app.workers.worker_grid import WorkerGrid
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core import FloatArray
 from florets.task.wire import bank
+from tests.grid_runs import run_on
 from tests.worker_clients import LOST, before_training, ending_a_node
 
 # Ray leaves files of its processes open, and speaks of its future.
@@ -82,17 +83,9 @@ def test_a_run_on_two_nodes_goes_on_there_and_has_the_bits_of_one_process(
 def played(grid: LocalGrid) -> tuple[FloatArray, list[RoundReport]]:
     config = compose([*SMALL, "strategy=clove", "num_rounds=4", "quorum=0.5"])
     task = build_task(config)
-    strategy = build_strategy(config, task)
-    reports: list[RoundReport] = []
     if isinstance(grid, WorkerGrid):
         grid.share(task)
-    strategy.start(
-        grid,
-        build_models(config, task),
-        num_rounds=config.num_rounds,
-        train_config=message_settings(config, task),
-        on_round=lambda report, _: reports.append(report),
-    )
+    strategy, reports = run_on(grid, config, task)
     return bank.unpack(strategy.context.models.record)[0], reports
 
 

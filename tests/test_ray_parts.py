@@ -28,17 +28,7 @@ from florets.server_app.workers.ray_cluster import num_actors
 from florets.server_app.workers.start import share_task
 from florets.server_app.workers.worker_grid import WorkerGrid
 from florets.task.task import Task, TaskSpec
-
-SPEC = TaskSpec(
-    data="tests.own_functions:mixed_regression",
-    partition="tests.own_functions:in_order",
-    model="linear",
-    loss="squared_error",
-    num_clients=4,
-    num_clusters=2,
-    seed=0,
-    data_dir="",
-)
+from tests.own_functions import SPEC
 
 
 @pytest.mark.parametrize(
@@ -250,6 +240,20 @@ def test_a_run_waits_at_its_start_for_the_workers_and_says_which_cannot() -> Non
     with pytest.raises(ConfigError, match=r"no workers: over\."):
         share_task(grid, compose(["engine=ray"]), Task(SPEC))
     grid.close()
+
+
+def test_a_worker_that_hangs_while_it_starts_is_replaced() -> None:
+    backend = Stubs()
+    pool = WorkerPool(backend, 2)
+    backend.started[1].coming.clear()
+    list(pool.arrived(0.0))
+    pool.begin([])
+    assert not backend.started[1].is_over
+    backend.start_limit = 0.0
+    pool.begin([])
+    assert backend.started[1].is_over
+    assert [worker.number for worker in backend.started] == [0, 1, 1]
+    pool.close()
 
 
 def test_workers_that_are_late_have_their_clients_answered_by_the_others() -> None:

@@ -1,6 +1,7 @@
 """Very many clients: what is not kept, not made and not compared, and copies of a state that holds all of them."""
 
 import copy
+import threading
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,6 +27,16 @@ class Held:
     inner: object = None
 
 
+@dataclass
+class Odd:
+    """Part of a state that says itself what of it is copied."""
+
+    number: int = 1
+
+    def __getstate__(self) -> dict[str, int]:
+        return {"number": self.number}
+
+
 def test_a_snapshot_is_what_deepcopy_makes_and_shares_nothing_that_changes():
     state = Held({"a": [1, 2]}, inner=Held({"b": []}, inner={"c", "d"}))
     state.inner.inner = {"set": {1}, "tuple": (1, [2]), "none": None, 3: {"x": 0.5}}  # type: ignore[attr-defined]
@@ -41,6 +52,9 @@ def test_a_snapshot_is_what_deepcopy_makes_and_shares_nothing_that_changes():
     before = snapshot(histories)
     histories.add({"a": 3, "b": 0}, 2)
     assert (before.entries, histories.entries) == ({"a": [1, 2]}, {"a": [2, 3], "b": [0]})
+    odd = Odd()
+    odd.lock = threading.Lock()
+    assert not hasattr(snapshot({"odd": odd, "kind": Held})["odd"], "lock")
     result = Evaluation(1, 0.5, None)
     assert snapshot({"a": result})["a"] is result
 

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 from florets.conf.compose import compose
 from florets.conf.schema import Config
-from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.build import build_models, build_task, message_settings
 from florets.server_app.fork_server import start_fork_server
 from florets.server_app.local_grid import LocalGrid
 from florets.server_app.main import client_side, main
@@ -29,6 +29,7 @@ from florets.strategies.core import FloatArray
 from florets.task.task import Task
 from florets.task.wire import bank, kinds
 from tests.golden_runs import differences, play
+from tests.grid_runs import run_on
 from tests.test_golden import QUICK
 from tests.worker_clients import LOST, ending, hanging, not_starting, raising
 
@@ -60,17 +61,9 @@ def run(
 ) -> tuple[FloatArray, list[RoundReport]]:
     config = compose([*SMALL, *keys])
     task = build_task(config)
-    strategy = build_strategy(config, task)
-    reports: list[RoundReport] = []
     with grid_of(config, task, workers, load) as grid:
         grid.block_size = block
-        strategy.start(
-            grid,
-            build_models(config, task),
-            num_rounds=config.num_rounds,
-            train_config=message_settings(config, task),
-            on_round=lambda report, _: reports.append(report),
-        )
+        strategy, reports = run_on(grid, config, task)
     return bank.unpack(strategy.context.models.record)[0], reports
 
 

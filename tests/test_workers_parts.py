@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 
 from florets.client_app.app import app
 from florets.client_app.batching import cut_blocks, in_blocks
@@ -20,24 +20,15 @@ from florets.server_app.experiment import run_experiment
 from florets.server_app.local_grid import LocalGrid
 from florets.server_app.resume.resume import CHANGEABLE
 from florets.server_app.workers.kept_models import KeptModels
+from florets.server_app.workers.message_pickling import pickled, unpickled
+from florets.server_app.workers.number import num_workers
 from florets.server_app.workers.shared_messages import MessageReader, MessageWriter
-from florets.server_app.workers.start import num_workers
 from florets.task.client_data import ClientData
 from florets.task.shared_clients import SharedTask, share_clients
 from florets.task.shared_file import Place, SharedFile
-from florets.task.task import Task, TaskSpec
+from florets.task.task import Task
 from florets.task.wire import kinds
-
-SPEC = TaskSpec(
-    data="tests.own_functions:mixed_regression",
-    partition="tests.own_functions:in_order",
-    model="linear",
-    loss="squared_error",
-    num_clients=4,
-    num_clusters=2,
-    seed=0,
-    data_dir="",
-)
+from tests.own_functions import SPEC
 
 
 def sent(*records: ArrayRecord, **settings: str | int) -> list[tuple[Message, Context]]:
@@ -112,6 +103,46 @@ class Odd(Task):
         return ClientData(x, torch.arange(5), torch.rand(6, 5, generator=draw).t()[1:], torch.empty(0), partition_id)
 
 
+def test_messages_of_every_kind_come_out_of_their_bytes_as_they_went_in() -> None:
+    (asked, context), (failing, _) = sent(record(1.0, 2.0), record(3.0), bank="t", seed=5)
+    asked.metadata.__dict__["_message_id"] = "7"
+    context.state["own"] = MetricRecord({"seen": [1.5, 2.0], "n": 3})
+    context.node_config["partition-id"] = 4
+    # An array that is no NumPy array, and one whose hash was asked for, which it then keeps.
+    odd = ArrayRecord({"w": Array("float32", (1,), "torch", b"abcd")})
+    hashed = record(4.0)
+    hashed.object_id  # noqa: B018 - it is kept
+    reply = Message(RecordDict({"odd": odd, "arrays": hashed, "none": MetricRecord()}), reply_to=asked)
+    error = Message(Error(2, "no memory"), reply_to=failing)
+    for message in (asked, reply, error):
+        (copy, its_context), nothing = unpickled(pickled(((message, context), None)))
+        assert nothing is None
+        assert vars(copy.metadata) == vars(message.metadata)
+        assert (copy.has_content(), copy.has_error()) == (message.has_content(), message.has_error())
+        if message.has_content():
+            assert copy.content == message.content
+            assert [type(found) for found in copy.content.values()] == [*map(type, message.content.values())]
+        else:
+            assert (copy.error.code, copy.error.reason) == (2, "no memory")
+        assert its_context == context
+    rate = 0.1
+    settings = [ConfigRecord({"lr": rate, "n": 1}), ConfigRecord({"lr": rate, "n": 1.0}), ConfigRecord({"n": 1})]
+    first, second, third = unpickled(pickled(settings))
+    assert [dict(found) for found in (first, second, third)] == [dict(found) for found in settings]
+    assert (type(first["n"]), type(second["n"])) == (int, float)
+    # One object, as where no bytes are between: who compares settings need not look at their values.
+    assert first["lr"] is second["lr"]
+    first["n"] = 2
+    assert second["n"] == 1
+    empty = unpickled(pickled(Context(1, 2, {}, RecordDict(), {})))
+    empty.state["own"] = MetricRecord({"n": 1})
+    with pytest.raises(TypeError, match="valid type"):
+        empty.state["own"]["n"] = "text"
+    with pytest.raises(ValueError, match="nobody reads"):
+        unpickled(pickled(hashed, lambda _: Place(0, 1)))
+    assert unpickled(pickled([hashed, hashed], lambda _: Place(0, 1)), lambda place: place) == [Place(0, 1)] * 2
+
+
 def test_clients_data_are_shared_with_their_order_in_memory() -> None:
     task = Odd(SPEC)
     file = SharedFile()
@@ -124,6 +155,9 @@ def test_clients_data_are_shared_with_their_order_in_memory() -> None:
             assert torch.equal(one, other)
             assert (one.dtype, one.stride()) == (other.dtype, other.stride())
         assert theirs.cluster == client
+        truth = (shared.cluster_of(client), shared.num_examples_of(client))
+        assert truth == (task.cluster_of(client), task.num_examples_of(client))
+    assert "data" not in vars(shared)
     assert (shared.input_shape, shared.num_outputs) == (task.input_shape, task.num_outputs)
     # Nobody else sees what one process writes there.
     shared.client(0).x_train[0] = -1
@@ -193,7 +227,7 @@ def test_workers_on_an_engine_without_them_are_refused(tmp_path: Path) -> None:
 def test_the_number_of_workers_is_no_part_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_folder(compose(["workers=2"]), ["workers=2"]) == run_folder(compose([]), [])
     assert "workers" in CHANGEABLE
-    monkeypatch.setattr("florets.server_app.workers.start.cores", lambda: 4)
+    monkeypatch.setattr("florets.server_app.workers.number.cores", lambda: 4)
     assert [num_workers("auto", clients) for clients in (3, 100)] == [3, 4]
 
 

@@ -18,7 +18,7 @@ from florets.server_app.plan.plan import Plan, plan_of
 from florets.server_app.results.report_figures import duration, number, size
 from florets.server_app.sweep.sweep_report import markdown_table
 from florets.server_app.workers.client_side import LoadClientSide
-from florets.server_app.workers.start import num_workers
+from florets.server_app.workers.number import num_workers
 from florets.strategies.registry import find_strategy
 
 SECONDS = 20.0
@@ -106,6 +106,11 @@ def lines(config: Config, found: DryRun, plan: Plan) -> list[str]:
     ]
     if plan.dry_rounds < plan.num_rounds:
         told.append(f"Rounds 1 to {plan.dry_rounds} were run dry; the others are taken to go on like them.")
+    if plan.timed_once:
+        told.append(
+            "Of some rounds only the first of their kind was run, which also loads what the later ones have at hand: "
+            "these times may be too high. --seconds <n> runs more of them."
+        )
     kinds = [part for part in plan.parts if part.first]
     if len({part.name for part in kinds}) > 1:
         most = size(plan.most_down), size(plan.most_up)
@@ -119,7 +124,10 @@ def lines(config: Config, found: DryRun, plan: Plan) -> list[str]:
         told.append(
             "engine=ray: bytes are those of its run; times are this machine's, and the cluster was not asked."
         )
-    told.append(f"Time, about: {local} in process with workers={workers}, batch_clients={config.batch_clients};")
+    handed = " (handing messages to the workers is not in it)" if workers > 1 else ""
+    told.append(
+        f"Time, about: {local} in process with workers={workers}, batch_clients={config.batch_clients}{handed};"
+    )
     told.append(
         f"  {duration(plan.deployed_seconds)} where each client has a machine like this one, and on top of that what "
         f"Flower takes for {counted(plan.exchanges, 'exchange')}."
@@ -127,9 +135,10 @@ def lines(config: Config, found: DryRun, plan: Plan) -> list[str]:
     if plan.server_memory is None or plan.local_memory is None or plan.client_memory is None:
         told.append("Memory: not known on this system (it needs Linux).")
     else:
+        each = f", and up to {size(plan.client_memory)} more for each of the workers" if workers > 1 else ""
         told.append(
-            f"Memory, about: {size(plan.local_memory)} in process; {size(plan.server_memory)} the server alone, "
-            f"{size(plan.client_memory)} a client of its own."
+            f"Memory, about: {size(plan.local_memory)} in process{each}; {size(plan.server_memory)} the server "
+            f"alone, {size(plan.client_memory)} a client of its own."
         )
     return told
 

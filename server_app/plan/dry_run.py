@@ -9,18 +9,16 @@ from typing import Any
 
 from flwr.app import ArrayRecord
 
-from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
 from florets.server_app.blocks import choose_blocks
-from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.build import build_checked, build_task
 from florets.server_app.local_grid import NodeConfig
 from florets.server_app.own_nodes import check_device, own_nodes
 from florets.server_app.plan.memory import ProcessMemory
 from florets.server_app.plan.replicas import Exchange, ReplicaGrid, Seen, representative_nodes, representatives
 from florets.server_app.results.loss_matrix import loss_matrix
 from florets.server_app.workers.client_side import ClientSide
-from florets.strategies.base.models import Models, untrained_of
 from florets.strategies.base.report import Client, RoundReport
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.task.task import Task
@@ -64,8 +62,9 @@ class DryRun:
         Of the whole run; `rounds` may be fewer.
     num_clients, num_models, num_parameters
         Of the run as it begins.
-    hello, rounds, loss_matrix
-        Its exchanges: the introductions, those of the rounds, and that of the end, where there is one.
+    introductions, rounds, loss_matrix
+        Its exchanges: those of the start, of very many clients several; those of the rounds; and that of the end,
+        where there is one.
     seen
         The largest messages and needs.
     data_bytes
@@ -81,7 +80,7 @@ class DryRun:
     num_models: int
     num_parameters: int
     model_bytes: int
-    hello: Exchange
+    introductions: tuple[Exchange, ...]
     rounds: tuple[PlannedRound, ...]
     loss_matrix: Exchange | None
     seen: Seen
@@ -101,7 +100,8 @@ def dry_run(config: Config, side: ClientSide, seconds: float) -> DryRun:
     side
         The ClientApp.
     seconds
-        After so many the dry run ends, with the round that it is in; the second round is always run.
+        After so many the rounds end, with the one that is under way; the second is always run. Sharing out the data
+        and the introductions come before.
 
     Raises
     ------
@@ -115,23 +115,14 @@ def dry_run(config: Config, side: ClientSide, seconds: float) -> DryRun:
     nodes = own_nodes(config)
     check_own_clients(config, len(nodes))
     check_device(config, nodes)
-    try:
-        task.check()
-        strategy = build_strategy(config, task)
-        settings = message_settings(config, task)
-        models = Models(build_models(config, task), strategy.shared_layers, untrained_of(settings))
-        strategy.check(models)
-    except ConfigError:
-        raise
-    except ValueError as error:
-        raise ConfigError([str(error)]) from error
+    strategy, models, settings = build_checked(config, task)
     numbers = representative_nodes(len(nodes)) if nodes else representatives(task)
     _follow_representatives(strategy, numbers)
     grid = ReplicaGrid(side, _node_configs(config, nodes, numbers), numbers, memory)
     choose_blocks(grid, config, task)
     grid.share(task)
     strategy.federation.refresh(grid, settings)
-    (hello,) = grid.take_exchanges()
+    introductions = tuple(grid.take_exchanges())
     rounds: list[PlannedRound] = []
     start = lap = time.perf_counter()
     in_exchanges = grid.seen.seconds
@@ -163,7 +154,7 @@ def dry_run(config: Config, side: ClientSide, seconds: float) -> DryRun:
         num_models=models.count,
         num_parameters=models.layout.size,
         model_bytes=sum(len(array.data) for array in models.one(0).values()),
-        hello=hello,
+        introductions=introductions,
         rounds=tuple(rounds),
         loss_matrix=matrix[-1] if matrix else None,
         seen=grid.seen,

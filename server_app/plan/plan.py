@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, median
@@ -55,6 +56,8 @@ class Plan:
         In their order; their sums are the run's.
     dry_rounds
         Rounds that were run dry; the rest goes on as these ended.
+    timed_once
+        Whether a kind of round that is repeated was run dry once alone: its time has what only the first run loads.
     most_down, most_up
         Bytes if all rounds were of the costliest kind, as where clusters never become stable.
     server_memory, local_memory, client_memory
@@ -65,6 +68,7 @@ class Plan:
     parts: tuple[Part, ...]
     num_rounds: int
     dry_rounds: int
+    timed_once: bool
     most_down: float
     most_up: float
     server_memory: float | None
@@ -81,7 +85,7 @@ class Plan:
         return sum(part.times * len(part.asks) for part in self.parts)
 
     def local_seconds(self, workers: int) -> float:
-        """Return how long a run in one process takes, with so many processes for the clients."""
+        """Return how long a run takes in process, with so many workers; handing messages to these is not in it."""
         return self.total("client_seconds") / workers + self.total("server_seconds")
 
     @property
@@ -101,13 +105,14 @@ def plan_of(found: DryRun, eval_every: int) -> Plan:
         Rounds between two tests.
     """
     rounds = _all_rounds(found.rounds, found.num_rounds)
-    parts = [_beside("introductions", found.hello, 1), *_of_rounds(rounds)]
+    dry, times = (Counter(each.like for each in some) for some in (found.rounds, rounds))
+    parts = [_beside("introductions", found.introductions), *_of_rounds(rounds)]
     tested = [each.test for each in found.rounds if each.test is not None]
     if tested:
         due = [n for n in range(1, found.num_rounds + 1) if n % eval_every == 0 or n == found.num_rounds]
         parts.append(_part("test", [(exchange,) for exchange in tested], [0.0] * len(tested), len(due)))
     if found.loss_matrix is not None:
-        parts.append(_beside("loss matrix", found.loss_matrix, 1))
+        parts.append(_beside("loss matrix", [found.loss_matrix]))
     costly = max(_of_rounds(rounds), key=lambda part: part.down + part.up)
     beside = [part for part in parts if not part.first]
     server, local, client = _memory(found, rounds)
@@ -115,6 +120,7 @@ def plan_of(found: DryRun, eval_every: int) -> Plan:
         parts=tuple(parts),
         num_rounds=found.num_rounds,
         dry_rounds=len(found.rounds),
+        timed_once=any(times[kind] > number == 1 for kind, number in dry.items()),
         most_down=found.num_rounds * costly.down + sum(part.times * part.down for part in beside),
         most_up=found.num_rounds * costly.up + sum(part.times * part.up for part in beside),
         server_memory=server,
@@ -152,8 +158,8 @@ def _of_rounds(rounds: Sequence[PlannedRound]) -> list[Part]:
     return parts
 
 
-def _beside(name: str, exchange: Exchange, times: int) -> Part:
-    return _part(name, [(exchange,)], [0.0], times)
+def _beside(name: str, alike: Sequence[Exchange]) -> Part:
+    return _part(name, [(exchange,) for exchange in alike], [0.0] * len(alike), len(alike))
 
 
 def _part(name: str, alike: Sequence[Sequence[Exchange]], server_seconds: Sequence[float], times: int) -> Part:

@@ -6,6 +6,7 @@ the server's side of a run is the real one, message for message, and any algorit
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -196,7 +197,12 @@ class ReplicaGrid(LocalGrid):
         if message.metadata.message_type in self._measured:
             return
         self._measured.add(message.metadata.message_type)
+        context = self._contexts.get(message.metadata.dst_node_id)
+        before = copy.deepcopy(context.state) if context is not None else RecordDict()
         _, growth = self._memory.growth(lambda: self._deliver(message))
+        if context is not None:
+            # The message is answered once more with the others, by a client that has not seen it.
+            context.state = before
         if growth is not None:
             self.seen.growth = max(self.seen.growth or 0, growth)
 

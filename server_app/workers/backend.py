@@ -1,5 +1,6 @@
 """`Backend` and `Worker`: the place where workers run and one worker of it, as a pool knows them."""
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from flwr.app import Message
 
 from florets.server_app.workers.client_side import ClientSide
-from florets.server_app.workers.shared_messages import Sent
+from florets.server_app.workers.message_pickling import Sent
 from florets.task.task import Task
 
 READY = b""
@@ -50,10 +51,18 @@ class Worker(ABC):
         self.number = number
         self.unit: Unit | None = None
         self.is_ready = False
+        """It has said so."""
         self.is_lost = False
         """It has ended, or replaces one that has and is not ready: others answer for its clients."""
         self.has_ended = False
+        """It was ended, or ended by itself."""
         self.cpu_seconds = 0.0
+        self._since = time.monotonic()
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was started."""
+        return time.monotonic() - self._since
 
     @property
     def is_busy(self) -> bool:
@@ -107,6 +116,8 @@ class Backend(ABC):
 
     start_seconds: float | None = None
     """How long a run waits at its start for all workers, and later for any; None: it does not look."""
+    start_limit = float("inf")
+    """Seconds after which a worker that is still not ready is replaced when an exchange begins."""
     units = 16
     """Of an exchange, for each worker: few enough to cost little, many enough that all end at about one time."""
 
@@ -134,6 +145,9 @@ class Backend(ABC):
     @abstractmethod
     def begin(self, messages: Iterable[Message]) -> None:
         """Begin an exchange of these messages; those of the last one are gone."""
+
+    def prepare(self, unit: Unit) -> None:  # noqa: B027 - nothing has to be done
+        """Do what can be done for a unit of this exchange before a worker takes it; it may come again."""
 
     @abstractmethod
     def wait(self, workers: Sequence[Worker], seconds: float) -> Sequence[Worker]:

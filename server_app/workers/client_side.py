@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from flwr.clientapp import ClientApp
 
 from florets.server_app.local_grid import InBlocks
-from florets.server_app.workers.shared_messages import Sent
+from florets.server_app.workers.message_pickling import Sent
 from florets.task.task import Task
 
 

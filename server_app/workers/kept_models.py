@@ -1,11 +1,11 @@
 """Models that clients were asked to keep, put back into the messages that only name them."""
 
-import copy
 from collections.abc import Iterable
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from florets.task.wire import bank, kinds
+from florets.task.wire.records import entries, restored
 
 
 class KeptModels:
@@ -24,8 +24,9 @@ class KeptModels:
         return [self._completed(message) for message in messages]
 
     def _completed(self, message: Message) -> Message:
-        config, arrays = message.content.get(kinds.CONFIG), message.content.get(kinds.ARRAYS)
-        if not isinstance(config, ConfigRecord) or not isinstance(token := config.get(kinds.BANK), str):
+        records = entries(message.content)
+        config, arrays = records.get(kinds.CONFIG), records.get(kinds.ARRAYS)
+        if not isinstance(config, ConfigRecord) or not isinstance(token := entries(config).get(kinds.BANK), str):
             return message
         if isinstance(arrays, ArrayRecord):
             if token != self._token:
@@ -36,11 +37,10 @@ class KeptModels:
             return message
         if index not in self._models:
             self._models[index] = bank.model(self._record, index)
-        plain = config.copy()
+        plain = dict(entries(config))
         del plain[kinds.BANK], plain[kinds.MODEL_INDEX]
-        completed = copy.copy(message)
+        own = {**records, kinds.CONFIG: restored(ConfigRecord, plain), kinds.ARRAYS: self._models[index]}
         # The sender counts the bytes of what it sent: its own message stays as it is.
-        completed.__dict__["_content"] = RecordDict(
-            {**message.content, kinds.CONFIG: plain, kinds.ARRAYS: self._models[index]}
-        )
+        completed = Message.__new__(Message)
+        vars(completed).update(vars(message), _content=restored(RecordDict, own))
         return completed

@@ -2,17 +2,17 @@
 
 import atexit
 import logging
-import pickle
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
-from flwr.app import Message
+from flwr.app import Context, Message
 
 from florets.server_app.console import counted
 from florets.server_app.local_grid import failed
 from florets.server_app.workers.backend import READY, Backend, Unit, Worker, WorkersFailed
-from florets.server_app.workers.worker import Answers
+from florets.server_app.workers.message_pickling import Answer, unpickled
 
 _MOST_FAILED_STARTS = 3
 
@@ -78,9 +78,13 @@ class WorkerPool:
                 clients = counted(len(worker.unit.sent), "client")
                 log.warning("%s did not answer in time for %s: it is replaced", worker.name, clients)
                 self._replace(worker)
+            elif not (worker.is_ready or worker.has_ended) and worker.age > self._backend.start_limit:
+                log.warning("%s was not ready after %g s: it is replaced", worker.name, self._backend.start_limit)
+                self._replace(worker)
         self._waiting = deque(units)
         self._backend.begin(message for unit in units for message, _ in unit.sent)
         self._give_all()
+        self._prepare()
 
     def arrived(self, seconds: float) -> Iterator[Message]:
         """Yield the replies that are there, or come first within some seconds.
@@ -96,6 +100,7 @@ class WorkerPool:
         there = [worker for worker in self.workers if not worker.has_ended]
         if not any(worker.is_busy for worker in there):
             return
+        came: list[tuple[Worker, Unit, bytes]] = []
         for worker in self._backend.wait(there, seconds):
             # Replaced already, for it could not take what the one before it left.
             if worker.has_ended:
@@ -110,16 +115,26 @@ class WorkerPool:
             self._failed_starts[worker.number] = 0
             self._give(worker)
             if unit is not None and answered != READY:
-                yield from self._read(worker, unit, answered)
+                came.append((worker, unit, answered))
+        # Read while all workers have something to do.
+        self._prepare()
+        for worker, unit, answered in came:
+            yield from self._read(worker, unit, answered)
 
     def _read(self, worker: Worker, unit: Unit, answered: bytes) -> Iterator[Message]:
-        answers: Answers
-        answers, worker.cpu_seconds = pickle.loads(answered)
-        contexts = {message.metadata.message_id: context for message, context in unit.sent}
+        answers: list[Answer]
+        answers, worker.cpu_seconds = unpickled(answered)
+        contexts: dict[str, Context] = {}
         for reply, state in answers:
             if state is not None:
+                contexts = contexts or {message.metadata.message_id: context for message, context in unit.sent}
                 contexts[reply.metadata.reply_to_message_id].state = state
             yield reply
+
+    def _prepare(self) -> None:
+        """Get ready what is handed out next, for which a worker would else have to wait."""
+        for unit in islice(self._waiting, len(self.workers)):
+            self._backend.prepare(unit)
 
     def _give_all(self) -> None:
         for worker in list(self.workers):
@@ -147,8 +162,7 @@ class WorkerPool:
             self._failed_starts[worker.number] += 1
         self._ended_cpu += worker.cpu_seconds
         worker.end()
-        if self._failed_starts[worker.number] < _MOST_FAILED_STARTS:
-            new = self._backend.start(worker.number)
+        if self._failed_starts[worker.number] < _MOST_FAILED_STARTS and (new := self._started(worker.number)):
             new.is_lost = True
             self.workers[worker.number] = new
         elif all(other.has_ended for other in self.workers):
@@ -156,6 +170,14 @@ class WorkerPool:
         else:
             log.warning("%s cannot be replaced (%s): others answer for its clients", worker.name, worker.ending)
         self._give_all()
+
+    def _started(self, number: int) -> Worker | None:
+        """Return a new worker; None where the system has no room for one."""
+        try:
+            return self._backend.start(number)
+        except OSError as error:
+            log.warning("no worker can be started: %s", error)
+            return None
 
     def _check_any(self) -> None:
         """Hold the time without any worker to the backend's limit: its machines may all have gone."""

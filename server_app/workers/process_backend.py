@@ -29,20 +29,24 @@ class ProcessBackend(Backend):
     ----------
     load
         Brings the ClientApp; other processes import it by its name.
+    start_limit
+        Seconds that a process may take to start.
     """
 
-    def __init__(self, load: LoadClientSide) -> None:
+    def __init__(self, load: LoadClientSide, start_limit: float = float("inf")) -> None:
+        self.start_limit = start_limit
         self._load = load
         self._file = SharedFile()
         self._clients: Place | None = None
         self._writer: MessageWriter | None = None
         self._exchange = 0
+        self._orders: dict[int, Order] = {}
 
     def share(self, task: Task, folders: Sequence[str], side: ClientSide) -> bool:
         """Hand the data of all clients to all workers, which would else load them."""
-        # Nodes with data of their own load them; data that change from round to round are made anew by whoever
-        # needs them.
-        if task.is_own or task.drifts:
+        # Nodes with data of their own load them; data that change from round to round, and those of very many
+        # clients, are made by whoever needs them.
+        if task.is_own or task.drifts or task.counts_are_known:
             return False
         clients = share_clients(task, self._file)
         self._clients = self._file.append(pickle.dumps(clients, protocol=5))
@@ -58,6 +62,11 @@ class ProcessBackend(Backend):
         self._exchange += 1
         self._writer = self._writer or MessageWriter(self._file)
         self._writer.begin(messages)
+        self._orders = {}
+
+    def prepare(self, unit: Unit) -> None:
+        """Write a unit's messages into memory; they are forgotten when the exchange is over."""
+        self._order(unit)
 
     def wait(self, workers: Sequence[Worker], seconds: float) -> Sequence[Worker]:
         """Wait for the processes' pipes."""
@@ -73,7 +82,7 @@ class ProcessBackend(Backend):
         """Return what to tell where processes cannot start."""
         return (
             f"worker processes ended again and again while they started ({ending}); what they wrote is above. "
-            "Run with workers=1"
+            "Go on with workers=1"
         )
 
     def close(self) -> None:
@@ -82,7 +91,11 @@ class ProcessBackend(Backend):
 
     def _order(self, unit: Unit) -> Order:
         assert self._writer is not None, "an exchange has begun"
-        return Order(self._exchange, self._file.append(self._writer.pickled(unit.sent)), unit.block)
+        # A unit lives as long as its exchange, and so its id is its own.
+        if id(unit) not in self._orders:
+            place = self._file.append(self._writer.pickled(unit.sent))
+            self._orders[id(unit)] = Order(self._exchange, place, unit.block)
+        return self._orders[id(unit)]
 
 
 class ProcessWorker(Worker):

@@ -3,6 +3,7 @@
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from florets.server_app.local_grid import as_flowers_process
 from florets.server_app.workers.client_side import ClientSide, LoadClientSide
 from florets.server_app.workers.shared_messages import MessageReader
 from florets.server_app.workers.worker import answered_unit
+from florets.strategies.base.garbage import seldom_collected
 from florets.task.shared_file import Place
 from florets.task.task import Task, TaskSpec
 from florets.task.threads import one_thread_for_good
@@ -39,6 +41,7 @@ class RayActor:
         self._side: ClientSide | None = None
         self._objects = RayObjects()
         self._reader = MessageReader(self._objects)
+        self._while_it_lives = ExitStack()
 
     def start(self, load: LoadClientSide, task: str, folders: Sequence[str]) -> Started:
         """Load the ClientApp and the data.
@@ -65,6 +68,7 @@ class RayActor:
             except (OSError, ValueError) as error:
                 return Started(where, str(error))
             self._side.adopt(own)
+        self._while_it_lives.enter_context(seldom_collected())
         return Started(where)
 
     def answer(self, exchange: int, messages: bytes, records: Mapping[int, Any], block: int) -> bytes:

@@ -110,7 +110,7 @@ class RayBackend(Backend):
 
     def _ask(self, actor: Any, unit: Unit) -> Any:
         # Before the references are listed: pickling puts further objects into Ray's memory.
-        messages = bytes(self._writer.pickled(unit.sent))
+        messages = self._writer.pickled(unit.sent)
         return actor.answer.remote(self._exchange, messages, self._objects.references(), unit.block)
 
 

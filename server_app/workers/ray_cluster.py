@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from florets.conf.problems import ConfigError
+from florets.server_app.workers.number import num_workers
 
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -18,6 +19,9 @@ _QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 """Set before Ray is imported, where the user has not set them."""
+
+_THIS_MACHINE_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""The same for a Ray of its own: else it listens on the machine's address, to whoever can reach that."""
 
 
 def num_actors(workers: int | str | None, num_clients: int, cpus: int, free: int) -> int:
@@ -38,11 +42,7 @@ def num_actors(workers: int | str | None, num_clients: int, cpus: int, free: int
             raise ConfigError(
                 [f"workers={workers}: the Ray cluster has {cpus} CPUs, one for each; use workers of at most {cpus}."]
             )
-        if workers > num_clients:
-            raise ConfigError(
-                [f"workers={workers}: more than clients ({num_clients}); use workers of at most {num_clients}."]
-            )
-        return workers
+        return num_workers(workers, num_clients)
     if free < 1:
         raise ConfigError(
             [
@@ -73,7 +73,7 @@ def connected(address: str) -> Iterator[tuple[int, int]]:
     ConfigError
         If there is no such cluster.
     """
-    for name, value in _QUIET.items():
+    for name, value in (_QUIET if address else _QUIET | _THIS_MACHINE_ALONE).items():
         os.environ.setdefault(name, value)
     import ray
 

@@ -1,17 +1,13 @@
 """Messages and their records in shared memory: a record that several of them hold is written and read once."""
 
-import io
-import pickle
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Protocol
 
-from flwr.app import ArrayRecord, Context, Message
+from flwr.app import ArrayRecord, Message
 
+from florets.server_app.workers.message_pickling import Sent, pickled, unpickled
 from florets.task.shared_file import Place
-
-Sent = Sequence[tuple[Message, Context]]
-"""Messages, and the contexts of the clients that they go to."""
 
 
 class Readable(Protocol):
@@ -52,35 +48,25 @@ class MessageWriter:
 
     def begin(self, messages: Iterable[Message]) -> None:
         """Begin an exchange of these messages; those of the last one are gone."""
-        records = [record for message in messages for record in message.content.array_records.values()]
+        every = (record for message in messages for record in message.content.values())
+        records = [record for record in every if type(record) is ArrayRecord]
         counts = Counter(map(id, records))
         # They are kept: an id is a record's own only as long as that lives.
         self._several = {id(record): record for record in records if counts[id(record)] > 1}
         self._places = {}
         self._file.shorten(self._start)
 
-    def pickled(self, sent: Sent) -> memoryview:
+    def pickled(self, sent: Sent) -> bytes:
         """Return some of the exchange's messages as bytes, which name the places of what several of them hold."""
-        stream = io.BytesIO()
-        _Writing(stream, self).dump(list(sent))
-        return stream.getbuffer()
+        return pickled(list(sent), self.place)
 
     def place(self, record: ArrayRecord) -> Place | None:
         """Return where a record stands that several messages hold, None for others."""
         if id(record) not in self._several:
             return None
         if id(record) not in self._places:
-            self._places[id(record)] = self._file.append(pickle.dumps(record, protocol=5))
+            self._places[id(record)] = self._file.append(pickled(record))
         return self._places[id(record)]
-
-
-class _Writing(pickle.Pickler):
-    def __init__(self, stream: io.BytesIO, writer: MessageWriter) -> None:
-        super().__init__(stream, protocol=5)
-        self._writer = writer
-
-    def persistent_id(self, item: Any) -> Any:
-        return self._writer.place(item) if type(item) is ArrayRecord else None
 
 
 class MessageReader:
@@ -105,20 +91,11 @@ class MessageReader:
         """Return the messages that the writer gave as bytes; of one exchange equal records are one object."""
         if exchange != self._exchange:
             self._exchange, self._records = exchange, {}
-        sent: Sent = _Reading(io.BytesIO(data), self).load()
+        sent: Sent = unpickled(data, self.record)
         return sent
 
     def record(self, place: Place) -> ArrayRecord:
         """Return the record at a place."""
         if place not in self._records:
-            self._records[place] = pickle.loads(self._file.read(place))
+            self._records[place] = unpickled(self._file.read(place))
         return self._records[place]
-
-
-class _Reading(pickle.Unpickler):
-    def __init__(self, stream: io.BytesIO, reader: MessageReader) -> None:
-        super().__init__(stream)
-        self._reader = reader
-
-    def persistent_load(self, place: Any) -> Any:
-        return self._reader.record(place)

@@ -9,31 +9,13 @@ from flwr.serverapp import Grid
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.server_app.console import counted, say
-from florets.server_app.cores import cores
 from florets.server_app.local_grid import LocalGrid, NodeConfig
 from florets.server_app.workers.backend import WorkersFailed
 from florets.server_app.workers.client_side import LoadClientSide
+from florets.server_app.workers.number import num_workers
+from florets.server_app.workers.process_backend import ProcessBackend
 from florets.server_app.workers.worker_grid import WorkerGrid
 from florets.task.task import Task
-
-
-def num_workers(workers: int | str | None, num_clients: int) -> int:
-    """Return the number of processes that `workers` stands for in process, where there are so many clients.
-
-    Raises
-    ------
-    ConfigError
-        If there are more than clients.
-    """
-    if workers is None:
-        return 1
-    if isinstance(workers, str):
-        return max(1, min(cores(), num_clients))
-    if workers > num_clients:
-        raise ConfigError(
-            [f"workers={workers}: more than clients ({num_clients}); use workers of at most {num_clients}."]
-        )
-    return workers
 
 
 @contextmanager
@@ -54,7 +36,9 @@ def worker_grid(load: LoadClientSide, config: Config, nodes: list[NodeConfig]) -
     """
     num_nodes = len(nodes) or config.num_clients
     if config.engine != "ray":
-        with closing(WorkerGrid(load, num_nodes, nodes or None, num_workers(config.workers, num_nodes))) as grid:
+        processes = ProcessBackend(load, config.start_timeout)
+        count = num_workers(config.workers, num_nodes)
+        with closing(WorkerGrid(load, num_nodes, nodes or None, count, processes)) as grid:
             yield grid
         return
     # Ray is an extra.

@@ -9,19 +9,16 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from flwr.app import Message, RecordDict
-
 from florets.server_app.local_grid import answered, as_flowers_process
 from florets.server_app.parent_process import end_with_parent
 from florets.server_app.workers.backend import READY
 from florets.server_app.workers.client_side import ClientSide, LoadClientSide
-from florets.server_app.workers.shared_messages import MessageReader, Sent
+from florets.server_app.workers.message_pickling import Answer, Sent, pickled
+from florets.server_app.workers.shared_messages import MessageReader
+from florets.strategies.base.garbage import seldom_collected
 from florets.task.shared_clients import SharedTask
 from florets.task.shared_file import Place, SharedFile
 from florets.task.threads import one_thread_for_good
-
-Answers = list[tuple[Message, RecordDict | None]]
-"""A reply to each message, with the client's state where it has one."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,7 @@ def work(pipe: "Connection[Any, Any]", load: LoadClientSide, file: SharedFile, c
     if clients is not None:
         side.adopt(SharedTask(pickle.loads(file.read(clients)), file))
     # Closed, or its other end's process gone: there is nothing left to do.
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError), seldom_collected():
         pipe.send_bytes(READY)
         while True:
             order: Order = pipe.recv()
@@ -79,12 +76,12 @@ def answered_unit(side: ClientSide, sent: Sent, block: int) -> bytes:
     Returns
     -------
     bytes
-        Pickled `Answers`, and the process's CPU seconds so far.
+        A pickled `Answer` to each, and the process's CPU seconds so far.
     """
-    return pickle.dumps((list(_answers(side, sent, block)), time.process_time()), protocol=5)
+    return pickled((list(_answers(side, sent, block)), time.process_time()))
 
 
-def _answers(side: ClientSide, sent: Sent, block: int) -> Iterator[tuple[Message, RecordDict | None]]:
+def _answers(side: ClientSide, sent: Sent, block: int) -> Iterator[Answer]:
     if not block:
         for message, context in sent:
             had_state = bool(context.state)

@@ -1,18 +1,18 @@
 """`WorkerGrid`: the in-process engine with workers, whose replies have the bits of `LocalGrid`'s."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
-from flwr.app import Message
+from flwr.app import Context, Message
 
 from florets.server_app.cpu_time import add_workers
 from florets.server_app.local_grid import LocalGrid, NodeConfig
 from florets.server_app.workers.backend import Backend, Unit
 from florets.server_app.workers.client_side import LoadClientSide
 from florets.server_app.workers.kept_models import KeptModels
+from florets.server_app.workers.message_pickling import Sent
 from florets.server_app.workers.pool import WorkerPool
 from florets.server_app.workers.process_backend import ProcessBackend
-from florets.server_app.workers.shared_messages import Sent
 from florets.task.task import Task
 
 _MOST_MESSAGES = 32
@@ -79,11 +79,13 @@ class WorkerGrid(LocalGrid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Hand out those messages that have not been yet, as one exchange, and return the replies that are there."""
-        wanted = list(message_ids)
-        if messages := self._taken(wanted):
+        wanted = message_ids if isinstance(message_ids, Set) else set(message_ids)
+        # Asked anew after each of a hundred answers: only what has come since is looked at, not all that is awaited.
+        if self._waiting and (messages := self._taken(wanted)):
             self._begin(messages)
         self.wait_for_replies(0.0)
-        return [self._arrived.pop(message_id) for message_id in wanted if message_id in self._arrived]
+        there = [message_id for message_id in self._arrived if message_id in wanted]
+        return [self._arrived.pop(message_id) for message_id in there]
 
     def wait_for_replies(self, seconds: float) -> None:
         """Wait until a reply comes, or for some seconds."""
@@ -115,12 +117,17 @@ class WorkerGrid(LocalGrid):
             self._backend.close()
 
     def _begin(self, messages: Sequence[Message]) -> None:
-        here = [message for message in messages if message.metadata.dst_node_id in self._contexts]
-        # They say that there is no such node.
-        gone = [self._deliver(message) for message in messages if message.metadata.dst_node_id not in self._contexts]
-        self._arrived = {reply.metadata.reply_to_message_id: reply for reply in gone}
-        sent = [(message, self._contexts[message.metadata.dst_node_id]) for message in self._kept.put_back(here)]
-        self.pool.begin(self._units(sent))
+        self._arrived = {}
+        here, contexts = list[Message](), list[Context]()
+        for message in messages:
+            context = self._contexts.get(message.metadata.dst_node_id)
+            if context is None:
+                # Its reply says that there is no such node.
+                self._arrived[message.metadata.message_id] = self._deliver(message)
+            else:
+                here.append(message)
+                contexts.append(context)
+        self.pool.begin(self._units(list(zip(self._kept.put_back(here), contexts, strict=True))))
 
     def _units(self, sent: Sent) -> list[Unit]:
         """Return the exchange's messages as they are handed out; blocks are those of `LocalGrid`."""
