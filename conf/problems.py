@@ -32,9 +32,15 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that looks most like `name`, or None when nothing is close.
 
     A name also counts as close when it is the last part of exactly one dotted key: `learning_rate` means
-    `train.learning_rate`.
+    `train.learning_rate`. Of names in folders only those in the folder given are close, where there is one.
     """
     names = list(known)
+    folder, _, own = name.rpartition("/")
+    inside = {path.rpartition("/")[2]: path for path in names if folder and path.rpartition("/")[0] == folder}
+    if inside:
+        # A folder's names are longer than a slip of one word shows: mnist may stand for mnist_n_way.
+        found = difflib.get_close_matches(own, inside, n=1, cutoff=0.5)
+        return inside[found[0]] if found else None
     last_parts = [key for key in names if key.rpartition(".")[2] == name.rpartition(".")[2]]
     if last_parts:
         return last_parts[0] if len(last_parts) == 1 else None

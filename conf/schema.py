@@ -145,12 +145,14 @@ class Config(RunKeys):
         "clients whose work is computed at once, in process: fully connected and linear models, equal to rounding; "
         "auto chooses",
         least=1,
+        note="off computes each client's work alone, auto chooses the number",
     )
     workers: int | Literal["auto"] | None = key(
         None,
         "processes, with engine=ray actors, that share the clients' work; results are equal to the bit. auto: one "
         "for each core, or free CPU of the cluster; null: one process, or auto on Ray",
         least=1,
+        note="auto takes one for each core, null one process",
     )
     cluster_test: bool = key(
         False,

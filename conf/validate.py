@@ -114,10 +114,11 @@ def _run(config: Config) -> list[str]:
             "cluster_test=true: tests on each true cluster, and this task has none (task.num_clusters=0); leave "
             "cluster_test out, or give the true number as task.num_clusters."
         )
-    if config.stop_at_ari is not None and config.task.num_clusters == 0 and config.task.partition != OWN:
+    if config.stop_at_ari is not None and config.task.num_clusters < 2 and config.task.partition != OWN:
         problems.append(
-            f"stop_at_ari={show(config.stop_at_ari)}: the ARI compares with the true clusters, and this task has "
-            "none (task.num_clusters=0); leave stop_at_ari out, or give the true number as task.num_clusters."
+            f"stop_at_ari={show(config.stop_at_ari)}: the ARI compares with several true clusters, and this task has "
+            f"{config.task.num_clusters or 'none'} (task.num_clusters={config.task.num_clusters}); leave stop_at_ari "
+            "out, or give the true number as task.num_clusters."
         )
     return problems
 

@@ -1,5 +1,7 @@
 """From a checked configuration to the objects of a run: strategy, first models, message settings."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -8,9 +10,11 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord
 
 from florets.conf.personal import personal_settings
+from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
 from florets.conf.schema import Config
 from florets.strategies.base.averaging import averaging_of
+from florets.strategies.base.models import Models, untrained_of
 from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray
@@ -23,10 +27,34 @@ from florets.task.task import Task, TaskSpec
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.schedule import Schedule
 
+_kept: list[Task] | None = None
+"""The last task that was built, within `one_task_kept`; None: tasks are not kept."""
+
+
+@contextmanager
+def one_task_kept() -> Iterator[None]:
+    """Within it `build_task` gives the last task again where that is the one asked for: its data are made once.
+
+    For a process that runs several methods on the same data, one after the other.
+    """
+    global _kept
+    before, _kept = _kept, []
+    try:
+        yield
+    finally:
+        _kept = before
+
 
 def build_task(config: Config) -> Task:
-    """Return the task of a configuration."""
-    return Task(TaskSpec(**task_spec(config)))
+    """Return the task of a configuration; see `one_task_kept`."""
+    spec = TaskSpec(**task_spec(config))
+    if _kept is None:
+        return Task(spec)
+    if not _kept or _kept[0].spec != spec:
+        # First the old one's data make room.
+        _kept.clear()
+        _kept.append(Task(spec))
+    return _kept[0]
 
 
 def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
@@ -70,6 +98,53 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
     if task.drifts:
         strategy.federation.known_at = partial(_known_at, task)
     return strategy
+
+
+def build_checked(config: Config, task: Task) -> tuple[ClusteredStrategy[Any, Any], Models, ConfigRecord]:
+    """Return the strategy, its first models and the messages' settings, checked against each other and the task.
+
+    Raises
+    ------
+    ConfigError
+        If they do not fit.
+    """
+    with refused():
+        task.check()
+        strategy = build_strategy(config, task)
+        settings = message_settings(config, task)
+        models = Models(build_models(config, task), strategy.shared_layers, untrained_of(settings))
+        strategy.check(models)
+    return strategy, models, settings
+
+
+def make_data(config: Config) -> None:
+    """Make the data of a run's clients now, within `one_task_kept`: the run then spends nothing on them.
+
+    Not of nodes with data of their own, where other processes use them, or where a run may need a part alone.
+
+    Raises
+    ------
+    ConfigError
+        If data and partition do not fit together.
+    """
+    if config.engine != "local" or config.workers not in (None, 1) or config.task.partition == "own":
+        return
+    with refused():
+        task = build_task(config)
+        if not task.counts_are_known:
+            for number in range(task.num_clients):
+                task.client(number)
+
+
+@contextmanager
+def refused() -> Iterator[None]:
+    """Tell what a task or a strategy says of wrong values as the configuration's problem."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError([str(error)]) from error
 
 
 def _known_at(task: Task, client: Client, server_round: int) -> Client:

@@ -56,7 +56,7 @@ def score(config: Config, summary: RunSummary) -> float | None:
 def headline(summary: RunSummary) -> str:
     """Return the figures of a run in one line."""
     parts = []
-    unplaced = unplaced_words(summary.final_unplaced)
+    unplaced = unplaced_words(summary.final_unplaced, summary.final_num_clusters)
     if summary.final_accuracy is not None:
         parts.append(with_clients(f"accuracy {100 * summary.final_accuracy:.1f} %", unplaced))
     elif summary.final_loss is not None:

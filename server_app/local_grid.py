@@ -18,7 +18,7 @@ from florets.task.wire import kinds
 
 _RUN_ID = 1
 _SERVER_NODE_ID = 1
-_CLIENT_APP_RAISED = 2
+_CLIENT_APP_RAISED, _NODE_UNAVAILABLE = 2, 5
 
 InBlocks = Callable[[Sequence[tuple[Message, Context]], int], Iterator[list[int]]]
 """Yields the places of an exchange's messages in blocks of at most a number, which it has computed together."""
@@ -46,6 +46,11 @@ def answered(app: ClientApp, message: Message, context: Context) -> Message:
 def failed(message: Message, reason: str) -> Message:
     """Return the reply to a message whose client has failed."""
     return Message(Error(code=_CLIENT_APP_RAISED, reason=reason), reply_to=message)
+
+
+def no_such_node(message: Message) -> Message:
+    """Return the reply to a message to nobody."""
+    return Message(Error(code=_NODE_UNAVAILABLE, reason="no such node"), reply_to=message)
 
 
 class LocalGrid(Grid):
@@ -141,7 +146,7 @@ class LocalGrid(Grid):
         for message in messages:
             message_id = str(next(self._message_ids))
             # The id is private to the grid that sends the message, as in Flower's own grids.
-            message.metadata.__dict__["_message_id"] = message_id
+            vars(message.metadata)["_message_id"] = message_id
             self._waiting[message_id] = message
             message_ids.append(message_id)
         return message_ids
@@ -151,12 +156,12 @@ class LocalGrid(Grid):
         messages = self._taken(message_ids)
         if self.in_blocks is None or self.block_size < 2:
             return [self._deliver(message) for message in messages]
-        here = [place for place, message in enumerate(messages) if message.metadata.dst_node_id in self._contexts]
-        gone = set(range(len(messages))) - set(here)
-        sent = [(messages[place], self._contexts[messages[place].metadata.dst_node_id]) for place in here]
-        replies = {place: self._deliver(messages[place]) for place in gone}
+        contexts = [self._contexts.get(message.metadata.dst_node_id) for message in messages]
+        here = [place for place, context in enumerate(contexts) if context is not None]
+        sent = [(messages[place], context) for place, context in enumerate(contexts) if context is not None]
+        replies = {place: no_such_node(messages[place]) for place, context in enumerate(contexts) if context is None}
         for block in self.in_blocks(sent, self.block_size):
-            replies.update((here[place], self._deliver(messages[here[place]])) for place in block)
+            replies.update((here[place], answered(self._app, *sent[place])) for place in block)
         return [replies[place] for place in range(len(messages))]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
@@ -171,5 +176,5 @@ class LocalGrid(Grid):
     def _deliver(self, message: Message) -> Message:
         context = self._contexts.get(message.metadata.dst_node_id)
         if context is None:
-            return Message(Error(code=5, reason="no such node"), reply_to=message)
+            return no_such_node(message)
         return answered(self._app, message, context)

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.server_app import main as command
+from florets.server_app.build import build_task, make_data, one_task_kept
 from florets.server_app.main import main
 from florets.server_app.reproduce.cells import in_order, places
 from florets.server_app.reproduce.items import find_item, item_names, read_item
@@ -26,6 +28,7 @@ from florets.server_app.results.folder import FolderLock
 from florets.server_app.results.statistics import Spread, bootstrap, evidence, paired, signed_rank_p
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.go_on import Engine
+from florets.task.task import Task
 from tests import fake_cells
 
 ITEM = """
@@ -133,6 +136,16 @@ def test_an_item_that_does_not_exist_is_refused_with_those_that_do(capsys: pytes
     assert "takes one item, and there is none. There are: " in capsys.readouterr().err
 
 
+def test_a_file_that_does_not_exist_is_said_to_be_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "mine.yaml"]) == 2
+    assert capsys.readouterr().err == (
+        "florets: mine.yaml: there is no such file; florets reproduce --list names the items that come with it.\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -203,6 +216,37 @@ def test_the_runs_that_matter_most_come_first(item: Path, ran: list[tuple[str, i
     cells = in_order(list(places(many, {"results_dir": "x"}, item.parent)))
     assert all("pictures=false" in cell.overrides for cell in cells)
     assert len({cell.folder for cell in cells}) == len(cells) == 7
+
+
+def test_methods_on_the_same_data_come_one_after_the_other_and_share_them(item: Path) -> None:
+    item.write_text(ITEM.replace(", after: 2", "").replace(", after: 1", ""))
+    cells = in_order(list(places(read_item(item, "item"), {"results_dir": "x"}, item.parent)))
+    told = [(cell.place.row.name, cell.seed, cell.place.column.name) for cell in cells]
+    assert told == [("four", seed, column) for seed in range(3) for column in ("clove", "fedavg")] + [
+        ("two", 0, "clove")
+    ]
+    with one_task_kept():
+        tasks = [build_task(cell.config) for cell in cells]
+        assert tasks[0] is tasks[1]
+        assert len(set(map(id, tasks))) == 4
+        # Before the clock of the first column begins, all of a row's data are there.
+        make_data(cells[0].config)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delattr(Task, "build_client")
+            assert len(build_task(cells[0].config).client(19).x_train)
+    assert build_task(cells[0].config) is not build_task(cells[0].config)
+
+
+@pytest.mark.slow
+def test_a_run_on_data_of_the_run_before_is_the_same_to_the_bit(item: Path) -> None:
+    found = []
+    for columns in ("clove,fedavg", "fedavg"):
+        folder = item.parent / str(len(columns))
+        given = ["seeds=1", "rows=four", f"columns={columns}", f"results_dir={folder}"]
+        assert main(["reproduce", "item.yaml", *given]) == 0
+        (models,) = folder.rglob("fedavg/**/models.safetensors")
+        found.append(models.read_bytes())
+    assert found[0] == found[1]
 
 
 def test_an_interrupted_grid_goes_on_and_runs_no_finished_cell_again(
@@ -390,6 +434,25 @@ def test_the_table_is_remade_without_a_run_and_the_list_says_how_far_items_are(
     assert "item  Two methods on turned digits" in told
     assert "7 cells: 3 finished, 4 not run; 3 published values: 3 off" in told
     assert len(ran) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.pictures
+def test_curves_lack_runs_whose_folders_were_removed_and_say_so(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    item.write_text(ITEM.replace("kind: grid", "kind: curves"))
+    assert main(["reproduce", "item.yaml", "rows=four", "seeds=2"]) == 0
+    before = (results(item) / "table.md").read_text()
+    (results(item) / "plot-four.png").unlink()
+    (removed, *_) = (item.parent / "results").rglob("clove/*/seed-1")
+    shutil.rmtree(removed)
+    capsys.readouterr()
+    assert main(["reproduce", "item.yaml", "--table"]) == 0
+    told = capsys.readouterr().out
+    assert "Not in the curves, as their runs' folders were removed: four/clove/seed-1\n" in told
+    assert (results(item) / "table.md").read_text() == before
+    assert (results(item) / "plot-four.png").is_file()
 
 
 def test_the_small_scale_says_what_was_cut(item: Path, ran: list[tuple[str, int, int]]) -> None:

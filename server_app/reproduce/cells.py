@@ -132,9 +132,18 @@ def places(item: Item, given: Mapping[str, str], caller: Path) -> Iterator[Place
 
 
 def in_order(all_places: Sequence[Place]) -> list[Cell]:
-    """Return the cells of all places that can be run, those first that matter most; see `items.Line.after`."""
+    """Return the cells of all places that can be run, those first that matter most; see `items.Line.after`.
+
+    Of those that matter alike all columns of a row come one after the other, seed by seed: they have the same data.
+    """
     cells = [place.cell(seed) for place in all_places if place.config is not None for seed in range(place.seeds)]
-    return sorted(cells, key=lambda cell: cell.place.row.after + cell.place.column.after + cell.seed // BLOCK)
+    rows = {name: number for number, name in enumerate(dict.fromkeys(place.row.name for place in all_places))}
+
+    def key(cell: Cell) -> tuple[int, int, int]:
+        row, column = cell.place.row, cell.place.column
+        return row.after + column.after + cell.seed // BLOCK, rows[row.name], cell.seed
+
+    return sorted(cells, key=key)
 
 
 def progress_of(cell: Cell) -> Progress:

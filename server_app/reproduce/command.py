@@ -113,11 +113,14 @@ def _list(words: Sequence[str], caller: Path) -> int:
 
 def _show(table: Table, folder: Path, command: str) -> int:
     """Write table and plot, print the table, and return 1 where a cell has failed."""
-    from florets.server_app.reproduce.plot import draw  # matplotlib takes a second that only the end needs
+    # matplotlib takes a second that only the end needs
+    from florets.server_app.reproduce.plot import draw, without_lines
 
     say(write_table(table, folder, command))
     for path in draw(table, folder):
         say(f"Plot: {path}")
+    if lacking := without_lines(table):
+        say(f"Not in the curves, as their runs' folders were removed: {', '.join(lacking)}")
     say(f"Table: {folder / 'table.md'} ({state_words(table)})")
     return 1 if table.states["failed"] else 0
 

@@ -66,7 +66,8 @@ class Item:
     measures
         Names of `measures.MEASURES`, or `<name> - <column>` for the paired difference.
     plot
-        ``{kind: grid, measure: ...}`` or ``{kind: curves, measure: ...}``.
+        ``{kind: grid, measure: ...}``, ``{kind: curves, measure: ...}``, or of runs that keep what they cluster
+        ``{kind: features}`` or ``{kind: singular_values}``.
     """
 
     name: str
@@ -119,8 +120,13 @@ def read_item(path: Path, name: str, scale: str = "paper") -> Item:
     """
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(
+            [f"{path}: there is no such file; florets reproduce --list names the items that come with it."]
+        ) from error
     except (OSError, ValueError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
+        told = error.strerror if isinstance(error, OSError) else None
+        reason = " ".join((told or str(error)).split()) or type(error).__name__
         raise ConfigError([f"{path}: cannot be read ({reason})."]) from error
     reader = _Reader(str(path))
     item = reader.item(values, name)
@@ -148,6 +154,7 @@ _SMALL_KEYS = ("cut", "seeds", "overrides", "rows", "columns", "for_rows")
 _REFERENCE_KEYS = ("row", "column", "measure", "value", "spread")
 _SMALL = "small scale"
 _PLOTS = ("grid", "curves")
+_SPECTRA = ("features", "singular_values")
 
 
 class _Reader:
@@ -168,10 +175,12 @@ class _Reader:
         for measure in measures:
             self._measure("measures", measure, names["columns"])
         plot = values.get("plot", {})
-        self._keys("plot", plot, ("kind", "measure"), ("kind", "measure") if plot else ())
-        if plot and plot.get("kind") not in _PLOTS:
-            self._fault("plot.kind", f"{plot.get('kind')}: must be {' or '.join(_PLOTS)}.")
-        if plot:
+        of_runs = isinstance(plot, Mapping) and plot.get("kind") in _SPECTRA
+        known = ("kind",) if of_runs else ("kind", "measure")
+        self._keys("plot", plot, known, known if plot else ())
+        if plot and plot.get("kind") not in (*_PLOTS, *_SPECTRA):
+            self._fault("plot.kind", f"{plot.get('kind')}: must be {' or '.join((*_PLOTS, *_SPECTRA))}.")
+        if plot and not of_runs:
             self._measure("plot.measure", str(plot.get("measure")), names["columns"])
         single = [self._reference(number, entry) for number, entry in enumerate(values.get("references", []))]
         references = [*filter(None, single), *read_paper(values.get("paper", []), self._fault)]

@@ -1,4 +1,4 @@
-"""The plot of an item: its grid in colours, or curves over the rounds."""
+"""The plot of an item: its grid in colours, curves over the rounds, or what CFL-GP's runs cluster."""
 
 from pathlib import Path
 
@@ -7,11 +7,20 @@ from matplotlib import rc_context
 
 from florets.server_app.reproduce.cells import Place
 from florets.server_app.reproduce.table import Table
-from florets.server_app.results.folder import naming
+from florets.server_app.results.folder import MARKER, naming
 from florets.server_app.results.plots import INK, QUIET, STYLE, new_figure, save
+from florets.server_app.results.spectrum_plot import (
+    Spectrum,
+    draw_feature_grid,
+    draw_singular_values,
+    read_spectra,
+)
 from florets.server_app.results.summary import RoundLine
 from florets.server_app.sweep.sweep_plots import draw_sweep
 from florets.server_app.sweep.sweep_report import read_lines
+
+_OF_RUNS = {"features": draw_feature_grid, "singular_values": draw_singular_values}
+"""Plots of single runs, one for each row."""
 
 _CELL, _ROW = 1.15, 0.36
 """Inches of a column and of a row."""
@@ -25,7 +34,22 @@ def draw(table: Table, folder: Path) -> list[Path]:
     with naming(folder):
         if plot["kind"] == "grid":
             return _draw_grid(table, plot["measure"], folder / "plot.png")
+        if plot["kind"] in _OF_RUNS:
+            path = folder / "plot.png"
+            return [path] if _OF_RUNS[plot["kind"]](_spectra(table), path) else []
         return _draw_curves(table, folder)
+
+
+def without_lines(table: Table) -> list[str]:
+    """Return the finished cells that curves leave out, because their runs' folders were removed."""
+    if table.item.plot.get("kind") != "curves":
+        return []
+    return [
+        f"{place.row.name}/{place.column.name}/seed-{seed}"
+        for place in table.places
+        for seed, progress in sorted(table.found.get((place.row.name, place.column.name), {}).items())
+        if progress.state == "finished" and not _has_lines(place, seed)
+    ]
 
 
 def _draw_grid(table: Table, measure: str, path: Path) -> list[Path]:
@@ -83,6 +107,23 @@ def _draw_curves(table: Table, folder: Path) -> list[Path]:
 
 
 def _lines(table: Table, place: Place) -> list[list[RoundLine]]:
+    return [read_lines(place.folder / f"seed-{seed}") for seed in _finished(table, place)]
+
+
+def _finished(table: Table, place: Place) -> list[int]:
     found = table.found.get((place.row.name, place.column.name), {})
-    seeds = [seed for seed, progress in found.items() if progress.state == "finished"]
-    return [read_lines(place.folder / f"seed-{seed}") for seed in seeds]
+    return [seed for seed, progress in found.items() if progress.state == "finished" and _has_lines(place, seed)]
+
+
+def _has_lines(place: Place, seed: int) -> bool:
+    """Return whether a finished run's rounds are still there: its record outlives a folder that was removed."""
+    return (place.folder / f"seed-{seed}" / MARKER).is_file()
+
+
+def _spectra(table: Table) -> dict[str, list[Spectrum]]:
+    """Return what the first finished run of each row has kept of its clusterings, by the row's label."""
+    found: dict[str, list[Spectrum]] = {}
+    for place in table.places:
+        if not found.get(place.row.label) and (seeds := _finished(table, place)):
+            found[place.row.label] = read_spectra(place.folder / f"seed-{min(seeds)}")
+    return found

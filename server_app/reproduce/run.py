@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from florets.conf.problems import ConfigError
 from florets.server_app import jobs
 from florets.server_app.cpu_time import cpu_seconds
 from florets.server_app.parent_process import end_with_parent
@@ -32,8 +33,9 @@ def run_cell(cell: Cell, engine: Engine) -> Progress:
     except ValueError:
         return Progress("stopped", note=BUSY)
     cell.record_path.unlink(missing_ok=True)
-    cpu, wall = cpu_seconds(), time.perf_counter()
     try:
+        _make_data(cell)
+        cpu, wall = cpu_seconds(), time.perf_counter()
         # A table is made of it: what a run shows on the screen would bury the lines of the cells.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             summary, whole = go_on(cell.config, cell.overrides, cell.folder, engine)
@@ -48,6 +50,16 @@ def run_cell(cell: Cell, engine: Engine) -> Progress:
         return Progress("failed", note=reason)
 
 
+def _make_data(cell: Cell) -> None:
+    """Make a cell's data before its time counts, which would else be less for a cell on data of the one before."""
+    # torch and Flower cost seconds, which a table of finished cells alone should not.
+    from florets.server_app.build import make_data
+
+    # The run says by itself what is wrong.
+    with contextlib.suppress(ConfigError):
+        make_data(cell.config)
+
+
 def run_cells(cells: Sequence[Cell], engine: Engine, n_jobs: int) -> Iterator[tuple[Cell, Progress, float]]:
     """Run cells in their order; yield each as it ends, with its wall time in seconds.
 
@@ -56,10 +68,16 @@ def run_cells(cells: Sequence[Cell], engine: Engine, n_jobs: int) -> Iterator[tu
     n_jobs
         Cells at a time, each in a process of its own; 1: all in this process.
     """
+    if not cells:
+        return
     if n_jobs == 1:
-        for cell in cells:
-            start = time.perf_counter()
-            yield cell, run_cell(cell, engine), time.perf_counter() - start
+        # As above.
+        from florets.server_app.build import one_task_kept
+
+        with one_task_kept():
+            for cell in cells:
+                start = time.perf_counter()
+                yield cell, run_cell(cell, engine), time.perf_counter() - start
         return
     workers = [_Worker(engine) for _ in range(min(n_jobs, len(cells)))]
     waiting = list(reversed(cells))
@@ -126,7 +144,9 @@ def _work(pipe: "Connection[Any, Any]", engine: Engine) -> None:
     # Ctrl-C reaches all processes of a terminal: the first one ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
-    with contextlib.suppress(EOFError):
+    from florets.server_app.build import one_task_kept
+
+    with contextlib.suppress(EOFError), one_task_kept():
         while True:
             cell: Cell = pipe.recv()
             try:

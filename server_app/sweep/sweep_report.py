@@ -60,11 +60,11 @@ def _figure(
 
 
 def _of_placed(cell: Callable[[Group], str]) -> Callable[[Group], str]:
-    """Let a mean over the clients that have a model say how many have none."""
+    """Let a mean over the clients that have a model say how many were not tested because they have none."""
 
     def with_unplaced(group: Group) -> str:
         unplaced = [run.final_unplaced for run in group.runs]
-        return cell(group) + (f", {mean_std(unplaced, '{:.1f}')} clients not placed" if any(unplaced) else "")
+        return cell(group) + (f", {mean_std(unplaced, '{:.1f}')} clients not tested" if any(unplaced) else "")
 
     return with_unplaced
 
