@@ -2,7 +2,7 @@
 
 Run: ``python benchmarks/bench_discovery.py`` for a look, ``python benchmarks/bench_discovery.py groups --seeds
 40 --first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites or sampled (the cells of
-`discovery_federations`), losses, rules, placing, work, time. ``--steps 16 --weights 0.5 --upload signs`` and the like
+`discovery_cells`), losses, rules, placing, work, time. ``--steps 16 --weights 0.5 --upload signs`` and the like
 change the recipe. ``presets`` runs the rows of `florets reproduce discovery/recovery` up to the decision, with the
 project's own code alone: ``--data-dir DIR`` for MNIST, ``--keys strategy.fold_upload=signs`` for other settings.
 ``losses`` asks the same of loss vectors of later rounds. CPU seconds on one thread.
@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 import torch
 
-from benchmarks.discovery_federations import TABLES, Cell, Kind, Recipe, federation, fold_changes, plan_of, sent
+from benchmarks.discovery_cells import TABLES, Cell, Kind
+from benchmarks.discovery_federations import Recipe, federation, fold_changes, plan_of, sent
 from benchmarks.discovery_losses import loss_folds
 from benchmarks.discovery_presets import presets
 from benchmarks.discovery_work import work

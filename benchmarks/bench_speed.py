@@ -4,8 +4,8 @@
 
 - ``own_settings``: a round alone, in blocks (`batch_clients=auto`) and as a bare loop over the clients, with the same
   arithmetic by PyTorch and nothing else, and no test: IFCA on its paper's rotated MNIST (10 full steps, here
-  120 clients of 100 images; the paper has 2,400), CFL-GP's round without clustering, and 1,000 digits clients of
-  CLoVE.
+  120 clients of 100 images; the paper has 2,400), CFL-GP's round without clustering, CLoVE on MNIST label
+  skew 1, with ResNet-18 on 10 x 100 images of CIFAR-10, and on 1,000 digits clients.
 - ``growth``: a clustering round of CLoVE on digits in the number of clients, models and parameters.
 - ``memory``: the largest resident size of the command, one round of MNIST label skew 1.
 - ``imports``: what a process imports before its first message, as each message to a deployed node costs it.
@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,11 @@ IFCA = [
     "train.batch_size=100", "eval_every=1000",
 ]  # fmt: skip
 CFL_GP = ["experiment=cfl_gp/rotated_mnist", "strategy.period=1000", "eval_every=1000"]
+RESNET = [
+    "experiment=paper/clove/cifar10_label_skew_1", "task.model=resnet18", "num_clients=10", "k=2",
+    "task.partition_options.samples_per_client=100", "train.batch_size=100", "eval_every=1000",
+]  # fmt: skip
+MNIST = ["experiment=clove/mnist_label_skew_1", "strategy.stop_when_stable=false", "eval_every=1000"]
 DIGITS = ["num_clients=1000", "strategy.stop_when_stable=false"]
 GROWTH = {
     "100 clients": ["num_clients=100"],
@@ -73,7 +79,6 @@ def bare_round(config: Any, task: Any) -> float:
     compared = 0 if config.strategy.name == "cfl_gp" else int(config.k)
     module, states = task.build_model(), [task.build_model().state_dict() for _ in range(max(1, compared))]
     clients = [task.client(number) for number in range(config.num_clients)]
-    steps = config.train.local_steps or 1
     times = []
     for _ in range(3):
         start = time.process_time()
@@ -82,9 +87,11 @@ def bare_round(config: Any, task: Any) -> float:
             losses = []
             for state in states[:compared]:
                 module.load_state_dict(state)
+                module.eval()
                 with torch.inference_mode():
                     losses.append(F.cross_entropy(module(x), y).item())
             module.load_state_dict(states[losses.index(min(losses)) if losses else 0])
+            module.train()
             if gradients:
                 drawn = torch.randperm(len(x))[: config.gradient_batch if config.gradient_batch != "full" else None]
                 F.cross_entropy(module(x[drawn]), y[drawn]).backward()
@@ -94,13 +101,23 @@ def bare_round(config: Any, task: Any) -> float:
             sgd = config.train.optimizer == "sgd"
             make = torch.optim.SGD if sgd else torch.optim.Adam
             optimizer = make(module.parameters(), lr=config.train.learning_rate)
-            for _ in range(steps):
+            for drawn in batches(len(x), config.train):
                 optimizer.zero_grad()
-                F.cross_entropy(module(x), y).backward()
+                F.cross_entropy(module(x[drawn]), y[drawn]).backward()
                 optimizer.step()
             [p.detach().numpy().copy() for p in module.parameters()]
         times.append(time.process_time() - start)
     return min(times)
+
+
+def batches(num_samples: int, train: Any) -> Iterator[Any]:
+    """Yield the samples of each step of one client's training, anew in each epoch; all of them for full steps."""
+    import torch
+
+    full = train.batch_size >= num_samples
+    epochs = train.local_steps if train.local_steps and full else round(train.local_epochs)
+    for _ in range(epochs):
+        yield from [slice(None)] if full else torch.randperm(num_samples).split(train.batch_size)
 
 
 def peak() -> float:
@@ -161,6 +178,8 @@ def cases(name: str, data_dir: str) -> dict[str, tuple[Any, ...]]:
         settings |= {
             "IFCA, rotated MNIST": [*IFCA, *mnist, "num_rounds=4"],
             "CFL-GP, no clustering": [*CFL_GP, *mnist, "num_rounds=8"],
+            "MNIST label skew 1": [*MNIST, *mnist, "num_rounds=4"],
+            "ResNet-18, CIFAR-10": [*RESNET, *mnist, "num_rounds=3"],
         }
     return {
         f"{case}: {way}": ("rounds", overrides, way)

@@ -107,24 +107,34 @@ def _ray_processes() -> list[Any]:
 
 
 @contextmanager
-def two_nodes() -> Iterator[list[str]]:
-    """Connect to a Ray cluster of two nodes on this machine; yield the engines that there are then."""
+def ray_nodes() -> Iterator[str]:
+    """Yield the address of a Ray cluster of two nodes on this machine, an empty one where Ray is not installed."""
     if find_spec("ray") is None:
         print("Ray is not installed: no row for it")
-        yield [ONE, TWO]
+        yield ""
         return
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     from ray.cluster_utils import Cluster
 
-    from florets.server_app.workers.ray_cluster import connected
-
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     cluster.add_node(num_cpus=1)
     try:
-        with connected(cluster.address):
-            yield [ONE, TWO, RAY]
+        yield cluster.address
     finally:
         cluster.shutdown()
+
+
+@contextmanager
+def two_nodes() -> Iterator[list[str]]:
+    """Connect to a Ray cluster of two nodes on this machine; yield the engines that there are then."""
+    with ray_nodes() as address:
+        if not address:
+            yield [ONE, TWO]
+            return
+        from florets.server_app.workers.ray_cluster import connected
+
+        with connected(address):
+            yield [ONE, TWO, RAY]
 
 
 def compared(name: str, overrides: list[str], engines: list[str], repeats: int) -> dict[str, dict[str, float]]:

@@ -3,7 +3,8 @@
 import numpy as np
 import torch
 
-from benchmarks.discovery_federations import CLASSES, HIDDEN, Cell, Recipe, alike, federation, initial, train
+from benchmarks.discovery_cells import Cell, alike
+from benchmarks.discovery_federations import CLASSES, HIDDEN, Recipe, federation, initial, train
 from florets.task.registry import resolve
 from florets.task.training.folds import fold_changes
 
