@@ -178,7 +178,8 @@ def _local_grid(config: Config) -> "Iterator[LocalGrid]":
     from florets.client_app.session import session
     from florets.server_app.local_grid import LocalGrid
     from florets.server_app.own_nodes import check_device, own_nodes
-    from florets.server_app.workers.start import num_workers, worker_grid
+    from florets.server_app.workers.number import num_workers
+    from florets.server_app.workers.start import worker_grid
 
     nodes = own_nodes(config)
     check_own_clients(config, len(nodes))

@@ -51,9 +51,10 @@ def check_device(config: Config, nodes: Sequence[Mapping[str, Any]]) -> None:
     """
     from florets.task.device import find_device
 
-    if any("device" not in node for node in nodes or [{}]):
+    names = {str(node.get("device", config.device)) for node in nodes or [{}]}
+    for name in sorted(names):
         try:
-            find_device(config.device)
+            find_device(name)
         except ValueError as error:
             raise ConfigError([f"{error}."]) from error
 

@@ -28,9 +28,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def own_draws() -> Iterator[None]:
-    """Leave PyTorch's global generator, of which new layers draw their weights, as a test has found it."""
+    """Begin each test with the same draws of PyTorch's global generator, of which new layers have their weights.
+
+    PyTorch seeds it at random; what it was is there again after the test.
+    """
     torch = sys.modules.get("torch")
     state = None if torch is None else torch.get_rng_state()
+    if torch is not None:
+        torch.default_generator.manual_seed(0)
     yield
     if torch is not None:
         torch.set_rng_state(state)
@@ -61,6 +66,6 @@ def conf_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def no_pictures(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Leave out what takes most of a small run's time, unless the test is marked `pictures`."""
     if request.node.get_closest_marker("pictures") is None:
-        nothing = {"curves": None, "heatmap": None, "discovery": None}
+        nothing = {"curves": None, "heatmap": None, "discovery": None, "spectrum": None}
         monkeypatch.setattr("florets.server_app.results.report.draw_plots", lambda *_: nothing)
         monkeypatch.setattr("florets.server_app.sweep.sweep_report._draw", lambda *_: None)

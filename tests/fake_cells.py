@@ -18,7 +18,8 @@ ACCURACIES = {"clove": 0.90, "ifca": 0.80, "fedavg": 0.70}
 def line(number: int, config: Config) -> str:
     seconds = {"train": 0.3, "cluster": 0.1, "total": 0.5}
     groups = 3 if config.seed == 1 else config.task.num_clusters
-    found = {"accuracy": 0.3 * number, "ari": 0.5 * number, "ari_participants": 0.5 * number}
+    found: dict[str, float | None] = {"accuracy": 0.3 * number, "ari": 0.5 * number, "ari_participants": 0.5 * number}
+    found |= dict.fromkeys(("loss", "model_error", "cluster_error", "cluster_loss"))
     sent = {"bytes_down": 500_000, "bytes_up": 250_000, "details": {}}
     return json.dumps({"round": number, "seconds": seconds, "num_clusters": groups, **found, **sent}) + "\n"
 

@@ -43,6 +43,31 @@ def _lengthen(by: int) -> Change:
     return change
 
 
+def _others(value: float) -> Change:
+    """Replace all numbers that are neither losses nor counts of examples: shares, sums by class, spreads."""
+
+    def change(content: RecordDict) -> RecordDict:
+        for metrics in content.metric_records.values():
+            for key in metrics.keys() - {*LOSSES, kinds.NUM_EXAMPLES, kinds.EVAL_ACCURACY}:
+                old = metrics[key]
+                metrics[key] = [value] * len(old) if isinstance(old, list) else value
+        return content
+
+    return change
+
+
+def _beside(value: float) -> Change:
+    """Replace the values of the arrays beside the model: prototypes, statistics, weights, a second model."""
+
+    def change(content: RecordDict) -> RecordDict:
+        for name, record in list(content.array_records.items()):
+            if name != kinds.ARRAYS:
+                content[name] = ArrayRecord({k: Array(np.full_like(a.numpy(), value)) for k, a in record.items()})
+        return content
+
+    return change
+
+
 def _examples(number: int) -> Change:
     def change(content: RecordDict) -> RecordDict:
         for metrics in content.metric_records.values():
@@ -141,15 +166,28 @@ FAULTS: dict[str, Change] = {
 }
 """Faults of a reply's content, by name. "wrong losses (50)" are no more than an honest client could have."""
 
+OTHER_FAULTS: dict[str, Change] = {
+    "NaN shares or sums": _others(float("nan")),
+    "huge shares or sums (1e30)": _others(1e30),
+    "shares or sums of 0": _others(0.0),
+    "NaN beside the model": _beside(float("nan")),
+    "huge values beside the model (1e30)": _beside(1e30),
+    "huge values beside the model (1e6)": _beside(1e6),
+}
+"""Faults of what soft and personal methods' clients send beside a model and its losses."""
+
 GRID_FAULTS = ("duplicate reply", "reply of an older round", "no reply")
 """Faults in how replies travel, by name."""
+
+
+_CHANGES = FAULTS | OTHER_FAULTS
 
 
 class FaultyGrid(LocalGrid):
     """A LocalGrid some of whose clients are faulty in every round."""
 
     def __init__(self, app: ClientApp, num_nodes: int, kind: str, share: float = 0.2, seed: int = 0) -> None:
-        if kind not in (*FAULTS, *GRID_FAULTS, "none"):
+        if kind not in (*_CHANGES, *GRID_FAULTS, "none"):
             raise ValueError(f"there is no fault {kind!r}")
         super().__init__(app, num_nodes)
         self.kind, self.seed = kind, seed
@@ -184,6 +222,6 @@ class FaultyGrid(LocalGrid):
         if self.kind == "reply of an older round":
             return [self._earlier[node]]
         try:
-            return [Message(FAULTS[self.kind](reply.content), reply_to=message)]
+            return [Message(_CHANGES[self.kind](reply.content), reply_to=message)]
         except RuntimeError as error:
             return [Message(Error(code=2, reason=f"{type(error).__name__}: {error}"), reply_to=message)]

@@ -9,13 +9,14 @@ from flwr.app import Array, Error, Message
 
 from florets.client_app.app import app
 from florets.conf.compose import compose
-from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.build import build_task
 from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core.metrics import adjusted_rand_index
 from florets.task.wire import kinds
+from tests.grid_runs import run_on
 
 SMALL = (
     "experiment=digits_label_skew", "num_clients=6", "task.num_clusters=2", "k=2", "task.model_options.hidden=[8]",
@@ -72,17 +73,9 @@ def play(*overrides: str, lost: Lost = (), huge: Lost = ()) -> Played:
     small = () if "experiment" in names else SMALL
     config = compose([*(text for text in small if text.partition("=")[0] not in names), *overrides])
     task = build_task(config)
-    strategy = build_strategy(config, task)
     grid = LosingGrid(app, config.num_clients)
     grid.lost, grid.huge = lost, huge
-    reports: list[RoundReport] = []
-    strategy.start(
-        grid,
-        build_models(config, task),
-        num_rounds=config.num_rounds,
-        train_config=message_settings(config, task),
-        on_round=lambda report, _: reports.append(report),
-    )
+    strategy, reports = run_on(grid, config, task)
     models = strategy.context.models
     record = strategy.final_models(models).record
     return Played(strategy, reports, models, [array.numpy().tobytes() for array in record.values()])

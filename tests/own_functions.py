@@ -6,6 +6,18 @@ from torch import nn
 
 from florets.task.data import Dataset
 from florets.task.partitions import Shard
+from florets.task.task import TaskSpec
+
+SPEC = TaskSpec(
+    data="tests.own_functions:mixed_regression",
+    partition="tests.own_functions:in_order",
+    model="linear",
+    loss="squared_error",
+    num_clients=4,
+    num_clusters=2,
+    seed=0,
+    data_dir="",
+)
 
 
 def net(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:

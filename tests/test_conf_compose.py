@@ -120,6 +120,8 @@ WRONG = {
     ("~k",): "~k: keys are neither added, removed nor moved",
     ("task@other=mnist",): "task@other=mnist: keys are neither added, removed nor moved",
     ("experiment=quikstart",): "there is no such experiment. Did you mean quickstart? There are: ",
+    ("experiment=clove/rotated_mnst",): "there is no such experiment. There are: ",
+    ("experiment=fedproto/mnist",): "there is no such experiment. Did you mean fedproto/mnist_n_way? There are: ",
     ("strategy=cloves",): "strategy=cloves: no such strategy; there are clove, ifca, cfl_gp, two_phase, ",
     ("strategy=clov",): "or package.module:Class. Did you mean clove?",
     ("task=mnits",): "there is no such task. Did you mean mnist?",

@@ -21,7 +21,7 @@ from florets.task.wire import kinds
 CHOICES = {
     "averaging": ("models", "gradients"),
     "first_round": ("random", "evaluate", "update", "farthest"),
-    "choose_k": ("silhouette", "silhouette_lone", "elbow", "spectral", "folds"),
+    "choose_k": ("silhouette", "silhouette_lone", "elbow", "silhouette_repeated", "finch", "spectral", "folds"),
     "loss_data": ("train", "held_out"),
     "personal": ("none", "ditto", "fedala", "fedproto"),
 }

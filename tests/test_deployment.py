@@ -96,6 +96,23 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
 def test_a_deployed_run_ends_with_the_models_of_the_run_in_process(
     federation: Federation, tmp_path: Path, strategy: str
 ) -> None:
+    assert len(numbers_of_equal_models(federation, tmp_path, strategy)) == 2
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    ["ditto", "fedala strategy.most_passes=20", "fedpac"],
+    ids=lambda strategy: strategy.split()[0],
+)
+def test_a_deployed_run_ends_with_the_clients_own_models_of_the_run_in_process(
+    federation: Federation, tmp_path: Path, strategy: str
+) -> None:
+    """A common model and each of the four clients'."""
+    assert len(numbers_of_equal_models(federation, tmp_path, f"{strategy} num_rounds=3")) == 5
+
+
+def numbers_of_equal_models(federation: Federation, tmp_path: Path, strategy: str) -> set[str]:
+    """Run a strategy in process and on the nodes, hold one to the other, and return the models' numbers."""
     length = "" if "num_rounds" in strategy else "num_rounds=2"
     settings = f"strategy={strategy} {length} eval_every=9 start_timeout=600".split()
     data = next(iter(federation.nodes.values())).data.parent
@@ -107,12 +124,16 @@ def test_a_deployed_run_ends_with_the_models_of_the_run_in_process(
     deployed = follow(federation, run_id, tmp_path / "deployed")
     expected, found = (load_file(folder / "models.safetensors") for folder in (local, deployed))
     assert expected.keys() == found.keys()
-    assert len({name.partition("/")[0] for name in expected}) == 2
     for name in expected:
         np.testing.assert_array_equal(found[name], expected[name])
     assert (deployed / "clients.csv").read_text() == (local / "clients.csv").read_text()
     assert [line["participants"] for line in rounds(deployed)] == [line["participants"] for line in rounds(local)]
     assert all(line["replies"]["error"] + line["replies"]["missing"] == 0 for line in rounds(deployed))
+    own = [folder / "own_models.safetensors" for folder in (local, deployed)]
+    assert own[0].is_file() == own[1].is_file()
+    if own[0].is_file():
+        assert own[0].read_bytes() == own[1].read_bytes()
+    return {name.partition("/")[0] for name in expected}
 
 
 def test_a_node_killed_in_a_round_takes_part_again_within_two_rounds(tmp_path: Path) -> None:

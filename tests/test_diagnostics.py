@@ -69,6 +69,6 @@ def test_a_sweeps_table_has_clients_without_a_model_and_warnings() -> None:
         for seed in (0, 1)
     ]
     text = summary_markdown(jobs)
-    assert "90.00 ± 0.00, 4.0 ± 0.0 clients not placed" in text
+    assert "90.00 ± 0.00, 4.0 ± 0.0 clients not tested" in text
     assert "- seed=1: too far" in text
-    assert "not placed" not in summary_markdown([JobResult({"seed": "0"}, None, BASE, None)])
+    assert "not tested" not in summary_markdown([JobResult({"seed": "0"}, None, BASE, None)])

@@ -29,7 +29,7 @@ from florets.task.training.mixture import (
 from florets.task.wire import Layout, MalformedMessage, kinds
 from florets.task.wire.mixture import read_mixture_update
 from tests import fakes
-from tests.faulty_app import FAULTS, GRID_FAULTS
+from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
 from tests.method_runs import SMALL, play
 
 SHORT = ("strategy=fedem", "num_rounds=2")
@@ -289,7 +289,7 @@ def test_faulty_clients_leave_the_run_sound() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [*FAULTS, *GRID_FAULTS])
+@pytest.mark.parametrize("fault", [*FAULTS, *OTHER_FAULTS, *GRID_FAULTS])
 def test_no_fault_ends_a_run_or_corrupts_its_models(fault: str) -> None:
     outcome = play_faulty("fedem", fault, seed=1, more=FAULTY)
     assert outcome.sound, outcome

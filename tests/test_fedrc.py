@@ -22,7 +22,7 @@ from florets.task.training.mixture import class_rarity, class_sums, fit_shares, 
 from florets.task.wire import Layout, MalformedMessage, kinds
 from florets.task.wire.mixture import read_mixture_update
 from tests import fakes
-from tests.faulty_app import FAULTS, GRID_FAULTS
+from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
 from tests.method_runs import SMALL, play
 
 FAULTY = ("num_rounds=3", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]")
@@ -209,7 +209,7 @@ def test_saved_class_shares_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [*FAULTS, *GRID_FAULTS])
+@pytest.mark.parametrize("fault", [*FAULTS, *OTHER_FAULTS, *GRID_FAULTS])
 def test_no_fault_ends_a_run_or_corrupts_its_models(fault: str) -> None:
     outcome = play_faulty("fedrc", fault, seed=1, more=FAULTY)
     assert outcome.sound, outcome

@@ -20,7 +20,7 @@ from florets.task.training.objective import Anchored
 from florets.task.wire import MalformedMessage, kinds
 from florets.task.wire.closest import read_closest
 from tests import fakes
-from tests.faulty_app import FAULTS, GRID_FAULTS
+from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
 from tests.method_runs import SMALL, Played, play
 
 SOFT = "strategy=fedsoft"
@@ -174,7 +174,7 @@ def test_counts_that_are_none_are_refused(metrics: dict[str, object], why: str) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [*FAULTS, *GRID_FAULTS])
+@pytest.mark.parametrize("fault", [*FAULTS, *OTHER_FAULTS, *GRID_FAULTS])
 @pytest.mark.parametrize("more", [(), ("strategy.clients_per_centre=3",)])
 def test_no_fault_ends_a_run_or_corrupts_its_models(fault: str, more: tuple[str, ...]) -> None:
     outcome = play_faulty("fedsoft", fault, seed=1, more=(*FAULTY, *more))

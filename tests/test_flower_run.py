@@ -37,6 +37,7 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
         f"two_phase {SHORT} strategy.inner_steps=2",
         f"two_phase {SHORT} strategy.subspace=direct strategy.labels=soft train=sgd",
         f"oracle {SMALL} num_rounds=2",
+        f"centralised {SMALL} num_rounds=2",
         f"one_shot {SMALL} num_rounds=2 strategy.estimate_epochs=2",
         f"k_fed {SMALL} num_rounds=2",
         f"cfl_s {SMALL} num_rounds=3 strategy.mean_threshold=1 strategy.fraction_train=0.7",

@@ -11,7 +11,7 @@ from benchmarks.bench_faults import play as play_faulty
 from florets.conf.compose import compose
 from florets.server_app.build import build_task
 from florets.server_app.main import main, run
-from tests.faulty_app import FAULTS, GRID_FAULTS
+from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
 from tests.method_runs import SMALL
 
 STRATEGIES: dict[str, tuple[str, ...]] = {
@@ -39,7 +39,7 @@ def test_faulty_clients_leave_the_run_sound(strategy: str, fault: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("fault", [*FAULTS, *GRID_FAULTS])
+@pytest.mark.parametrize("fault", [*FAULTS, *OTHER_FAULTS, *GRID_FAULTS])
 def test_no_fault_ends_a_run_or_corrupts_its_models(strategy: str, fault: str) -> None:
     outcome = play_faulty(strategy, fault, seed=1, more=(*FAULTY, *STRATEGIES[strategy]))
     assert outcome.sound, outcome

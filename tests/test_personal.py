@@ -10,7 +10,7 @@ from benchmarks.bench_faults import play as play_faulty
 from florets.conf.compose import compose
 from florets.server_app.build import build_task
 from florets.server_app.main import main, run
-from tests.faulty_app import FAULTS, GRID_FAULTS
+from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
 from tests.method_runs import SMALL
 
 # All of them are runs of a method through the whole program.
@@ -32,12 +32,15 @@ FAULTY = ("num_rounds=3", "num_clients=10", "k=2", "task.num_clusters=2", "task.
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("fault", [*FAULTS, *GRID_FAULTS])
+@pytest.mark.parametrize("fault", [*FAULTS, *OTHER_FAULTS, *GRID_FAULTS])
 def test_no_fault_ends_a_run_or_corrupts_a_model_be_it_personal(strategy: str, fault: str) -> None:
     outcome = play_faulty(strategy, fault, seed=1, more=(*FAULTY, *STRATEGIES[strategy]))
     assert outcome.sound, outcome
     if fault in ("missing array", "huge weights (1e6)"):
         assert outcome.refused > 0
+    if "beside the model" in fault:
+        # Per-FedAvg's clients send a model alone.
+        assert (outcome.refused > 0) == (strategy != "per_fedavg")
 
 
 @pytest.mark.parametrize("strategy", WITH_MODELS)

@@ -18,7 +18,7 @@ from florets.strategies.ditto.settings import DittoSettings
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.fedproto.personal import FedProtoClients, FedProtoKept
 from florets.task.wire import kinds
-from tests.faulty_app import FAULTS, GRID_FAULTS
+from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
 from tests.method_runs import SMALL, Played, play
 
 METHODS = {"ditto": (), "fedala": ("personal_options.most_passes=20",), "fedproto": ()}
@@ -191,7 +191,7 @@ def test_a_strategy_built_by_hand_refuses_them_as_well() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("fault", [*FAULTS, *GRID_FAULTS])
+@pytest.mark.parametrize("fault", [*FAULTS, *OTHER_FAULTS, *GRID_FAULTS])
 def test_no_fault_ends_a_run_or_corrupts_a_model(method: str, fault: str) -> None:
     host = "oracle" if method == "fedproto" else "clove"
     faulty = ("num_rounds=4", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]")

@@ -212,22 +212,53 @@ def test_a_run_that_is_killed_twice_ends_as_one_that_never_was(
 def test_what_few_participants_have_within_groups_survives_two_kills(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, own: tuple[str, ...]
 ) -> None:
-    given = [
-        text
-        for text in settings(strategy, *own, "num_rounds=6")
-        if not text.startswith(("num_clients", "strategy.fraction_train"))
-    ]
-    ends_alike_when_killed_twice(
-        tmp_path, monkeypatch, [*given, "num_clients=10", "strategy.fraction_train=0.3", "train.local_epochs=3"]
-    )
+    ends_alike_when_killed_twice(tmp_path, monkeypatch, with_few_participants(strategy, *own, "num_rounds=6"))
 
 
-def ends_alike_when_killed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: Sequence[str]) -> None:
+PERSONAL = {
+    "local": (),
+    "ditto": ("strategy.proximal_lambda=0.5",),
+    "per_fedavg": ("train=sgd", "strategy.alpha=0.1", "strategy.exact_hessian=true"),
+    "fedproto": ("strategy.prototype_lambda=0.5",),
+    "fedala": ("strategy.most_passes=20",),
+    "fedpac": ("strategy.head_epochs=0.5",),
+    "fedem": (),
+    "fedrc": (),
+    "fedsoft": ("strategy.proximal_lambda=1",),
+    "feddrift": ("strategy.period=1", "task.drift.rounds=[3]"),
+}
+"""Strategies that keep something for each client, and what makes it matter."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", PERSONAL)
+def test_what_few_participants_have_of_their_own_survives_two_kills(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    """Three of ten clients a round: most of what is kept was made before a kill, and is needed after it."""
+    given = with_few_participants(strategy, *PERSONAL[strategy], "num_rounds=8")
+    lines = ends_alike_when_killed_twice(tmp_path, monkeypatch, given)
+    assert {line["participants"] for line in lines} == {3}
+
+
+def with_few_participants(strategy: str, *more: str) -> list[str]:
+    """Return settings under which 3 of 10 clients take part in a round."""
+    replaced = ("num_clients", "strategy.fraction_train", "train.local_epochs")
+    given = [text for text in settings(strategy, *more) if not text.startswith(replaced)]
+    return [*given, "num_clients=10", "strategy.fraction_train=0.3", "train.local_epochs=3"]
+
+
+def ends_alike_when_killed_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Kill a run after rounds 2 and 4, hold it to one that was not killed, and return its lines."""
     whole = results(straight(tmp_path / "whole", given))
     folder = killed(monkeypatch, tmp_path / "killed", given, 2)
     with killed_after(monkeypatch, 4):
         resumed(folder)
-    assert results(resumed(folder)) == whole
+    found = results(resumed(folder))
+    assert found == whole
+    return list(found["lines"])
 
 
 @pytest.mark.parametrize(
@@ -370,10 +401,12 @@ def test_a_finished_run_says_so_and_changes_nothing(tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.slow
-def test_a_finished_run_goes_on_for_more_rounds(tmp_path: Path) -> None:
+def test_a_finished_run_goes_on_for_more_rounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = results(straight(tmp_path / "whole", settings("clove")))
     folder = straight(tmp_path / "less", settings("clove", "num_rounds=3"))
-    assert results(resumed(folder, "num_rounds=6")) == whole
+    capsys.readouterr()
+    assert results(resumed(folder, "num_rounds=6", "quiet=false")) == whole
+    assert "goes on with num_rounds=6; the folder keeps its name, and the command" in capsys.readouterr().err
     with pytest.raises(ConfigError, match=r"num_rounds=2: the run in .* has come to its end with num_rounds=6"):
         resumed(folder, "num_rounds=2")
     assert main([f"resume={folder}", "num_rounds=2"]) == 2

@@ -66,7 +66,7 @@ def test_the_same_generator_deals_the_same_and_clusters_have_the_clients_asked_f
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "counts=None must be one list for each of task.num_clusters=2"),
+        ({}, "partition_options.counts must be one list for each of task.num_clusters=2"),
         ({"counts": TWO[:1]}, "must be one list for each"),
         ({"counts": [TWO[0], TWO[1][:9]]}, "a number for each of the data set's 10 labels"),
         ({"counts": [TWO[0], [0] * 10]}, "a line must have one above 0"),

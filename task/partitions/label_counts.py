@@ -76,8 +76,9 @@ def label_counts(
 def _table(counts: list[list[int]] | None, num_clusters: int, num_labels: int) -> IntArray:
     lines = counts or []
     if len(lines) != num_clusters or any(len(line) != num_labels for line in lines):
+        given = "" if counts is None else f"={counts}"
         raise ValueError(
-            f"task.partition_options.counts={counts} must be one list for each of task.num_clusters={num_clusters} "
+            f"task.partition_options.counts{given} must be one list for each of task.num_clusters={num_clusters} "
             f"clusters, with a number for each of the data set's {num_labels} labels."
         )
     if any(count < 0 for line in lines for count in line) or any(sum(line) == 0 for line in lines):
