@@ -69,6 +69,8 @@ def composes(experiment, strategies):
             refused = "the oracle needs the true clusters, and this task has none"
         elif settings_type(strategy).compares == "clients" and preset.num_clients > MOST_COMPARED:
             refused = "compares every pair"
+        elif strategy == "centralised" and task.partition == "own":
+            refused = "these nodes .* keep theirs"
         if refused:
             with pytest.raises(ConfigError, match=refused):
                 compose([f"experiment={experiment}", f"strategy={strategy}"])

@@ -54,7 +54,8 @@ def test_the_fab_holds_the_apps_and_their_settings_and_no_results_or_tests() -> 
     others = {name for name in names - expected if "/" in name}
     assert {name.split("/")[0] for name in others} <= {"docs", "tests", "benchmarks", "examples"}
     assert not [name for name in names if name.startswith("tests/test_")]
-    assert len(fab) < 3 * 2**20
+    # Sources and pages are small; one results folder or data set would be more than the rest.
+    assert len(fab) < 4 * 2**20
 
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
