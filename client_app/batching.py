@@ -21,14 +21,15 @@ from florets.client_app.incoming import objective_of, train_settings
 from florets.client_app.local_training import sends_gradient
 from florets.client_app.outgoing import reported
 from florets.client_app.prepared import NOTHING, Prepared
-from florets.client_app.session import State, device_of, session
+from florets.client_app.session import State, session
 from florets.task.client_data import Part
 from florets.task.randomness import Purpose
-from florets.task.training.block_size import FULL_STEPS_STACK, stack_size
+from florets.task.training.block_size import FULL_STEPS_STACK, device_stack_size, stack_size, takes_blocks
 from florets.task.training.full_steps import full_steps_update, pays
 from florets.task.training.joined import dense_losses, joined_losses, joined_tests
 from florets.task.training.linear_blocks import linear_updates
 from florets.task.training.linear_steps import takes_full_steps
+from florets.task.training.local_update import TrainSettings
 from florets.task.training.losses import Evaluated
 from florets.task.training.networks import Dense, Network, network_of
 from florets.task.training.stacked import Share, Trained, stacked_update
@@ -145,9 +146,9 @@ def _likeness(kind: str, client: Client) -> Hashable | None:
     # Some test a model of their own making, and not the one that is sent.
     if kind == kinds.EVALUATE and (kinds.ADAPTATION_STEP in client.config or kinds.OWN in client.config):
         return None
-    if device_of(client.config, client.context).type != "cpu" or _network(client) is None:
+    if not takes_blocks(client.device) or _network(client) is None:
         return None
-    like = (kind, client.config.get(kinds.TASK))
+    like = (kind, client.config.get(kinds.TASK), str(client.device))
     if kind not in _TRAINING:
         return like
     return (like, train_settings(client.config)) if _trains_plainly(client) else None
@@ -214,7 +215,7 @@ def _by_record(block: Sequence[_Asked]) -> list[_Group]:
     for row, asked in enumerate(block):
         record = asked.record
         if id(record) not in found:
-            found[id(record)] = session.states(record), []
+            found[id(record)] = [asked.client.near(state) for state in session.states(record)], []
         found[id(record)][1].append(row)
     return list(found.values())
 
@@ -269,7 +270,9 @@ def _chosen(losses: NDArray[np.float64]) -> int:
 def _by_full_steps(block: Sequence[_Asked], state: State) -> bool:
     first = block[0].client
     network, most = _network(first), max(asked.samples for asked in block)
-    return isinstance(network, Dense) and pays(network, state, most, train_settings(first.config))
+    # Inner products save multiplications, of which a GPU has enough, and take a call for each client.
+    able = first.device.type == "cpu"
+    return isinstance(network, Dense) and able and pays(network, state, most, train_settings(first.config))
 
 
 def _trained(block: Sequence[_Asked], starts: Sequence[State], firsts: Sequence[Tensor | None]) -> list[Trained]:
@@ -290,7 +293,7 @@ def _trained(block: Sequence[_Asked], starts: Sequence[State], firsts: Sequence[
     linear = first.linear
     if linear and not by_full_steps and takes_full_steps(settings, max(asked.samples for asked in block)):
         return linear_updates(linear, shares, first.loss, settings)
-    size = FULL_STEPS_STACK if by_full_steps else stack_size(first.module)
+    size = FULL_STEPS_STACK if by_full_steps else _stack_size(block, network, starts[0], settings)
     trained: list[Trained] = []
     for begin in range(0, len(shares), size):
         some = shares[begin : begin + size]
@@ -299,3 +302,11 @@ def _trained(block: Sequence[_Asked], starts: Sequence[State], firsts: Sequence[
         else:
             trained += stacked_update(network, some, first.loss, settings)
     return trained
+
+
+def _stack_size(block: Sequence[_Asked], network: Network, state: State, settings: TrainSettings) -> int:
+    first = block[0].client
+    if first.device.type == "cpu":
+        return stack_size(first.module)
+    largest = max(block, key=lambda asked: asked.samples).client.data.x_train
+    return device_stack_size(network, state, largest, settings.batch_size)

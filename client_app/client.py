@@ -5,12 +5,13 @@ from contextlib import contextmanager
 from functools import cached_property
 
 import numpy as np
+import torch
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from torch.nn import Module
 
 from florets.client_app.incoming import Config, arrays_of, config_of, names, number
 from florets.client_app.prepared import NOTHING, Prepared
-from florets.client_app.session import State, client_key, is_simulated, num_partitions, session
+from florets.client_app.session import State, client_key, device_of, is_simulated, num_partitions, session
 from florets.task.client_data import ClientData, Part
 from florets.task.held_out import hold_out
 from florets.task.randomness import Purpose, client_number, generator
@@ -116,6 +117,15 @@ class Client:
         They are shared with later messages: load them into a module, and do not change them.
         """
         return session.states(self.arrays(record))
+
+    @property
+    def device(self) -> torch.device:
+        """Where this client computes."""
+        return device_of(self.config, self.context)
+
+    def near(self, state: State) -> State:
+        """Return a model on this client's device; do not change it. Those of `states` are moved once."""
+        return session.near(state, self.device)
 
     def linear_models(self, linear: LinearNames) -> LinearModels:
         """Return the message's models where they are linear."""

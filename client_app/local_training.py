@@ -31,6 +31,7 @@ from florets.task.training.losses import Evaluated, evaluated, loss_vector
 from florets.task.training.modules import load, state_of
 from florets.task.training.objective import PLAIN, Objective, Proximal
 from florets.task.training.proximal import exact_proximal
+from florets.task.training.transfers import on_host
 from florets.task.wire import kinds
 from florets.task.wire.compression import quantise
 
@@ -45,7 +46,7 @@ def model_losses(client: Client) -> NDArray[np.float64]:
         return found
     if linear := client.linear:
         return reported(linear_losses(client.linear_models(linear), *flat(x, y), client.loss))
-    return reported(loss_vector(client.module, client.states(), x, y, client.loss))
+    return reported(loss_vector(client.module, map(client.near, client.states()), x, y, client.loss))
 
 
 def test_result(client: Client) -> tuple[float, float | None, int]:
@@ -73,7 +74,7 @@ def result_on(client: Client, part: TestedOn, arrays: Mapping[str, NDArray[Any]]
         return linear_test(models, *flat(x, y), client.loss)
     module = client.module
     if arrays is None:
-        load(module, client.states()[0])
+        load(module, client.near(client.states()[0]))
     return evaluated(module, x, y, client.loss)
 
 
@@ -271,7 +272,7 @@ _SOLVERS: tuple[Callable[[Client, Training], tuple[Arrays, float] | None], ...] 
 def _by_steps(client: Client, training: Training) -> tuple[Arrays, float]:
     """Take the steps of the optimiser."""
     module, data = client.module, client.data
-    load(module, training.state)
+    load(module, client.near(training.state))
     rng = client.random(training.purpose)
     mean = local_update(module, data.x_train, data.y_train, client.loss, training.settings, rng, training.objective)
     return values_of(module), mean
@@ -300,4 +301,6 @@ def _quantised(client: Client, arrays: Arrays, state: State) -> Arrays:
 
 def values_of(module: Module) -> Arrays:
     """Return a model's arrays, which are the module's own memory where it computes on the CPU."""
-    return {name: value.detach().cpu().numpy() for name, value in state_of(module).items()}
+    state = state_of(module)
+    values = on_host(*(value.detach() for value in state.values()))
+    return {name: value.numpy() for name, value in zip(state, values, strict=True)}

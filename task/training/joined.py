@@ -14,10 +14,12 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.task.client_data import Part
+from florets.task.training.block_size import device_samples
 from florets.task.training.losses import CHUNK, Evaluated, per_sample_losses, targets_of
 from florets.task.training.modules import load, set_mode
 from florets.task.training.networks import Convolutions, Dense, Network, network_of
 from florets.task.training.scores import Scores, scores_of
+from florets.task.training.transfers import on_host
 
 _CHUNK = 2000
 """Samples of one forward pass: those of small clients together, where a call costs more than its arithmetic."""
@@ -48,14 +50,13 @@ def joined_losses(
     network = network_of(module)
     if isinstance(network, Dense) and network.first is not None:
         return dense_losses(network, states, parts, loss)[0]
-    x, y = _joined(parts)
     if isinstance(network, Convolutions):
-        return np.stack([_means(losses, parts) for losses in _side_by_side(network, states, x, y, loss)], axis=1)
-    found = np.empty((len(parts), len(states)))
-    for model, state in enumerate(states):
+        return _means_of(_side_by_side(network, states, parts, loss), parts)
+    each = []
+    for state in states:
         load(module, state)
-        found[:, model] = _means(_passed(module, x, y, loss)[1], parts)
-    return found
+        each.append(_passed(module, state, parts, loss)[1])
+    return _means_of(torch.stack(each), parts)
 
 
 def dense_losses(
@@ -82,36 +83,41 @@ def dense_losses(
     """
     assert network.first is not None
     stacks = {name: torch.stack([state[name] for state in states]) for name in network.names}
-    most = max(_LEAST_ROWS, min(_CHUNK, _MULTIPLICATIONS // stacks[network.first.weight].numel()))
-    found, firsts = np.empty((len(parts), len(states))), []
+    on_cpu = max(_LEAST_ROWS, min(_CHUNK, _MULTIPLICATIONS // stacks[network.first.weight].numel()))
+    most = _samples_at_once(network, len(states), states[0], parts, on_cpu)
+    chunk = _samples_at_once(network, len(states), states[0], parts, _CHUNK)
+    found, firsts, each = np.empty((len(parts), len(states))), [], []
     for begin, end in _groups(parts, most):
         x, y = _joined(parts[begin:end])
         layers, losses = [], []
         with torch.no_grad():
-            for start in range(0, x.shape[0], _CHUNK):
-                x_part = x[start : start + _CHUNK]
-                targets = targets_of(x_part, y[start : start + _CHUNK], loss)
+            for start in range(0, x.shape[0], chunk):
+                x_part = x[start : start + chunk]
+                targets = targets_of(x_part, y[start : start + chunk], loss)
                 first = network.first_outputs(stacks, x_part.flatten(1))
                 if choose is not None:
                     layers.append(first)
                 outputs = network.after_first(stacks, first)
                 losses.append(torch.stack([per_sample_losses(one, targets, loss) for one in outputs]))
-        each = torch.cat(losses, dim=1).double().numpy()
-        found[begin:end] = np.stack([_means(own, parts[begin:end]) for own in each], axis=1)
+        each.append(torch.cat(losses, dim=1))
         if choose is not None:
+            found[begin:end] = _means_of(each.pop(), parts[begin:end])
             outputs_of = layers[0] if len(layers) == 1 else torch.cat(layers, dim=1)
             starts = [*_starts(parts[begin:end]).tolist(), x.shape[0]]
             chosen = [choose(own) for own in found[begin:end]]
             firsts += [outputs_of[model, a:b].clone() for model, (a, b) in zip(chosen, pairwise(starts), strict=True)]
-    return found, firsts
+    return (_means_of(torch.cat(each, dim=1), parts) if each else found), firsts
 
 
 def joined_tests(module: Module, state: Mapping[str, Tensor], parts: Sequence[Part], loss: str) -> list[Evaluated]:
     """Return what one model comes to on each client's data; see `florets.task.training.losses.evaluated`."""
-    x, y = _joined(parts)
     load(module, state)
-    outputs, losses = _passed(module, x, y, loss)
-    means = _means(losses, parts)
+    said, of_samples = _passed(module, state, parts, loss)
+    # Of reconstructions there are no scores, and they are as large as the data.
+    outputs, losses, y = on_host(
+        said[:0] if loss == "reconstruction" else said, of_samples, torch.cat([own for _, own in parts])
+    )
+    means = _means(losses.double().numpy(), parts)
     starts = _starts(parts)
     classes = loss == "cross_entropy"
     correct = np.add.reduceat(outputs.argmax(dim=1).numpy() == y.numpy(), starts, dtype=np.int64) if classes else None
@@ -126,18 +132,44 @@ def joined_tests(module: Module, state: Mapping[str, Tensor], parts: Sequence[Pa
 
 
 def _side_by_side(
-    network: Network, states: Sequence[Mapping[str, Tensor]], x: Tensor, y: Tensor, loss: str
-) -> NDArray[np.float64]:
+    network: Network, states: Sequence[Mapping[str, Tensor]], parts: Sequence[Part], loss: str
+) -> Tensor:
     """Return each sample's loss under each of K models (K, n): each layer of all models by one call."""
     stacks = {name: torch.stack([state[name] for state in states]) for name in network.names}
     losses = []
     with torch.inference_mode():
-        for start in range(0, x.shape[0], _CHUNK_OF_CONVOLUTIONS):
-            x_part = x[start : start + _CHUNK_OF_CONVOLUTIONS]
-            targets = targets_of(x_part, y[start : start + _CHUNK_OF_CONVOLUTIONS], loss)
+        most = _samples_at_once(network, len(states), states[0], parts, _CHUNK_OF_CONVOLUTIONS)
+        for x_part, y_part in _passes(parts, most):
+            targets = targets_of(x_part, y_part, loss)
             outputs = network.outputs(stacks, x_part.unsqueeze(0))
             losses.append(torch.stack([per_sample_losses(one, targets, loss) for one in outputs]))
-    return torch.cat(losses, dim=1).double().numpy()
+        return torch.cat(losses, dim=1)
+
+
+def _samples_at_once(
+    network: Network, models: int, state: Mapping[str, Tensor], parts: Sequence[Part], on_cpu: int
+) -> int:
+    """Return the samples of one pass: a CPU's are few enough for its cache, a GPU's as many as its memory holds."""
+    x = parts[0][0]
+    return on_cpu if x.device.type == "cpu" else device_samples(network, models, state, x.shape[1:])
+
+
+def _passes(parts: Sequence[Part], most: int) -> Iterator[Part]:
+    """Yield all clients' samples, one after the other, in passes of so many: copied pass by pass, not all at once."""
+    held: list[Part] = []
+    room = most
+    for x, y in parts:
+        begin = 0
+        while begin < x.shape[0]:
+            end = min(x.shape[0], begin + room)
+            held.append((x[begin:end], y[begin:end]))
+            room -= end - begin
+            begin = end
+            if room == 0:
+                yield _joined(held)
+                held, room = [], most
+    if held:
+        yield _joined(held)
 
 
 def _groups(parts: Sequence[Part], most: int) -> Iterator[tuple[int, int]]:
@@ -167,14 +199,21 @@ def _means(losses: NDArray[np.float64], parts: Sequence[Part]) -> NDArray[np.flo
     return means
 
 
-def _passed(module: Module, x: Tensor, y: Tensor, loss: str) -> tuple[Tensor, NDArray[np.float64]]:
-    """Return the outputs of all samples, and each one's loss."""
+def _means_of(losses: Tensor, parts: Sequence[Part]) -> NDArray[np.float64]:
+    """Return the means (n, K) of each of n clients' losses under each of K models, from all samples' (K, samples)."""
+    each = on_host(losses)[0].double().numpy()
+    return np.stack([_means(own, parts) for own in each], axis=1)
+
+
+def _passed(module: Module, state: Mapping[str, Tensor], parts: Sequence[Part], loss: str) -> tuple[Tensor, Tensor]:
+    """Return the outputs of all samples, and each one's loss, of a module that `state` has been loaded into."""
     set_mode(module, False)
-    chunk = CHUNK if isinstance(network_of(module), Convolutions) else _CHUNK
+    network = network_of(module)
+    assert network is not None
+    chunk = CHUNK if isinstance(network, Convolutions) else _CHUNK
     outputs, losses = [], []
     with torch.inference_mode():
-        for start in range(0, x.shape[0], chunk):
-            x_part, y_part = x[start : start + chunk], y[start : start + chunk]
+        for x_part, y_part in _passes(parts, _samples_at_once(network, 1, state, parts, chunk)):
             outputs.append(module(x_part))
             losses.append(per_sample_losses(outputs[-1], targets_of(x_part, y_part, loss), loss))
-        return torch.cat(outputs), torch.cat(losses).double().numpy()
+        return torch.cat(outputs), torch.cat(losses)

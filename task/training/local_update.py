@@ -20,6 +20,7 @@ from florets.task.training.objective import PLAIN, Batch, Objective
 from florets.task.training.optimizers import Adam, Sgd
 from florets.task.training.seeding import torch_random, torch_seed
 from florets.task.training.step_losses import record
+from florets.task.training.transfers import on_host
 
 
 @dataclass(frozen=True)
@@ -263,16 +264,18 @@ def gradient(
         objective.add_gradients()
     count(gradients=len(x))
     # Tied weights stand in the state dict under each of their names, and the server moves each of them.
-    gradients: dict[str, NDArray[Any]] = {}
+    found: dict[str, Tensor] = {}
     for name, value in state_of(module).items():
         grad = parameters[name].grad if name in parameters else None
         if name in untrained:
-            gradients[name] = value.detach().cpu().numpy().copy()
+            found[name] = value.detach().clone()
         else:
             # Not copied: the module lets go of its gradients below.
-            gradients[name] = np.zeros_like(value.detach().cpu().numpy()) if grad is None else grad.cpu().numpy()
+            found[name] = torch.zeros_like(value) if grad is None else grad
     _let_go(parameters.values())
-    return gradients, total.item() / len(x)
+    *values, summed = on_host(*found.values(), total)
+    gradients = {name: value.detach().numpy() for name, value in zip(found, values, strict=True)}
+    return gradients, summed.item() / len(x)
 
 
 def _let_go(parameters: Iterable[Parameter]) -> None:

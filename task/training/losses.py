@@ -1,6 +1,6 @@
 """Losses of models on data: the hot path of every clustering round."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from florets.task.training.effort import count
 from florets.task.training.modules import load, set_mode
 from florets.task.training.scores import Scores, scores_of
+from florets.task.training.transfers import on_host
 
 Loss = Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"]
 
@@ -121,25 +122,53 @@ def evaluated(
 
     It has further scores where `scored`, and of classes the accuracy where `judged`.
     """
+    classes = judged and loss == "cross_entropy"
+    kept: list[Tensor] = []
+    right: list[Tensor] = []
+
+    def look(outputs: Tensor, y_part: Tensor) -> None:
+        if classes:
+            right.append((outputs.argmax(dim=1) == y_part).sum())
+        if scored and loss != "reconstruction":
+            kept.append(outputs.reshape(len(y_part), -1).double())
+
+    sums = _sums(module, x, y, loss, chunk, look)
+    # Nothing is fetched from a device before all of it is on its way.
+    found = on_host(*sums, *right, *kept, *([y] if kept else []))
+    total = sum(value.item() for value in found[: len(sums)])
+    correct = sum(int(value.item()) for value in found[len(sums) : len(sums) + len(right)])
+    outputs = [value.numpy() for value in found[len(sums) + len(right) : -1]]
+    scores = scores_of(np.concatenate(outputs), found[-1].numpy(), loss) if kept else Scores()
+    return Evaluated(total / len(x), correct / len(x) if classes else None, scores)
+
+
+def _sums(
+    module: Module,
+    x: Tensor,
+    y: Tensor,
+    loss: str,
+    chunk: int,
+    look: Callable[[Tensor, Tensor], None] = lambda outputs, y_part: None,
+) -> list[Tensor]:
+    """Return the sum of the losses of each pass, left on its device; `look` sees each one's outputs and targets.
+
+    Raises
+    ------
+    ValueError
+        If there is no sample.
+    """
     if len(x) == 0:
         raise ValueError("a loss over no samples is not defined: give every client at least one sample.")
     count(losses=len(x))
     set_mode(module, False)
-    classes = judged and loss == "cross_entropy"
-    total, correct = 0.0, 0
-    kept: list[NDArray[np.float64]] = []
+    sums = []
     with torch.inference_mode():
         for start in range(0, len(x), chunk):
             x_part, y_part = x[start : start + chunk], y[start : start + chunk]
             outputs = module(x_part)
-            losses = per_sample_losses(outputs, targets_of(x_part, y_part, loss), loss)
-            total += losses.sum(dtype=torch.float64).item()
-            if classes:
-                correct += int((outputs.argmax(dim=1) == y_part).sum().item())
-            if scored and loss != "reconstruction":
-                kept.append(outputs.reshape(len(x_part), -1).double().cpu().numpy())
-    scores = scores_of(np.concatenate(kept), y.cpu().numpy(), loss) if kept else Scores()
-    return Evaluated(total / len(x), correct / len(x) if classes else None, scores)
+            sums.append(per_sample_losses(outputs, targets_of(x_part, y_part, loss), loss).sum(dtype=torch.float64))
+            look(outputs, y_part)
+    return sums
 
 
 def mean_loss(module: Module, x: Tensor, y: Tensor, loss: str, chunk: int = CHUNK) -> float:
@@ -176,8 +205,13 @@ def loss_vector(
 
     Source: CLoVE Alg. 1, l. 6-8.
     """
-    losses = []
+    sums: list[Tensor] = []
     for state in states:
         load(module, state)
-        losses.append(mean_loss(module, x, y, loss, chunk))
-    return np.array(losses, dtype=np.float64)
+        sums += _sums(module, x, y, loss, chunk)
+    # All models' by one transfer, then added up pass by pass.
+    values = [value.item() for value in on_host(*sums)]
+    passes = -(-len(x) // chunk)
+    return np.array(
+        [sum(values[at : at + passes]) / len(x) for at in range(0, len(values), passes)], dtype=np.float64
+    )

@@ -1,7 +1,8 @@
 """Networks that are computed side by side: of n copies with weights of their own, each layer by one call."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Protocol
 
 import torch
@@ -35,6 +36,9 @@ class Network(Protocol):
         x
             Inputs of one batch for each network, or of one batch for all of them, (1, b, ...).
         """
+
+    def values(self, state: Mapping[str, Tensor], shape: Sequence[int]) -> int:
+        """Return how many values a network of these parameters makes of one sample, of this shape, in all layers."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,14 @@ class Dense:
         bias = None if name is None else parameters[name].flatten()
         return F.linear(x, weight.flatten(0, 1), bias).view(len(x), len(weight), -1).transpose(0, 1)
 
+    def values(self, state: Mapping[str, Tensor], shape: Sequence[int]) -> int:
+        """See `Network`."""
+        total = width = prod(shape)
+        for layer in self.layers:
+            width = width if layer.function is not None else len(state[layer.weight])
+            total += width
+        return total
+
     @property
     def first(self) -> Layer | None:
         """The first layer where it is a linear one, which then nothing is done to the inputs before."""
@@ -100,8 +112,10 @@ def _through(layers: tuple[Layer, ...], parameters: Mapping[str, Tensor], x: Ten
 class Convolutions:
     """Convolutions, each with ReLU and pooling, and a linear layer, as in `ConvNet`; see `Network`.
 
-    The networks' channels stand side by side in one image, and convolutions in groups keep them apart. Channels come
-    last in memory: grouped convolutions and pooling are nearly twice as fast so (benchmarks/bench_batch.py).
+    The networks' channels stand side by side in one image, and convolutions in groups keep them apart. On a CPU
+    channels come last in memory: grouped convolutions and pooling are nearly twice as fast so
+    (benchmarks/bench_batch.py). On a GPU they come first, as its grouped convolutions of 32 bits expect them; that is
+    not measured.
     """
 
     padding: int
@@ -117,11 +131,12 @@ class Convolutions:
         """See `Network`."""
         own, batch = x.shape[:2]
         n = len(parameters["linear.weight"])
+        layout = torch.channels_last if x.device.type == "cpu" else torch.contiguous_format
         # One image has the channels of all networks' own, (b, n c, h, w).
-        x = x.transpose(0, 1).flatten(1, 2).contiguous(memory_format=torch.channels_last)
+        x = x.transpose(0, 1).flatten(1, 2).contiguous(memory_format=layout)
         for i in range(self.convolutions):
             weight = parameters[f"convolutions.{i}.weight"].flatten(0, 1)
-            weight = weight.contiguous(memory_format=torch.channels_last)
+            weight = weight.contiguous(memory_format=layout)
             bias = parameters[f"convolutions.{i}.bias"].flatten()
             # In the first layer networks with one input in common are one convolution with all their channels.
             groups = own if i == 0 else n
@@ -130,6 +145,17 @@ class Convolutions:
         return torch.baddbmm(
             parameters["linear.bias"].unsqueeze(1), features, parameters["linear.weight"].transpose(1, 2)
         )
+
+    def values(self, state: Mapping[str, Tensor], shape: Sequence[int]) -> int:
+        """See `Network`."""
+        total, (height, width) = prod(shape), shape[1:]
+        for i in range(self.convolutions):
+            channels, *_, kernel = state[f"convolutions.{i}.weight"].shape
+            height, width = (side + 2 * self.padding - kernel + 1 for side in (height, width))
+            total += channels * height * width
+            height, width = height // 2, width // 2
+            total += channels * height * width
+        return total + len(state["linear.weight"])
 
 
 def network_of(module: nn.Module) -> Network | None:

@@ -2,6 +2,9 @@
 
 A small network's training costs less in arithmetic than in calls: of n clients one call does the work of n. The steps
 are those of `florets.task.training.local_update`, from the same draws; results agree to rounding.
+
+On a device the draws of all steps are moved there before the first, and nothing is fetched before the last: no step
+waits for the end of another.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +20,7 @@ from florets.task.training.local_update import TrainSettings, new_optimizer
 from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.networks import Network
 from florets.task.training.seeding import torch_seed
+from florets.task.training.transfers import on_host
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ def stacked_update(network: Network, shares: Sequence[Share], loss: str, setting
     stacks = {name: torch.stack([share.state[name] for share in ordered]) for name in network.names}
     training = dict(stacks)
     optimizer = None
-    seen = torch.zeros(len(shares), dtype=torch.float64)
+    seen = torch.zeros(len(shares), dtype=torch.float64, device=batches.device)
     for step, active in enumerate(batches.active):
         if optimizer is None or active != len(training[network.names[0]]):
             # They share the stacks' memory, so that what has been trained stays there.
@@ -137,11 +141,12 @@ def stacked_update(network: Network, shares: Sequence[Share], loss: str, setting
         means.sum().backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
         optimizer.step()
         batches.add(seen[:active], means.detach(), step)
-    arrays = {name: stack.numpy() for name, stack in stacks.items()}
+    *values, sums = on_host(*stacks.values(), seen)
+    arrays = {name: value.numpy() for name, value in zip(stacks, values, strict=True)}
     found: dict[int, Trained] = {}
     for row, place in enumerate(order):
         steps = drawn[place]
-        mean = seen[row].item() / int(steps.sizes[steps.last_epoch :].sum())
+        mean = sums[row].item() / int(steps.sizes[steps.last_epoch :].sum())
         own = {name: stack[row] for name, stack in arrays.items()}
         found[place] = Trained(own, mean, int(steps.sizes.sum()))
     return [found[place] for place in range(len(shares))]
@@ -163,9 +168,15 @@ class _Batches:
             places[:count, row, :width] += own.places
             sizes[:count, row] = own.sizes
         lengths = np.array([len(own.sizes) for own in steps])
-        self._places, self._sizes = torch.from_numpy(places), sizes
-        self._last = np.array([own.last_epoch for own in steps])
-        self.counts = torch.from_numpy(sizes.T.astype(np.float32))
+        self.device = device = self._x.device
+        # Sizes on both sides: here they say what is to be done, there it is done.
+        self._sizes, self._last = sizes, np.array([own.last_epoch for own in steps])
+        self._places, self._sizes_there = torch.from_numpy(places).to(device), torch.from_numpy(sizes).to(device)
+        self._last_there = torch.from_numpy(self._last).to(device)
+        self._columns = torch.arange(widest, device=device)
+        self._one = torch.ones(1, 1, device=device)
+        self._zero = torch.zeros((), dtype=torch.float64, device=device)
+        self.counts = torch.from_numpy(sizes.T.astype(np.float32)).to(device)
         self.active = [int((lengths > step).sum()) for step in range(longest)]
         """Number of clients that still train, of each step."""
 
@@ -174,17 +185,17 @@ class _Batches:
         sizes = self._sizes[step, :active]
         width = int(sizes.max())
         places = self._places[step, :active, :width].reshape(-1)
-        weights = torch.ones(1, 1)
+        weights = self._one
         if sizes.min() < width:
-            weights = torch.from_numpy((np.arange(width) < sizes[:, None]).astype(np.float32))
+            weights = (self._columns[:width] < self._sizes_there[step, :active, None]).float()
         x = self._x[places]
         return x.view(active, width, *x.shape[1:]), self._targets[places], weights
 
     def add(self, seen: Tensor, means: Tensor, step: int) -> None:
         """Add a step's losses to the sums (n,) of those clients whose last epoch it belongs to."""
         active = len(seen)
-        sums = means.double() * torch.from_numpy(self._sizes[step, :active])
+        sums = means.double() * self._sizes_there[step, :active]
         if (self._last[:active] <= step).all():
             seen += sums
         else:
-            seen += sums.where(torch.from_numpy(self._last[:active] <= step), torch.zeros((), dtype=torch.float64))
+            seen += sums.where(self._last_there[:active] <= step, self._zero)

@@ -1,0 +1,257 @@
+"""Clients' work on a device that is not the CPU: a stand-in computes, refuses mixed devices, and counts transfers."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from florets.client_app import batching
+from florets.client_app.session import session
+from florets.conf.compose import compose
+from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.strategies.base.report import RoundReport
+from florets.strategies.core import FloatArray
+from florets.task.models.autoencoder import autoencoder
+from florets.task.models.cnn import cnn
+from florets.task.models.linear import linear
+from florets.task.models.mlp import mlp
+from florets.task.training import block_size as sizes
+from florets.task.training.block_size import block_size, device_samples, device_stack_size, takes_blocks
+from florets.task.training.joined import joined_losses, joined_tests
+from florets.task.training.local_update import TrainSettings, gradient, local_update
+from florets.task.training.losses import evaluated, loss_vector
+from florets.task.training.networks import network_of
+from florets.task.training.stacked import Share, stacked_update
+from florets.task.training.transfers import on_host
+from florets.task.wire import bank
+from tests.elsewhere import DEVICE, Elsewhere, elsewhere
+from tests.test_batching import SMALL, clients, grid
+
+IMAGE = (2, 6, 5)
+MODELS: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "perceptron": (lambda: mlp(IMAGE, 3, [5]), "cross_entropy"),
+    "no first layer": (lambda: nn.Sequential(nn.Flatten(), nn.Tanh(), nn.Linear(60, 3)), "cross_entropy"),
+    "linear": (lambda: linear(IMAGE, 1, bias=True), "half_squared_error"),
+    "autoencoder": (lambda: autoencoder(IMAGE, 0), "reconstruction"),
+    "convolutions": (lambda: cnn(IMAGE, 3, [3, 4], kernel=3, padding=1), "cross_entropy"),
+}
+kinds_of_models = pytest.mark.parametrize(("make", "loss"), MODELS.values(), ids=MODELS)
+State = dict[str, Tensor]
+
+
+@pytest.fixture(autouse=True)
+def fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the kernels of a GPU: all parameters' steps in one call, their counts beside them."""
+    monkeypatch.setattr("florets.task.training.optimizers._fused", lambda parameters: True)
+
+
+def made(make: Callable[[], nn.Module], loss: str) -> tuple[nn.Module, State, list[tuple[Tensor, Tensor]]]:
+    torch.manual_seed(0)
+    module = make()
+    state = {name: value.clone() for name, value in module.state_dict().items()}
+    return module, state, clients(IMAGE, loss, 3)
+
+
+def there(state: State) -> State:
+    return {name: value.to(DEVICE) for name, value in state.items()}
+
+
+def test_the_stand_in_can_fail() -> None:
+    with elsewhere() as fetched:
+        x = torch.ones(3).to(DEVICE)
+        with pytest.raises(RuntimeError, match="on the device and on the CPU meet"):
+            x + torch.ones(3)
+        with pytest.raises(RuntimeError):
+            x.numpy()
+        assert isinstance(torch.zeros(2, device=DEVICE), Elsewhere)
+        assert fetched == []
+        assert x.sum().item() == 3
+        assert x.cpu().tolist() == [1, 1, 1]
+        assert fetched == ["item", "copy"]
+
+
+def test_what_is_fetched_has_its_own_types_and_shapes() -> None:
+    given = [
+        torch.tensor([True, False, True]),
+        torch.arange(6, dtype=torch.float64).view(2, 3),
+        torch.arange(4).view(2, 2).T,
+        torch.tensor(7.5),
+        torch.empty(0, 3),
+    ]
+    assert all(one is other for one, other in zip(on_host(*given), given, strict=True))
+    with elsewhere() as fetched:
+        found = on_host(*(value.to(DEVICE) for value in given))
+        assert fetched == ["copy"]
+    for one, other in zip(found, given, strict=True):
+        assert (one.dtype, one.shape, one.tolist()) == (other.dtype, other.shape, other.tolist())
+
+
+@kinds_of_models
+@pytest.mark.parametrize(
+    "settings",
+    [
+        TrainSettings(0.01, 1.5, 8),
+        TrainSettings(0.05, 2, 100, "sgd", momentum=0.9, weight_decay=0.01),
+    ],
+    ids=["adam", "sgd"],
+)
+def test_stacks_are_trained_there_with_one_transfer(
+    make: Callable[[], nn.Module], loss: str, settings: TrainSettings
+) -> None:
+    module, start, parts = made(make, loss)
+    network = network_of(module)
+    assert network is not None
+
+    def shares(state: State, parts: Sequence[tuple[Tensor, Tensor]]) -> list[Share]:
+        return [Share(state, x, y, lambda i=i: np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
+
+    here = stacked_update(network, shares(start, parts), loss, settings)
+    with elsewhere() as fetched:
+        moved = [(x.to(DEVICE), y.to(DEVICE)) for x, y in parts]
+        found = stacked_update(network, shares(there(start), moved), loss, settings)
+        assert fetched == ["copy"]
+    for one, other in zip(found, here, strict=True):
+        assert one.passes == other.passes
+        assert one.mean == pytest.approx(other.mean, rel=1e-5)
+        for name, values in other.arrays.items():
+            np.testing.assert_allclose(one.arrays[name], values, rtol=0, atol=1e-5)
+
+
+@kinds_of_models
+def test_losses_and_tests_are_computed_there_with_one_transfer_each(make: Callable[[], nn.Module], loss: str) -> None:
+    module, start, parts = made(make, loss)
+    states = [{name: value + k / 7 for name, value in start.items()} for k in range(3)]
+    losses, tests = joined_losses(module, states, parts, loss), joined_tests(module, states[1], parts, loss)
+    with elsewhere() as fetched:
+        moved, module = [(x.to(DEVICE), y.to(DEVICE)) for x, y in parts], module.to(DEVICE)
+        found = joined_losses(module, [there(state) for state in states], moved, loss)
+        assert fetched == ["copy"]
+        tested = joined_tests(module, there(states[1]), moved, loss)
+        assert fetched == ["copy"] * 2
+    np.testing.assert_allclose(found, losses, rtol=1e-5)
+    for one, other in zip(tested, tests, strict=True):
+        assert one.loss == pytest.approx(other.loss, rel=1e-5)
+        assert one.accuracy == other.accuracy
+        assert one.scores.values == pytest.approx(other.scores.values, rel=1e-5)
+
+
+@kinds_of_models
+def test_a_client_by_itself_takes_one_transfer_for_each_thing(make: Callable[[], nn.Module], loss: str) -> None:
+    module, start, parts = made(make, loss)
+    states = [{name: value + k / 7 for name, value in start.items()} for k in range(3)]
+    (x, y), settings = parts[1], TrainSettings(0.05, 2, 8, "sgd")
+    losses = loss_vector(module, states, x, y, loss, chunk=20)
+    test = evaluated(module, x, y, loss, chunk=20)
+    slopes, _ = gradient(module, x, y, loss, 20, np.random.default_rng(0), chunk=8)
+    mean = local_update(module, x, y, loss, settings, np.random.default_rng(0))
+    with elsewhere() as fetched:
+        module, x, y = module.to(DEVICE), x.to(DEVICE), y.to(DEVICE)
+        found = loss_vector(module, map(there, states), x, y, loss, chunk=20)
+        assert len(fetched) == 1
+        tested = evaluated(module, x, y, loss, chunk=20)
+        assert len(fetched) == 2
+        sloped, _ = gradient(module, x, y, loss, 20, np.random.default_rng(0), chunk=8)
+        assert len(fetched) == 3
+        assert local_update(module, x, y, loss, settings, np.random.default_rng(0)) == pytest.approx(mean, rel=1e-5)
+        assert len(fetched) == 4
+    np.testing.assert_allclose(found, losses, rtol=1e-6)
+    assert (tested.loss, tested.accuracy) == (pytest.approx(test.loss, rel=1e-6), test.accuracy)
+    for name, values in slopes.items():
+        np.testing.assert_allclose(sloped[name], values, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("strategy=clove", "train.batch_size=20"),
+        ("strategy=ifca", "train=sgd", "train.local_steps=10", "train.batch_size=100"),
+        ("strategy=clove", "loss_data=held_out", "task.model=linear", "train=sgd"),
+        ("strategy=ifca", "task.model=cnn", "task.model_options={kernel: 3, padding: 1}"),
+    ],
+    ids=["clove", "ifca", "linear", "convolutions"],
+)
+@pytest.mark.parametrize("size", [1, 5])
+def test_a_run_there_assigns_as_on_the_cpu(keys: tuple[str, ...], size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, reports, _ = run(1, *keys)
+    monkeypatch.setattr("florets.client_app.session.find_device", lambda name: DEVICE)
+    blocks: list[int] = []
+    computed = batching._computed
+
+    def seen(block: Sequence[batching._Asked]) -> object:
+        found = computed(block)
+        blocks.append(len(block))
+        return found
+
+    monkeypatch.setattr(batching, "_computed", seen)
+    with elsewhere():
+        found, moved, fetched = run(size, *keys)
+    np.testing.assert_allclose(found, here, rtol=0, atol=2e-5)
+    assert [one.assignment for one in moved] == [other.assignment for other in reports]
+    # Of 12 clients: a block has losses and training, or a test.
+    assert blocks == ([] if size == 1 else [5, 5, 2] * (len(blocks) // 3))
+    assert (size == 1) or blocks
+    kinds_asked = len(blocks) // 3
+    assert fetched <= (2 * 3 * kinds_asked if size == 5 else 12 * 3 * 2)
+
+
+def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport], int]:
+    """Return models, reports, and how often something was fetched, of two rounds."""
+    from tests import elsewhere as stand_in
+
+    small = [key for key in SMALL if "hidden" not in key or not any("task.model" in own for own in keys)]
+    config = compose([*small, "num_rounds=2", "eval_every=2", *keys])
+    task = build_task(config)
+    strategy, reports = build_strategy(config, task), list[RoundReport]()
+    session.adopt(None)
+    stand_in._fetched.clear()
+    strategy.start(
+        grid(size, config.num_clients),
+        build_models(config, task),
+        num_rounds=2,
+        train_config=message_settings(config, task),
+        on_round=lambda report, _: reports.append(report),
+    )
+    fetched = len(stand_in._fetched)
+    session.adopt(None)
+    return bank.unpack(strategy.context.models.record)[0], reports, fetched
+
+
+def test_sizes_on_a_device_are_bounded_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = torch.device("cuda")
+    module, state, _ = made(*MODELS["convolutions"])
+    network = network_of(module)
+    assert network is not None
+    # An input's 60, 3 x 6 x 5 and 3 x 3 x 2 of the first convolution, 4 x 3 x 2 and 4 x 1 x 1 of the next, 3 outputs.
+    values = 60 + 90 + 18 + 24 + 4 + 3
+    assert network.values(state, IMAGE) == values
+    assert block_size(module, cuda) == sizes.MOST_ON_DEVICE
+    assert block_size(mlp(IMAGE, 3, [5], batch_norm=True), cuda) == 1
+    assert block_size(module, torch.device("mps")) == 1
+    assert not takes_blocks(torch.device("mps"))
+    parameters = sum(value.numel() for value in state.values())
+    own = 16 * parameters + 4 * 4 * 8 * values + 4 * 20 * 60
+    monkeypatch.setattr(sizes, "DEVICE_MEMORY", 7 * own)
+    assert device_stack_size(network, state, torch.zeros(20, *IMAGE), 8) == 7
+    assert device_samples(network, 3, state, IMAGE) == 7 * own // (16 * 3 * values)
+    monkeypatch.setattr(sizes, "DEVICE_MEMORY", 1)
+    assert block_size(module, cuda) == device_stack_size(network, state, torch.zeros(20, *IMAGE), 8) == 1
+    assert device_samples(network, 3, state, IMAGE) == 1
+
+
+@kinds_of_models
+def test_work_there_in_parts_comes_to_the_same(
+    make: Callable[[], nn.Module], loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, start, parts = made(make, loss)
+    whole, tests = joined_losses(module, [start], parts, loss), joined_tests(module, start, parts, loss)
+    network = network_of(module)
+    assert network is not None
+    # Seven samples a pass.
+    monkeypatch.setattr(sizes, "DEVICE_MEMORY", 7 * 16 * network.values(start, IMAGE))
+    with elsewhere():
+        moved, module = [(x.to(DEVICE), y.to(DEVICE)) for x, y in parts], module.to(DEVICE)
+        np.testing.assert_allclose(joined_losses(module, [there(start)], moved, loss), whole, rtol=1e-5)
+        for one, other in zip(joined_tests(module, there(start), moved, loss), tests, strict=True):
+            assert one.loss == pytest.approx(other.loss, rel=1e-5)
