@@ -1,7 +1,7 @@
 """A stand-in for a GPU: tensors that say they are on another device, hold numbers, and refuse to meet the CPU's.
 
-What crosses to the CPU is noted. The device is called `meta`, which every build of PyTorch has: for a name such as `cuda`
-its autograd looks for the device itself.
+What crosses to the CPU is noted. The device is called `meta`, which every build of PyTorch has: for a name such as
+`cuda` its autograd looks for the device itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from florets.task.models.autoencoder import autoencoder
 from florets.task.models.cnn import cnn
 from florets.task.models.linear import linear
 from florets.task.models.mlp import mlp
-from florets.task.training.block_size import MOST, block_size, stack_size
+from florets.task.training.block_size import MOST, MOST_ON_DEVICE, block_size, stack_size
 from florets.task.training.effort import counted
 from florets.task.training.full_steps import full_steps_update, pays
 from florets.task.training.joined import dense_losses, joined_losses, joined_tests
@@ -96,11 +97,15 @@ def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport]]:
     ],
     ids=lambda keys: "-".join(keys[:2]),
 )
-def test_a_run_in_blocks_assigns_alike_and_ends_with_the_same_models(keys: tuple[str, ...]) -> None:
+def test_a_run_in_blocks_assigns_alike_and_ends_with_the_same_models(
+    keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = computed_together(monkeypatch)
     alone, single = run(1, *keys)
+    assert not sizes
     together, blocks = run(5, *keys)
     np.testing.assert_allclose(together, alone, rtol=0, atol=1e-5)
-    assert (together != alone).any(), "nothing was computed together"
+    assert sizes, "nothing was computed together"
     for one, other in zip(single, blocks, strict=True):
         assert one.assignment == other.assignment
         assert (one.work.gradients, one.work.losses) == (other.work.gradients, other.work.losses)
@@ -294,7 +299,22 @@ def test_which_modules_are_stacked() -> None:
     assert network_of(torch.nn.Sequential(flatten, own(4, 4))) is None
 
 
-def test_a_client_that_fails_costs_its_own_reply_alone() -> None:
+def computed_together(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that is told the size of each block from now on that was computed without a fault."""
+    sizes: list[int] = []
+    computed = batching._computed
+
+    def seen(block: Sequence[Any]) -> Any:
+        found = computed(block)
+        sizes.append(len(block))
+        return found
+
+    monkeypatch.setattr(batching, "_computed", seen)
+    return sizes
+
+
+def test_a_client_that_fails_costs_its_own_reply_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = computed_together(monkeypatch)
     config = compose([*SMALL, "strategy=fedavg"])
     task = build_task(config)
     settings, models = message_settings(config, task), build_models(config, task)
@@ -323,8 +343,8 @@ def test_a_client_that_fails_costs_its_own_reply_alone() -> None:
     good = [(one, other) for one, other in zip(replies[1], replies[5], strict=True) if one.has_content()]
     sent = [[reply.content[kinds.ARRAYS]["1.weight"].numpy() for reply in pair] for pair in good]
     assert max(np.abs(one - other).max() for one, other in sent) < 1e-6
-    # The block in which nobody fails is computed together.
-    assert 4 <= sum(bool((one != other).any()) for one, other in sent) <= 5
+    # The block in which nobody fails is computed together, and so is what is left of 11.
+    assert sizes == [5]
 
 
 def message(node: int, config: ConfigRecord, models: ArrayRecord) -> Message:
@@ -363,8 +383,14 @@ def test_the_choice_and_the_hint(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
         monkeypatch.setattr(torch.cuda, "device_count", lambda gpu=gpu: int(gpu))
         chosen, line = choose_blocks(made, replace(config, batch_clients="auto", device=device), task)
-        assert chosen.batch_clients == ("off" if gpu else block_size(task.build_model()))
-        assert ("each client alone" in line) == gpu
+        size = MOST_ON_DEVICE if gpu else block_size(task.build_model())
+        assert (chosen.batch_clients, line) == (size, f"batch_clients=auto: up to {size} clients at once")
+        hint = choose_blocks(made, replace(config, device=device), task)[1]
+        assert ("fewer calls of the GPU" in hint, "faster" in hint) == (gpu, not gpu)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    chosen, line = choose_blocks(made, replace(config, batch_clients="auto", device="mps"), task)
+    assert (chosen.batch_clients, "each client alone" in line) == ("off", True)
+    assert choose_blocks(made, replace(config, device="mps"), task)[1] == ""
 
 
 def test_other_engines_refuse_blocks(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from florets.client_app import batching
 from florets.client_app.session import session
 from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
@@ -24,10 +23,11 @@ from florets.task.training.local_update import TrainSettings, gradient, local_up
 from florets.task.training.losses import evaluated, loss_vector
 from florets.task.training.networks import network_of
 from florets.task.training.stacked import Share, stacked_update
+from florets.task.training.step_losses import recorded
 from florets.task.training.transfers import on_host
 from florets.task.wire import bank
 from tests.elsewhere import DEVICE, Elsewhere, elsewhere
-from tests.test_batching import SMALL, clients, grid
+from tests.test_batching import SMALL, clients, computed_together, grid
 
 IMAGE = (2, 6, 5)
 MODELS: dict[str, tuple[Callable[[], nn.Module], str]] = {
@@ -172,36 +172,49 @@ def test_a_client_by_itself_takes_one_transfer_for_each_thing(make: Callable[[],
     ],
     ids=["clove", "ifca", "linear", "convolutions"],
 )
-@pytest.mark.parametrize("size", [1, 5])
-def test_a_run_there_assigns_as_on_the_cpu(keys: tuple[str, ...], size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_in_blocks_there_assigns_as_on_the_cpu(keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     here, reports, _ = run(1, *keys)
     monkeypatch.setattr("florets.client_app.session.find_device", lambda name: DEVICE)
-    blocks: list[int] = []
-    computed = batching._computed
-
-    def seen(block: Sequence[batching._Asked]) -> object:
-        found = computed(block)
-        blocks.append(len(block))
-        return found
-
-    monkeypatch.setattr(batching, "_computed", seen)
+    sizes = computed_together(monkeypatch)
     with elsewhere():
-        found, moved, fetched = run(size, *keys)
+        found, moved, fetched = run(5, *keys)
     np.testing.assert_allclose(found, here, rtol=0, atol=2e-5)
     assert [one.assignment for one in moved] == [other.assignment for other in reports]
-    # Of 12 clients: a block has losses and training, or a test.
-    assert blocks == ([] if size == 1 else [5, 5, 2] * (len(blocks) // 3))
-    assert (size == 1) or blocks
-    kinds_asked = len(blocks) // 3
-    assert fetched <= (2 * 3 * kinds_asked if size == 5 else 12 * 3 * 2)
+    # Two rounds of 8 clients, each with a test. CLoVE asks for losses and for training, IFCA for both at once.
+    assert sizes == [5, 3] * (6 if "clove" in keys[0] else 4)
+    assert fetched == 12
+
+
+@pytest.mark.slow
+def test_a_run_of_single_clients_there_assigns_as_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, reports, _ = run(1, "strategy=ifca", "train=sgd")
+    monkeypatch.setattr("florets.client_app.session.find_device", lambda name: DEVICE)
+    with elsewhere():
+        found, moved, fetched = run(1, "strategy=ifca", "train=sgd")
+    np.testing.assert_allclose(found, here, rtol=0, atol=2e-5)
+    assert [one.assignment for one in moved] == [other.assignment for other in reports]
+    # Of each client in each round the losses, the mean loss of training, the model and a test.
+    assert fetched == 8 * 2 * 4
+
+
+def test_losses_of_steps_are_fetched_after_the_last() -> None:
+    module, _, parts = made(*MODELS["perceptron"])
+    (x, y), settings = parts[1], TrainSettings(0.05, 1, 8, "sgd")
+    with elsewhere() as fetched:
+        module = module.to(DEVICE)
+        with recorded() as losses:
+            local_update(module, x.to(DEVICE), y.to(DEVICE), "cross_entropy", settings, np.random.default_rng(0))
+        assert fetched == ["item", "copy"]
+    assert len(losses) == 6
 
 
 def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport], int]:
     """Return models, reports, and how often something was fetched, of two rounds."""
     from tests import elsewhere as stand_in
 
-    small = [key for key in SMALL if "hidden" not in key or not any("task.model" in own for own in keys)]
-    config = compose([*small, "num_rounds=2", "eval_every=2", *keys])
+    own_model = any("task.model" in key for key in keys)
+    small = [key for key in SMALL if "num_clients" not in key and not (own_model and "hidden" in key)]
+    config = compose([*small, "num_clients=8", "num_rounds=2", "eval_every=2", *keys])
     task = build_task(config)
     strategy, reports = build_strategy(config, task), list[RoundReport]()
     session.adopt(None)

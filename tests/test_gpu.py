@@ -6,15 +6,22 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from torch.profiler import ProfilerActivity, profile
 
 from florets.conf.compose import compose
 from florets.server_app.main import run
 from florets.server_app.results.summary import RunSummary
+from florets.task.training.block_size import DEVICE_MEMORY, device_stack_size
+from florets.task.training.local_update import TrainSettings
+from florets.task.training.networks import network_of
+from florets.task.training.stacked import Share, stacked_update
+from tests.test_elsewhere import MODELS, made
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
+DEVICE = torch.device("cuda")
 LEAST = ("num_clients=8", "num_rounds=4", "eval_every=4", "loss_matrix=false", "pictures=false")
 
 
@@ -25,8 +32,15 @@ def play(folder: Path, device: str, *overrides: str) -> RunSummary:
 
 @pytest.mark.parametrize(
     "overrides",
-    [("strategy=clove",), ("strategy=ifca",), ("strategy=cfl_gp",), ("strategy=clove", "batch_clients=auto")],
-    ids=["clove", "ifca", "cfl_gp", "clove in blocks"],
+    [
+        ("strategy=clove",),
+        ("strategy=ifca",),
+        ("strategy=cfl_gp",),
+        ("strategy=clove", "batch_clients=auto"),
+        ("strategy=ifca", "batch_clients=auto", "task.model=linear", "train=sgd"),
+        ("strategy=clove", "batch_clients=auto", "task.model=cnn", "task.model_options={kernel: 3, padding: 1}"),
+    ],
+    ids=["clove", "ifca", "cfl_gp", "clove in blocks", "linear in blocks", "convolutions in blocks"],
 )
 def test_a_gpu_gives_the_cpus_groups_and_nearly_its_models(tmp_path: Path, overrides: tuple[str, ...]) -> None:
     summaries = [play(tmp_path / where, device, *overrides) for where, device in (("a", "cpu"), ("b", "cuda"))]
@@ -44,3 +58,26 @@ def test_two_equal_runs_on_a_gpu_agree(tmp_path: Path) -> None:
     )
     for name, values in first.items():
         np.testing.assert_allclose(second[name], values, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["perceptron", "linear", "convolutions"])
+def test_a_stack_is_trained_with_one_wait_and_in_bounded_memory(model: str) -> None:
+    make, loss = MODELS[model]
+    module, start, parts = made(make, loss)
+    network = network_of(module)
+    assert network is not None
+    moved = [(x.to(DEVICE), y.to(DEVICE)) for x, y in parts]
+    state = {name: value.to(DEVICE) for name, value in start.items()}
+    shares = [Share(state, x, y, lambda i=i: np.random.default_rng(i)) for i, (x, y) in enumerate(moved)]
+    settings = TrainSettings(0.01, 1.5, 8)
+    # Once before, since the first call chooses kernels and asks for their workspace.
+    stacked_update(network, shares, loss, settings)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    held = torch.cuda.memory_allocated()
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+        stacked_update(network, shares, loss, settings)
+    waits = [event for event in seen.events() if event.name.startswith("Memcpy DtoH")]
+    assert len(waits) == 1
+    most = device_stack_size(network, state, moved[1][0], settings.batch_size)
+    assert (torch.cuda.max_memory_allocated() - held) * most < 2 * DEVICE_MEMORY * len(shares)

@@ -9,18 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-_recorded: ContextVar[list[float] | None] = ContextVar("step_losses", default=None)
+from florets.task.training.transfers import on_host
+
+_recorded: ContextVar[list[Tensor | float] | None] = ContextVar("step_losses", default=None)
 
 
 @contextmanager
 def recorded() -> Iterator[list[float]]:
-    """Record the mean loss of each step's batch, as seen before the step, within the block."""
+    """Record the mean loss of each step's batch, as seen before the step, within the block; read them after it."""
     losses: list[float] = []
-    token = _recorded.set(losses)
+    found: list[Tensor | float] = []
+    token = _recorded.set(found)
     try:
         yield losses
     finally:
         _recorded.reset(token)
+        # All at once: a number that is asked of a device at each step waits for the step.
+        fetched = iter(on_host(*(loss for loss in found if isinstance(loss, Tensor))))
+        losses += [next(fetched).item() if isinstance(loss, Tensor) else loss for loss in found]
 
 
 def recording() -> bool:
@@ -31,7 +37,7 @@ def recording() -> bool:
 def record(loss: Tensor | float) -> None:
     """Add the loss of a step, where losses are being recorded."""
     if (losses := _recorded.get()) is not None:
-        losses.append(float(loss.detach()) if isinstance(loss, Tensor) else loss)
+        losses.append(loss.detach() if isinstance(loss, Tensor) else loss)
 
 
 def in_parts(losses: Sequence[float], number: int) -> NDArray[np.float64]:

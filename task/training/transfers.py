@@ -8,6 +8,7 @@ from torch import Tensor
 
 def on_host(*tensors: Tensor) -> list[Tensor]:
     """Return tensors, all of one device, on the CPU; those that are there already stay the same objects."""
+    # Nothing at all is there as well.
     if all(tensor.device.type == "cpu" for tensor in tensors):
         return list(tensors)
     # Widest values first: then each tensor's bytes begin where its own type may begin.
