@@ -89,9 +89,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="", help="cuda, cuda:1 or cpu; a GPU where none is named")
-    parser.add_argument(
-        "--data-dir", default="", help="folder of MNIST and CIFAR-10; without it their rows are left out"
-    )
+    parser.add_argument("--data-dir", default="", help="folder of MNIST and CIFAR-10; else their rows are left out")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--tiny", action="store_true", help="a few samples, to see that the cases run")
     parser.add_argument("--json", default="", help="file for the figures")
