@@ -138,7 +138,7 @@ def check_reach(train_rows: Sequence[IntArray], test_rows: Sequence[IntArray], n
         return
     part = "train" if len(train_rows[tightest]) < len(test_rows[tightest]) else "test"
     raise ValueError(
-        f"num_clients={num_clients}: cluster {tightest} has {least} {part} samples, of which each of its clients needs "
+        f"num_clients={num_clients}: cluster {tightest} has {least} {part} samples, of which each client needs "
         f"one; use num_clients of at most {most}, {_REUSE}."
     )
 
