@@ -353,6 +353,7 @@ def test_a_worker_that_the_system_had_no_room_for_is_tried_once_more(
     assert "no worker can be started, tried once more: [Errno 11]" in caplog.text
     # One that replaces another is tried again too; where there is no room then either, the others go on.
     full[0] = 2
+    pool.workers[1].is_ready = False
     backend.started[0].coming.append(None)
     assert list(pool.arrived(0.1)) == []
     assert tries[3:] == [0, 0]
@@ -370,10 +371,9 @@ def test_why_a_worker_ended_is_on_the_screen_once(
     backend = Stubs()
     pool = ready_pool(backend)
     for _ in range(2):
-        backend.started[-1].coming.append(None)
-        list(pool.arrived(0.1))
-        for worker in pool.workers:
-            worker.is_ready = True
+        pool.workers[1].is_ready = False
+        backend.started[-1].coming = deque([None])
+        assert list(pool.arrived(0.1)) == []
     shown = capsys.readouterr().err
     assert shown.count("florets: stub 1 ended; another takes its place") == 1
     assert caplog.text.count("stub 1: stub 1 ended") == 2
