@@ -44,7 +44,9 @@ def test_folds_find_k_in_a_first_round_of_updates(strategy: str) -> None:
         "first_round=random: choose_k=folds finds K in a round of updates (first_round=update); leave it out."
     )
     # With a given K the rule has no say.
-    with pytest.raises(ConfigError, match="choose_k=folds: has an effect only with k=auto; add that, or leave it out"):
+    with pytest.raises(
+        ConfigError, match="choose_k=folds: has an effect only with k=auto; add that, or leave it out"
+    ):
         compose([f"strategy={strategy}", "k=4", "choose_k=folds"])
 
 

@@ -254,6 +254,7 @@ def below(pid: int) -> set[int]:
 def test_no_process_is_left_of_a_run_that_is_ended(how: signal.Signals, code: int, tmp_path: Path) -> None:
     keys = [*SMALL, "num_rounds=100000", "strategy.stop_when_stable=false", "workers=2", f"results_dir={tmp_path}"]
     command = [sys.executable, "-m", "florets.server_app.main", *keys]
+
     # Whoever started the tests in the background may have had them ignore Ctrl-C, which a process inherits.
     def heeds() -> None:
         for number in (signal.SIGINT, signal.SIGHUP):
@@ -272,7 +273,7 @@ def test_no_process_is_left_of_a_run_that_is_ended(how: signal.Signals, code: in
         os.killpg(process.pid, how)
     else:
         process.send_signal(how)
-    *_, last = process.stdout
+    last = [b"", *process.stdout][-1]
     process.stdout.close()
     assert process.wait(SOON) == code
     assert last.startswith(b"florets: interrupted; go on with: florets resume=") == (how != signal.SIGKILL)

@@ -46,7 +46,9 @@ class WorkerPool:
         try:
             for number in range(count):
                 if (worker := self._started(number)) is None:
-                    raise WorkersFailed(f"the system has no room for worker {number + 1} of {count}; use fewer workers")
+                    raise WorkersFailed(
+                        f"the system has no room for worker {number + 1} of {count}; use fewer workers"
+                    )
                 self.workers.append(worker)
         except BaseException:
             self.close()
