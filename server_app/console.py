@@ -29,7 +29,7 @@ def counted(number: int, noun: str) -> str:
 def say(text: str, stream: TextIO | None = None) -> None:
     """Print a line at once, by default on standard output.
 
-    Where the reader has gone, as in ``florets ... | head`` or a closed terminal, the line is lost, and the run goes on.
+    Where the reader has gone (``florets ... | head``, a closed terminal), the line is lost, and the run goes on.
     """
     stream = sys.stdout if stream is None else stream
     try:

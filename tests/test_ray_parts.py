@@ -23,10 +23,10 @@ from florets.server_app.experiment import run_experiment
 from florets.server_app.local_grid import LocalGrid
 from florets.server_app.main import client_side, main
 from florets.server_app.resume.resume import CHANGEABLE
+from florets.server_app.workers import ray_cluster
 from florets.server_app.workers.backend import READY, Backend, Unit, Worker, WorkersFailed
 from florets.server_app.workers.client_side import ClientSide
 from florets.server_app.workers.pool import WorkerPool
-from florets.server_app.workers import ray_cluster
 from florets.server_app.workers.ray_actor import RayActor
 from florets.server_app.workers.ray_address import check_address
 from florets.server_app.workers.ray_backend import _reason
