@@ -168,7 +168,9 @@ class Config(RunKeys):
         above=0,
     )
     pictures: bool = key(True, "draw the curves and the loss matrix; without them the tables and the page are there")
-    quiet: bool = key(False, "plain lines in place of the progress bar")
+    quiet: bool = key(
+        False, "a plain line for each round in place of the progress bar; notes, warnings and the result stay"
+    )
     checkpoint_every: int = key(
         1,
         "rounds between two checkpoints, from which resume=<run folder> goes on; 0: none. "

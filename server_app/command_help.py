@@ -37,7 +37,7 @@ Usage
 
 Options
   -m, --multirun  sweep over keys that have several values, separated by commas
-  -q, --quiet     plain lines in place of the progress bar
+  -q, --quiet     a plain line for each round in place of the progress bar
   --cfg           print the configuration that would run, and end
   --config-dir    folder of presets of your own: experiment/<name>.yaml in it
   --continue      of a sweep: keep its finished jobs, go on with stopped ones

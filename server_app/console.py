@@ -1,6 +1,7 @@
 """Console output: the project's own lines, and its log in a Flower process."""
 
 import contextlib
+import errno
 import logging
 import os
 import sys
@@ -28,12 +29,15 @@ def counted(number: int, noun: str) -> str:
 def say(text: str, stream: TextIO | None = None) -> None:
     """Print a line at once, by default on standard output.
 
-    Where the reader has gone, as in ``florets ... | head``, the line is lost, and the run goes on.
+    Where the reader has gone (``florets ... | head``, a closed terminal), the line is lost, and the run goes on.
     """
     stream = sys.stdout if stream is None else stream
     try:
         print(text, file=stream, flush=True)
-    except BrokenPipeError:
+    except OSError as error:
+        # A terminal that is closed answers EIO.
+        if not isinstance(error, BrokenPipeError) and error.errno != errno.EIO:
+            raise
         # Python writes at its end what is left, and would fail then: it goes nowhere. A stream may have no file.
         with contextlib.suppress(OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)

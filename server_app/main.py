@@ -89,6 +89,8 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0, 1 when a run failed, 2 when its configuration was refused before.
 
+    Interrupted by a signal it returns 128 more than the signal's number, as a shell shows it.
+
     Parameters
     ----------
     arguments : sequence of str, optional
@@ -97,9 +99,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     # The package asked for one thread; this reaches a NumPy that the caller has loaded before it.
     one_thread_for_good()
-    # Ended politely, the command ends what it has started, as it does after Ctrl-C.
+    ended_by = list[int]()
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        _end_in_order(ended_by)
+    code = _coded(given)
+    return 128 + ended_by[0] if ended_by and code else code
+
+
+def _end_in_order(ended_by: list[int]) -> None:
+    """Let SIGTERM and SIGHUP end the command as Ctrl-C does; which of them came is appended to `ended_by`."""
+
+    def interrupt(number: int, _: object) -> None:
+        # A second one ends the process at once.
+        signal.signal(number, signal.SIG_DFL)
+        ended_by.append(number)
+        raise KeyboardInterrupt
+
+    for name in ("SIGTERM", "SIGHUP"):
+        # `nohup` has the hang-up ignored, and some systems have none.
+        if (number := getattr(signal, name, None)) and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
+
+
+def _coded(given: Sequence[str]) -> int:
+    """Do what the command line asks for, and return an exit code whatever happens."""
     try:
         with own_presets(given, Path.cwd()) as rest:
             return _of_words(rest)

@@ -52,9 +52,12 @@ def test_null_is_the_strategys_own_default(strategy: str, key: str) -> None:
 def test_an_explicit_choice_is_followed_or_refused_and_never_dropped(strategy: str, key: str, value: str) -> None:
     follows = settings_type(strategy).follows.get(key, ())
     if value in follows:
-        assert getattr(compose([f"strategy={strategy}", f"{key}={value}"]), key) == value
+        needed = ["k=auto", "num_rounds=50"] if key == "choose_k" else []
+        assert getattr(compose([f"strategy={strategy}", f"{key}={value}", *needed]), key) == value
         return
     rule = f"takes only {' or '.join(follows)}" if follows else "has no such choice"
+    if follows and key == "choose_k":
+        rule += ", with k=auto"
     assert problem(f"strategy={strategy}", f"{key}={value}") == (
         f"{key}={value}: strategy {strategy} {rule}; leave it out."
     )

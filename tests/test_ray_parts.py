@@ -1,6 +1,11 @@
 """The parts of `engine=ray` that need no Ray: what is refused, and how a pool groups clients and replaces workers."""
 
+import fcntl
+import os
 import pickle
+import subprocess
+import sys
+import types
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +23,7 @@ from florets.server_app.experiment import run_experiment
 from florets.server_app.local_grid import LocalGrid
 from florets.server_app.main import client_side, main
 from florets.server_app.resume.resume import CHANGEABLE
+from florets.server_app.workers import ray_cluster
 from florets.server_app.workers.backend import READY, Backend, Unit, Worker, WorkersFailed
 from florets.server_app.workers.client_side import ClientSide
 from florets.server_app.workers.pool import WorkerPool
@@ -325,3 +331,99 @@ def test_one_worker_that_cannot_be_ended_keeps_no_other_from_it(
     pool.close()
     assert "stub 0 could not be ended" in caplog.text
     assert backend.started[1].is_over
+
+
+def test_a_worker_that_the_system_had_no_room_for_is_tried_once_more(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("florets.server_app.workers.pool._AGAIN_SECONDS", 0.0)
+    backend, tries = Stubs(), list[int]()
+    start, full = backend.start, {0: 1}
+
+    def refusing(number: int) -> Stub:
+        tries.append(number)
+        if full.get(number, 0):
+            full[number] -= 1
+            raise OSError(11, "Resource temporarily unavailable")
+        return start(number)
+
+    monkeypatch.setattr(backend, "start", refusing)
+    pool = ready_pool(backend)
+    assert tries == [0, 0, 1]
+    assert "no worker can be started, tried once more: [Errno 11]" in caplog.text
+    # One that replaces another is tried again too; where there is no room then either, the others go on.
+    full[0] = 2
+    pool.workers[1].is_ready = False
+    backend.started[0].coming.append(None)
+    assert list(pool.arrived(0.1)) == []
+    assert tries[3:] == [0, 0]
+    assert "stub 0 cannot be replaced" in caplog.text
+    pool.close()
+    full[1] = 2
+    with pytest.raises(WorkersFailed, match="no room for worker 2 of 2; use fewer workers"):
+        WorkerPool(backend, 2)
+    assert all(worker.is_over for worker in backend.started)
+
+
+def test_why_a_worker_ended_is_on_the_screen_once(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = Stubs()
+    pool = ready_pool(backend)
+    for _ in range(2):
+        pool.workers[1].is_ready = False
+        backend.started[-1].coming = deque([None])
+        assert list(pool.arrived(0.1)) == []
+    shown = capsys.readouterr().err
+    assert shown.count("florets: stub 1 ended; another takes its place") == 1
+    assert caplog.text.count("stub 1: stub 1 ended") == 2
+    pool.close()
+
+
+def test_a_ray_of_its_own_listens_on_this_machine_alone_and_a_clusters_does_not_ask_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    name = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    asked = list[dict[str, object]]()
+    fake = types.SimpleNamespace(
+        is_initialized=lambda: False,
+        init=lambda **given: asked.append({**given, name: os.environ.get(name)}),
+        shutdown=lambda: None,
+        nodes=lambda: [{"Resources": {"CPU": 2.0}, "Alive": True}],
+        available_resources=lambda: {"CPU": 1.0},
+    )
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    for address in ("", "auto"):
+        # Its own values are put back after the test.
+        for variable in (name, "RAY_USAGE_STATS_ENABLED", "RAY_DEDUP_LOGS_SKIP_REGEX"):
+            monkeypatch.setenv(variable, "")
+            monkeypatch.delenv(variable)
+        monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        with ray_cluster.connected(address) as cpus:
+            assert cpus == (2, 1)
+    own, cluster = asked
+    assert (own["address"], own[name]) == ("local", "0")
+    assert (cluster["address"], cluster[name]) == ("auto", None)
+    assert "_temp_dir" not in cluster
+    assert not Path(str(own["_temp_dir"])).exists()
+
+
+def test_folders_of_killed_runs_are_removed_and_no_others(tmp_path: Path) -> None:
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    dead, held, alive = (
+        tmp_path / f"florets-ray-{number}-x" for number in (done.pid, f"{done.pid}-held", os.getpid())
+    )
+    others = [tmp_path / name for name in ("ray", "ray-abc", "florets-ray-own-x", f"florets-rays-{done.pid}-x")]
+    for folder in (dead, held, alive, *others):
+        (folder / "session").mkdir(parents=True)
+    # As that of a run in another container.
+    lock = os.open(held, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    try:
+        ray_cluster._remove_left_over(tmp_path)
+    finally:
+        os.close(lock)
+    assert sorted(tmp_path.iterdir()) == sorted([held, alive, *others])
+    ray_cluster._remove_left_over(tmp_path)
+    assert not held.exists()

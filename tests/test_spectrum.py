@@ -1,6 +1,7 @@
 """Features and singular values that CFL-GP clusters by: kept by a run, and drawn for runs and items."""
 
 import json
+import re
 import warnings
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from florets.server_app.results.spectrum_plot import (
     spectra_of,
 )
 from florets.strategies.base.averaging import GradientAveraging
-from florets.strategies.base.report import RoundReport
+from florets.strategies.base.report import ADVICE, RoundReport
 from florets.strategies.cfl_gp.strategy import CflGp
 from tests.fakes import FakeClients, models
 
@@ -59,18 +60,43 @@ def test_the_rounds_named_keep_features_and_all_singular_values() -> None:
 @pytest.mark.parametrize(
     ("given", "rule"),
     [
-        (["strategy.spectrum_rounds=[2,3]"], "clusterings are in rounds 2, 4, 6 up to 6; leave out 3"),
+        (
+            ["strategy.spectrum_rounds=[2,3,5]"],
+            "with strategy.period=2 and num_rounds=6 the rounds that cluster are 2, 4 and 6; leave out 3 and 5, or "
+            "change strategy.period or num_rounds.",
+        ),
         (["strategy.spectrum_rounds=[8]"], "leave out 8"),
         (["strategy.spectrum_rounds=[5]", "strategy.period=3"], ""),
-        (["strategy.spectrum_rounds=[6]", "strategy.cluster_rounds=4"], "2, 4 up to 4; leave out 6"),
+        (
+            ["strategy.spectrum_rounds=[6]", "strategy.cluster_rounds=4"],
+            "and strategy.cluster_rounds=4 the rounds that cluster are 2 and 4; leave out 6",
+        ),
+        (["strategy.spectrum_rounds=[2]", "num_rounds=1"], "num_rounds=1 no round clusters"),
+        (["strategy.spectrum_rounds=[3]", "num_rounds=20"], "cluster are 2, 4, 6, 8, 10, ..., 20; leave out 3"),
+        (["strategy.spectrum_rounds=[4,2,4]"], "[4, 2, 4]: names 4 more than once; name each round once."),
+        (["strategy.spectrum_rounds=[2]", "k=1"], "with k=1 no round clusters; leave strategy.spectrum_rounds out"),
     ],
 )
 def test_rounds_that_do_not_cluster_are_refused(given: list[str], rule: str) -> None:
     if not rule:
         compose([*SHORT, *given])
         return
-    with pytest.raises(ConfigError, match=rule):
-        compose([*SHORT, *given])
+    with pytest.raises(ConfigError, match=re.escape(rule)):
+        compose([*[key for key in SHORT if f"{key.split('=')[0]}=" not in given[-1]], *given])
+
+
+def test_rounds_after_the_end_of_clustering_are_named_once_it_has_stopped() -> None:
+    clients, seen = FakeClients([0.0, 0.2, 10.0, 10.2]), list[RoundReport]()
+    strategy = CflGp(k=2, averaging=GradientAveraging(0.1, "uniform"), stop_unchanged=0.2, spectrum_rounds=[2, 8, 10])
+    strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=10, on_round=lambda report, _: seen.append(report))
+    told = {report.server_round: report.details[ADVICE] for report in seen if ADVICE in report.details}
+    assert list(told) == [next(report.server_round for report in seen if report.phase == "stable")]
+    (words,) = told.values()
+    assert re.fullmatch(
+        r"strategy.spectrum_rounds: nothing is kept of 8, 10: clustering has stopped before round \d "
+        r"\(strategy.stop_unchanged=0.2; 0 never stops it\)",
+        str(words),
+    )
 
 
 def test_features_are_drawn_where_their_principal_components_are_seen_obliquely() -> None:

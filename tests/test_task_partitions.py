@@ -1,5 +1,6 @@
 """Partitions: counts beside the published figures, equal proportions, and what is refused."""
 
+import dataclasses
 from itertools import combinations
 
 import numpy as np
@@ -272,10 +273,29 @@ def test_what_cannot_be_is_refused_with_the_remedy(make, message):
         make(digits(None, 0, 4))
 
 
-def test_a_client_without_samples_is_refused():
+@pytest.mark.parametrize("split", ["shared", "independent"])
+def test_more_clients_than_samples_are_refused_with_the_most_that_there_can_be(split):
     data = digits(None, 0, 4)
-    with pytest.raises(ValueError, match=r"gets no test sample: the test set's 359 .*Lower num_clients"):
-        check_shards(rotation(data, 2000, 4, rng(), split="shared"), data, 2000)
+    told = r"num_clients=1437: cluster 0 has 359 test samples, .* at most 1436, .*composed .*reuse=clients"
+    with pytest.raises(ValueError, match=told):
+        rotation(data, 1437, 4, rng(), split=split)
+    check_shards(rotation(data, 1436, 4, rng(), split=split), data, 1436)
+
+
+def test_the_most_clients_count_the_first_clusters_that_have_one_more():
+    data = labels_only([3, 2, 9], [9, 9, 9])
+    check_shards(label_skew_1(data, 7, 3, rng(), labels_per_cluster=1), data, 7)
+    with pytest.raises(ValueError, match=r"num_clients=8: cluster 1 has 2 train samples, .* of at most 7, "):
+        label_skew_1(data, 8, 3, rng(), labels_per_cluster=1)
+
+
+def test_a_client_without_samples_is_refused():
+    data = labels_only([3, 3], [3, 3])
+    shards = label_skew_1(data, 2, 2, rng(), labels_per_cluster=1)
+    shards[1] = dataclasses.replace(shards[1], test=shards[1].test[:0])
+    told = r"client 1 \(cluster 1\) gets no test sample: the test set's 6 .*Lower num_clients, or .*reuse=clients"
+    with pytest.raises(ValueError, match=told):
+        check_shards(shards, data, 2)
 
 
 def test_a_row_that_is_not_there_and_a_missing_shard_are_refused():

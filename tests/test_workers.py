@@ -1,6 +1,5 @@
 """Worker processes: the bits of one process, and nothing is left of them however a run ends."""
 
-import functools
 import os
 import re
 import signal
@@ -248,13 +247,19 @@ def below(pid: int) -> set[int]:
 
 
 @pytest.mark.parametrize(
-    ("how", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=lambda x: str(x)
+    ("how", "code"),
+    [(signal.SIGKILL, -9), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)],
+    ids=lambda x: str(x),
 )
 def test_no_process_is_left_of_a_run_that_is_ended(how: signal.Signals, code: int, tmp_path: Path) -> None:
     keys = [*SMALL, "num_rounds=100000", "strategy.stop_when_stable=false", "workers=2", f"results_dir={tmp_path}"]
     command = [sys.executable, "-m", "florets.server_app.main", *keys]
+
     # Whoever started the tests in the background may have had them ignore Ctrl-C, which a process inherits.
-    heeds = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    def heeds() -> None:
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+
     process = subprocess.Popen(
         command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=heeds
     )
@@ -268,8 +273,10 @@ def test_no_process_is_left_of_a_run_that_is_ended(how: signal.Signals, code: in
         os.killpg(process.pid, how)
     else:
         process.send_signal(how)
+    last = [b"", *process.stdout][-1]
     process.stdout.close()
     assert process.wait(SOON) == code
+    assert last.startswith(b"florets: interrupted; go on with: florets resume=") == (how != signal.SIGKILL)
     deadline = time.monotonic() + SOON
     while not all(gone(pid) for pid in started) and time.monotonic() < deadline:
         time.sleep(0.2)

@@ -26,7 +26,8 @@ SECONDS = 20.0
 HELP = f"""florets plan [experiment=<preset>] [key=value ...] [--seconds <n>] [--json]
   Tell what a run sends, how long it takes and what memory it needs, before it is run. The strategy runs its rounds
   against clients of which some 16 compute and the others repeat what those have said; nothing is written. After
-  --seconds ({SECONDS:g}) the remaining rounds are taken to go on as those before.
+  --seconds ({SECONDS:g}) the remaining rounds are taken to go on as those before; two rounds are run in any case, and
+  with --seconds 0 no more.
 
   Messages and bytes are those of a run in which every client replies: payload of arrays, numbers and texts, without
   what Flower adds. Seconds and memory are estimates from this machine. engine=flwr plans for clients in processes

@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from florets.conf.problems import ConfigError
@@ -11,11 +12,12 @@ from florets.server_app.console import counted, say
 from florets.server_app.cores import crowded
 from florets.server_app.reproduce.cells import Cell, Place, in_order, places, progress_of
 from florets.server_app.reproduce.items import Item, find_item, item_names
+from florets.server_app.reproduce.measures import read_measure
 from florets.server_app.reproduce.page_command import remake
 from florets.server_app.reproduce.request import Request, read_keys, read_request
 from florets.server_app.reproduce.run import run_cells
 from florets.server_app.reproduce.table import Found, Table
-from florets.server_app.reproduce.written import state_words, verdict_words, write_table
+from florets.server_app.reproduce.written import markdown, state_words, verdict_words, write_table
 from florets.server_app.results.folder import append_line
 from florets.server_app.resume.go_on import Engine
 
@@ -39,7 +41,7 @@ florets reproduce --results-page <page>.md [data_dir=...] [results_dir=...] [swe
   scale=small      fewer seeds, rows or rounds; the table says what was cut
   n_jobs=4         cells at a time, each in a process of its own (workers=2: each with 2 processes for its clients)
   rows=a,b         these rows alone; columns=a,b these columns (names as in the item's file)
-  seeds=5          the first 5 seeds alone
+  seeds=5          the first 5 seeds alone; the screen shows what was asked for, the files all there is
 
 Results: <results_dir>/reproduce/<item>/<scale>/: table.md, table.csv, cells.csv, table.tex and plots; the runs are in
 <results_dir>/reproduce/runs/."""
@@ -81,7 +83,7 @@ def main(arguments: Sequence[str], engine: Engine) -> int:
     table = _table(request.item, all_places, cells)
     folder = request.folder(caller)
     if "--table" in options:
-        return _show(table, folder, request.command)
+        return _show(table, folder, request)
     return _run(table, [cell for cell in cells if request.takes(cell)], folder, request, engine)
 
 
@@ -91,6 +93,37 @@ def _table(item: Item, all_places: Sequence[Place], cells: Sequence[Cell]) -> Ta
         key = (cell.place.row.name, cell.place.column.name)
         found.setdefault(key, {})[cell.seed] = progress_of(cell)
     return Table(item, all_places, found)
+
+
+def asked_of(table: Table, request: Request) -> Table:
+    """Return the rows, columns and seeds of a table that were asked for."""
+    item, seeds = table.item, request.seeds
+    kept = {
+        kind: {line.name for line in lines if line.name in request.chosen.get(kind, (line.name,))}
+        for kind, lines in (("rows", item.rows), ("columns", item.columns))
+    }
+    # A difference needs both of its columns.
+    measures = tuple(name for name in item.measures if read_measure(name)[1] in (None, *kept["columns"]))
+    places = [
+        place for place in table.places if place.row.name in kept["rows"] and place.column.name in kept["columns"]
+    ]
+    item = replace(
+        item,
+        rows=tuple(row for row in item.rows if row.name in kept["rows"]),
+        columns=tuple(column for column in item.columns if column.name in kept["columns"]),
+        measures=measures,
+        references=tuple(
+            entry
+            for entry in item.references
+            if entry.row in kept["rows"] and entry.column in kept["columns"] and entry.measure in measures
+        ),
+    )
+    found = {
+        (row, column): {seed: progress for seed, progress in cells.items() if seeds is None or seed < seeds}
+        for (row, column), cells in table.found.items()
+        if row in kept["rows"] and column in kept["columns"]
+    }
+    return Table(item, places, found)
 
 
 def _list(words: Sequence[str], caller: Path) -> int:
@@ -111,12 +144,13 @@ def _list(words: Sequence[str], caller: Path) -> int:
     return 0
 
 
-def _show(table: Table, folder: Path, command: str) -> int:
-    """Write table and plot, print the table, and return 1 where a cell has failed."""
+def _show(table: Table, folder: Path, request: Request) -> int:
+    """Write table and plot, print what was asked for of the table, and return 1 where a cell has failed."""
     # matplotlib takes a second that only the end needs
     from florets.server_app.reproduce.plot import draw, without_lines
 
-    say(write_table(table, folder, command))
+    whole = write_table(table, folder, request.command)
+    say(markdown(asked_of(table, request), request.command) if request.chosen or request.seeds else whole)
     for path in draw(table, folder):
         say(f"Plot: {path}")
     if lacking := without_lines(table):
@@ -143,7 +177,7 @@ def _run(table: Table, cells: Sequence[Cell], folder: Path, request: Request, en
                 due = _write(table, folder, request.command)
     except KeyboardInterrupt:
         ended_early = True
-    code = _show(_table(table.item, table.places, in_order(table.places)), folder, request.command)
+    code = _show(_table(table.item, table.places, in_order(table.places)), folder, request)
     if ended_early:
         say(f"florets: interrupted; the same command goes on: {request.command}", sys.stderr)
         return 130

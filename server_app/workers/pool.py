@@ -2,6 +2,7 @@
 
 import atexit
 import logging
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -9,12 +10,14 @@ from itertools import islice
 
 from flwr.app import Context, Message
 
-from florets.server_app.console import counted
+from florets.server_app.console import counted, say
 from florets.server_app.local_grid import failed
 from florets.server_app.workers.backend import READY, Backend, Unit, Worker, WorkersFailed
 from florets.server_app.workers.message_pickling import Answer, unpickled
 
 _MOST_FAILED_STARTS = 3
+_AGAIN_SECONDS = 0.5
+"""Until a worker is tried again for which the system had no room: what another process held may be free then."""
 
 log = logging.getLogger("florets")
 
@@ -36,12 +39,17 @@ class WorkerPool:
         self._ended_cpu = 0.0
         self._failed_starts: Counter[int] = Counter()
         self._none_since: float | None = None
+        self._told = set[str]()
         self.workers: list[Worker] = []
         # Else Python would wait at its end for processes that wait for orders.
         atexit.register(self.close)
         try:
             for number in range(count):
-                self.workers.append(backend.start(number))
+                if (worker := self._started(number)) is None:
+                    raise WorkersFailed(
+                        f"the system has no room for worker {number + 1} of {count}; use fewer workers"
+                    )
+                self.workers.append(worker)
         except BaseException:
             self.close()
             raise
@@ -108,6 +116,7 @@ class WorkerPool:
             unit, answered = worker.unit, worker.receive()
             if answered is None:
                 reason = self._backend.why_lost(worker)
+                self._tell(worker, reason)
                 self._replace(worker)
                 if unit is not None:
                     yield from (failed(message, reason) for message, _ in unit.sent)
@@ -172,12 +181,28 @@ class WorkerPool:
         self._give_all()
 
     def _started(self, number: int) -> Worker | None:
-        """Return a new worker; None where the system has no room for one."""
+        """Return a new worker; None where the system has no room for one, nor a moment later."""
+        try:
+            return self._backend.start(number)
+        except OSError as error:
+            log.warning("no worker can be started, tried once more: %s", error)
+        time.sleep(_AGAIN_SECONDS)
         try:
             return self._backend.start(number)
         except OSError as error:
             log.warning("no worker can be started: %s", error)
             return None
+
+    def _tell(self, worker: Worker, reason: str) -> None:
+        """Show why a worker has ended, each reason once; the log has every one."""
+        log.warning("%s: %s", worker.name, reason)
+        if reason not in self._told:
+            self._told.add(reason)
+            say(
+                f"florets: {reason.removeprefix('its ')}; another takes its place, and the replies that it owed are "
+                "lost (run.log has further ones)",
+                sys.stderr,
+            )
 
     def _check_any(self) -> None:
         """Hold the time without any worker to the backend's limit: its machines may all have gone."""

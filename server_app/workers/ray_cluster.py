@@ -1,12 +1,15 @@
 """The Ray cluster of `engine=ray`: the connection to it, and its CPUs."""
 
+import contextlib
 import logging
 import os
+import shutil
 import signal
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from florets.conf.problems import ConfigError
@@ -22,6 +25,9 @@ _QUIET = {
 
 _THIS_MACHINE_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """The same for a Ray of its own: else it listens on the machine's address, to whoever can reach that."""
+
+_FOLDER = "florets-ray-"
+"""What the name of the folder of a Ray of its own begins with; the number of its process follows."""
 
 
 def num_actors(workers: int | str | None, num_clients: int, cpus: int, free: int) -> int:
@@ -108,11 +114,58 @@ def _connect(ray: Any, address: str, folder: str) -> None:
         ray.init(address="local", include_dashboard=False, _temp_dir=folder, **quiet)
 
 
-def _own_folder() -> tempfile.TemporaryDirectory[str]:
-    """Return a folder for a Ray of its own: in the usual one it would end by removing what `auto` goes by."""
+@contextmanager
+def _own_folder() -> Iterator[str]:
+    """Yield a folder for a Ray of its own: in the usual one it would end by removing what `auto` goes by."""
     # A socket's path has a hundred characters at most.
-    short = "/tmp" if os.path.isdir("/tmp") else None
-    return tempfile.TemporaryDirectory(prefix="ray-", dir=short, ignore_cleanup_errors=True)
+    above = Path("/tmp") if os.path.isdir("/tmp") else Path(tempfile.gettempdir())
+    _remove_left_over(above)
+    prefix = f"{_FOLDER}{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=above, ignore_cleanup_errors=True) as folder:
+        if os.name != "posix":
+            yield folder
+            return
+        import fcntl  # not on Windows
+
+        held = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_SH)
+            yield folder
+        finally:
+            os.close(held)
+
+
+def _remove_left_over(above: Path) -> None:
+    """Remove the folders of this user's runs that were killed: their process is gone, and nobody holds them."""
+    if os.name != "posix":
+        return
+    import fcntl
+
+    for folder in above.glob(f"{_FOLDER}*-*"):
+        number = folder.name.removeprefix(_FOLDER).split("-")[0]
+        # It may go at any moment: another run does the same.
+        with contextlib.suppress(OSError):
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid() or not number.isdecimal():
+                continue
+            if _is_there(int(number)):
+                continue
+            # The process may be in another container, whose numbers are not ours.
+            held = os.open(folder, os.O_RDONLY)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(held)
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass
+    return True
 
 
 def _refusal(address: str, error: Exception) -> str:

@@ -54,8 +54,10 @@ def work(pipe: "Connection[Any, Any]", load: LoadClientSide, file: SharedFile, c
     clients
         Place of the `SharedClients`, None where each node has data of its own.
     """
-    # Ctrl-C reaches all processes of a terminal: the first one ends the others.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C and the end of a terminal reach all of its processes: the first one ends the others.
+    for name in ("SIGINT", "SIGHUP"):
+        if number := getattr(signal, name, None):
+            signal.signal(number, signal.SIG_IGN)
     end_with_parent()
     as_flowers_process()
     side, reader = load(), MessageReader(file)

@@ -10,6 +10,9 @@ from florets.strategies.settings import Compared, Run, SharedLayers, idle, key
 
 Quantise = Literal["none", "round", "truncate"]
 
+_FEW = 6
+"""Rounds that an error lists one by one."""
+
 
 @dataclass(frozen=True)
 class CflGpSettings(SharedLayers):
@@ -37,7 +40,7 @@ class CflGpSettings(SharedLayers):
     spectrum_rounds: list[int] = key(
         [],
         "rounds that cluster (2, 2 + period, ...) of which rounds.jsonl keeps the clients' features and 20 singular "
-        "values, for pictures",
+        "values, for pictures; []: none",
     )
     k_warmup: int = key(20, "rounds before the number of clusters is estimated (k=auto)", least=1)
 
@@ -74,17 +77,27 @@ class CflGpSettings(SharedLayers):
         return [*lines, *(idle(self, ["k_warmup"], needed) if self.k_warmup >= 1 else [])]
 
     def _never_clustered(self, run: Run) -> list[str]:
-        """Return a problem if a round whose features are to be kept does not cluster."""
-        last = run.num_rounds if self.cluster_rounds is None else min(run.num_rounds, self.cluster_rounds)
+        """Return a problem if a round whose features are to be kept does not cluster, or is named twice."""
+        if not self.spectrum_rounds:
+            return []
+        given = f"strategy.spectrum_rounds={self.spectrum_rounds}"
+        if twice := sorted({number for number in self.spectrum_rounds if self.spectrum_rounds.count(number) > 1}):
+            return [f"{given}: names {_listed(twice)} more than once; name each round once."]
+        if run.k == 1:
+            return [f"{given}: with k=1 no round clusters; leave strategy.spectrum_rounds out, or give a larger k."]
         # A period out of range is another problem.
-        due = range(2, last + 1, max(self.period, 1))
+        last, period = run.num_rounds, max(self.period, 1)
+        bound = "num_rounds"
+        if self.cluster_rounds is not None and self.cluster_rounds < last:
+            last, bound = self.cluster_rounds, "strategy.cluster_rounds"
+        due = range(2, last + 1, period)
         if not (wrong := [number for number in self.spectrum_rounds if number not in due]):
             return []
-        shown = ", ".join(map(str, due[:3])) + (", ..." if len(due) > 3 else "")
-        when = f"are in rounds {shown} up to {last}" if due else f"never come in {last} rounds"
+        shown = _listed(due) if len(due) <= _FEW else f"{_listed(due[: _FEW - 1], '')}, ..., {due[-1]}"
+        rule = f"the rounds that cluster are {shown}" if due else "no round clusters"
         return [
-            f"strategy.spectrum_rounds={self.spectrum_rounds}: clusterings {when}; leave out "
-            f"{', '.join(map(str, wrong))}."
+            f"{given}: with strategy.period={self.period} and {bound}={last} {rule}; leave out {_listed(wrong)}, or "
+            f"change strategy.period or {bound}."
         ]
 
     def _personal(self, run: Run) -> list[str]:
@@ -124,3 +137,9 @@ class CflGpSettings(SharedLayers):
             f"k=auto: K is found at the clusterings after round strategy.k_warmup={self.k_warmup}, but the last one "
             f"{found} (the first is in round 2, with one every strategy.period={self.period} rounds); add {remedy}."
         ]
+
+
+def _listed(numbers: Sequence[int], last: str = " and ") -> str:
+    """Return numbers in words: 2, 4 and 6."""
+    words = [str(number) for number in numbers]
+    return last.join([", ".join(words[:-1]), words[-1]]) if last and len(words) > 1 else ", ".join(words)

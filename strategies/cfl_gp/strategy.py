@@ -9,7 +9,7 @@ from flwr.app import RecordDict
 from florets.strategies.base.averaging import ModelAveraging
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import FEATURES, SINGULAR_VALUES, Detail
+from florets.strategies.base.report import ADVICE, FEATURES, SINGULAR_VALUES, Detail
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.cfl_gp.settings import CflGpSettings
 from florets.strategies.cfl_gp.spectral import estimate_k, singular_values, spectral_features
@@ -99,16 +99,31 @@ class CflGp(ClusteredStrategy[CflGpSettings, CflGpState]):
         if self.state.profiles is None:
             self.check(context.models)
         self.state.details = {}
+        before = self.state.phase
         self.state.phase = "training" if context.models.count == 1 else "stable" if self._is_over(t) else "clustering"
         if self.state.phase == "stable":
             # Much memory, and in every checkpoint: nobody is clustered again.
             self.state.profiles = None
+        if self.state.phase != before and (lacking := self._lacking_spectra(context.server_round)):
+            self.state.details[ADVICE] = lacking
         if starts_from_updates(self, context):
             return start_from_updates(self, context, lambda _: None)
         ready = self._place_newcomers(context) if self.state.phase == "stable" else self._start_newcomers(context)
         if self.state.phase == "clustering" and t >= 1 and (t - 1) % self.settings.period == 0:
             return self._probe(ready, context)
         return context.train_assigned(ready, decimals(self.settings))
+
+    def _lacking_spectra(self, now: int) -> str:
+        """Say which rounds of `spectrum_rounds` will never cluster once clustering has stopped; empty: none."""
+        lacking = [str(number) for number in self.settings.spectrum_rounds if number >= now]
+        if self.state.phase == "clustering" or not lacking:
+            return ""
+        if self.state.phase == "training":
+            why = "there is one group, and no round clusters"
+        else:
+            unchanged = f"strategy.stop_unchanged={self.settings.stop_unchanged:g}; 0 never stops it"
+            why = f"clustering has stopped before round {now} ({unchanged})"
+        return f"strategy.spectrum_rounds: nothing is kept of {', '.join(lacking)}: {why}"
 
     def _is_over(self, done: int) -> bool:
         """Return whether clustering has stopped after so many rounds."""

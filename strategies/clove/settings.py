@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Run, key
+from florets.strategies.settings import Run, idle, key
 from florets.strategies.shared.restart_settings import Restarted
 
 
@@ -64,8 +64,10 @@ class CloveSettings(Restarted):
         return problems
 
     def problems(self, run: Run) -> list[str]:
-        """Refuse a personal method that trains no cluster's model where clusters are not frozen for good."""
+        """Refuse a rule for K where K is given, and a personal method where clusters are not frozen for good."""
         problems = super().problems(run)
+        if run.k != "auto":
+            problems += idle(self, ["k_min_improvement"], "k=auto")
         if run.personal == "fedproto" and (self.watch is not None or not self.stop_when_stable):
             key = "watch" if self.watch is not None else "stop_when_stable"
             problems.append(

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from florets.task.data.dataset import Dataset, FloatArray, TargetArray
-from florets.task.partitions.shard import Shard, Transform, check_bounds, deal, deal_clusters, spread
+from florets.task.partitions.shard import Shard, Transform, check_bounds, check_reach, deal, deal_clusters, spread
 from florets.task.registry import register_partition
 
 
@@ -56,18 +56,19 @@ def rotation(
     """
     turns = [360.0 * k / num_clusters for k in range(num_clusters)] if angles is None else list(angles)
     transforms = turns_of(data, turns, num_clusters, "rotation")
+    train_rows = [np.arange(len(data.x_train))] * num_clusters
+    test_rows = [np.arange(len(data.x_test))] * num_clusters
     if split == "shared":
         check_bounds(samples_per_client, test_samples_per_client)
         most_test = samples_per_client if test_samples_per_client is None else test_samples_per_client
         counts = spread(num_clients, num_clusters)
+        check_reach(train_rows, test_rows, num_clients)
         order, test_order = rng.permutation(len(data.x_train)), rng.permutation(len(data.x_test))
         shards = []
         for cluster, count in enumerate(counts):
             parts = zip(deal(order, count, samples_per_client), deal(test_order, count, most_test), strict=True)
             shards += [Shard(cluster, train, test, transforms[cluster]) for train, test in parts]
         return shards
-    train_rows = [np.arange(len(data.x_train))] * num_clusters
-    test_rows = [np.arange(len(data.x_test))] * num_clusters
     if split == "disjoint":
         train_rows = np.array_split(rng.permutation(len(data.x_train)), num_clusters)
         test_rows = np.array_split(rng.permutation(len(data.x_test)), num_clusters)
