@@ -1,4 +1,4 @@
-"""Whole runs on a CUDA device beside the same runs on the CPU; they need one."""
+"""Runs and stacks on a CUDA device beside the same on the CPU; they need one."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What was computed on a device, brought to the CPU by one transfer: each transfer waits for all work before it."""
+"""Transfers from a device to the CPU, of many tensors by one: each transfer waits for all work before it."""
 
 from itertools import accumulate
 
