@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import sys
 import threading
 import traceback
@@ -26,6 +25,7 @@ from florets.server_app.extras import require
 from florets.server_app.flower.app_folder import version
 from florets.server_app.fork_server import start_fork_server
 from florets.server_app.results.summary import RunSummary
+from florets.server_app.signals import end_in_order
 from florets.server_app.workers.ray_address import check_address
 from florets.task.callers_folder import import_from
 from florets.task.threads import one_thread_for_good
@@ -99,26 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     # The package asked for one thread; this reaches a NumPy that the caller has loaded before it.
     one_thread_for_good()
-    ended_by = list[int]()
-    if threading.current_thread() is threading.main_thread():
-        _end_in_order(ended_by)
+    ended_by = end_in_order() if threading.current_thread() is threading.main_thread() else []
     code = _coded(given)
     return 128 + ended_by[0] if ended_by and code else code
-
-
-def _end_in_order(ended_by: list[int]) -> None:
-    """Let SIGTERM and SIGHUP end the command as Ctrl-C does; which of them came is appended to `ended_by`."""
-
-    def interrupt(number: int, _: object) -> None:
-        # A second one ends the process at once.
-        signal.signal(number, signal.SIG_DFL)
-        ended_by.append(number)
-        raise KeyboardInterrupt
-
-    for name in ("SIGTERM", "SIGHUP"):
-        # `nohup` has the hang-up ignored, and some systems have none.
-        if (number := getattr(signal, name, None)) and signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, interrupt)
 
 
 def _coded(given: Sequence[str]) -> int:

@@ -40,7 +40,8 @@ FOLDER = Path(__file__).parent / "golden"
 ROUNDS = 3
 """Of a run that does not say."""
 
-TOLERANCE = 1e-5
+TOLERANCE = 1e-4
+"""Between kinds of machines; 6.5e-5 was seen, of a test loss after three rounds, between AVX2 and AVX-512."""
 """On another kind of machine, of |difference| / max(1, |stored value|)."""
 
 Arrays = Mapping[str, npt.NDArray[Any]]

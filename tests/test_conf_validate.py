@@ -47,7 +47,7 @@ WRONG = {
     "gradient_batch=5": "gradient_batch=5: has an effect only with averaging=gradients",
     "server_learning_rate=1": "has an effect only with averaging=gradients",
     "strategy=ifca server_optimizer=adam": "has an effect only with averaging=gradients",
-    "strategy.k_min_improvement=-1": "strategy.k_min_improvement=-1.0: must be greater than -1; 0 takes any gain.",
+    "k=auto strategy.k_min_improvement=-1": "improvement=-1.0: must be greater than -1; 0 takes any gain.",
     "strategy.k_min_improvement=0.2": "strategy.k_min_improvement=0.2: has an effect only with k=auto; add that",
     "choose_k=elbow": "choose_k=elbow: has an effect only with k=auto; add that, or leave it out.",
     "k_max=3": "k_max=3: has an effect only with k=auto; add that, or leave it out.",

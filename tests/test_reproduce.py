@@ -304,7 +304,6 @@ def test_the_table_marks_what_is_not_finished(
     assert "7 cells: 4 finished, 1 stopped, 2 not run." in text
 
 
-@pytest.mark.pictures
 def test_the_screen_has_the_part_that_was_asked_for_and_the_files_have_the_whole(
     item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -322,6 +321,7 @@ def test_the_screen_has_the_part_that_was_asked_for_and_the_files_have_the_whole
     assert text in capsys.readouterr().out
 
 
+@pytest.mark.pictures
 def test_differences_are_paired_and_verdicts_are_the_papers(item: Path, ran: list[tuple[str, int, int]]) -> None:
     item.write_text(ITEM.replace("value: 92.5, spread: 0.4", "value: 90.8, spread: 0.4"))
     assert main(["reproduce", "item.yaml"]) == 0

@@ -155,7 +155,7 @@ def test_shipped_tasks_pass_the_check_and_train(spec):
         ({"data_options": {"size": 3}}, "task.data_options.size"),
         ({"num_clients": 0}, "num_clients=0 must be at least 1"),
         ({"num_clients": 3}, "num_clients=3 is less than task.num_clusters=4"),
-        ({"num_clients": 3000}, "gets no test sample"),
+        ({"num_clients": 3000}, "of which each client needs one; use num_clients of at most 1436"),
         ({"loss": "squared_error"}, "squared_error needs values"),
         ({"loss": "reconstruction"}, "model 'mlp' with loss 'reconstruction' does not fit data 'digits'"),
         ({"model": "cnn"}, "too small for model cnn"),
