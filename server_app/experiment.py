@@ -210,6 +210,7 @@ def _run(
                 config.pictures,
                 strategy.state.confusions,
                 truth.changes(strategy.context.server_round),
+                strategy.mixtures,
             )
         except (FederationError, WorkersFailed) as error:
             raise FederationError(f"{error}. {checkpointing.last()}") from error

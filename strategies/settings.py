@@ -210,6 +210,8 @@ class Settings:
     """Takes `k=auto`."""
     mixes: ClassVar[bool] = False
     """A client predicts with a mixture of all K models, and not with the one that it is assigned."""
+    shares: ClassVar[bool] = False
+    """Has, for each client, its share of each model (`ClusteredStrategy.mixtures`)."""
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models", "gradients")}
     """Values that the algorithm can follow of the run-level keys `averaging`, `first_round`, `choose_k`, `loss_data`
     and `personal`; the first one is its default. A key that is not named means nothing to it."""

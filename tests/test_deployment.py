@@ -90,6 +90,10 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
         # Whatever the first comparisons say is taken for groups, in round 4.
         "fedgwc num_rounds=5 strategy.fraction_train=0.75 strategy.most_groups=2 strategy.rest_threshold=1000 "
         "strategy.most_index=9",
+        "fedem train=sgd",
+        "fedrc train=sgd num_rounds=3",
+        # Each centre draws three of the four; the importance weights of round 1 are old in round 3.
+        "fedsoft num_rounds=3 strategy.clients_per_centre=3",
     ],
     ids=lambda strategy: strategy.split()[0],
 )
@@ -100,15 +104,23 @@ def test_a_deployed_run_ends_with_the_models_of_the_run_in_process(
 
 
 @pytest.mark.parametrize(
-    "strategy",
-    ["ditto", "fedala strategy.most_passes=20", "fedpac"],
-    ids=lambda strategy: strategy.split()[0],
+    ("strategy", "models"),
+    [
+        # A common model and each of the four clients'.
+        ("ditto", 5),
+        ("fedala strategy.most_passes=20", 5),
+        ("fedpac", 5),
+        # Prototypes alone are common.
+        ("fedproto", 4),
+        # What a client adapts for a test is thrown away.
+        ("per_fedavg", 1),
+    ],
+    ids=lambda value: str(value).split()[0],
 )
-def test_a_deployed_run_ends_with_the_clients_own_models_of_the_run_in_process(
-    federation: Federation, tmp_path: Path, strategy: str
+def test_a_deployed_run_ends_with_the_personal_models_of_the_run_in_process(
+    federation: Federation, tmp_path: Path, strategy: str, models: int
 ) -> None:
-    """A common model and each of the four clients'."""
-    assert len(numbers_of_equal_models(federation, tmp_path, f"{strategy} num_rounds=3")) == 5
+    assert len(numbers_of_equal_models(federation, tmp_path, f"{strategy} num_rounds=3")) == models
 
 
 def numbers_of_equal_models(federation: Federation, tmp_path: Path, strategy: str) -> set[str]:
@@ -127,7 +139,8 @@ def numbers_of_equal_models(federation: Federation, tmp_path: Path, strategy: st
     for name in expected:
         np.testing.assert_array_equal(found[name], expected[name])
     assert (deployed / "clients.csv").read_text() == (local / "clients.csv").read_text()
-    assert [line["participants"] for line in rounds(deployed)] == [line["participants"] for line in rounds(local)]
+    for told in ("participants", "ari"):
+        assert [line[told] for line in rounds(deployed)] == [line[told] for line in rounds(local)]
     assert all(line["replies"]["error"] + line["replies"]["missing"] == 0 for line in rounds(deployed))
     own = [folder / "own_models.safetensors" for folder in (local, deployed)]
     assert own[0].is_file() == own[1].is_file()

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from florets import strategies
 from florets.conf.problems import did_you_mean
 from florets.conf.schema import Config
+from florets.server_app.reproduce.mixtures import read_mixtures, share_error
 from florets.server_app.results.folder import MARKER
 from florets.server_app.results.summary import ARI_RECOVERED, ARI_ROUND, RunSummary
 from florets.strategies.base.report import EVIDENCE
@@ -93,6 +94,7 @@ def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall:
         "rounds_of_ari_1": [line["round"] for line in lines if (line.get("ari") or 0.0) >= _ALL_RIGHT],
         "bytes": summary.bytes_down + summary.bytes_up,
         "gradient_passes": summary.gradient_passes,
+        "mixtures": read_mixtures(folder),
         "verdict": evidence[-1].get("verdict") if evidence else None,
         "cpu_seconds": cpu,
         # The rounds' parts are wall time, of which other processes take a part.
@@ -159,6 +161,18 @@ def _rounds_to_regroup(values: Values, config: Config) -> float | None:
     changed = max(config.task.drift.rounds)
     right = [number for number in values.get("rounds_of_ari_1", []) if number >= changed]
     return float(min(right) - changed) if right else None
+
+
+def _share_error(values: Values, config: Config) -> float | None:
+    return share_error(values.get("mixtures", []), config.task.num_clusters, _own_fraction(config))
+
+
+def _own_fraction(config: Config) -> float:
+    return float(config.task.partition_options.get("own_fraction", 1.0))
+
+
+def _mixes_clusters(config: Config) -> bool:
+    return _own_fraction(config) < 1 and config.strategy.settings.shares
 
 
 def _linear(config: Config) -> bool:
@@ -271,6 +285,9 @@ MEASURES = {
         _drifts,
         1.0,
         "round",
+    ),
+    "share_error": Measure(
+        "mean error of the clients' shares of the models", "mean", "{:.3f}", _share_error, _mixes_clusters
     ),
     "loss": Measure("test loss", "mean", "{:.4g}", _number("loss"), _values),
     "model_error": Measure(

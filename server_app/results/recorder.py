@@ -179,6 +179,7 @@ class Recorder:
         pictures: bool = True,
         confusions: Mapping[int, Sequence[int]] | None = None,
         changes: Sequence[tuple[int, int, int]] = (),
+        mixtures: Mapping[str, NDArray[np.float64]] | None = None,
     ) -> RunSummary:
         """Write all that is known only at the end: tables, models, summary, plots and report.
 
@@ -202,10 +203,12 @@ class Recorder:
             Counts of the last evaluation by model, see `RoundReport.confusions`.
         changes : sequence of (int, int, int)
             True clusters by round where they change, see `Truth.changes`.
+        mixtures : mapping of str to array (K,), optional
+            Shares of the models in each client that mixes them.
         """
         self._progress.close()
         # The figures come first and the pictures last: a failure while drawing costs no results.
-        self._write_clients(evaluations, assignment)
+        self._write_clients(evaluations, assignment, mixtures or {})
         if loss_matrix is not None:
             self._write_losses(*loss_matrix)
         if confusions:
@@ -239,17 +242,26 @@ class Recorder:
         log.info("Results are in %s", self.folder)
         return summary
 
-    def _write_clients(self, evaluations: Mapping[str, Evaluation], assignment: Mapping[str, int]) -> None:
+    def _write_clients(
+        self,
+        evaluations: Mapping[str, Evaluation],
+        assignment: Mapping[str, int],
+        mixtures: Mapping[str, NDArray[np.float64]],
+    ) -> None:
         results = {key: test_cells(evaluation) for key, evaluation in evaluations.items()}
         # What was not asked for has no columns; without any evaluation the plain ones are empty.
         tests = list(dict.fromkeys([*TEST_CELLS, *(name for cells in results.values() for name in cells)]))
+        shares = range(max(map(len, mixtures.values()), default=0))
         with whole_file(self.folder / "clients.csv") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["client", "true_cluster", "found_cluster", "num_examples", *tests, "device"])
+            head = ["client", "true_cluster", "found_cluster", *(f"share_{k}" for k in shares), "num_examples"]
+            writer.writerow([*head, *tests, "device"])
             for key, client in sorted(self._clients.items()):
-                cells = results.get(key, {})
+                cells, mixture = results.get(key, {}), mixtures.get(key)
                 writer.writerow(
-                    [key, client.cluster, assignment.get(key), client.num_examples]
+                    [key, client.cluster, assignment.get(key)]
+                    + [None if mixture is None else float(mixture[k]) for k in shares]
+                    + [client.num_examples]
                     + [cells.get(name) for name in tests]
                     + [client.device]
                 )

@@ -1,7 +1,7 @@
 """`Algorithm`: what an algorithm says about itself. Only `plan` has to be written; everything else has a default."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from florets.strategies.base.class_shares import ClassShares
@@ -92,6 +92,11 @@ class Algorithm(ABC, Generic[S, M]):
     def assignment(self) -> dict[str, int]:
         """Model index of every client that has one, by client key."""
         return self.state.assignment
+
+    @property
+    def mixtures(self) -> Mapping[str, FloatArray]:
+        """Shares (K,) of the models in each client that mixes them, by key; empty where each has one."""
+        return {}
 
     @property
     def phase(self) -> str:

@@ -12,4 +12,5 @@ class FedEmSettings(SharedLayers):
     """Each client mixes K models that all clients train, each sample as far as a model explains it."""
 
     mixes: ClassVar[bool] = True
+    shares: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}

@@ -57,6 +57,11 @@ class FedEm(ClusteredStrategy[FedEmSettings, FedEmState]):
     Settings = FedEmSettings
     State = FedEmState
 
+    @property
+    def mixtures(self) -> Mapping[str, FloatArray]:
+        """Return the latest shares of each client that has taken part."""
+        return self.state.shares
+
     def details(self) -> dict[str, Detail]:
         """Return the mean share of each model over all clients that have taken part."""
         shares = list(self.state.shares.values())

@@ -32,4 +32,5 @@ class FedSoftSettings(Settings):
         "personal", "what a client tests: its own model, or the centre with its largest importance weight"
     )
 
+    shares: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}

@@ -1,6 +1,6 @@
 """FedSoft: a model for each client, held near K centres as far as its samples are like theirs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -73,6 +73,11 @@ class FedSoft(ClusteredStrategy[FedSoftSettings, FedSoftState]):
 
     Settings = FedSoftSettings
     State = FedSoftState
+
+    @property
+    def mixtures(self) -> Mapping[str, FloatArray]:
+        """Return the latest importance weights of each client that was asked."""
+        return {key: estimate.weights for key, estimate in self.state.estimates.items()}
 
     def details(self) -> dict[str, Detail]:
         """Return the mean importance weight of each centre over all clients that were asked."""
