@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from florets.conf.aliases import modernise, old_names, renamed
 from florets.conf.folders import file_of, names_of, own_dir
-from florets.conf.follow import follow, only_with_auto, start_of_folds
+from florets.conf.follow import follow, start_of_folds
 from florets.conf.layers import flatten, is_option, nest, overlay, whole_options
 from florets.conf.overrides import GROUPS, Given, read_overrides
 from florets.conf.problems import ConfigError, did_you_mean
@@ -114,7 +114,6 @@ def compose(overrides: Sequence[str]) -> Config:
     overlay(values, nest(explicit))
     problems += follow(values, settings, {entry.key: entry for entry in explicit}, strategy)
     problems += _steps_or_epochs(values, explicit)
-    problems += only_with_auto(values, {entry.key: entry for entry in explicit}, settings.grows)
     k_by_hand = any(entry.key == "k" for entry in explicit)
     if values.get("k") == "auto" and strategy != DEFAULT and not k_by_hand:
         # A preset that leaves K open asks CLoVE to find it. The others are given the truth, as in the paper's

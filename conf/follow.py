@@ -12,8 +12,6 @@ from florets.strategies.settings import Settings
 CHOICES = ("averaging", "first_round", "choose_k", "loss_data", "personal")
 GRADIENTS_ONLY = {"gradient_batch": None, "server_learning_rate": None, "server_optimizer": "sgd"}
 """Keys that say how gradients are averaged, and their values where they say nothing."""
-_OF_AUTO = {"choose_k": Config.choose_k, "k_max": Config.k_max}
-"""Keys that say how k=auto finds K, and their defaults."""
 
 
 def follow(
@@ -52,26 +50,6 @@ def follow(
             else:
                 values[key] = neutral
     return problems
-
-
-def only_with_auto(values: Mapping[str, Any], explicit: Mapping[str, Given], grows: bool) -> list[str]:
-    """Return one line for each key given by hand that says how K is found, where K is given.
-
-    Parameters
-    ----------
-    values
-        The configuration after `follow`, with `k` as the preset or the user has it.
-    grows
-        `Settings.grows`: only a `k` by hand counts.
-    """
-    if values.get("k") == "auto" or (grows and "k" not in explicit):
-        return []
-    return [
-        f"{explicit[key].text}: has an effect only with k=auto; add that, or leave it out."
-        for key, default in _OF_AUTO.items()
-        # A value that the strategy cannot follow has been refused, and taken out.
-        if key in explicit and explicit[key].value != default and values.get(key) is not None
-    ]
 
 
 def start_of_folds(values: dict[str, Any], explicit: Mapping[str, Given]) -> list[str]:

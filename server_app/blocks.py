@@ -34,11 +34,13 @@ def choose_blocks(grid: Grid, config: Config, task: Task) -> tuple[Config, str]:
     if asked == "off":
         if isinstance(grid, LocalGrid):
             grid.block_size = 1
-        worth = able and config.num_clients >= _MANY_CLIENTS and _best(config, task) > 1
+        # Only the process that computes needs to have the device.
+        if not (able and config.num_clients >= _MANY_CLIENTS and _best(config, task) > 1):
+            return config, ""
         # On a GPU nothing was measured, and nothing is promised.
         gain = "faster" if find_device(config.device).type == "cpu" else "fewer calls of the GPU"
         hint = f"batch_clients=auto would compute the work of several clients at once: {gain}, and equal to rounding"
-        return config, hint if worth else ""
+        return config, hint
     if not isinstance(grid, LocalGrid) or grid.in_blocks is None:
         raise ConfigError([f"batch_clients={asked}: needs the in-process engine; leave it out, or use engine=local."])
     size = _best(config, task) if asked == "auto" else asked

@@ -375,6 +375,8 @@ def test_the_choice_and_the_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(compose(list(SMALL)), num_clients=60)
     task, made = build_task(config), grid(7, 60)
     assert choose_blocks(made, config, task)[1].startswith("batch_clients=auto would")
+    # A server needs no device that its nodes have.
+    assert choose_blocks(LocalGrid(app, 60), replace(config, device="cuda"), task)[1] == ""
     assert made.block_size == 1
     assert not choose_blocks(made, replace(config, num_clients=12), task)[1]
     assert choose_blocks(made, replace(config, batch_clients=9), task) == (replace(config, batch_clients=9), "")

@@ -52,8 +52,7 @@ def test_null_is_the_strategys_own_default(strategy: str, key: str) -> None:
 def test_an_explicit_choice_is_followed_or_refused_and_never_dropped(strategy: str, key: str, value: str) -> None:
     follows = settings_type(strategy).follows.get(key, ())
     if value in follows:
-        needed = ["k=auto", "num_rounds=50"] if key == "choose_k" else []
-        assert getattr(compose([f"strategy={strategy}", f"{key}={value}", *needed]), key) == value
+        assert getattr(compose([f"strategy={strategy}", f"{key}={value}"]), key) == value
         return
     rule = f"takes only {' or '.join(follows)}" if follows else "has no such choice"
     if follows and key == "choose_k":
@@ -143,8 +142,7 @@ OLD = {
 def test_an_old_name_works_and_the_new_one_is_told(old: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="florets")
     key, value = OLD[old]
-    others = ["k=auto"] if key == "choose_k" else []
-    assert compose([old, *others]) == compose([f"{key}={value}", *others])
+    assert compose([old]) == compose([f"{key}={value}"])
     assert [record.getMessage() for record in caplog.records] == [
         f"{old}: the key is now {key}={value}; the old name will go with the next release"
     ]

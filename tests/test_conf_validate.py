@@ -49,8 +49,6 @@ WRONG = {
     "strategy=ifca server_optimizer=adam": "has an effect only with averaging=gradients",
     "k=auto strategy.k_min_improvement=-1": "improvement=-1.0: must be greater than -1; 0 takes any gain.",
     "strategy.k_min_improvement=0.2": "strategy.k_min_improvement=0.2: has an effect only with k=auto; add that",
-    "choose_k=elbow": "choose_k=elbow: has an effect only with k=auto; add that, or leave it out.",
-    "k_max=3": "k_max=3: has an effect only with k=auto; add that, or leave it out.",
     "strategy=cfl_gp choose_k=elbow": "takes only spectral or folds, with k=auto; leave it out.",
     "strategy.stability_rounds=0": "strategy.stability_rounds=0: must be at least 1.",
     "strategy.stability_fraction=0": (

@@ -245,7 +245,7 @@ def test_sizes_on_a_device_are_bounded_by_memory(monkeypatch: pytest.MonkeyPatch
     assert block_size(module, torch.device("mps")) == 1
     assert not takes_blocks(torch.device("mps"))
     parameters = sum(value.numel() for value in state.values())
-    own = 16 * parameters + 4 * 4 * 8 * values + 4 * 20 * 60
+    own = 20 * parameters + 4 * 4 * 8 * values + 4 * 20 * 60
     monkeypatch.setattr(sizes, "DEVICE_MEMORY", 7 * own)
     assert device_stack_size(network, state, torch.zeros(20, *IMAGE), 8) == 7
     assert device_samples(network, 3, state, IMAGE) == 7 * own // (16 * 3 * values)

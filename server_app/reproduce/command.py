@@ -150,13 +150,14 @@ def _show(table: Table, folder: Path, request: Request) -> int:
     from florets.server_app.reproduce.plot import draw, without_lines
 
     whole = write_table(table, folder, request.command)
-    say(markdown(asked_of(table, request), request.command) if request.chosen or request.seeds else whole)
+    asked = asked_of(table, request)
+    say(markdown(asked, request.asked) if request.chosen or request.seeds else whole)
     for path in draw(table, folder):
         say(f"Plot: {path}")
     if lacking := without_lines(table):
         say(f"Not in the curves, as their runs' folders were removed: {', '.join(lacking)}")
     say(f"Table: {folder / 'table.md'} ({state_words(table)})")
-    return 1 if table.states["failed"] else 0
+    return 1 if asked.states["failed"] else 0
 
 
 def _run(table: Table, cells: Sequence[Cell], folder: Path, request: Request, engine: Engine) -> int:

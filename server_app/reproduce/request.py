@@ -37,6 +37,13 @@ class Request:
         return " ".join(["florets reproduce", self.item.name, *scale, *keys])
 
     @property
+    def asked(self) -> str:
+        """The command with the rows, columns and seeds that were asked for."""
+        chosen = [f"{kind}={','.join(names)}" for kind, names in self.chosen.items()]
+        seeds = [] if self.seeds is None else [f"seeds={self.seeds}"]
+        return " ".join([self.command, *chosen, *seeds])
+
+    @property
     def stored_as(self) -> str:
         """Name of the file that holds this table's cells beside a page: of item, scale and keys given by hand."""
         keys = [f"{key}={value}" for key, value in sorted(self.given.items()) if key not in _OF_NO_TABLE]

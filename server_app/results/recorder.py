@@ -260,7 +260,7 @@ class Recorder:
                 cells, mixture = results.get(key, {}), mixtures.get(key)
                 writer.writerow(
                     [key, client.cluster, assignment.get(key)]
-                    + [None if mixture is None else float(mixture[k]) for k in shares]
+                    + [None if mixture is None or k >= len(mixture) else float(mixture[k]) for k in shares]
                     + [client.num_examples]
                     + [cells.get(name) for name in tests]
                     + [client.device]

@@ -45,11 +45,13 @@ class WorkerPool:
         atexit.register(self.close)
         try:
             for number in range(count):
-                if (worker := self._started(number)) is None:
+                try:
+                    self.workers.append(self._started(number))
+                except OSError as error:
                     raise WorkersFailed(
-                        f"the system has no room for worker {number + 1} of {count}; use fewer workers"
-                    )
-                self.workers.append(worker)
+                        f"worker {number + 1} of {count} cannot be started ({error}); use fewer workers where the "
+                        "system has no room for more"
+                    ) from error
         except BaseException:
             self.close()
             raise
@@ -116,8 +118,8 @@ class WorkerPool:
             unit, answered = worker.unit, worker.receive()
             if answered is None:
                 reason = self._backend.why_lost(worker)
-                self._tell(worker, reason)
                 self._replace(worker)
+                self._tell(worker, reason, 0 if unit is None else len(unit.sent))
                 if unit is not None:
                     yield from (failed(message, reason) for message, _ in unit.sent)
                 continue
@@ -171,7 +173,7 @@ class WorkerPool:
             self._failed_starts[worker.number] += 1
         self._ended_cpu += worker.cpu_seconds
         worker.end()
-        if self._failed_starts[worker.number] < _MOST_FAILED_STARTS and (new := self._started(worker.number)):
+        if self._failed_starts[worker.number] < _MOST_FAILED_STARTS and (new := self._another(worker.number)):
             new.is_lost = True
             self.workers[worker.number] = new
         elif all(other.has_ended for other in self.workers):
@@ -180,29 +182,36 @@ class WorkerPool:
             log.warning("%s cannot be replaced (%s): others answer for its clients", worker.name, worker.ending)
         self._give_all()
 
-    def _started(self, number: int) -> Worker | None:
-        """Return a new worker; None where the system has no room for one, nor a moment later."""
+    def _started(self, number: int) -> Worker:
+        """Return a new worker; one that the system has no room for is tried once more.
+
+        Raises
+        ------
+        OSError
+            If the second start fails, too.
+        """
         try:
             return self._backend.start(number)
         except OSError as error:
             log.warning("no worker can be started, tried once more: %s", error)
         time.sleep(_AGAIN_SECONDS)
+        return self._backend.start(number)
+
+    def _another(self, number: int) -> Worker | None:
+        """Return a new worker in the place of another; None where none can be started."""
         try:
-            return self._backend.start(number)
+            return self._started(number)
         except OSError as error:
             log.warning("no worker can be started: %s", error)
             return None
 
-    def _tell(self, worker: Worker, reason: str) -> None:
+    def _tell(self, worker: Worker, reason: str, owed: int) -> None:
         """Show why a worker has ended, each reason once; the log has every one."""
         log.warning("%s: %s", worker.name, reason)
         if reason not in self._told:
             self._told.add(reason)
-            say(
-                f"florets: {reason.removeprefix('its ')}; another takes its place, and the replies that it owed are "
-                "lost (run.log has further ones)",
-                sys.stderr,
-            )
+            lost = f"; lost are the replies of {counted(owed, 'client')} that it owed" if owed else ""
+            say(f"florets: {reason.removeprefix('its ')}{lost} (run.log has further ones)", sys.stderr)
 
     def _check_any(self) -> None:
         """Hold the time without any worker to the backend's limit: its machines may all have gone."""

@@ -93,7 +93,7 @@ class CflGpSettings(SharedLayers):
         due = range(2, last + 1, period)
         if not (wrong := [number for number in self.spectrum_rounds if number not in due]):
             return []
-        shown = _listed(due) if len(due) <= _FEW else f"{_listed(due[: _FEW - 1], '')}, ..., {due[-1]}"
+        shown = _listed(due) if len(due) <= _FEW else f"{', '.join(map(str, due[: _FEW - 1]))}, ..., {due[-1]}"
         rule = f"the rounds that cluster are {shown}" if due else "no round clusters"
         return [
             f"{given}: with strategy.period={self.period} and {bound}={last} {rule}; leave out {_listed(wrong)}, or "
@@ -139,7 +139,7 @@ class CflGpSettings(SharedLayers):
         ]
 
 
-def _listed(numbers: Sequence[int], last: str = " and ") -> str:
+def _listed(numbers: Sequence[int]) -> str:
     """Return numbers in words: 2, 4 and 6."""
     words = [str(number) for number in numbers]
-    return last.join([", ".join(words[:-1]), words[-1]]) if last and len(words) > 1 else ", ".join(words)
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else ", ".join(words)

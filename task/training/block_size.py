@@ -25,11 +25,14 @@ MOST_ON_DEVICE = 256
 """Not measured: of so many clients the calls that are left cost less than the clients' own messages."""
 
 DEVICE_MEMORY = 2 * 2**30
-"""Bytes that a block's work may hold on a device, beside the clients' data; below what any of today's has."""
+"""Bytes that a block's work may hold on a device, beside the clients' data; less than any current GPU has."""
 
 _MEMORY = 16 * 2**20
 _BYTES = 16
 """Of one parameter in training: its value, its gradient and Adam's two moments."""
+
+_BYTES_ON_DEVICE = 20
+"""The same, and the copy in which it is fetched."""
 
 _COPIES = 4
 """Of a layer's value in a pass forward and back: itself, its gradient, and what either way needs in between."""
@@ -43,7 +46,7 @@ def block_size(module: Module, device: torch.device | None = None) -> int:
     """
     network = network_of(module)
     if device is not None and device.type != "cpu":
-        fit = DEVICE_MEMORY // (_BYTES * max(1, _num_parameters(module)))
+        fit = DEVICE_MEMORY // (_BYTES_ON_DEVICE * max(1, _num_parameters(module)))
         able = network is not None and takes_blocks(device) and fit >= 2
         return min(MOST_ON_DEVICE, fit) if able else 1
     if network is None or stack_size(module) < 2:
@@ -82,7 +85,7 @@ def device_stack_size(network: Network, state: Mapping[str, Tensor], x: Tensor, 
     values = network.values(state, x.shape[1:])
     parameters = sum(value.numel() for value in state.values())
     # The last term is the stack's own copy of the samples.
-    own = _BYTES * parameters + 4 * _COPIES * min(batch_size, len(x)) * values + 4 * x.numel()
+    own = _BYTES_ON_DEVICE * parameters + 4 * _COPIES * min(batch_size, len(x)) * values + 4 * x.numel()
     return max(1, min(MOST_ON_DEVICE, DEVICE_MEMORY // own))
 
 

@@ -99,12 +99,15 @@ def dense_losses(
                     layers.append(first)
                 outputs = network.after_first(stacks, first)
                 losses.append(torch.stack([per_sample_losses(one, targets, loss) for one in outputs]))
-        each.append(torch.cat(losses, dim=1))
-        if choose is not None:
-            found[begin:end] = _means_of(each.pop(), parts[begin:end])
+        own = torch.cat(losses, dim=1)
+        if choose is None:
+            # Fetched after the last group.
+            each.append(own)
+        else:
+            found[begin:end] = _means_of(own, parts[begin:end])
             outputs_of = layers[0] if len(layers) == 1 else torch.cat(layers, dim=1)
             starts = [*_starts(parts[begin:end]).tolist(), x.shape[0]]
-            chosen = [choose(own) for own in found[begin:end]]
+            chosen = [choose(means) for means in found[begin:end]]
             firsts += [outputs_of[model, a:b].clone() for model, (a, b) in zip(chosen, pairwise(starts), strict=True)]
     return (_means_of(torch.cat(each, dim=1), parts) if each else found), firsts
 

@@ -135,11 +135,19 @@ def evaluated(
     sums = _sums(module, x, y, loss, chunk, look)
     # Nothing is fetched from a device before all of it is on its way.
     found = on_host(*sums, *right, *kept, *([y] if kept else []))
-    total = sum(value.item() for value in found[: len(sums)])
+    total = _added(value.item() for value in found[: len(sums)])
     correct = sum(int(value.item()) for value in found[len(sums) : len(sums) + len(right)])
     outputs = [value.numpy() for value in found[len(sums) + len(right) : -1]]
     scores = scores_of(np.concatenate(outputs), found[-1].numpy(), loss) if kept else Scores()
     return Evaluated(total / len(x), correct / len(x) if classes else None, scores)
+
+
+def _added(values: Iterable[float]) -> float:
+    """Add numbers one after the other: from Python 3.12 on `sum` rounds otherwise, and bits are the same on all."""
+    total = 0.0
+    for value in values:
+        total += value
+    return total
 
 
 def _sums(
@@ -194,7 +202,7 @@ def loss_vector(
     module
         A module of the models' shape, used as scratch: afterwards its parameters are those of the last model.
     states
-        K state dicts, taken one after the other, so that a generator keeps one model in memory at a time.
+        K state dicts, taken one after the other.
     x, y, loss, chunk
         See `evaluate`.
 
@@ -213,5 +221,5 @@ def loss_vector(
     values = [value.item() for value in on_host(*sums)]
     passes = -(-len(x) // chunk)
     return np.array(
-        [sum(values[at : at + passes]) / len(x) for at in range(0, len(values), passes)], dtype=np.float64
+        [_added(values[at : at + passes]) / len(x) for at in range(0, len(values), passes)], dtype=np.float64
     )

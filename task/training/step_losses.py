@@ -24,9 +24,9 @@ def recorded() -> Iterator[list[float]]:
         yield losses
     finally:
         _recorded.reset(token)
-        # All at once: a number that is asked of a device at each step waits for the step.
-        fetched = iter(on_host(*(loss for loss in found if isinstance(loss, Tensor))))
-        losses += [next(fetched).item() if isinstance(loss, Tensor) else loss for loss in found]
+    # All at once: a number that is asked of a device at each step waits for the step.
+    fetched = iter(on_host(*(loss for loss in found if isinstance(loss, Tensor))))
+    losses += [next(fetched).item() if isinstance(loss, Tensor) else loss for loss in found]
 
 
 def recording() -> bool:
