@@ -59,6 +59,17 @@ def test_clients_csv_has_true_and_found_cluster_and_result(tmp_path):
     assert [row[0] for row in body] == ["00", "01", "02", "03"]
 
 
+def test_clients_may_have_shares_of_fewer_models_than_others(tmp_path):
+    with recorder(tmp_path / "run") as made:
+        made.clients(CLIENTS)
+        made.round(report(1))
+        shares = {"00": np.array([0.25, 0.75]), "01": np.array([1.0])}
+        made.finish({"0/w": np.zeros(2, dtype=np.float32)}, evaluations(), FOUND, pictures=False, mixtures=shares)
+    head, *body = rows(tmp_path / "run" / "clients.csv")
+    assert head[3:5] == ["share_0", "share_1"]
+    assert [row[3:5] for row in body[:3]] == [["0.25", "0.75"], ["1.0", ""], ["", ""]]
+
+
 def test_equal_models_make_equal_files_and_one_without_texts_can_be_read(tmp_path):
     arrays = {"1/b": np.arange(6, dtype=np.float32).reshape(2, 3).T, "0/a": np.array(2, dtype=np.int64)}
     texts = {"strategy": "clove", "seed": "0", "experiment": 'é"\n'}
