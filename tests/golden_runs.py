@@ -40,9 +40,9 @@ FOLDER = Path(__file__).parent / "golden"
 ROUNDS = 3
 """Of a run that does not say."""
 
-TOLERANCE = 1e-4
-"""Between kinds of machines; 6.5e-5 was seen, of a test loss after three rounds, between AVX2 and AVX-512."""
-"""On another kind of machine, of |difference| / max(1, |stored value|)."""
+TOLERANCE = 5e-4
+"""On another kind of machine, of |difference| / max(1, |stored value|); under batch normalisation 2.9e-4 was seen
+between AVX2 and AVX-512."""
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
