@@ -72,8 +72,8 @@ def test_the_last_bit_counts_on_the_same_kind_of_machine_alone() -> None:
     (line,) = differences(here(changed(ulp, HERE)), changed(0.0, HERE))
     assert line.startswith(f"array {ENTRY}: 1 of 100 values differ, largest difference {ulp:.3g}")
     assert differences(here(changed(ulp, HERE)), changed(0.0, ELSEWHERE)) == []
-    line, machine = differences(here(changed(3 * TOLERANCE, HERE)), changed(0.0, ELSEWHERE))
-    assert f"largest difference {3 * TOLERANCE:.1g}" in line
+    line, machine = differences(here(changed(4 * TOLERANCE, HERE)), changed(0.0, ELSEWHERE))
+    assert f"largest difference {4 * TOLERANCE:.1g}" in line
     assert "torch capability" in machine
 
 
