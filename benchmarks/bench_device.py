@@ -12,14 +12,20 @@ done, and the most memory that PyTorch has held on it. Without a GPU and without
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import time
-from itertools import pairwise
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import torch
+
+from benchmarks.own_process import in_own_process
+from benchmarks.timed_rounds import timed_rounds
+from florets.conf.compose import compose
+from florets.server_app.build import build_task
+from florets.task.device import find_device
+from florets.task.training.block_size import block_size
 
 CIFAR = ["experiment=paper/clove/cifar10_label_skew_1", "num_clients=25", "k=5"]
 CASES = {
@@ -38,55 +44,24 @@ TINY = {
 
 def measured(overrides: list[str], device: str, way: str) -> dict[str, float]:
     """Return the median wall seconds of a round and the device's peak memory in MB, 0 on a CPU."""
-    import torch
-    from flwr.app import ArrayRecord
-
-    from benchmarks.timed_rounds import local_grid
-    from florets.conf.compose import compose
-    from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-    from florets.strategies.base.report import RoundReport
-    from florets.task.device import find_device
-    from florets.task.training.block_size import block_size
-
     # A key that stands there twice counts as it stands last.
     keys = dict(key.split("=", 1) for key in ["strategy.stop_when_stable=false", "num_rounds=5", *overrides])
     config = compose([*(f"{key}={value}" for key, value in keys.items()), f"device={device}"])
     there, task = find_device(device), build_task(config)
     size = block_size(task.build_model(), there) if way == "auto" else 1
-    marks = [time.perf_counter()]
 
-    def on_round(report: RoundReport, _: ArrayRecord) -> None:
+    def all_done() -> float:
         if there.type == "cuda":
             torch.cuda.synchronize(there)
-        marks.append(time.perf_counter())
+        return time.perf_counter()
 
-    build_strategy(config, task).start(
-        local_grid(config, task, size),
-        build_models(config, task),
-        num_rounds=config.num_rounds,
-        train_config=message_settings(config, task),
-        on_round=on_round,
-    )
-    seconds = [end - begin for begin, end in pairwise(marks)]
-    # The first rounds move the data, and choose kernels.
+    seconds, _ = timed_rounds(config, task, size, clock=all_done)
     memory = torch.cuda.max_memory_allocated(there) / 2**20 if there.type == "cuda" else 0.0
-    return {"wall": statistics.median(seconds[2:] or seconds[-1:]), "memory": memory, "block": size}
-
-
-def in_its_own_process(overrides: list[str], device: str, way: str) -> dict[str, float]:
-    """Return what `measured` finds."""
-    given = (overrides, device, way)
-    code = f"import json; from benchmarks.bench_device import measured; print(json.dumps(measured(*{given!r})))"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
-    if told.returncode:
-        sys.exit(told.stderr)
-    found: dict[str, float] = json.loads(told.stdout.splitlines()[-1])
-    return found
+    # The first rounds move the data, and choose kernels.
+    return {"wall": statistics.median(seconds[1:] or seconds), "memory": memory, "block": size}
 
 
 def main() -> None:
-    import torch
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="", help="cuda, cuda:1 or cpu; a GPU where none is named")
     parser.add_argument("--data-dir", default="", help="folder of MNIST and CIFAR-10; else their rows are left out")
@@ -108,7 +83,7 @@ def main() -> None:
         runs: dict[str, list[dict[str, float]]] = {"off": [], "auto": []}
         for _ in range(given.repeats):
             for way, found in runs.items():
-                found.append(in_its_own_process(overrides, device, way))
+                found.append(in_own_process(__file__, "measured", overrides, device, way))
         row = {
             way: {what: statistics.median(run[what] for run in found) for what in found[0]}
             for way, found in runs.items()

@@ -19,7 +19,6 @@ import json
 import os
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,8 +28,9 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.own_process import in_own_process
 
 TABLES = ("rounds", "steps")
 PAIRS_UP_TO = 5000
@@ -122,16 +122,6 @@ def _seconds(step: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def measured(function: str, *arguments: Any) -> dict[str, float]:
-    """Return what a function of this file finds in a process of its own."""
-    code = f"import json; from benchmarks.bench_scale import *; print(json.dumps({function}(*{list(arguments)!r})))"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
-    if told.returncode:
-        sys.exit(told.stderr or told.stdout)
-    found: dict[str, float] = json.loads(told.stdout.splitlines()[-1])
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", choices=[[], *TABLES], help="all where none is named")
@@ -149,12 +139,14 @@ def main() -> None:
             sampled = [number for number in given.participants if number <= num_clients]
             for participants, strategy, workers in product(sampled, given.strategies, given.workers):
                 case = f"{participants:,} of {num_clients:,}, {strategy}, {workers}"
-                row = found["rounds"][case] = measured("command", num_clients, participants, strategy, workers)
+                row = found["rounds"][case] = in_own_process(
+                    __file__, "command", num_clients, participants, strategy, workers
+                )
                 print(
                     f"{case:36}{row['first']:10.1f}{row['wall']:9.2f}{row['cpu']:9.2f}{row['peak']:9.0f}", flush=True
                 )
     if "steps" in (given.tables or TABLES):
-        found["steps"] = {f"{number:,}": measured("steps", number) for number in given.clients}
+        found["steps"] = {f"{number:,}": in_own_process(__file__, "steps", number) for number in given.clients}
         print(f"{'step, CPU seconds':36}" + "".join(f"{number:>12}" for number in found["steps"]))
         for name in next(iter(found["steps"].values())):
             cells = [found["steps"][number].get(name) for number in found["steps"]]

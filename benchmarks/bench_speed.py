@@ -18,7 +18,6 @@ import json
 import os
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.own_process import in_own_process
 
 TABLES = ("own_settings", "growth", "memory", "imports")
 IFCA = [
@@ -140,22 +140,12 @@ def command(data_dir: str, strategy: str) -> dict[str, float]:
     return {"cpu": time.process_time(), "peak": peak()}
 
 
-def measured(function: str, *arguments: Any) -> dict[str, float]:
-    """Return what a function of this file finds in a process of its own."""
-    code = f"import json; from benchmarks.bench_speed import *; print(json.dumps({function}(*{list(arguments)!r})))"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
-    if told.returncode:
-        sys.exit(told.stderr)
-    found: dict[str, float] = json.loads(told.stdout.splitlines()[-1])
-    return found
-
-
 def table(cases: dict[str, tuple[Any, ...]], repeats: int) -> dict[str, dict[str, float]]:
     """Print and return the medians of cases that take turns."""
     found: dict[str, list[dict[str, float]]] = {name: [] for name in cases}
     for _ in range(repeats):
         for name, case in cases.items():
-            found[name].append(measured(*case))
+            found[name].append(in_own_process(__file__, *case))
     rows = {}
     for name, times in found.items():
         rows[name] = {what: statistics.median(time[what] for time in times) for what in times[0]}

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from itertools import pairwise
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -25,19 +26,23 @@ def local_grid(config: Config, task: Task, block_size: int = 1) -> LocalGrid:
     return grid
 
 
-def timed_rounds(config: Config, task: Task, block_size: int = 1) -> tuple[list[float], list[RoundReport]]:
-    """Run an experiment; return the CPU seconds of each round after the first, and the reports of all.
+def timed_rounds(
+    config: Config, task: Task, block_size: int = 1, clock: Callable[[], float] = time.process_time
+) -> tuple[list[float], list[RoundReport]]:
+    """Run an experiment; return the seconds of each round after the first, and the reports of all.
 
     Parameters
     ----------
     block_size
         Most clients whose work is computed together; 1: each by itself.
+    clock
+        What is read at the end of each round; by default CPU seconds.
     """
     marks: list[float] = []
     reports: list[RoundReport] = []
 
     def on_round(report: RoundReport, _: ArrayRecord) -> None:
-        marks.append(time.process_time())
+        marks.append(clock())
         reports.append(report)
 
     build_strategy(config, task).start(

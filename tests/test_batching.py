@@ -173,7 +173,6 @@ def as_alone(
 def test_stacked_training_takes_the_steps_of_single_trainings(
     settings: TrainSettings, loss: str, hidden: list[int] | None
 ) -> None:
-    torch.manual_seed(0)
     outputs, shape = (1 if loss == "half_squared_error" else 3), (2, 4)
     module = autoencoder(shape, 0) if loss == "reconstruction" else mlp(shape, outputs, hidden)
     if hidden is None:
@@ -189,7 +188,6 @@ def test_stacked_training_takes_the_steps_of_single_trainings(
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "reconstruction"])
 def test_full_steps_are_those_of_single_trainings(loss: str) -> None:
-    torch.manual_seed(0)
     module = mlp((2, 30), 3, [12, 5]) if loss == "cross_entropy" else autoencoder((2, 30), 0)
     start = {name: value.clone() for name, value in module.state_dict().items()}
     parts, network = clients((2, 30), loss, 3), network_of(module)
@@ -206,7 +204,6 @@ def test_full_steps_are_those_of_single_trainings(loss: str) -> None:
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("loss", ["cross_entropy", "half_squared_error"])
 def test_linear_models_steps_are_those_of_single_trainings(loss: str, bias: bool) -> None:
-    torch.manual_seed(0)
     module = linear((2, 4), 3 if loss == "cross_entropy" else 1, bias=bias)
     start = {name: value.clone() for name, value in module.state_dict().items()}
     parts, names = clients((2, 4), loss, 3), linear_names(module, loss)
@@ -243,7 +240,6 @@ def test_one_clients_infinite_inputs_stay_its_own() -> None:
 
 @pytest.mark.parametrize("convolutions", [False, True])
 def test_joined_losses_and_tests_are_those_of_each_client(convolutions: bool) -> None:
-    torch.manual_seed(0)
     module = cnn((2, 6, 5), 3, [3, 4], kernel=3, padding=1) if convolutions else mlp((4,), 3, [5])
     states = [{name: value + k / 7 for name, value in module.state_dict().items()} for k in range(3)]
     parts = clients((2, 6, 5) if convolutions else (4,), "cross_entropy", 3)
@@ -259,7 +255,6 @@ def test_joined_losses_and_tests_are_those_of_each_client(convolutions: bool) ->
 
 @pytest.mark.parametrize("most", [1, 50, 10**6])
 def test_losses_tell_what_training_begins_with(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(0)
     module = mlp((4,), 3, [5])
     states = [{name: value + k / 7 for name, value in module.state_dict().items()} for k in range(3)]
     parts, network = clients((4,), "cross_entropy", 3), network_of(module)

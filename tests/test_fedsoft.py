@@ -56,7 +56,6 @@ def test_centres_draw_without_replacement_and_by_the_weights() -> None:
 
 
 def test_the_pull_towards_the_mean_of_the_centres_is_that_towards_all_of_them() -> None:
-    torch.manual_seed(0)
     module, shares = nn.Linear(3, 2), np.array([0.7, 1e-4, 0.4])
     centres = [torch.randn(2, 3) for _ in shares]
     module.weight.grad = torch.zeros_like(module.weight)

@@ -17,7 +17,7 @@ from florets.task.training.block_size import DEVICE_MEMORY, device_stack_size
 from florets.task.training.local_update import TrainSettings
 from florets.task.training.networks import network_of
 from florets.task.training.stacked import Share, stacked_update
-from tests.test_elsewhere import MODELS, made
+from tests.test_fake_device import MODELS, made
 
 pytestmark = [
     pytest.mark.slow,

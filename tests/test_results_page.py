@@ -75,6 +75,17 @@ def test_cells_are_stored_and_replaced_by_nothing_less(tmp_path: Path) -> None:
     assert "here" not in store.path.read_text()
 
 
+def test_what_is_rounded_to_a_whole_number_is_written_the_same_again(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cells.csv")
+    store.put(PLACE, 0, Progress("finished", {"accuracy": 16.000003, "loss": 1234567.8}))
+    store.write([PLACE])
+    again = Store(store.path)
+    assert again.get(PLACE, 0).values == {"accuracy": 16, "loss": 1234570}
+    written = store.path.read_text()
+    again.write([PLACE])
+    assert again.path.read_text() == written
+
+
 def test_no_path_of_a_machine_is_stored(tmp_path: Path) -> None:
     store = Store(tmp_path / "cells.csv")
     said = "/home/me/run/seed-2: holds an interrupted run. Go on with: florets resume=/home/me/run/seed-2\nOr not."

@@ -4,7 +4,6 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from florets.conf.problems import ConfigError
@@ -12,7 +11,6 @@ from florets.server_app.console import counted, say
 from florets.server_app.cores import crowded
 from florets.server_app.reproduce.cells import Cell, Place, in_order, places, progress_of
 from florets.server_app.reproduce.items import Item, find_item, item_names
-from florets.server_app.reproduce.measures import read_measure
 from florets.server_app.reproduce.page_command import remake
 from florets.server_app.reproduce.request import Request, read_keys, read_request
 from florets.server_app.reproduce.run import run_cells
@@ -95,37 +93,6 @@ def _table(item: Item, all_places: Sequence[Place], cells: Sequence[Cell]) -> Ta
     return Table(item, all_places, found)
 
 
-def asked_of(table: Table, request: Request) -> Table:
-    """Return the rows, columns and seeds of a table that were asked for."""
-    item, seeds = table.item, request.seeds
-    kept = {
-        kind: {line.name for line in lines if line.name in request.chosen.get(kind, (line.name,))}
-        for kind, lines in (("rows", item.rows), ("columns", item.columns))
-    }
-    # A difference needs both of its columns.
-    measures = tuple(name for name in item.measures if read_measure(name)[1] in (None, *kept["columns"]))
-    places = [
-        place for place in table.places if place.row.name in kept["rows"] and place.column.name in kept["columns"]
-    ]
-    item = replace(
-        item,
-        rows=tuple(row for row in item.rows if row.name in kept["rows"]),
-        columns=tuple(column for column in item.columns if column.name in kept["columns"]),
-        measures=measures,
-        references=tuple(
-            entry
-            for entry in item.references
-            if entry.row in kept["rows"] and entry.column in kept["columns"] and entry.measure in measures
-        ),
-    )
-    found = {
-        (row, column): {seed: progress for seed, progress in cells.items() if seeds is None or seed < seeds}
-        for (row, column), cells in table.found.items()
-        if row in kept["rows"] and column in kept["columns"]
-    }
-    return Table(item, places, found)
-
-
 def _list(words: Sequence[str], caller: Path) -> int:
     """Print every item and how far it is."""
     problems: list[str] = []
@@ -150,7 +117,7 @@ def _show(table: Table, folder: Path, request: Request) -> int:
     from florets.server_app.reproduce.plot import draw, without_lines
 
     whole = write_table(table, folder, request.command)
-    asked = asked_of(table, request)
+    asked = table.narrowed(request.chosen, request.seeds)
     say(markdown(asked, request.asked) if request.chosen or request.seeds else whole)
     for path in draw(table, folder):
         say(f"Plot: {path}")

@@ -2,11 +2,9 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.server_app.reproduce.items import Item
-from florets.server_app.reproduce.measures import read_measure
 from florets.server_app.reproduce.table import Table
 from florets.server_app.reproduce.written import (
     code_words,
@@ -126,37 +124,16 @@ def item_block(
         return None, "no cell is finished; left as it was"
     said = state_words(table)
     if "measures" in own:
-        table = replace(table, item=_with_measures(table.item, own["measures"].split(",")))
+        names = own["measures"].split(",")
+        if unknown := [name for name in names if name not in table.item.measures]:
+            raise ConfigError(
+                [
+                    f"measures={','.join(unknown)}: {table.item.name} has no such measure. It has: "
+                    f"{', '.join(table.item.measures)}."
+                ]
+            )
+        table = table.narrowed({"measures": names})
     return _tables(table, command, turned="layout" in own), said
-
-
-def narrowed(item: Item, chosen: Mapping[str, Sequence[str]]) -> Item:
-    """Return an item with the chosen rows and columns alone, and what is published of them.
-
-    Parameters
-    ----------
-    chosen
-        Names of ``rows`` and of ``columns``; of a kind that is not there, all.
-    """
-    rows = tuple(row for row in item.rows if row.name in chosen.get("rows", (row.name,)))
-    columns = tuple(column for column in item.columns if column.name in chosen.get("columns", (column.name,)))
-    names = {line.name for line in (*rows, *columns)}
-    return replace(
-        item,
-        rows=rows,
-        columns=columns,
-        measures=tuple(name for name in item.measures if read_measure(name)[1] in (None, *names)),
-        references=tuple(entry for entry in item.references if {entry.row, entry.column} <= names),
-    )
-
-
-def _with_measures(item: Item, names: Sequence[str]) -> Item:
-    if unknown := [name for name in names if name not in item.measures]:
-        raise ConfigError(
-            [f"measures={','.join(unknown)}: {item.name} has no such measure. It has: {', '.join(item.measures)}."]
-        )
-    references = tuple(entry for entry in item.references if entry.measure in names)
-    return replace(item, measures=tuple(names), references=references)
 
 
 def _tables(table: Table, command: str, turned: bool) -> str:

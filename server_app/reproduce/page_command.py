@@ -8,7 +8,7 @@ from florets.conf.problems import ConfigError
 from florets.server_app import jobs
 from florets.server_app.console import counted, say
 from florets.server_app.reproduce.cells import in_order, places, progress_of
-from florets.server_app.reproduce.page import item_block, made_page, narrowed
+from florets.server_app.reproduce.page import item_block, made_page
 from florets.server_app.reproduce.request import read_keys, read_request
 from florets.server_app.reproduce.store import Store
 from florets.server_app.reproduce.table import Found, Table
@@ -60,14 +60,11 @@ def remake(words: Sequence[str], caller: Path) -> int:
         store.write(all_places)
         # What is stored makes the page, be the runs there or not: their digits beyond the sixth do not.
         store = Store(store.path)
-        item = narrowed(request.item, request.chosen)
-        shown = {(row.name, column.name) for row in item.rows for column in item.columns}
-        kept = [place for place in all_places if (place.row.name, place.column.name) in shown]
         found: dict[tuple[str, str], Found] = {}
         for cell in sorted(cells, key=lambda cell: cell.seed):
-            if (key := (cell.place.row.name, cell.place.column.name)) in shown:
-                found.setdefault(key, {})[cell.seed] = store.get(cell.place, cell.seed)
-        return Table(item, kept, found), request.command
+            key = (cell.place.row.name, cell.place.column.name)
+            found.setdefault(key, {})[cell.seed] = store.get(cell.place, cell.seed)
+        return Table(request.item, all_places, found).narrowed(request.chosen), request.command
 
     made = made_page(
         text,

@@ -120,7 +120,9 @@ def _written(value: Any) -> str:
         return value
     if isinstance(value, list):
         return json.dumps(value, separators=(",", ":"))
-    return json.dumps(float(f"{value:.6g}") if value % 1 else int(value))
+    shown = float(f"{value:.6g}") if value % 1 else value
+    # Read and written again it must be the same text.
+    return json.dumps(shown if shown % 1 else int(shown))
 
 
 def _read(name: str, text: str) -> Any:

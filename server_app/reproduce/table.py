@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from florets.server_app.reproduce.cells import Place, Progress
@@ -118,6 +118,37 @@ class Table:
     def states(self) -> Counter[str]:
         """Number of cells in each state."""
         return Counter(progress.state for found in self.found.values() for progress in found.values())
+
+    def narrowed(self, chosen: Mapping[str, Sequence[str]], seeds: int | None = None) -> "Table":
+        """Return what was asked for of the table, and what is published of that.
+
+        Parameters
+        ----------
+        chosen
+            Names of ``rows``, ``columns`` and ``measures``; of a kind that is not there, all.
+        seeds
+            Number of seeds, from 0; None: all.
+        """
+        item = self.item
+        rows = tuple(row for row in item.rows if row.name in chosen.get("rows", (row.name,)))
+        columns = tuple(column for column in item.columns if column.name in chosen.get("columns", (column.name,)))
+        places = {(row.name, column.name) for row in rows for column in columns}
+        # A difference needs both of its columns.
+        others = (None, *(column.name for column in columns))
+        measures = tuple(name for name in chosen.get("measures", item.measures) if read_measure(name)[1] in others)
+        references = tuple(
+            entry for entry in item.references if (entry.row, entry.column) in places and entry.measure in measures
+        )
+        found = {
+            key: {seed: progress for seed, progress in cells.items() if seeds is None or seed < seeds}
+            for key, cells in self.found.items()
+            if key in places
+        }
+        return Table(
+            replace(item, rows=rows, columns=columns, measures=measures, references=references),
+            [place for place in self.places if (place.row.name, place.column.name) in places],
+            found,
+        )
 
     def matrices(self) -> Iterator[Matrix]:
         """Yield one matrix for each measure of the item, in its order."""

@@ -27,7 +27,7 @@ _THIS_MACHINE_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """The same for a Ray of its own: else it listens on the machine's address, to whoever can reach that."""
 
 _FOLDER = "florets-ray-"
-"""What the name of the folder of a Ray of its own begins with; the number of its process follows."""
+"""Prefix of the folder of a Ray of its own; the number of its process follows."""
 
 
 def num_actors(workers: int | str | None, num_clients: int, cpus: int, free: int) -> int:

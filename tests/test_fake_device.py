@@ -1,4 +1,4 @@
-"""Clients' work on a device that is not the CPU: a stand-in computes, refuses mixed devices, and counts transfers."""
+"""Clients' work on a device that is not the CPU: a fake one computes, refuses mixed devices, and counts transfers."""
 
 from collections.abc import Callable, Sequence
 
@@ -26,7 +26,7 @@ from florets.task.training.stacked import Share, stacked_update
 from florets.task.training.step_losses import recorded
 from florets.task.training.transfers import on_host
 from florets.task.wire import bank
-from tests.elsewhere import DEVICE, Elsewhere, elsewhere
+from tests.fake_device import DEVICE, FakeTensor, fake_device
 from tests.test_batching import SMALL, clients, computed_together, grid
 
 IMAGE = (2, 6, 5)
@@ -48,7 +48,6 @@ def fused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made(make: Callable[[], nn.Module], loss: str) -> tuple[nn.Module, State, list[tuple[Tensor, Tensor]]]:
-    torch.manual_seed(0)
     module = make()
     state = {name: value.clone() for name, value in module.state_dict().items()}
     return module, state, clients(IMAGE, loss, 3)
@@ -58,14 +57,14 @@ def there(state: State) -> State:
     return {name: value.to(DEVICE) for name, value in state.items()}
 
 
-def test_the_stand_in_can_fail() -> None:
-    with elsewhere() as fetched:
+def test_the_fake_device_can_fail() -> None:
+    with fake_device() as fetched:
         x = torch.ones(3).to(DEVICE)
         with pytest.raises(RuntimeError, match="on the device and on the CPU meet"):
             x + torch.ones(3)
         with pytest.raises(RuntimeError):
             x.numpy()
-        assert isinstance(torch.zeros(2, device=DEVICE), Elsewhere)
+        assert isinstance(torch.zeros(2, device=DEVICE), FakeTensor)
         assert fetched == []
         assert x.sum().item() == 3
         assert x.cpu().tolist() == [1, 1, 1]
@@ -81,7 +80,7 @@ def test_what_is_fetched_has_its_own_types_and_shapes() -> None:
         torch.empty(0, 3),
     ]
     assert all(one is other for one, other in zip(on_host(*given), given, strict=True))
-    with elsewhere() as fetched:
+    with fake_device() as fetched:
         found = on_host(*(value.to(DEVICE) for value in given))
         assert fetched == ["copy"]
     for one, other in zip(found, given, strict=True):
@@ -108,7 +107,7 @@ def test_stacks_are_trained_there_with_one_transfer(
         return [Share(state, x, y, lambda i=i: np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
 
     here = stacked_update(network, shares(start, parts), loss, settings)
-    with elsewhere() as fetched:
+    with fake_device() as fetched:
         moved = [(x.to(DEVICE), y.to(DEVICE)) for x, y in parts]
         found = stacked_update(network, shares(there(start), moved), loss, settings)
         assert fetched == ["copy"]
@@ -124,7 +123,7 @@ def test_losses_and_tests_are_computed_there_with_one_transfer_each(make: Callab
     module, start, parts = made(make, loss)
     states = [{name: value + k / 7 for name, value in start.items()} for k in range(3)]
     losses, tests = joined_losses(module, states, parts, loss), joined_tests(module, states[1], parts, loss)
-    with elsewhere() as fetched:
+    with fake_device() as fetched:
         moved, module = [(x.to(DEVICE), y.to(DEVICE)) for x, y in parts], module.to(DEVICE)
         found = joined_losses(module, [there(state) for state in states], moved, loss)
         assert fetched == ["copy"]
@@ -146,7 +145,7 @@ def test_a_client_by_itself_takes_one_transfer_for_each_thing(make: Callable[[],
     test = evaluated(module, x, y, loss, chunk=20)
     slopes, _ = gradient(module, x, y, loss, 20, np.random.default_rng(0), chunk=8)
     mean = local_update(module, x, y, loss, settings, np.random.default_rng(0))
-    with elsewhere() as fetched:
+    with fake_device() as fetched:
         module, x, y = module.to(DEVICE), x.to(DEVICE), y.to(DEVICE)
         found = loss_vector(module, map(there, states), x, y, loss, chunk=20)
         assert len(fetched) == 1
@@ -176,7 +175,7 @@ def test_a_run_in_blocks_there_assigns_as_on_the_cpu(keys: tuple[str, ...], monk
     here, reports, _ = run(1, *keys)
     monkeypatch.setattr("florets.client_app.session.find_device", lambda name: DEVICE)
     sizes = computed_together(monkeypatch)
-    with elsewhere():
+    with fake_device():
         found, moved, fetched = run(5, *keys)
     np.testing.assert_allclose(found, here, rtol=0, atol=2e-5)
     assert [one.assignment for one in moved] == [other.assignment for other in reports]
@@ -190,7 +189,7 @@ def test_a_run_in_blocks_there_assigns_as_on_the_cpu(keys: tuple[str, ...], monk
 def test_a_run_of_single_clients_there_assigns_as_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     here, reports, _ = run(1, "strategy=ifca", "train=sgd")
     monkeypatch.setattr("florets.client_app.session.find_device", lambda name: DEVICE)
-    with elsewhere():
+    with fake_device():
         found, moved, fetched = run(1, "strategy=ifca", "train=sgd")
     np.testing.assert_allclose(found, here, rtol=0, atol=2e-5)
     assert [one.assignment for one in moved] == [other.assignment for other in reports]
@@ -201,7 +200,7 @@ def test_a_run_of_single_clients_there_assigns_as_on_the_cpu(monkeypatch: pytest
 def test_losses_of_steps_are_fetched_after_the_last() -> None:
     module, _, parts = made(*MODELS["perceptron"])
     (x, y), settings = parts[1], TrainSettings(0.05, 1, 8, "sgd")
-    with elsewhere() as fetched:
+    with fake_device() as fetched:
         module = module.to(DEVICE)
         with recorded() as losses:
             local_update(module, x.to(DEVICE), y.to(DEVICE), "cross_entropy", settings, np.random.default_rng(0))
@@ -211,7 +210,7 @@ def test_losses_of_steps_are_fetched_after_the_last() -> None:
 
 def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport], int]:
     """Return models, reports, and how often something was fetched, of two rounds."""
-    from tests import elsewhere as stand_in
+    from tests import fake_device as fake
 
     own_model = any("task.model" in key for key in keys)
     small = [key for key in SMALL if "num_clients" not in key and not (own_model and "hidden" in key)]
@@ -219,7 +218,7 @@ def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport], int]:
     task = build_task(config)
     strategy, reports = build_strategy(config, task), list[RoundReport]()
     session.adopt(None)
-    stand_in._fetched.clear()
+    fake._fetched.clear()
     strategy.start(
         grid(size, config.num_clients),
         build_models(config, task),
@@ -227,7 +226,7 @@ def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport], int]:
         train_config=message_settings(config, task),
         on_round=lambda report, _: reports.append(report),
     )
-    fetched = len(stand_in._fetched)
+    fetched = len(fake._fetched)
     session.adopt(None)
     return bank.unpack(strategy.context.models.record)[0], reports, fetched
 
@@ -264,7 +263,7 @@ def test_work_there_in_parts_comes_to_the_same(
     assert network is not None
     # Seven samples a pass.
     monkeypatch.setattr(sizes, "DEVICE_MEMORY", 7 * 16 * network.values(start, IMAGE))
-    with elsewhere():
+    with fake_device():
         moved, module = [(x.to(DEVICE), y.to(DEVICE)) for x, y in parts], module.to(DEVICE)
         np.testing.assert_allclose(joined_losses(module, [there(start)], moved, loss), whole, rtol=1e-5)
         for one, other in zip(joined_tests(module, there(start), moved, loss), tests, strict=True):
