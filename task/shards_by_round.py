@@ -137,7 +137,10 @@ class ShardsByRound:
         ]
 
     def _mixture(self, number: int, share: float) -> list[Shard]:
-        """Return the shards on the way from before to after a change: of each client that share is new."""
+        """Return the shards on the way from before to after a change: that share of each one has been passed on.
+
+        A client is of the group that more than half of its training samples are of.
+        """
         before, after = self._changes[number]
         owners = {id(shard): client for client, shard in enumerate(before)}
         mixed = []
@@ -148,7 +151,9 @@ class ShardsByRound:
             # Whose samples the new ones are decides which of them come first; renamed, they are the client's own.
             owner = owners.get(id(new), client)
             given, kept = self._part(new, owner, number, share, True), self._part(old, client, number, share, False)
-            mixed.append(_joined(new.cluster, given + kept) if share > 0.5 else _joined(old.cluster, kept + given))
+            # Clients differ in size: half of one's samples may be many more than half of another's.
+            most_are_new = sum(len(piece.train) for piece in given) > sum(len(piece.train) for piece in kept)
+            mixed.append(_joined(new.cluster, given + kept) if most_are_new else _joined(old.cluster, kept + given))
         return mixed
 
     def _part(self, shard: Shard, owner: int, number: int, share: float, given: bool) -> list[Shard]:
