@@ -11,7 +11,7 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task
 from florets.strategies.base.models import Models
-from florets.strategies.fedpac.head_weights import head_weights
+from florets.strategies.fedpac.head_weights import head_weights, known_spreads
 from florets.task.statistics.class_features import shares_and_spread
 from florets.task.wire import Layout, MalformedMessage, kinds
 from florets.task.wire.split import read_split_update
@@ -56,6 +56,19 @@ def test_the_solution_is_a_general_solvers(seed: int) -> None:
         )
         assert cost(weights) == pytest.approx(found.fun, abs=1e-9)
         assert (weights.min() >= 0, weights.sum()) == (True, pytest.approx(1.0))
+
+
+def test_a_client_with_one_sample_learns_from_others() -> None:
+    spreads, counts = np.array([0.0, 0.2, 0.05]), np.array([1, 10, 20])
+    known = known_spreads(spreads, counts)
+    # One sample's spread: the mean of 10 * 0.2 and 20 * 0.05.
+    assert known.tolist() == [1.5, 0.2, 0.05]
+    same = np.zeros((3, 4))
+    assert head_weights(same, spreads)[0, 0] > 0.99
+    # Of equal clients each counts by 1 / v.
+    np.testing.assert_allclose(head_weights(same, known)[0], np.array([1 / 1.5, 5.0, 20.0]) / (1 / 1.5 + 25))
+    for unchanged in (np.array([2, 10, 20]), np.array([1, 1, 1])):
+        assert known_spreads(spreads, unchanged) is spreads
 
 
 def test_small_weights_are_dropped_and_never_all() -> None:

@@ -2,10 +2,22 @@
 
 import numpy as np
 
-from florets.strategies.core import FloatArray
+from florets.strategies.core import FloatArray, IntArray
 
 _LEAST_SPREAD = 1e-12
 """Of clients whose statistics have no spread at all: equal ones then get equal weights."""
+
+
+def known_spreads(spreads: FloatArray, counts: IntArray) -> FloatArray:
+    """Return the spreads (m,) of the statistics of clients with counts (m,) samples, where one sample shows none.
+
+    A client with one sample gets n_j v_j, the spread of one sample, as the mean over the clients with more of them.
+    Deviation: the formula gives it 0, as if it knew its own head to be right, and it would learn from nobody.
+    """
+    several = counts > 1
+    if several.all() or not several.any():
+        return spreads
+    return np.where(several, spreads, np.mean(counts[several] * spreads[several]))
 
 
 def head_weights(statistics: FloatArray, spreads: FloatArray, drop: float = 0.0) -> FloatArray:

@@ -13,7 +13,7 @@ from florets.strategies.base.state import State
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.prototypes import global_prototypes
-from florets.strategies.fedpac.head_weights import head_weights
+from florets.strategies.fedpac.head_weights import head_weights, known_spreads
 from florets.strategies.fedpac.settings import FedPacSettings
 from florets.strategies.shared.feature_layer import feature_width, head_name
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
@@ -110,7 +110,8 @@ class FedPac(ClusteredStrategy[FedPacSettings, FedPacState]):
         """Combine the participants' heads (m, U), and renew the prototypes of the classes that they have."""
         state = self.state
         statistics = np.stack([update.statistics.ravel() for _, update in updates])
-        spreads = np.array([update.spread for _, update in updates])
+        samples = np.array([update.num_examples for _, update in updates])
+        spreads = known_spreads(np.array([update.spread for _, update in updates]), samples)
         combined = head_weights(statistics, spreads, self.settings.least_weight) @ heads
         for (key, _), head in zip(updates, combined, strict=True):
             state.heads.put(key, head.astype(np.float32).astype(np.float64))
