@@ -10,6 +10,7 @@ from torch import nn
 
 from benchmarks.bench_faults import play as play_faulty
 from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_task
 from florets.server_app.main import main, run
 from florets.strategies.base.models import Models
@@ -170,6 +171,13 @@ def test_counts_that_are_none_are_refused(metrics: dict[str, object], why: str) 
     assert read_closest(RecordDict({kinds.METRICS: MetricRecord(told)}), 3).counts.tolist() == [1, 2, 1]
     with pytest.raises(MalformedMessage, match=why):
         read_closest(RecordDict({kinds.METRICS: MetricRecord({**told, **metrics})}), 3)
+
+
+def test_a_centre_that_draws_more_clients_than_take_part_is_refused() -> None:
+    half = "strategy.fraction_train=0.5"
+    assert compose([*SMALL, SOFT, half, "strategy.clients_per_centre=3"]).strategy.settings.clients_per_centre == 3
+    with pytest.raises(ConfigError, match=r"strategy.clients_per_centre=4: a round has 3 of 6 clients; draw no more"):
+        compose([*SMALL, SOFT, half, "strategy.clients_per_centre=4"])
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Settings, key
+from florets.strategies.settings import Run, Settings, key
 
 
 @dataclass(frozen=True)
@@ -34,3 +34,15 @@ class FedSoftSettings(Settings):
 
     shares: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
+
+    def problems(self, run: Run) -> list[str]:
+        """Refuse more clients for each centre than take part in a round."""
+        problems = super().problems(run)
+        drawn, participants = self.clients_per_centre, max(int(self.fraction_train * run.num_clients + 1e-9), 1)
+        # Of nodes with data of their own nobody knows how many will come.
+        if drawn is not None and run.task.partition != "own" and drawn > participants:
+            problems.append(
+                f"strategy.clients_per_centre={drawn}: a round has {participants} of {run.num_clients} clients; "
+                "draw no more of them, or leave it out, as then all count."
+            )
+        return problems
