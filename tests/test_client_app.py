@@ -106,6 +106,15 @@ def test_a_client_declares_stability_from_the_history_that_it_is_sent(ask: Ask) 
     assert kinds.STABLE not in ask(kinds.TRAIN, one).metric_records[kinds.METRICS]
 
 
+def test_layers_that_a_message_freezes_stay_as_they_were_sent(ask: Ask) -> None:
+    one = bank.model(BANK, 0)
+    head = [name for name in one if name.startswith("3.")]
+    moved = read_update(ask(kinds.TRAIN, one, **{kinds.FROZEN: ["3"]}), LAYOUT, 0).vector != LAYOUT.flatten(one)
+    assert head
+    assert not moved[LAYOUT.mask(head)].any()
+    assert moved[~LAYOUT.mask(head)].any()
+
+
 def test_a_kept_model_is_trained_as_if_it_had_come_with_the_message(ask: Ask) -> None:
     assert read_losses(ask(kinds.LOSSES, BANK, **{kinds.BANK: "round 7"}), 3).kept
     kept = ask(kinds.TRAIN, None, **{kinds.BANK: "round 7", kinds.MODEL_INDEX: 2})

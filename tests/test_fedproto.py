@@ -138,6 +138,11 @@ def test_who_is_away_stays_in_the_means_and_a_lost_reply_changes_nothing_of_its_
     same = [key for key in after.prototypes if np.array_equal(after.prototypes[key], before.prototypes[key])]
     assert same == ["4"]
     assert np.array_equal(after.personal.vectors["4"], before.personal.vectors["4"])
+    found_records = found.strategy.method._prototypes(0)[kinds.PROTOTYPES]
+    means, classes = global_prototypes(list(after.prototypes.values()), list(after.counts.values()))
+    assert "4" in after.prototypes
+    np.testing.assert_array_equal(found_records[kinds.CLASSES].numpy(), classes)
+    np.testing.assert_allclose(found_records[kinds.PROTOTYPES].numpy(), means, rtol=1e-6)
     # One pair of digits for each group of three clients.
     assert [sorted(np.flatnonzero(after.counts[key])) for key in ("0", "5")] == [[0, 1], [2, 3]]
 

@@ -1,4 +1,4 @@
-"""How long a server waits for introductions: one deadline for all parts of a federation, and some time for each."""
+"""Waiting for introductions: one deadline for all parts of a federation, and some time for each."""
 
 import time
 from collections.abc import Iterable

@@ -14,7 +14,7 @@ from florets.task.training.effort import counted
 from florets.task.training.local_update import TrainSettings, gradient, local_update
 from florets.task.training.objective import Objective
 from florets.task.wire import kinds
-from tests.method_runs import SMALL, play
+from tests.method_runs import SMALL, Played, play
 from tests.own_functions import net
 
 PER = "strategy=per_fedavg"
@@ -141,9 +141,22 @@ def test_a_clients_result_is_that_after_one_step_on_its_training_data() -> None:
 
 @pytest.mark.slow
 def test_a_lost_update_leaves_the_others_average() -> None:
-    found = play(PER, lost={(kinds.TRAIN_ADAPTED, 1, 0)})
+    task = build_task(compose([*SMALL, PER]))
+    sizes = np.array([len(task.client(client).y_train) for client in range(6)])
+
+    def first_round(*clients: int) -> Played:
+        lost = {(kinds.TRAIN_ADAPTED, 1, client) for client in range(6) if client not in clients}
+        return play(PER, "num_rounds=1", lost=lost)
+
+    def weighted(*clients: int) -> np.ndarray:
+        return first_round(*clients).models.bank[0] * sizes[list(clients)].sum()
+
+    found = first_round(1, 2, 3, 4, 5)
     assert found.reports[0].replies["error"] == 1
-    assert "0" in found.strategy.assignment
+    # Each of the five is in two of these; a round needs three.
+    twice = weighted(1, 2, 3) + weighted(3, 4, 5) + weighted(1, 2, 4, 5)
+    np.testing.assert_allclose(found.models.bank[0], twice / (2 * sizes[1:].sum()), atol=1e-6)
+    assert sorted(found.strategy.assignment) == ["1", "2", "3", "4", "5"]
 
 
 @pytest.mark.parametrize(
