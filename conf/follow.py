@@ -7,6 +7,7 @@ from florets.conf.overrides import Given
 from florets.conf.problems import did_you_mean
 from florets.conf.schema import Config, type_hints
 from florets.conf.typed import show, words_of
+from florets.strategies import STRATEGIES
 from florets.strategies.settings import Settings
 
 CHOICES = ("averaging", "first_round", "choose_k", "loss_data", "personal")
@@ -36,7 +37,12 @@ def follow(
             # A value that another strategy takes is no slip of the keyboard.
             slip = value not in words_of(type_hints(Config)[key])
             hint = did_you_mean(show(value), can) if slip else ""
-            problems.append(f"{explicit[key].text}: strategy {strategy} {rule}; leave it out.{hint}")
+            remedy = (
+                f"leave it out, or use strategy={value}"
+                if key == "personal" and value in STRATEGIES
+                else "leave it out"
+            )
+            problems.append(f"{explicit[key].text}: strategy {strategy} {rule}; {remedy}.{hint}")
             # Whatever else is wrong with the value has been said by that.
             values[key] = None
         elif value not in can:

@@ -375,7 +375,10 @@ def test_why_a_worker_ended_is_on_the_screen_once(
         backend.started[-1].coming = deque([None])
         assert list(pool.arrived(0.1)) == []
     shown = capsys.readouterr().err
-    assert shown.count("florets: stub 1 ended (run.log has further ones)\n") == 1
+    assert (
+        shown.count("florets: stub 1 ended; the run goes on, and run.log has every further worker that ends so\n")
+        == 1
+    )
     assert caplog.text.count("stub 1: stub 1 ended") == 2
     pool.close()
 

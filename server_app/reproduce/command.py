@@ -41,7 +41,8 @@ florets reproduce --results-page <page>.md [data_dir=...] [results_dir=...] [swe
   rows=a,b         these rows alone; columns=a,b these columns (names as in the item's file)
   seeds=5          the first 5 seeds alone; the screen shows what was asked for, the files all there is
 
-Results: <results_dir>/reproduce/<item>/<scale>/: table.md, table.csv, cells.csv, table.tex and plots; the runs are in
+Results: <results_dir>/reproduce/<item>/<scale>/: table.md, table.csv, cells.csv, table.tex, and plots where the item
+has some; the runs are in
 <results_dir>/reproduce/runs/."""
 
 _OPTIONS = ("--list", "--table", "--results-page", "-h", "--help", "--debug")

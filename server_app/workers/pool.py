@@ -210,8 +210,9 @@ class WorkerPool:
         log.warning("%s: %s", worker.name, reason)
         if reason not in self._told:
             self._told.add(reason)
-            lost = f"; lost are the replies of {counted(owed, 'client')} that it owed" if owed else ""
-            say(f"florets: {reason.removeprefix('its ')}{lost} (run.log has further ones)", sys.stderr)
+            lost = f"; the replies of {counted(owed, 'client')} are lost" if owed else ""
+            further = "the run goes on, and run.log has every further worker that ends so"
+            say(f"florets: {reason.removeprefix('its ')}{lost}; {further}", sys.stderr)
 
     def _check_any(self) -> None:
         """Hold the time without any worker to the backend's limit: its machines may all have gone."""
