@@ -37,11 +37,9 @@ def follow(
             # A value that another strategy takes is no slip of the keyboard.
             slip = value not in words_of(type_hints(Config)[key])
             hint = did_you_mean(show(value), can) if slip else ""
-            remedy = (
-                f"leave it out, or use strategy={value}"
-                if key == "personal" and value in STRATEGIES
-                else "leave it out"
-            )
+            remedy = "leave it out"
+            if key == "personal" and value in STRATEGIES and value != strategy:
+                remedy += f", or use strategy={value}"
             problems.append(f"{explicit[key].text}: strategy {strategy} {rule}; {remedy}.{hint}")
             # Whatever else is wrong with the value has been said by that.
             values[key] = None

@@ -57,8 +57,9 @@ def test_an_explicit_choice_is_followed_or_refused_and_never_dropped(strategy: s
     rule = f"takes only {' or '.join(follows)}" if follows else "has no such choice"
     if follows and key == "choose_k":
         rule += ", with k=auto"
+    other = f", or use strategy={value}" if key == "personal" and value not in ("none", strategy) else ""
     assert problem(f"strategy={strategy}", f"{key}={value}") == (
-        f"{key}={value}: strategy {strategy} {rule}; leave it out."
+        f"{key}={value}: strategy {strategy} {rule}; leave it out{other}."
     )
 
 
