@@ -383,6 +383,21 @@ def test_why_a_worker_ended_is_on_the_screen_once(
     pool.close()
 
 
+@pytest.mark.parametrize(("told", "free"), [([{}, {"CPU": 1.0}, {"CPU": 2.0}], 2), ([{"CPU": 1.0}], 1)])
+def test_cpus_that_another_run_has_just_left_are_waited_for_but_not_those_in_use(
+    monkeypatch: pytest.MonkeyPatch, told: list[dict[str, float]], free: int
+) -> None:
+    monkeypatch.setattr(ray_cluster, "_SETTLED", 0.5)
+    fake = types.SimpleNamespace(
+        is_initialized=lambda: True,
+        nodes=lambda: [{"Resources": {"CPU": 2.0}, "Alive": True}],
+        available_resources=lambda: told.pop(0) if len(told) > 1 else told[0],
+    )
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    with ray_cluster.connected("auto") as cpus:
+        assert cpus == (2, free)
+
+
 def test_a_ray_of_its_own_listens_on_this_machine_alone_and_a_clusters_does_not_ask_for_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -393,7 +408,7 @@ def test_a_ray_of_its_own_listens_on_this_machine_alone_and_a_clusters_does_not_
         init=lambda **given: asked.append({**given, name: os.environ.get(name)}),
         shutdown=lambda: None,
         nodes=lambda: [{"Resources": {"CPU": 2.0}, "Alive": True}],
-        available_resources=lambda: {"CPU": 1.0},
+        available_resources=lambda: {"CPU": 2.0},
     )
     monkeypatch.setitem(sys.modules, "ray", fake)
     for address in ("", "auto"):
@@ -403,7 +418,7 @@ def test_a_ray_of_its_own_listens_on_this_machine_alone_and_a_clusters_does_not_
             monkeypatch.delenv(variable)
         monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         with ray_cluster.connected(address) as cpus:
-            assert cpus == (2, 1)
+            assert cpus == (2, 2)
     own, cluster = asked
     assert (own["address"], own[name]) == ("local", "0")
     assert (cluster["address"], cluster[name]) == ("auto", None)

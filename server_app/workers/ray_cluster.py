@@ -7,6 +7,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -25,6 +26,9 @@ _QUIET = {
 
 _THIS_MACHINE_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """The same for a Ray of its own: else it listens on the machine's address, to whoever can reach that."""
+
+_SETTLED = 2.0
+"""Seconds after which what is in use is taken to be in use by others."""
 
 _FOLDER = "florets-ray-"
 """Prefix of the folder of a Ray of its own; the number of its process follows."""
@@ -103,7 +107,11 @@ def connected(address: str) -> Iterator[tuple[int, int]]:
 
 def _cpus(ray: Any) -> tuple[int, int]:
     total = sum(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"])
-    return total, int(ray.available_resources().get("CPU", 0))
+    # Ray learns only after a moment that a run that has just ended uses its CPUs no more.
+    end = time.monotonic() + _SETTLED
+    while (free := int(ray.available_resources().get("CPU", 0))) < total and time.monotonic() < end:
+        time.sleep(0.1)
+    return total, free
 
 
 def _connect(ray: Any, address: str, folder: str) -> None:
