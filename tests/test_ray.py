@@ -138,11 +138,22 @@ def test_ctrl_c_ends_the_run_and_leaves_the_cluster(address: str, tmp_path: Path
         command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=heeds
     )
     assert process.stdout is not None
-    # A round's line comes before its checkpoint.
-    assert any("round 2/" in line for line in process.stdout)
-    os.killpg(process.pid, signal.SIGINT)
-    said = process.stdout.read()
-    assert process.wait(60.0) == 130
+    try:
+        before = list[str]()
+        for line in process.stdout:
+            before.append(line)
+            # A round's line comes before its checkpoint.
+            if "round 2/" in line:
+                break
+        else:
+            pytest.fail("".join(before))
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.stdout.read()
+        assert process.wait(60.0) == 130
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
     assert "interrupted; go on with: florets resume=" in said
     assert "Traceback" not in said
     assert "ray" not in said.lower().replace("engine-ray", "")

@@ -383,11 +383,12 @@ def test_why_a_worker_ended_is_on_the_screen_once(
     pool.close()
 
 
-@pytest.mark.parametrize(("told", "free"), [([{}, {"CPU": 1.0}, {"CPU": 2.0}], 2), ([{"CPU": 1.0}], 1)])
+@pytest.mark.parametrize(("told", "free"), [([{}, {"CPU": 1.0}, {"CPU": 2.0}], 2), ([{"CPU": 1.0}], 1), ([{}], 0)])
 def test_cpus_that_another_run_has_just_left_are_waited_for_but_not_those_in_use(
     monkeypatch: pytest.MonkeyPatch, told: list[dict[str, float]], free: int
 ) -> None:
     monkeypatch.setattr(ray_cluster, "_SETTLED", 0.5)
+    monkeypatch.setattr(ray_cluster, "_NONE_FREE", 0.5)
     fake = types.SimpleNamespace(
         is_initialized=lambda: True,
         nodes=lambda: [{"Resources": {"CPU": 2.0}, "Alive": True}],

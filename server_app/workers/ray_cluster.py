@@ -27,8 +27,8 @@ _QUIET = {
 _THIS_MACHINE_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """The same for a Ray of its own: else it listens on the machine's address, to whoever can reach that."""
 
-_SETTLED = 2.0
-"""Seconds after which what is in use is taken to be in use by others."""
+_SETTLED, _NONE_FREE = 2.0, 15.0
+"""Seconds after which CPUs in use are taken to be in use by others; the same where no CPU is free at all."""
 
 _FOLDER = "florets-ray-"
 """Prefix of the folder of a Ray of its own; the number of its process follows."""
@@ -108,8 +108,10 @@ def connected(address: str) -> Iterator[tuple[int, int]]:
 def _cpus(ray: Any) -> tuple[int, int]:
     total = sum(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"])
     # Ray learns only after a moment that a run that has just ended uses its CPUs no more.
-    end = time.monotonic() + _SETTLED
-    while (free := int(ray.available_resources().get("CPU", 0))) < total and time.monotonic() < end:
+    since = time.monotonic()
+    while (free := int(ray.available_resources().get("CPU", 0))) < total:
+        if time.monotonic() - since >= (_SETTLED if free else _NONE_FREE):
+            break
         time.sleep(0.1)
     return total, free
 
