@@ -15,7 +15,7 @@ from florets.server_app.main import main
 from florets.server_app.results.folder import FINISHED, MARKER, FolderLock
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.checkpoint import Checkpoints
-from florets.server_app.resume.go_on import Engine, go_on
+from florets.server_app.resume.go_on import Engine, go_on, plain, same_settings
 from florets.server_app.resume.resume import find_checkpoint, refuse_interrupted
 from tests import fake_cells
 
@@ -99,3 +99,29 @@ def test_a_table_begins_a_run_anew_of_whose_checkpoint_nothing_can_be_read(inter
 
     assert go_on(config, ["seed=3"], interrupted, Engine(run, resume))[1]
     assert made == [interrupted]
+
+
+@pytest.mark.parametrize(
+    ("asked", "saved", "same"),
+    [
+        *[("auto", 6, True), ("auto", "off", True), ("1", "off", True), ("6", 6, True), ("off", "off", True)],
+        *[("6", 4, False), ("off", 6, False), ("6", "off", False)],
+    ],
+)
+def test_a_table_goes_on_with_the_block_size_that_a_run_has_chosen(
+    interrupted: Path, asked: str, saved: int | str, same: bool
+) -> None:
+    config = compose(["seed=3", f"batch_clients={asked}"])
+    (interrupted / "config.yaml").write_text(yaml.safe_dump(as_plain(config) | {"batch_clients": saved}))
+    assert same_settings(yaml.safe_load((interrupted / "config.yaml").read_text()), plain(config)) == same
+    sizes: list[int | str] = []
+
+    def run(config: Config, overrides: Sequence[str]) -> RunSummary:
+        return fake_cells.summary_of(config, interrupted)
+
+    def resume(config: Config, folder: Path) -> RunSummary:
+        sizes.append(config.batch_clients)
+        return fake_cells.summary_of(config, interrupted)
+
+    assert go_on(config, ["seed=3"], interrupted, Engine(run, resume))[1] != same
+    assert sizes == ([saved] if same else [])

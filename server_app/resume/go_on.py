@@ -4,7 +4,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,9 @@ log = logging.getLogger("florets")
 
 _ELSEWHERE = {"seed", *CHANGEABLE} - {"num_rounds", "data_dir"}
 """Keys that do not change what a run computes, or are compared by its folder's name."""
+
+_CHOSEN = "batch_clients"
+"""Key of which a run saves what it has chosen, not what was asked for."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +68,12 @@ def _saved(folder: Path) -> Any:
 
 def go_on(config: Config, overrides: Sequence[str], folder: Path, engine: Engine) -> tuple[RunSummary, bool]:
     """Run an experiment, from its last checkpoint where there is one; return its summary, and whether all is new."""
-    left = (folder / MARKER).is_file() and same_settings(_saved(folder), plain(config))
-    if config.checkpoint_every and left:
+    saved = _saved(folder) if (folder / MARKER).is_file() else None
+    if config.checkpoint_every and isinstance(saved, Mapping) and same_settings(saved, plain(config)):
         try:
-            return engine.resume(config, folder), False
+            return engine.resume(
+                replace(config, **{_CHOSEN: saved.get(_CHOSEN, config.batch_clients)}), folder
+            ), False
         except CheckpointError as error:
             # Damaged, or of a version that wrote other settings: nothing can go on from it, and a new run would be
             # refused as long as it is there.
@@ -89,6 +94,9 @@ def same_settings(then: Any, now: Mapping[str, Any], prefix: str = "") -> bool:
     for name, old in then.items():
         key, new = f"{prefix}{name}", now.get(name)
         if key in _ELSEWHERE:
+            continue
+        # A run saves the number that `auto` came to, and `off` where it is one client at a time.
+        if key == _CHOSEN and (new == "auto" or (old, new) == ("off", 1)):
             continue
         nested = isinstance(old, Mapping) and isinstance(new, Mapping) and key not in OPTION_KEYS
         if not (same_settings(old, new or {}, f"{key}.") if nested else old == new):
