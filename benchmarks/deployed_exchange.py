@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.bench_speed import measured
+from benchmarks import bench_speed
+from benchmarks.own_process import in_own_process
 from florets.deploy.demo import EXPERIMENT, exchanges_of, follow, rounds_of, wait_online
 from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import Federation
@@ -66,7 +67,10 @@ def exchange_parts(rounds: int) -> dict[str, float]:
             lines = rounds_of(follow(federation, federation.run(PROJECT, settings), root / "results"))
             watch.end()
     replies = sum(line["replies"]["ok"] for line in lines)
-    imports = {module: measured("imported", module)["cpu"] for module in ("flwr.app", "florets.client_app.app")}
+    imports = {
+        module: in_own_process(bench_speed.__file__, "imported", module)["cpu"]
+        for module in ("flwr.app", "florets.client_app.app")
+    }
     return {
         "an exchange": statistics.median(line["seconds"]["total"] / exchanges_of(line) for line in lines),
         **_node_parts(watch.times),
