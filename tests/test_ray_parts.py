@@ -8,10 +8,8 @@ import sys
 import types
 from collections import deque
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import grpc
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
@@ -28,7 +26,6 @@ from florets.server_app.workers.backend import READY, Backend, Unit, Worker, Wor
 from florets.server_app.workers.client_side import ClientSide
 from florets.server_app.workers.pool import WorkerPool
 from florets.server_app.workers.ray_actor import RayActor
-from florets.server_app.workers.ray_address import check_address
 from florets.server_app.workers.ray_backend import _reason
 from florets.server_app.workers.ray_cluster import num_actors
 from florets.server_app.workers.start import share_task
@@ -59,24 +56,6 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setattr(extras, "_is_installed", lambda module: module != "ray")
     assert main(["engine=ray"]) == 2
     assert 'engine=ray: needs ray; pip install "florets[ray]" brings it.' in capsys.readouterr().err
-
-
-def test_an_address_without_a_head_node_is_refused_before_ray_is_loaded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(extras, "_is_installed", lambda module: True)
-    server = grpc.server(ThreadPoolExecutor(1))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    with pytest.raises(ConfigError, match=rf"ray_address=127.0.0.1:{port}: what answers there is no Ray head node"):
-        check_address(f"127.0.0.1:{port}")
-    server.stop(None).wait()
-    with pytest.raises(ConfigError, match=rf"ray_address=127.0.0.1:{port}: nobody answers there; .* `ray start"):
-        check_address(f"127.0.0.1:{port}")
-    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
-    with pytest.raises(ConfigError, match=rf"RAY_ADDRESS=127.0.0.1:{port}: nobody answers"):
-        check_address("auto")
-    check_address("")
 
 
 def test_actors_are_one_for_each_free_cpu_or_as_many_as_asked_for() -> None:

@@ -14,6 +14,7 @@ from florets.server_app.flower.app_folder import write_app
 from florets.server_app.flower.superlink import NAME, SuperLink
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.resume import refuse_interrupted
+from florets.server_app.workers.ray_address import check_simulation
 
 _POLL_SECONDS = 2.0
 
@@ -29,6 +30,8 @@ def run(config: Config, overrides: Sequence[str]) -> RunSummary:
     ------
     FlowerRunError
         If Flower's own word on the run (`flwr ls`) is not that it completed; `flwr run` exits with 0 either way.
+    ConfigError
+        If the environment names a Ray cluster that does not answer.
     """
     folder = results_folder(config, overrides)
     # The app does so too, but half a minute later.
@@ -43,7 +46,10 @@ def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
     ------
     FlowerRunError
         As `run`.
+    ConfigError
+        If the environment names a Ray cluster that does not answer.
     """
+    check_simulation()
     with SuperLink() as superlink:
         home = Path(superlink.environment["FLWR_HOME"])
         app, settings = write_app(home / "app"), home / "run.toml"

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import TracebackType
 
 from florets.server_app.flower import processes
+from florets.server_app.workers import ray_address
 
 NAME = "own"
 """Name of the connection in the SuperLink's own Flower configuration."""
@@ -18,7 +19,8 @@ class SuperLink:
     """Start a SuperLink for simulations on a free port of this machine, and end it with the block.
 
     It gets a Flower home of its own and an empty working directory, because simulated clients import from the folder
-    in which the SuperLink was started before they look at the app that was sent.
+    in which the SuperLink was started before they look at the app that was sent. Its simulations are on a Ray of
+    their own where the environment does not name a cluster (``RAY_ADDRESS``).
 
     Raises
     ------
@@ -38,6 +40,8 @@ class SuperLink:
             encoding="utf-8",
         )
         self.environment = processes.environment(home)
+        # Else Ray goes by the cluster that was started last on this machine, and waits for ever if that was killed.
+        self.environment[ray_address.NAME] = self.environment.get(ray_address.NAME) or "local"
         self._log = root / "superlink.log"
         with self._log.open("wb") as log:
             arguments = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]

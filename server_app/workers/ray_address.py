@@ -1,14 +1,21 @@
-"""The address of a Ray cluster, looked at before Ray is started: Ray itself would try for minutes."""
+"""The address of a Ray cluster, looked at before Ray is started: Ray itself would try for minutes, or for ever."""
 
 import os
 
 from florets.conf.problems import ConfigError
 from florets.server_app.extras import require
 
-_RAY_ADDRESS = "RAY_ADDRESS"
+NAME = "RAY_ADDRESS"
+"""Ray's own variable: the cluster to connect to, or ``local`` for a Ray of its own."""
+
 _PROBE_SECONDS = 5.0
 _ALIVE = "/ray.rpc.NodeInfoGcsService/CheckAlive"
 """An empty request to it is answered by every Ray head node."""
+
+_LEAVE_OUT = (
+    "give the address that `ray start --head` printed (port 6379 if none was given), or leave ray_address out for a "
+    "Ray of its own on this machine."
+)
 
 
 def check_address(address: str) -> None:
@@ -25,18 +32,41 @@ def check_address(address: str) -> None:
         In these cases.
     """
     require("ray", "engine=ray")
-    where = os.environ.get(_RAY_ADDRESS, "") if address == "auto" else address
-    if ":" in where:
-        check_alive(where, f"{_RAY_ADDRESS}={where}" if address == "auto" else f"ray_address={where}")
+    if address != "auto":
+        if ":" in address:
+            check_alive(address, f"ray_address={address}", _LEAVE_OUT)
+    elif named := os.environ.get(NAME):
+        _check_named(named, _LEAVE_OUT)
+    elif latest := _latest():
+        check_alive(
+            latest,
+            f"ray_address=auto ({latest})",
+            "the cluster that was started last on this machine has ended without a word; start one with `ray start "
+            "--head`, or leave ray_address out for a Ray of its own.",
+        )
 
 
-def check_alive(address: str, given: str) -> None:
-    """Look whether a Ray head node answers: Ray itself would try for minutes.
+def check_simulation() -> None:
+    """Refuse Flower's simulation where the environment names a Ray cluster that does not answer.
+
+    Raises
+    ------
+    ConfigError
+        In this case.
+    """
+    if named := os.environ.get(NAME):
+        _check_named(named, f"give the address that `ray start --head` printed, or unset {NAME}.")
+
+
+def check_alive(address: str, given: str, remedy: str) -> None:
+    """Look whether a Ray head node answers.
 
     Parameters
     ----------
     given
         What the user has set.
+    remedy
+        What the user can do where none does.
 
     Raises
     ------
@@ -61,9 +91,20 @@ def check_alive(address: str, given: str) -> None:
             if code in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
             else "nobody answers there"
         )
-        raise ConfigError(
-            [
-                f"{given}: {reason}; give the address that `ray start --head` printed (port 6379 if none was given), "
-                "or leave ray_address out for a Ray of its own on this machine."
-            ]
-        ) from error
+        raise ConfigError([f"{given}: {reason}; {remedy}"]) from error
+
+
+def _check_named(named: str, remedy: str) -> None:
+    # Ray's own client protocol, or `local`, is no head node's address.
+    if ":" in named and "://" not in named:
+        check_alive(named, f"{NAME}={named}", remedy)
+
+
+def _latest() -> str:
+    """Return the address that Ray itself would go by; nothing where it would find none."""
+    from ray._private import services
+
+    try:
+        return str(services.get_ray_address_from_environment("auto", None))
+    except ConnectionError:
+        return ""
