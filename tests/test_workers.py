@@ -264,8 +264,8 @@ def test_no_process_is_left_of_a_run_that_is_ended(how: signal.Signals, code: in
         command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=heeds
     )
     assert process.stdout is not None
-    # The second round has begun: the workers are at work.
-    assert any(b"round 1/" in line for line in process.stdout)
+    # The third round has begun, and the first has its checkpoint: a round's line comes before it.
+    assert any(b"round 2/" in line for line in process.stdout)
     started = below(process.pid)
     assert len(started) >= 3, "the server process and two workers"
     if how == signal.SIGINT:
