@@ -613,9 +613,43 @@ def test_a_pages_tables_are_made_of_finished_cells_alone(
     assert "no cell is finished; left as it was" in capsys.readouterr().out
 
 
+@pytest.mark.pictures
+def test_a_pages_plot_is_drawn_where_its_runs_are_and_kept_where_not(
+    item: Path, ran: list[tuple[str, int, int]]
+) -> None:
+    page, picture = item.parent / "page.md", item.parent / "page" / "item_paper.png"
+    page.write_text("<!-- reproduce item.yaml rows=four columns=clove plot=yes -->\n<!-- end of reproduce -->\n")
+    assert main(["reproduce", "item.yaml", "columns=clove", "seeds=2"]) == 0
+    assert main(["reproduce", "--results-page", "page.md"]) == 0
+    text = page.read_text()
+    assert "|\n\n![Two methods on turned digits](page/item_paper.png)\n\n<!-- end of reproduce -->" in text
+    first = picture.read_bytes()
+    assert first.startswith(b"\x89PNG")
+    assert main(["reproduce", "item.yaml", "columns=clove", "rows=four"]) == 0
+    assert main(["reproduce", "--results-page", "page.md"]) == 0
+    assert picture.read_bytes() != first
+    # Without the runs, or with some alone, the page and its picture are those of before.
+    text, last = page.read_text(), picture.read_bytes()
+    shutil.rmtree(next((item.parent / "results").glob("**/seed-1")))
+    for results_dir in ("results", "none"):
+        assert main(["reproduce", "--results-page", "page.md", f"results_dir={results_dir}"]) == 0
+        assert (page.read_text(), picture.read_bytes()) == (text, last)
+
+
 @pytest.mark.parametrize(
     ("words", "text", "message"),
     [
+        (["page.md"], PAGE.replace("measures=", "plot=no measures="), "plot=no: must be yes, or left out"),
+        (
+            ["page.md"],
+            PAGE.replace("measures=", "layout=rows measures="),
+            "layout=rows: must be methods, or left out",
+        ),
+        (
+            ["page.md"],
+            2 * PAGE.replace("measures=", "plot=yes measures="),
+            "item_paper has its pictures in a block above",
+        ),
         (["page.md"], PAGE.replace("<!-- end of reproduce -->", ""), "has no end; close it with"),
         (["page.md"], PAGE.replace("end of reproduce", "end of reproduec"), "no such block. Did you mean reproduce?"),
         (["page.md"], PAGE.replace("<!-- reproduce", "<!-- reproduc"), "no such block. Did you mean reproduce?"),

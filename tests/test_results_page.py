@@ -55,8 +55,8 @@ def test_the_whole_page_is_what_is_stored(tmp_path: Path) -> None:
     shutil.copytree(PAGE.with_suffix(""), tmp_path / "results")
     assert remake(["results.md", "results_dir=none"], tmp_path) == 0
     assert (tmp_path / "results.md").read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")
-    stored = {path.name: path.read_text() for path in PAGE.with_suffix("").iterdir()}
-    assert {path.name: path.read_text() for path in (tmp_path / "results").iterdir()} == stored
+    stored = {path.name: path.read_bytes() for path in PAGE.with_suffix("").iterdir()}
+    assert {path.name: path.read_bytes() for path in (tmp_path / "results").iterdir()} == stored
 
 
 def test_cells_are_stored_and_replaced_by_nothing_less(tmp_path: Path) -> None:

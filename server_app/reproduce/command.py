@@ -31,7 +31,7 @@ florets reproduce --list
   Every item, and how far it is.
 florets reproduce --results-page <page>.md [data_dir=...] [results_dir=...] [sweep.<name>=<folder>,...]
   Make the tables of a page anew from the cells that are finished: each stands between
-  <!-- reproduce <item> [scale=...] [rows=...] [columns=...] [measures=...] [layout=methods] --> and
+  <!-- reproduce <item> [scale=...] [rows=...] [columns=...] [measures=...] [layout=methods] [plot=yes] --> and
   <!-- end of reproduce -->, or <!-- sweep <name> [where=<key>:<value>,...] [columns=...] --> and
   <!-- end of sweep -->.
   Their figures are kept in the folder <page>/, of which the same page is made where the runs are not.

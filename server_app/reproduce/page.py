@@ -23,8 +23,24 @@ _BLOCK = re.compile(
 )
 _MARK = re.compile(r"<!-- (?P<end>end of )?(?P<kind>\w+)(?: [^\n]*)?-->")
 
+_ONLY = {"layout": "methods", "plot": "yes"}
+_OWN_WORDS = ("measures", *_ONLY)
+
 Block = Callable[[Sequence[str]], tuple[str | None, str]]
 """Takes a block's words; returns its text, None to leave it as it is, and what it says of itself."""
+
+
+OnPage = Callable[[Table, str], Sequence[str]]
+"""Draws a table's pictures beside the page under a name; returns their addresses in the page."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The table that a block's words name but for its measures, the command that makes it, and its name in files."""
+
+    table: Table
+    command: str
+    name: str
 
 
 @dataclass(frozen=True)
@@ -100,29 +116,36 @@ def outside(text: str) -> str:
 
 
 def item_block(
-    words: Sequence[str], table_of: Callable[[Sequence[str]], tuple[Table, str]]
+    words: Sequence[str], asked_of: Callable[[Sequence[str]], Asked], on_page: OnPage
 ) -> tuple[str | None, str]:
     """Return the tables of an item as a block's text; None where no cell is finished: the page is not emptied.
 
     Parameters
     ----------
     words
-        ``<item> [scale=...] [rows=...] [columns=...] [measures=...] [layout=methods]``.
-    table_of
-        Returns the table that the words name but for its measures and layout, and the command that makes it.
+        ``<item> [scale=...] [rows=...] [columns=...] [measures=...] [layout=methods] [plot=yes]``.
+    asked_of
+        Returns what the words without the last three ask for.
+    on_page
+        Draws what ``plot=yes`` asks for.
 
     Raises
     ------
     ConfigError
         If the words name nothing.
     """
-    own = {key: value for key, _, value in (word.partition("=") for word in words) if key in ("measures", "layout")}
-    if own.get("layout", "methods") != "methods":
-        raise ConfigError([f"layout={own['layout']}: must be methods, or left out."])
-    table, command = table_of([word for word in words if word.partition("=")[0] not in own])
+    own = {key: value for key, _, value in (word.partition("=") for word in words) if key in _OWN_WORDS}
+    for key, value in _ONLY.items():
+        if own.get(key, value) != value:
+            raise ConfigError([f"{key}={own[key]}: must be {value}, or left out."])
+    asked = asked_of([word for word in words if word.partition("=")[0] not in own])
+    table = asked.table
+    if "plot" in own and not table.item.plot:
+        raise ConfigError([f"plot={own['plot']}: {table.item.name} has no plot; leave it out."])
     if not table.states["finished"]:
         return None, "no cell is finished; left as it was"
     said = state_words(table)
+    addresses = on_page(table, asked.name) if "plot" in own else ()
     if "measures" in own:
         names = own["measures"].split(",")
         if unknown := [name for name in names if name not in table.item.measures]:
@@ -133,7 +156,8 @@ def item_block(
                 ]
             )
         table = table.narrowed({"measures": names})
-    return _tables(table, command, turned="layout" in own), said
+    pictures = [f"![{table.item.title}]({address})" for address in addresses]
+    return "\n\n".join([_tables(table, asked.command, turned="layout" in own), *pictures]), said
 
 
 def _tables(table: Table, command: str, turned: bool) -> str:

@@ -8,7 +8,8 @@ from florets.conf.problems import ConfigError
 from florets.server_app import jobs
 from florets.server_app.console import counted, say
 from florets.server_app.reproduce.cells import in_order, places, progress_of
-from florets.server_app.reproduce.page import item_block, made_page
+from florets.server_app.reproduce.page import Asked, item_block, made_page
+from florets.server_app.reproduce.page_pictures import PagePictures
 from florets.server_app.reproduce.request import read_keys, read_request
 from florets.server_app.reproduce.store import Store
 from florets.server_app.reproduce.table import Found, Table
@@ -48,7 +49,7 @@ def remake(words: Sequence[str], caller: Path) -> int:
             folders = [jobs.absolute(one, caller) for one in found.split(",")]
             say(f"sweep {name}: {counted(store_sweeps(folders, _stored_sweep(folder, name)), 'job')} stored")
 
-    def table_of(block: Sequence[str]) -> tuple[Table, str]:
+    def asked_of(block: Sequence[str]) -> Asked:
         request = read_request([*block, *given])
         all_places = list(places(request.item, request.given, caller))
         # Keys of the whole page, such as data_dir, say where the runs are; those of a block, which table it is.
@@ -64,12 +65,14 @@ def remake(words: Sequence[str], caller: Path) -> int:
         for cell in sorted(cells, key=lambda cell: cell.seed):
             key = (cell.place.row.name, cell.place.column.name)
             found.setdefault(key, {})[cell.seed] = store.get(cell.place, cell.seed)
-        return Table(request.item, all_places, found).narrowed(request.chosen), request.command
+        table = Table(request.item, all_places, found).narrowed(request.chosen)
+        return Asked(table, request.command, own.stored_as)
 
+    pictures = PagePictures(folder)
     made = made_page(
         text,
         {
-            "reproduce": lambda block: item_block(block, table_of),
+            "reproduce": lambda block: item_block(block, asked_of, pictures),
             "sweep": lambda block: sweep_block(block, folder),
         },
     )

@@ -42,8 +42,11 @@ def draw(table: Table, folder: Path) -> list[Path]:
 
 def without_lines(table: Table) -> list[str]:
     """Return the finished cells that curves leave out, because their runs' folders were removed."""
-    if table.item.plot.get("kind") != "curves":
-        return []
+    return without_folders(table) if table.item.plot.get("kind") == "curves" else []
+
+
+def without_folders(table: Table) -> list[str]:
+    """Return the finished cells whose runs' folders are not there."""
     return [
         f"{place.row.name}/{place.column.name}/seed-{seed}"
         for place in table.places
