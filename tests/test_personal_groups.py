@@ -158,6 +158,7 @@ def test_a_client_that_changes_groups_keeps_its_model_and_is_pulled_to_the_new_g
         ("strategy=fedavg personal=ditto", r"personal=ditto: strategy fedavg has no such choice"),
         ("strategy=ifca personal=fedproto", r"personal=fedproto: strategy ifca takes only none or ditto or fedala"),
         ("strategy=fedavg personal=ditto", r"leave it out, or use strategy=ditto\.$"),
+        ("strategy=fedavg personal=[ditto]", r"personal=\[ditto\]: strategy fedavg .* leave it out\.$"),
         ("personal=ditt", r"personal=ditt: .*Did you mean ditto\?"),
         ("personal_options.proximal_lambda=1", r"personal_options=.*has an effect only with personal=ditto"),
         ("personal=ditto personal_options.lambda=1", r"personal_options.lambda: there is no such key"),

@@ -1,5 +1,6 @@
 """The address of a Ray cluster: who answers there, and what a run goes by where none is given."""
 
+import functools
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,6 +33,9 @@ def test_an_address_without_a_head_node_is_refused_before_ray_is_loaded(
     with pytest.raises(ConfigError, match=rf"RAY_ADDRESS=127.0.0.1:{port}: nobody answers there; .* unset RAY"):
         check_simulation()
     check_address("")
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    with pytest.raises(ConfigError, match="RAY_ADDRESS=local asks for no cluster; unset it"):
+        check_address("auto")
     for no_head_node in ("local", "ray://127.0.0.1:1", ""):
         monkeypatch.setenv("RAY_ADDRESS", no_head_node)
         check_simulation()
@@ -44,7 +48,7 @@ def test_a_cluster_that_was_killed_stops_nobody(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     # The folder in which Ray notes the cluster that was started last, and no process of another one.
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    monkeypatch.setattr(services, "find_gcs_addresses", frozenset)
+    monkeypatch.setattr(services, "find_gcs_addresses", functools.cache(frozenset))
     check_address("auto")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -53,6 +57,12 @@ def test_a_cluster_that_was_killed_stops_nobody(monkeypatch: pytest.MonkeyPatch,
     note.write_text(address)
     with pytest.raises(ConfigError, match=rf"ray_address=auto \({address}\): nobody answers there; the cluster"):
         check_address("auto")
+    check_simulation()
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    with pytest.raises(ConfigError, match=rf"ray_address=auto \({address}\): nobody answers there; the cluster"):
+        check_address("auto")
+    with pytest.raises(ConfigError, match=rf"RAY_ADDRESS=auto \({address}\): nobody answers there; .*or unset RAY"):
+        check_simulation()
 
 
 def test_flowers_simulation_has_a_ray_of_its_own_unless_a_cluster_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -362,19 +362,27 @@ def test_why_a_worker_ended_is_on_the_screen_once(
     pool.close()
 
 
-@pytest.mark.parametrize(("told", "free"), [([{}, {"CPU": 1.0}, {"CPU": 2.0}], 2), ([{"CPU": 1.0}], 1), ([{}], 0)])
+@pytest.mark.parametrize(
+    ("told", "seconds", "wait", "free"),
+    [
+        ([{}, {"CPU": 1.0}, {"CPU": 2.0}], 60.0, True, 2),
+        ([{}, {"CPU": 1.0}, {"CPU": 2.0}], 60.0, False, 0),
+        ([{"CPU": 1.0}], 0.3, True, 1),
+        ([{}], 0.3, True, 0),
+    ],
+)
 def test_cpus_that_another_run_has_just_left_are_waited_for_but_not_those_in_use(
-    monkeypatch: pytest.MonkeyPatch, told: list[dict[str, float]], free: int
+    monkeypatch: pytest.MonkeyPatch, told: list[dict[str, float]], seconds: float, wait: bool, free: int
 ) -> None:
-    monkeypatch.setattr(ray_cluster, "_SETTLED", 0.5)
-    monkeypatch.setattr(ray_cluster, "_NONE_FREE", 0.5)
+    monkeypatch.setattr(ray_cluster, "_SETTLED", seconds)
+    monkeypatch.setattr(ray_cluster, "_NONE_FREE", seconds)
     fake = types.SimpleNamespace(
         is_initialized=lambda: True,
         nodes=lambda: [{"Resources": {"CPU": 2.0}, "Alive": True}],
         available_resources=lambda: told.pop(0) if len(told) > 1 else told[0],
     )
     monkeypatch.setitem(sys.modules, "ray", fake)
-    with ray_cluster.connected("auto") as cpus:
+    with ray_cluster.connected("auto", wait) as cpus:
         assert cpus == (2, free)
 
 

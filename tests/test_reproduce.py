@@ -23,6 +23,7 @@ from florets.server_app.build import build_task, make_data, one_task_kept
 from florets.server_app.main import main
 from florets.server_app.reproduce.cells import in_order, places
 from florets.server_app.reproduce.items import find_item, item_names, read_item
+from florets.server_app.reproduce.measures import MEASURES
 from florets.server_app.reproduce.run import BUSY
 from florets.server_app.results.folder import FolderLock
 from florets.server_app.results.statistics import Spread, bootstrap, evidence, paired, signed_rank_p
@@ -573,6 +574,20 @@ def test_the_bootstrap_of_few_pairs_takes_all_samples() -> None:
     assert evidence([1.0], "{:.0f}".format) == ""
 
 
+@pytest.mark.parametrize(
+    ("mean", "deviation", "shown"),
+    [
+        (0.04019, 0.00007697, "0.00008"),
+        (0.04484, 0.003289, "0.00329"),
+        (1.25e-7, 2e-9, "2e-09"),
+        (12.0, 0.25, "0.25"),
+    ],
+)
+def test_a_spread_has_the_decimals_of_its_mean(mean: float, deviation: float, shown: str) -> None:
+    assert MEASURES["loss"].deviation(mean, deviation) == shown
+    assert MEASURES["accuracy"].deviation(mean, deviation) == f"{deviation:.1f}"
+
+
 # Pages
 
 PAGE = """# Results
@@ -615,7 +630,7 @@ def test_a_pages_tables_are_made_of_finished_cells_alone(
 
 @pytest.mark.pictures
 def test_a_pages_plot_is_drawn_where_its_runs_are_and_kept_where_not(
-    item: Path, ran: list[tuple[str, int, int]]
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     page, picture = item.parent / "page.md", item.parent / "page" / "item_paper.png"
     page.write_text("<!-- reproduce item.yaml rows=four columns=clove plot=yes -->\n<!-- end of reproduce -->\n")
@@ -628,12 +643,23 @@ def test_a_pages_plot_is_drawn_where_its_runs_are_and_kept_where_not(
     assert main(["reproduce", "item.yaml", "columns=clove", "rows=four"]) == 0
     assert main(["reproduce", "--results-page", "page.md"]) == 0
     assert picture.read_bytes() != first
-    # Without the runs, or with some alone, the page and its picture are those of before.
+    # Pictures of other rows are gone, and a page that is refused keeps its pictures.
+    (picture.parent / "item_paper-two.png").write_bytes(b"old")
+    assert main(["reproduce", "--results-page", "page.md"]) == 0
+    assert [path.name for path in picture.parent.glob("*.png")] == ["item_paper.png"]
     text, last = page.read_text(), picture.read_bytes()
+    page.write_text(text.replace("plot=yes", "measures=loss_x plot=yes"))
+    picture.write_bytes(b"kept")
+    assert main(["reproduce", "--results-page", "page.md"]) == 2
+    assert picture.read_bytes() == b"kept"
+    page.write_text(text)
+    picture.write_bytes(last)
+    # Without the runs, or with some alone, the page and its picture are those of before.
     shutil.rmtree(next((item.parent / "results").glob("**/seed-1")))
     for results_dir in ("results", "none"):
         assert main(["reproduce", "--results-page", "page.md", f"results_dir={results_dir}"]) == 0
         assert (page.read_text(), picture.read_bytes()) == (text, last)
+    assert "its plot is that of before, as the folders of" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -264,19 +264,25 @@ def test_no_process_is_left_of_a_run_that_is_ended(how: signal.Signals, code: in
         command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=heeds
     )
     assert process.stdout is not None
-    # The third round has begun, and the first has its checkpoint: a round's line comes before it.
-    assert any(b"round 2/" in line for line in process.stdout)
-    started = below(process.pid)
-    assert len(started) >= 3, "the server process and two workers"
-    if how == signal.SIGINT:
-        # As a terminal does.
-        os.killpg(process.pid, how)
-    else:
-        process.send_signal(how)
-    last = [b"", *process.stdout][-1]
-    process.stdout.close()
-    assert process.wait(SOON) == code
-    assert last.startswith(b"florets: interrupted; go on with: florets resume=") == (how != signal.SIGKILL)
+    try:
+        # The third round has begun, and the first has its checkpoint: a round's line comes before it.
+        assert any(b"round 2/" in line for line in process.stdout)
+        started = below(process.pid)
+        assert len(started) >= 3, "the server process and two workers"
+        if how == signal.SIGINT:
+            # As a terminal does.
+            os.killpg(process.pid, how)
+        else:
+            process.send_signal(how)
+        last = [b"", *process.stdout][-1]
+        process.stdout.close()
+        assert process.wait(SOON) == code
+        assert last.startswith(b"florets: interrupted; go on with: florets resume=") == (how != signal.SIGKILL)
+    finally:
+        # It would go on for hours after a test that failed. Of one that has ended, the others must end by themselves.
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     deadline = time.monotonic() + SOON
     while not all(gone(pid) for pid in started) and time.monotonic() < deadline:
         time.sleep(0.2)

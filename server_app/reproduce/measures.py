@@ -64,6 +64,14 @@ class Measure:
         """Return a value as the table shows it, with `sign` "+" also where it is positive."""
         return self.form.replace("{:", f"{{:{sign}").format(value) if self.form else f"{value:g}"
 
+    def deviation(self, mean: float, deviation: float) -> str:
+        """Return the spread of a mean as the table shows it: to the mean's decimals, however small it is."""
+        shown = self.number(mean)
+        decimals = len(shown.partition(".")[2])
+        if not self.form.endswith("g}") or "e" in shown or not decimals:
+            return self.number(deviation)
+        return f"{deviation:.{decimals}f}"
+
 
 def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall: float | None = None) -> Values:
     """Return what all measures are made of, from a finished run's folder.

@@ -30,8 +30,8 @@ Block = Callable[[Sequence[str]], tuple[str | None, str]]
 """Takes a block's words; returns its text, None to leave it as it is, and what it says of itself."""
 
 
-OnPage = Callable[[Table, str], Sequence[str]]
-"""Draws a table's pictures beside the page under a name; returns their addresses in the page."""
+OnPage = Callable[[Table, str], tuple[Sequence[str], str]]
+"""Draws a table's pictures beside the page under a name; returns their addresses in the page, and what it says."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,6 @@ def item_block(
     if not table.states["finished"]:
         return None, "no cell is finished; left as it was"
     said = state_words(table)
-    addresses = on_page(table, asked.name) if "plot" in own else ()
     if "measures" in own:
         names = own["measures"].split(",")
         if unknown := [name for name in names if name not in table.item.measures]:
@@ -156,8 +155,12 @@ def item_block(
                 ]
             )
         table = table.narrowed({"measures": names})
+    text = _tables(table, asked.command, turned="layout" in own)
+    if "plot" not in own:
+        return text, said
+    addresses, drawn = on_page(asked.table, asked.name)
     pictures = [f"![{table.item.title}]({address})" for address in addresses]
-    return "\n\n".join([_tables(table, asked.command, turned="layout" in own), *pictures]), said
+    return "\n\n".join([text, *pictures]), f"{said}; {drawn}"
 
 
 def _tables(table: Table, command: str, turned: bool) -> str:

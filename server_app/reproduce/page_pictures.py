@@ -6,6 +6,7 @@ from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 from florets.conf.problems import ConfigError
+from florets.server_app.console import counted
 from florets.server_app.reproduce.table import Table
 
 
@@ -22,8 +23,15 @@ class PagePictures:
         self._folder = folder
         self._names: set[str] = set()
 
-    def __call__(self, table: Table, name: str) -> Sequence[str]:
-        """Draw a table's plot under a name; return the pictures' addresses in the page.
+    def __call__(self, table: Table, name: str) -> tuple[Sequence[str], str]:
+        """Draw a table's plot under a name.
+
+        Returns
+        -------
+        sequence of str
+            The pictures' addresses in the page.
+        str
+            Whether they are new, and if not, why.
 
         Raises
         ------
@@ -35,19 +43,27 @@ class PagePictures:
                 [f"plot=yes: {name} has its pictures in a block above; leave it out of one of the two."]
             )
         self._names.add(name)
-        self._draw(table, name)
-        # The plot of an item is one picture, or one for each row.
-        suffixes = [".png", *(f"-{row.name}.png" for row in table.item.rows)]
-        there = [file for suffix in suffixes if (file := self._folder / f"{name}{suffix}").is_file()]
-        return [quote(f"{self._folder.name}/{file.name}", safe="/=") for file in there]
+        said = self._draw(table, name)
+        there = [path for path in self._possible(table, name) if path.is_file()]
+        return [quote(f"{self._folder.name}/{path.name}", safe="/=") for path in there], said
 
-    def _draw(self, table: Table, name: str) -> None:
+    def _possible(self, table: Table, name: str) -> list[Path]:
+        """Return the files that a plot of the item may have: one, or one for each row."""
+        return [self._folder / f"{name}{end}" for end in (".png", *(f"-{row.name}.png" for row in table.item.rows))]
+
+    def _draw(self, table: Table, name: str) -> str:
         # matplotlib takes a second, which pages without pictures do not need.
         from florets.server_app.reproduce.plot import draw, without_folders
 
-        if without_folders(table):
-            return
+        if lacking := without_folders(table):
+            return f"its plot is that of before, as the folders of {counted(len(lacking), 'run')} are not here"
         with TemporaryDirectory() as scratch:
-            for drawn in draw(table, Path(scratch)):
+            drawn = draw(table, Path(scratch))
+            # Pictures of other rows than are shown now would stand beside the new ones.
+            for path in self._folder.glob(f"{name}*.png"):
+                if path.stem == name or path.stem.startswith(f"{name}-"):
+                    path.unlink()
+            for picture in drawn:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                (self._folder / f"{name}{drawn.name.removeprefix('plot')}").write_bytes(drawn.read_bytes())
+                (self._folder / f"{name}{picture.name.removeprefix('plot')}").write_bytes(picture.read_bytes())
+        return counted(len(drawn), "picture")

@@ -67,7 +67,7 @@ class Entry:
         else:
             shown = self.measure.number(self.spread.mean)
             if number > 1:
-                shown += f" ± {self.measure.number(self.spread.deviation)}"
+                shown += f" ± {self.measure.deviation(self.spread.mean, self.spread.deviation)}"
         if self.measure.kind == "mean" and 0 < number < self.finished:
             shown += f" ({number} of {self.finished})"
         return shown + (f" [{self.finished}/{self.seeds}]" if self.finished < self.seeds else "")

@@ -6,7 +6,7 @@ from florets.conf.problems import ConfigError
 from florets.server_app.extras import require
 
 NAME = "RAY_ADDRESS"
-"""Ray's own variable: the cluster to connect to, or ``local`` for a Ray of its own."""
+"""Ray's own variable: the cluster to connect to, ``auto``, or ``local`` for a Ray of its own."""
 
 _PROBE_SECONDS = 5.0
 _ALIVE = "/ray.rpc.NodeInfoGcsService/CheckAlive"
@@ -35,15 +35,15 @@ def check_address(address: str) -> None:
     if address != "auto":
         if ":" in address:
             check_alive(address, f"ray_address={address}", _LEAVE_OUT)
-    elif named := os.environ.get(NAME):
-        _check_named(named, _LEAVE_OUT)
-    elif latest := _latest():
-        check_alive(
-            latest,
-            f"ray_address=auto ({latest})",
-            "the cluster that was started last on this machine has ended without a word; start one with `ray start "
-            "--head`, or leave ray_address out for a Ray of its own.",
+    elif (named := os.environ.get(NAME, "")) == "local":
+        # Ray would start one, open to other machines, without a word.
+        raise ConfigError(
+            [f"ray_address=auto: {NAME}=local asks for no cluster; unset it, or leave ray_address out."]
         )
+    elif named not in ("", "auto"):
+        _check_named(named, _LEAVE_OUT)
+    else:
+        _check_latest("ray_address=auto", "leave ray_address out for a Ray of its own")
 
 
 def check_simulation() -> None:
@@ -54,7 +54,9 @@ def check_simulation() -> None:
     ConfigError
         In this case.
     """
-    if named := os.environ.get(NAME):
+    if (named := os.environ.get(NAME)) == "auto":
+        _check_latest(f"{NAME}=auto", f"unset {NAME}")
+    elif named:
         _check_named(named, f"give the address that `ray start --head` printed, or unset {NAME}.")
 
 
@@ -100,10 +102,22 @@ def _check_named(named: str, remedy: str) -> None:
         check_alive(named, f"{NAME}={named}", remedy)
 
 
+def _check_latest(given: str, otherwise: str) -> None:
+    if latest := _latest():
+        check_alive(
+            latest,
+            f"{given} ({latest})",
+            "the cluster that was started last on this machine has ended without a word; start one with `ray start "
+            f"--head`, or {otherwise}.",
+        )
+
+
 def _latest() -> str:
     """Return the address that Ray itself would go by; nothing where it would find none."""
     from ray._private import services
 
+    # Ray remembers what it found: since then that cluster may have ended, and another begun.
+    services.find_gcs_addresses.cache_clear()
     try:
         return str(services.get_ray_address_from_environment("auto", None))
     except ConnectionError:

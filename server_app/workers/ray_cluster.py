@@ -64,7 +64,7 @@ def num_actors(workers: int | str | None, num_clients: int, cpus: int, free: int
 
 
 @contextmanager
-def connected(address: str) -> Iterator[tuple[int, int]]:
+def connected(address: str, wait: bool = True) -> Iterator[tuple[int, int]]:
     """Connect to a cluster, or start a Ray of this machine's own, and let go of it at the end; yield its CPUs.
 
     Parameters
@@ -72,6 +72,8 @@ def connected(address: str) -> Iterator[tuple[int, int]]:
     address
         ``auto``, ``<host>:<port>``, or nothing: a Ray of its own, which ends with this block. Where this process is
         connected already, that connection is used, and stays.
+    wait
+        Wait for CPUs that a run which has just ended is about to leave.
 
     Yields
     ------
@@ -88,7 +90,7 @@ def connected(address: str) -> Iterator[tuple[int, int]]:
     import ray
 
     if ray.is_initialized():
-        yield _cpus(ray)
+        yield _cpus(ray, wait)
         return
     own = signal.getsignal(signal.SIGTERM)
     with nullcontext("") if address else _own_folder() as folder:
@@ -100,16 +102,16 @@ def connected(address: str) -> Iterator[tuple[int, int]]:
                 raise ConfigError([_refusal(address, error)]) from error
             finally:
                 _restore(own)
-            yield _cpus(ray)
+            yield _cpus(ray, wait)
         finally:
             ray.shutdown()
 
 
-def _cpus(ray: Any) -> tuple[int, int]:
+def _cpus(ray: Any, wait: bool) -> tuple[int, int]:
     total = sum(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"])
     # Ray learns only after a moment that a run that has just ended uses its CPUs no more.
     since = time.monotonic()
-    while (free := int(ray.available_resources().get("CPU", 0))) < total:
+    while (free := int(ray.available_resources().get("CPU", 0))) < total and wait:
         if time.monotonic() - since >= (_SETTLED if free else _NONE_FREE):
             break
         time.sleep(0.1)
@@ -126,7 +128,7 @@ def _connect(ray: Any, address: str, folder: str) -> None:
 
 @contextmanager
 def _own_folder() -> Iterator[str]:
-    """Yield a folder for a Ray of its own: in the usual one it would end by removing what `auto` goes by."""
+    """Yield a folder for a Ray of its own, which goes with it: in the usual one its logs would stay."""
     # A socket's path has a hundred characters at most.
     above = Path("/tmp") if os.path.isdir("/tmp") else Path(tempfile.gettempdir())
     _remove_left_over(above)

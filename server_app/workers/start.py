@@ -45,7 +45,8 @@ def worker_grid(load: LoadClientSide, config: Config, nodes: list[NodeConfig]) -
     from florets.server_app.workers.ray_backend import RayBackend
     from florets.server_app.workers.ray_cluster import connected, num_actors
 
-    with connected(config.ray_address) as cpus:
+    # A number of workers waits for its CPUs by itself.
+    with connected(config.ray_address, wait=not isinstance(config.workers, int)) as cpus:
         count = num_actors(config.workers, num_nodes, *cpus)
         say(f"Ray: {counted(count, 'actor')}, on a cluster of {counted(cpus[0], 'CPU')}", sys.stderr)
         backend = RayBackend(load, config.start_timeout, config.data_dir)

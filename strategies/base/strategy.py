@@ -16,6 +16,7 @@ from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.evaluation import EvaluationSettings, confusions_of, evaluation_of, mean_results
 from florets.strategies.base.exchange import log, send, sort_replies
 from florets.strategies.base.federation import Federation, FederationError, RoundFailed
+from florets.strategies.base.freed_memory import give_back_freed
 from florets.strategies.base.loop import NOTHING, Earlier, EvaluateModels, RoundObserver, run_rounds
 from florets.strategies.base.meter import Meter
 from florets.strategies.base.models import Models, untrained_of
@@ -199,6 +200,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         context = self.context
         if not self._plan.requests:
             raise RoundFailed(f"round {server_round}: none of its participants could be given anything to train")
+        give_back_freed(context.models.layout.size * np.dtype(np.float32).itemsize * len(self._plan.requests))
         updates = context.reject_outliers(context.triage(self._plan.requests, list(replies), self._plan.read))
         context.require(updates, "update")
         shared = updates.ok if self._plan.keep is None else self._plan.keep(updates.ok)
