@@ -41,7 +41,7 @@ class SuperLink:
         )
         self.environment = processes.environment(home)
         # Else Ray goes by the cluster that was started last on this machine, and waits for ever if that was killed.
-        self.environment[ray_address.NAME] = self.environment.get(ray_address.NAME) or "local"
+        self.environment[ray_address.NAME] = self.environment.get(ray_address.NAME) or ray_address.OWN
         self._log = root / "superlink.log"
         with self._log.open("wb") as log:
             arguments = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]

@@ -6,7 +6,10 @@ from florets.conf.problems import ConfigError
 from florets.server_app.extras import require
 
 NAME = "RAY_ADDRESS"
-"""Ray's own variable: the cluster to connect to, ``auto``, or ``local`` for a Ray of its own."""
+"""Ray's own variable: the cluster to connect to, ``auto``, or `OWN`."""
+
+OWN = "local"
+"""Ray's word for no cluster, but a Ray of the process's own."""
 
 _PROBE_SECONDS = 5.0
 _ALIVE = "/ray.rpc.NodeInfoGcsService/CheckAlive"
@@ -35,10 +38,10 @@ def check_address(address: str) -> None:
     if address != "auto":
         if ":" in address:
             check_alive(address, f"ray_address={address}", _LEAVE_OUT)
-    elif (named := os.environ.get(NAME, "")) == "local":
+    elif (named := os.environ.get(NAME, "")) == OWN:
         # Ray would start one, open to other machines, without a word.
         raise ConfigError(
-            [f"ray_address=auto: {NAME}=local asks for no cluster; unset it, or leave ray_address out."]
+            [f"ray_address=auto: {NAME}={OWN} asks for no cluster; unset it, or leave ray_address out."]
         )
     elif named not in ("", "auto"):
         _check_named(named, _LEAVE_OUT)
@@ -97,7 +100,7 @@ def check_alive(address: str, given: str, remedy: str) -> None:
 
 
 def _check_named(named: str, remedy: str) -> None:
-    # Ray's own client protocol, or `local`, is no head node's address.
+    # Ray's own client protocol, or `OWN`, is no head node's address.
     if ":" in named and "://" not in named:
         check_alive(named, f"{NAME}={named}", remedy)
 
