@@ -14,7 +14,7 @@ def give_back_freed(num_bytes: int) -> None:
     """Give what this process has freed back to the system, before a step on so many bytes; for a few do nothing.
 
     What clients' training in this process has freed lies with the C library in pieces of which few fit an average of
-    large models: of ResNet-18 and 10 clients the peak was 2.8 GB, and is 2.3 GB since.
+    large models: of ResNet-18 and 10 clients the peak was 2.6 GB, and is 2.2 GB since.
     """
     if _trim is not None and num_bytes >= _MUCH:
         _trim(0)
