@@ -1,5 +1,6 @@
 """CFL-S's test of a cluster, and its bipartition by cosine similarity."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,12 +23,15 @@ class Norms:
     largest: float
 
     @classmethod
-    def of(cls, updates: FloatArray, weights: FloatArray | None = None) -> "Norms":
-        """Measure updates (M, D), M at least 1; the weights (M,) are those of the average, None: uniform."""
-        lengths = np.sqrt(np.sum(updates**2, axis=1))
-        # Row after row, as models are averaged.
+    def of(cls, updates: Sequence[FloatArray] | FloatArray, weights: FloatArray | None = None) -> "Norms":
+        """Measure updates, M rows of (D,), M at least 1; the weights (M,) are those of the average, None: uniform."""
         factors = np.ones(len(updates)) if weights is None else weights
-        mean = (factors[:, np.newaxis] * updates).sum(axis=0) / factors.sum()
+        # Row after row, as models are averaged: nothing is held that is as large as all of them.
+        lengths = np.array([np.sqrt(np.sum(update**2)) for update in updates])
+        mean = np.zeros(len(updates[0]))
+        for factor, update in zip(factors, updates, strict=True):
+            mean += factor * update
+        mean /= factors.sum()
         return cls(float(np.sqrt(np.sum(mean**2))), lower_median(lengths), float(lengths.max()))
 
     def rest(self, eps_1: float, eps_2: float, scale: float | None) -> bool:

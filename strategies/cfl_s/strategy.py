@@ -148,7 +148,7 @@ class CflS(ClusteredStrategy[CflSSettings, CflSState]):
         """Return the models whose clusters rest while their clients do not, in order."""
         state, own = self.state, self.settings
         norms = {
-            model: Norms.of(np.stack(list(changes.values())), np.array(weights[model]))
+            model: Norms.of(list(changes.values()), np.array(weights[model]))
             for model, changes in sorted(members.items())
             if len(changes) >= LEAST_CLIENTS
         }
