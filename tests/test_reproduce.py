@@ -180,7 +180,7 @@ def test_a_wrong_word_is_named(
         ("[strategy=clove]", "[strategy]", "columns.clove.overrides: strategy: is not of the form key=value"),
         ("[strategy=clove]", "[seed=1]", "columns.clove.overrides: seed: is not set here"),
         ("[strategy=clove]", "{strategy: clove}", "must be a list of key=value texts"),
-        ("kind: grid", "kind: pie", "plot.kind: pie: must be grid or curves"),
+        ("kind: grid", "kind: pie", "plot.kind: pie: must be grid or rows or curves"),
         ("value: 92.5", "value: high", "references.0: value and spread must be numbers"),
         (
             "row: four, column: clove, measure: acc",
@@ -659,7 +659,7 @@ def test_a_pages_plot_is_drawn_where_its_runs_are_and_kept_where_not(
     for results_dir in ("results", "none"):
         assert main(["reproduce", "--results-page", "page.md", f"results_dir={results_dir}"]) == 0
         assert (page.read_text(), picture.read_bytes()) == (text, last)
-    assert "its plot is that of before, as the folders of" in capsys.readouterr().out
+    assert "its plot is that of before, as the folder of no run is here" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_pictures_are_drawn_without_a_warning(tmp_path: Path) -> None:
         ("{kind: features}", ""),
         ("{kind: singular_values}", ""),
         ("{kind: features, measure: ari}", "measure: there is no such key"),
-        ("{kind: spectrum}", "must be grid or curves or features or singular_values"),
+        ("{kind: spectrum}", "must be grid or rows or curves or features or singular_values"),
     ],
 )
 def test_an_item_may_have_a_plot_of_its_runs(tmp_path: Path, plot: str, rule: str) -> None:

@@ -66,8 +66,8 @@ class Item:
     measures
         Names of `measures.MEASURES`, or `<name> - <column>` for the paired difference.
     plot
-        ``{kind: grid, measure: ...}``, ``{kind: curves, measure: ...}``, or of runs that keep what they cluster
-        ``{kind: features}`` or ``{kind: singular_values}``.
+        ``{kind: grid, measure: ...}``, ``{kind: rows, measures: [...]}``, ``{kind: curves, measure: ...}``, or of
+        runs that keep what they cluster ``{kind: features}`` or ``{kind: singular_values}``.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Item:
     source: str = ""
     about: str = ""
     cut: str = ""
-    plot: Mapping[str, str] = field(default_factory=dict)
+    plot: Mapping[str, Any] = field(default_factory=dict)
     references: tuple[Reference, ...] = ()
 
 
@@ -153,8 +153,8 @@ _LINE_KEYS = ("label", "overrides", "after", "seeds", "leave_out", "for_columns"
 _SMALL_KEYS = ("cut", "seeds", "overrides", "rows", "columns", "for_rows")
 _REFERENCE_KEYS = ("row", "column", "measure", "value", "spread")
 _SMALL = "small scale"
-_PLOTS = ("grid", "curves")
-_SPECTRA = ("features", "singular_values")
+_PLOTS = {"grid": ("measure",), "rows": ("measures",), "curves": ("measure",), "features": (), "singular_values": ()}
+"""Kinds of plots, and what each needs beside its kind."""
 
 
 class _Reader:
@@ -175,13 +175,8 @@ class _Reader:
         for measure in measures:
             self._measure("measures", measure, names["columns"])
         plot = values.get("plot", {})
-        of_runs = isinstance(plot, Mapping) and plot.get("kind") in _SPECTRA
-        known = ("kind",) if of_runs else ("kind", "measure")
-        self._keys("plot", plot, known, known if plot else ())
-        if plot and plot.get("kind") not in (*_PLOTS, *_SPECTRA):
-            self._fault("plot.kind", f"{plot.get('kind')}: must be {' or '.join((*_PLOTS, *_SPECTRA))}.")
-        if plot and not of_runs:
-            self._measure("plot.measure", str(plot.get("measure")), names["columns"])
+        if plot:
+            self._plot(plot, names["columns"])
         single = [self._reference(number, entry) for number, entry in enumerate(values.get("references", []))]
         references = [*filter(None, single), *read_paper(values.get("paper", []), self._fault)]
         for reference in references:
@@ -201,6 +196,20 @@ class _Reader:
             plot=plot,
             references=tuple(references),
         )
+
+    def _plot(self, plot: Any, columns: set[str]) -> None:
+        kind = str(plot.get("kind")) if isinstance(plot, Mapping) else ""
+        if isinstance(plot, Mapping) and kind not in _PLOTS:
+            self._fault("plot.kind", f"{kind}: must be {' or '.join(_PLOTS)}.")
+            return
+        self._keys("plot", plot, known := ("kind", *_PLOTS.get(kind, ())), known)
+        for key in [key for key in known[1:] if key in plot]:
+            shown = plot[key]
+            if key == "measures" and not isinstance(shown, list):
+                self._fault("plot.measures", f"{shown}: must be a list of measures.")
+            else:
+                for measure in shown if key == "measures" else [shown]:
+                    self._measure(f"plot.{key}", str(measure), columns)
 
     def smaller(self, item: Item, small: Mapping[str, Any]) -> Item:
         """Return the item at the small scale."""

@@ -1,11 +1,14 @@
-"""The plot of an item: its grid in colours, curves over the rounds, or what CFL-GP's runs cluster."""
+"""The plot of an item: its grid in colours, curves over rows or rounds, or what CFL-GP's runs cluster."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib import rc_context
 
 from florets.server_app.reproduce.cells import Place
+from florets.server_app.reproduce.curve_store import LinesOf
+from florets.server_app.reproduce.row_plot import draw_rows, is_bounded
 from florets.server_app.reproduce.table import Table
 from florets.server_app.results.folder import MARKER, naming
 from florets.server_app.results.plots import INK, QUIET, STYLE, new_figure, save
@@ -26,18 +29,26 @@ _CELL, _ROW = 1.15, 0.36
 """Inches of a column and of a row."""
 
 
-def draw(table: Table, folder: Path) -> list[Path]:
-    """Draw what the item's file asks for into ``folder``; return the pictures, none before a cell is finished."""
+def draw(table: Table, folder: Path, lines_of: LinesOf | None = None) -> list[Path]:
+    """Draw what the item's file asks for into ``folder``; return the pictures, none before a cell is finished.
+
+    Parameters
+    ----------
+    lines_of
+        Where curves over the rounds are from; None: from the runs' folders.
+    """
     plot = table.item.plot
     if not plot or not table.states["finished"]:
         return []
     with naming(folder):
         if plot["kind"] == "grid":
             return _draw_grid(table, plot["measure"], folder / "plot.png")
+        if plot["kind"] == "rows":
+            return draw_rows(table, plot["measures"], folder / "plot.png")
         if plot["kind"] in _OF_RUNS:
             path = folder / "plot.png"
             return [path] if _OF_RUNS[plot["kind"]](_spectra(table), path) else []
-        return _draw_curves(table, folder)
+        return _draw_curves(table, folder, lines_of or run_lines)
 
 
 def without_lines(table: Table) -> list[str]:
@@ -50,8 +61,8 @@ def without_folders(table: Table) -> list[str]:
     return [
         f"{place.row.name}/{place.column.name}/seed-{seed}"
         for place in table.places
-        for seed, progress in sorted(table.found.get((place.row.name, place.column.name), {}).items())
-        if progress.state == "finished" and not _has_lines(place, seed)
+        for seed in finished(table, place)
+        if not (place.folder / f"seed-{seed}" / MARKER).is_file()
     ]
 
 
@@ -90,43 +101,40 @@ def _draw_grid(table: Table, measure: str, path: Path) -> list[Path]:
     return [path]
 
 
-def is_bounded(measure: str) -> bool:
-    """Return whether a measure lies between 0 and 1, whatever the cells have given."""
-    return measure in ("right_k", "recovered", "ari", "ari_at_10")
-
-
-def _draw_curves(table: Table, folder: Path) -> list[Path]:
-    """Draw the mean over seeds of each column, a picture for each row."""
+def _draw_curves(table: Table, folder: Path, lines_of: LinesOf) -> list[Path]:
+    """Draw the mean over seeds of each column, a picture for each row; rows of one column share a picture."""
+    shared = len(table.item.columns) == 1
+    curves: dict[str, dict[str, list[Sequence[RoundLine]]]] = {}
+    for place in table.places:
+        if runs := [*filter(None, (lines_of(place, seed) for seed in finished(table, place)))]:
+            picture, label = ("", place.row.label) if shared else (place.row.name, place.column.label)
+            curves.setdefault(picture, {})[label] = runs
+    titles = {row.name: row.label for row in table.item.rows}
     drawn = []
-    for row in table.item.rows:
-        curves: dict[str, list[list[RoundLine]]] = {}
-        for place in table.places:
-            if place.row.name == row.name and (runs := _lines(table, place)):
-                curves[place.column.label] = runs
-        path = folder / ("plot.png" if len(table.item.rows) == 1 else f"plot-{row.name}.png")
-        if curves and draw_sweep(curves, path, row.label):
+    for picture, of_picture in curves.items():
+        path = folder / ("plot.png" if shared or len(titles) == 1 else f"plot-{picture}.png")
+        if draw_sweep(of_picture, path, table.item.columns[0].label if shared else titles[picture]):
             drawn.append(path)
     return drawn
 
 
-def _lines(table: Table, place: Place) -> list[list[RoundLine]]:
-    return [read_lines(place.folder / f"seed-{seed}") for seed in _finished(table, place)]
+def run_lines(place: Place, seed: int) -> Sequence[RoundLine]:
+    """Return the rounds of a run, none where its folder is not there: its record outlives one that was removed."""
+    folder = place.folder / f"seed-{seed}"
+    return read_lines(folder) if (folder / MARKER).is_file() else ()
 
 
-def _finished(table: Table, place: Place) -> list[int]:
+def finished(table: Table, place: Place) -> list[int]:
+    """Return the seeds whose cells at a place are finished."""
     found = table.found.get((place.row.name, place.column.name), {})
-    return [seed for seed, progress in found.items() if progress.state == "finished" and _has_lines(place, seed)]
-
-
-def _has_lines(place: Place, seed: int) -> bool:
-    """Return whether a finished run's rounds are still there: its record outlives a folder that was removed."""
-    return (place.folder / f"seed-{seed}" / MARKER).is_file()
+    return sorted(seed for seed, progress in found.items() if progress.state == "finished")
 
 
 def _spectra(table: Table) -> dict[str, list[Spectrum]]:
     """Return what the first finished run of each row has kept of its clusterings, by the row's label."""
     found: dict[str, list[Spectrum]] = {}
     for place in table.places:
-        if not found.get(place.row.label) and (seeds := _finished(table, place)):
+        seeds = [seed for seed in finished(table, place) if run_lines(place, seed)]
+        if seeds and not found.get(place.row.label):
             found[place.row.label] = read_spectra(place.folder / f"seed-{min(seeds)}")
     return found

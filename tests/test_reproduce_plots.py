@@ -1,0 +1,214 @@
+"""Plots of `florets reproduce`: over rows and over rounds, and on a page whose runs are on several machines."""
+
+import csv
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from florets.conf.problems import ConfigError
+from florets.server_app import main as app
+from florets.server_app.main import main
+from florets.server_app.reproduce import command
+from florets.server_app.reproduce.cells import Place
+from florets.server_app.reproduce.curve_store import CurveStore
+from florets.server_app.reproduce.items import Line, read_item
+from florets.server_app.reproduce.row_plot import _points
+from florets.server_app.reproduce.table import Table
+from tests import fake_cells
+
+ITEM = """
+title: Two methods on turned digits
+seeds: 2
+overrides: [num_rounds=2, checkpoint_every=0]
+rows:
+  four: {label: 4 rotations, overrides: [k=4, task.num_clusters=4]}
+  two: {label: 2 rotations, overrides: [k=2, task.num_clusters=2], leave_out: [fedavg]}
+columns:
+  clove: {label: CLoVE, overrides: [strategy=clove]}
+  fedavg: {label: FedAvg, overrides: [strategy=fedavg]}
+measures: [ari, accuracy]
+plot: {kind: curves, measure: accuracy}
+"""
+BLOCK = "<!-- reproduce item.yaml plot=yes -->\n<!-- end of reproduce -->\n"
+PLACE = Place(Line("four", "4", {}), Line("clove", "CLoVE", {}), ("strategy=clove", "data_dir=/here"), 2, None)
+
+pytestmark = pytest.mark.pictures
+
+
+@pytest.fixture
+def item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An item's file in the working directory; its runs do no work."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(app, "run", fake_cells.run)
+    monkeypatch.setattr(app, "resume", fake_cells.resume)
+    (tmp_path / "item.yaml").write_text(ITEM)
+    (tmp_path / "page.md").write_text(BLOCK)
+    return tmp_path / "item.yaml"
+
+
+def curve(number: int, **values: float) -> dict[str, float | None]:
+    known = dict.fromkeys(("ari", "accuracy", "loss", "model_error", "cluster_error", "cluster_loss"))
+    return {"round": number, **known, **values}
+
+
+def pictures(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.png"))
+
+
+# Over rows
+
+
+@pytest.mark.parametrize(
+    ("plot", "rule"),
+    [
+        ("{kind: rows, measures: [ari, accuracy - fedavg]}", ""),
+        ("{kind: rows, measure: ari}", "plot: measure: there is no such key. Did you mean measures?"),
+        ("{kind: rows, measures: ari}", "plot.measures: ari: must be a list of measures"),
+        ("{kind: rows, measures: [arj]}", "plot.measures: arj: there is no such measure"),
+        ("{kind: rows}", "plot: measures is missing"),
+        ("{kind: curves, measures: [ari]}", "measures: there is no such key"),
+        ("{kind: pie, measure: ari}", "plot.kind: pie: must be grid or rows or curves or"),
+    ],
+)
+def test_a_plot_over_rows_names_its_measures(item: Path, plot: str, rule: str) -> None:
+    item.write_text(ITEM.replace("{kind: curves, measure: accuracy}", plot))
+    if not rule:
+        assert read_item(item, "item").plot["measures"] == ["ari", "accuracy - fedavg"]
+        return
+    with pytest.raises(ConfigError, match=re.escape(rule)):
+        read_item(item, "item")
+
+
+def test_a_line_over_rows_is_the_mean_and_its_spread_and_ends_where_it_is_known(
+    item: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Table] = []
+    real = command.write_table
+    monkeypatch.setattr(command, "write_table", lambda table, *rest: (seen.append(table), real(table, *rest))[1])
+    item.write_text(ITEM.replace("{kind: curves, measure: accuracy}", "{kind: rows, measures: [ari, accuracy]}"))
+    assert main(["reproduce", "item.yaml"]) == 0
+    table = seen[-1]
+    lines = _points(table.matrix("accuracy"), table)
+    (rows, mean, std), last = lines["clove"]
+    # Seeds 0 and 1 have 90 and 91 %.
+    assert (rows.tolist(), mean.tolist(), last) == ([0, 1], [90.5, 90.5], 1)
+    np.testing.assert_allclose(std, 0.5**0.5)
+    (_, mean, _), last = lines["fedavg"]
+    assert (mean[0], np.isnan(mean[1]), last) == (70.0, True, 0)
+    # One model for all has no ARI to draw.
+    assert list(_points(table.matrix("ari"), table)) == ["clove"]
+    (plot,) = (item.parent / "results" / "reproduce").glob("item/**/plot.png")
+    assert plot.read_bytes()[:4] == b"\x89PNG"
+
+
+# Over rounds
+
+
+def test_rows_of_one_column_share_a_picture(item: Path) -> None:
+    assert main(["reproduce", "item.yaml"]) == 0
+    (folder,) = {path.parent for path in (item.parent / "results" / "reproduce").glob("item/**/plot*.png")}
+    assert pictures(folder) == ["plot-four.png", "plot-two.png"]
+    lines = ITEM.splitlines(keepends=True)
+    item.write_text("".join(line for line in lines if "FedAvg" not in line).replace(", leave_out: [fedavg]", ""))
+    shutil.rmtree(folder)
+    assert main(["reproduce", "item.yaml"]) == 0
+    assert pictures(folder) == ["plot.png"]
+
+
+def test_curves_are_stored_and_count_for_their_settings_alone(tmp_path: Path) -> None:
+    store = CurveStore(tmp_path / "curves.csv")
+    store.put(PLACE, 1, [curve(1, ari=0.25), curve(2, ari=0.5, accuracy=1 / 3)])
+    store.put(PLACE, 1, [])
+    store.write([PLACE])
+    again = CurveStore(store.path)
+    assert again.get(PLACE, 1) == [curve(1, ari=0.25), curve(2, ari=0.5, accuracy=0.3333)]
+    assert again.get(PLACE, 0) == []
+    assert again.get(replace(PLACE, overrides=("strategy=clove", "data_dir=/there")), 1) == again.get(PLACE, 1)
+    changed = replace(PLACE, overrides=("strategy=clove", "k=3"))
+    assert again.get(changed, 1) == []
+    written = store.path.read_text()
+    assert "here" not in written
+    again.write([PLACE])
+    assert store.path.read_text() == written
+    again.write([changed])
+    assert not store.path.exists()
+
+
+def test_of_a_long_curve_the_first_rounds_and_the_last_are_stored(tmp_path: Path) -> None:
+    store = CurveStore(tmp_path / "curves.csv")
+    store.put(PLACE, 0, [curve(number, ari=number / 1000) for number in range(1, 1001)])
+    store.write([PLACE])
+    rounds = [line["round"] for line in CurveStore(store.path).get(PLACE, 0)]
+    assert (len(rounds), rounds[:20], rounds[-1]) == (80, list(range(1, 21)), 1000)
+    assert rounds == sorted(set(rounds))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["row,column\nfour,clove\n", "row,column,seed,settings,quantity,rounds,values\nfour,clove,0,x,ari,1 2,0.5\n"],
+)
+def test_a_faulty_file_of_curves_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "curves.csv").write_text(text)
+    with pytest.raises(ConfigError, match=r"curves\.csv: cannot be read as stored curves .*; restore or remove it"):
+        CurveStore(tmp_path / "curves.csv")
+
+
+def run(seeds: int, results_dir: str, *more: str) -> None:
+    assert (
+        main(["reproduce", "item.yaml", "columns=clove", f"seeds={seeds}", f"results_dir={results_dir}", *more]) == 0
+    )
+
+
+def remade(results_dir: str, capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert main(["reproduce", "--results-page", "page.md", f"results_dir={results_dir}"]) == 0
+    return capsys.readouterr().out
+
+
+def stored(path: Path) -> Sequence[tuple[str, str, str]]:
+    with path.open(newline="") as file:
+        return sorted({(line["row"], line["column"], line["seed"]) for line in csv.DictReader(file)})
+
+
+def test_a_page_draws_curves_of_runs_on_several_machines(item: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = item.parent / "page"
+    run(2, "one", "rows=four")
+    assert "1 picture" in remade("one", capsys)
+    assert pictures(folder) == ["item_paper-four.png"]
+    first = (folder / "item_paper-four.png").read_bytes()
+    run(1, "other", "rows=two")
+    assert "2 pictures" in remade("other", capsys)
+    assert pictures(folder) == ["item_paper-four.png", "item_paper-two.png"]
+    assert (folder / "item_paper-four.png").read_bytes() == first
+    assert [line[::2] for line in stored(folder / "item_paper_curves.csv")] == [
+        ("four", "0"),
+        ("four", "1"),
+        ("two", "0"),
+    ]
+    # Where no run is, all stays; where a picture was removed, it is drawn of what is stored.
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert "its plot is that of before, as the folder of no run is here" in remade("none", capsys)
+    for picture in folder.glob("*.png"):
+        picture.unlink()
+    assert "2 pictures" in remade("none", capsys)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_runs_without_curves_keep_a_page_from_drawing_the_others_alone(
+    item: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = item.parent / "page"
+    run(1, "one")
+    remade("one", capsys)
+    # As of a release that stored none.
+    (folder / "item_paper_curves.csv").unlink()
+    before = (folder / "item_paper-four.png").read_bytes()
+    run(2, "other", "rows=four")
+    shutil.rmtree(item.parent / "one")
+    assert "as the curves of 1 run are not here" in remade("other", capsys)
+    assert (folder / "item_paper-four.png").read_bytes() == before
