@@ -29,10 +29,8 @@ DONE = Progress("finished", {"accuracy": 1 / 3, "groups": 4, "loss": None, "code
 
 def remade(text: str) -> str:
     """Return a page with its sweeps' tables made anew, its items' left."""
-    return made_page(
-        text,
-        {"sweep": lambda words: sweep_block(words, PAGE.with_suffix("")), "reproduce": lambda words: (None, "")},
-    ).text
+    left = dict.fromkeys(("reproduce", "overview"), lambda words: (None, ""))
+    return made_page(text, {**left, "sweep": lambda words: sweep_block(words, PAGE.with_suffix(""))}).text
 
 
 def test_no_table_of_the_page_is_typed() -> None:

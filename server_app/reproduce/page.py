@@ -16,9 +16,10 @@ from florets.server_app.reproduce.written import (
 )
 from florets.server_app.sweep.sweep_report import markdown_table
 
-_KINDS = "reproduce|sweep"
+_KINDS = "overview|reproduce|sweep"
 _BLOCK = re.compile(
-    rf"(?P<begin><!-- (?P<kind>{_KINDS}) (?P<words>[^\n]*?) -->\n)(?P<old>.*?)(?P<end><!-- end of (?P=kind) -->)",
+    rf"(?P<begin><!-- (?P<kind>{_KINDS})(?P<words>(?: [^\n]*?)?) -->\n)"
+    r"(?P<old>.*?)(?P<end><!-- end of (?P=kind) -->)",
     re.DOTALL,
 )
 _MARK = re.compile(r"<!-- (?P<end>end of )?(?P<kind>\w+)(?: [^\n]*)?-->")
@@ -61,7 +62,7 @@ def made_page(text: str, blocks: Mapping[str, Block]) -> Made:
     text
         The page.
     blocks
-        What makes a block, by its kind: ``reproduce`` and ``sweep``.
+        What makes a block, by its kind: ``overview``, ``reproduce`` and ``sweep``.
 
     Raises
     ------
@@ -79,7 +80,7 @@ def made_page(text: str, blocks: Mapping[str, Block]) -> Made:
             line = text.count("\n", 0, found.start()) + 1
             at = f"line {line}, {found['begin'].strip()}"
             raise ConfigError([f"{at}: {problem}" for problem in error.problems]) from error
-        told.append(f"{found['words']}: {said}")
+        told.append(f"{found['words'].strip() or found['kind']}: {said}")
         return found[0] if body is None else f"{found['begin']}\n{body}\n\n{found['end']}"
 
     return Made(_BLOCK.sub(block, text), tuple(told))

@@ -1,18 +1,15 @@
 """`florets reproduce --results-page`: make a page's tables of results folders, and of what is stored beside it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from florets.conf.problems import ConfigError
 from florets.server_app import jobs
 from florets.server_app.console import counted, say
-from florets.server_app.reproduce.cells import in_order, places, progress_of
-from florets.server_app.reproduce.page import Asked, item_block, made_page
+from florets.server_app.reproduce.overview import overview_block
+from florets.server_app.reproduce.page import item_block, made_page
 from florets.server_app.reproduce.page_pictures import PagePictures
-from florets.server_app.reproduce.request import read_keys, read_request
-from florets.server_app.reproduce.store import Store
-from florets.server_app.reproduce.table import Found, Table
+from florets.server_app.reproduce.page_tables import PageTables
 from florets.server_app.results.folder import write_whole
 from florets.server_app.sweep.sweep_store import store_sweeps, stored_jobs, sweep_text
 
@@ -49,31 +46,14 @@ def remake(words: Sequence[str], caller: Path) -> int:
             folders = [jobs.absolute(one, caller) for one in found.split(",")]
             say(f"sweep {name}: {counted(store_sweeps(folders, _stored_sweep(folder, name)), 'job')} stored")
 
-    def asked_of(block: Sequence[str]) -> Asked:
-        request = read_request([*block, *given])
-        all_places = list(places(request.item, request.given, caller))
-        # Keys of the whole page, such as data_dir, say where the runs are; those of a block, which table it is.
-        own = replace(request, given=read_keys(block, [])[1])
-        store = Store(folder / f"{own.stored_as}.csv")
-        cells = in_order(all_places)
-        for cell in cells:
-            store.put(cell.place, cell.seed, progress_of(cell))
-        store.write(all_places)
-        # What is stored makes the page, be the runs there or not: their digits beyond the sixth do not.
-        store = Store(store.path)
-        found: dict[tuple[str, str], Found] = {}
-        for cell in sorted(cells, key=lambda cell: cell.seed):
-            key = (cell.place.row.name, cell.place.column.name)
-            found.setdefault(key, {})[cell.seed] = store.get(cell.place, cell.seed)
-        table = Table(request.item, all_places, found).narrowed(request.chosen)
-        return Asked(table, request.command, own.stored_as)
-
+    asked_of = PageTables(folder, given, caller)
     pictures = PagePictures(folder)
     made = made_page(
         text,
         {
             "reproduce": lambda block: item_block(block, asked_of, pictures),
             "sweep": lambda block: sweep_block(block, folder),
+            "overview": lambda block: overview_block(block, text, asked_of),
         },
     )
     write_whole(path, made.text)

@@ -127,7 +127,8 @@ def verdict_words(table: Table) -> str:
     if not compared:
         return ""
     counts = Counter(_kind(verdict) for verdict in compared)
-    return f"{counted(len(compared), 'published value')}: " + ", ".join(f"{n} {kind}" for kind, n in counts.items())
+    kinds = sorted(counts, key=lambda kind: (_rank(kind), kind))
+    return f"{counted(len(compared), 'published value')}: " + ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
 
 
 def _kind(verdict: str) -> str:
@@ -135,6 +136,12 @@ def _kind(verdict: str) -> str:
     if verdict.startswith("off"):
         return "off"
     return "not finished" if verdict.startswith("stopped") else re.sub(r" \(\d+ of \d+ seeds\)$", "", verdict)
+
+
+def _rank(kind: str) -> int:
+    """Return the place of a kind of verdict: what agrees comes first, what was not run last."""
+    order = ("within the paper's spread", "within", "never", "off", "not finished", NOT_RUN)
+    return next((place for place, begin in enumerate(order) if kind.startswith(begin)), len(order))
 
 
 def latex(table: Table, command: str) -> str:

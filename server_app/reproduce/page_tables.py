@@ -1,0 +1,57 @@
+"""Tables of a page's items: of what is stored beside the page, and of the runs that are here."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from florets.server_app.reproduce.cells import in_order, places, progress_of
+from florets.server_app.reproduce.page import Asked
+from florets.server_app.reproduce.request import Request, read_keys, read_request
+from florets.server_app.reproduce.store import Store
+from florets.server_app.reproduce.table import Found, Table
+
+
+class PageTables:
+    """Returns the table that a block's words ask for; cells of runs that are here are stored on the way.
+
+    Parameters
+    ----------
+    folder
+        That of the page's stored cells.
+    given
+        Keys of the whole page, such as data_dir: they say where the runs are, those of a block which table it is.
+    caller
+        The working directory that relative folders are meant from.
+    """
+
+    def __init__(self, folder: Path, given: Sequence[str], caller: Path) -> None:
+        self._folder, self._given, self._caller = folder, given, caller
+        self._whole: dict[str, Table] = {}
+
+    def __call__(self, block: Sequence[str]) -> Asked:
+        """Return what the words of a block ask for.
+
+        Raises
+        ------
+        ConfigError
+            If the words name nothing.
+        """
+        request = read_request([*block, *self._given])
+        name = replace(request, given=read_keys(block, [])[1]).stored_as
+        if name not in self._whole:
+            self._whole[name] = self._table(request, Store(self._folder / f"{name}.csv"))
+        return Asked(self._whole[name].narrowed(request.chosen), request.command, name)
+
+    def _table(self, request: Request, store: Store) -> Table:
+        all_places = list(places(request.item, request.given, self._caller))
+        cells = in_order(all_places)
+        for cell in cells:
+            store.put(cell.place, cell.seed, progress_of(cell))
+        store.write(all_places)
+        # What is stored makes the page, be the runs there or not: their digits beyond the sixth do not.
+        store = Store(store.path)
+        found: dict[tuple[str, str], Found] = {}
+        for cell in sorted(cells, key=lambda cell: cell.seed):
+            key = (cell.place.row.name, cell.place.column.name)
+            found.setdefault(key, {})[cell.seed] = store.get(cell.place, cell.seed)
+        return Table(request.item, all_places, found)
