@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
-from florets.server_app.reproduce.cells import in_order, places, progress_of
+from florets.server_app.reproduce.cells import Progress, in_order, places, progress_of
 from florets.server_app.reproduce.page import Asked
 from florets.server_app.reproduce.request import Request, read_keys, read_request
-from florets.server_app.reproduce.store import Store
+from florets.server_app.reproduce.store import Store, settings_of, stored_in
 from florets.server_app.reproduce.table import Found, Table
 
 
@@ -47,6 +48,9 @@ class PageTables:
         cells = in_order(all_places)
         for cell in cells:
             store.put(cell.place, cell.seed, progress_of(cell))
+            if store.get(cell.place, cell.seed).state != "finished":
+                shared = self._stored.get((settings_of(cell.place), cell.seed), Progress("not run"))
+                store.put(cell.place, cell.seed, shared)
         store.write(all_places)
         # What is stored makes the page, be the runs there or not: their digits beyond the sixth do not.
         store = Store(store.path)
@@ -55,3 +59,9 @@ class PageTables:
             key = (cell.place.row.name, cell.place.column.name)
             found.setdefault(key, {})[cell.seed] = store.get(cell.place, cell.seed)
         return Table(request.item, all_places, found)
+
+    @cached_property
+    def _stored(self) -> dict[tuple[str, int], Progress]:
+        """What any item's file has, by settings and seed: two items that have a run in common do it once."""
+        stores = [Store(path) for path in stored_in(self._folder)]
+        return {(settings, seed): found for store in stores for settings, seed, found in store.finished()}

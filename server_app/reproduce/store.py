@@ -4,7 +4,7 @@ import csv
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,12 @@ class Store:
         settings, found = self._cells.get((place.row.name, place.column.name, seed), ("", Progress("not run")))
         return found if settings == settings_of(place) else Progress("not run")
 
+    def finished(self) -> Iterator[tuple[str, int, Progress]]:
+        """Yield of each finished cell the hash of its settings, its seed, and what it came to."""
+        for (_, _, seed), (settings, found) in self._cells.items():
+            if found.state == "finished":
+                yield settings, seed, found
+
     def write(self, places: Sequence[Place]) -> None:
         """Write the file, without cells that these places no longer have; an empty one is removed.
 
@@ -98,6 +104,17 @@ class Store:
             for (row, column, seed), found in kept.items():
                 values = [_written(found.values.get(name)) for name in names]
                 writer.writerow([row, column, seed, by_name[row, column], found.state, found.note, *values])
+
+
+def stored_in(folder: Path) -> list[Path]:
+    """Return the files of cells in a page's folder, which holds curves and sweeps too."""
+    head = ",".join(_HEAD)
+    files = []
+    for path in sorted(folder.glob("*.csv")):
+        with path.open(encoding="utf-8", errors="replace") as file:
+            if file.readline().startswith(head):
+                files.append(path)
+    return files
 
 
 def settings_of(place: Place) -> str:

@@ -168,7 +168,8 @@ class RoundContext:
         """Plan the evaluation in which each tester that has a model tests it."""
         if self.personal is not None:
             return self.personal.test(self, assignment)
-        return self.test({key: self.models.one(model) for key, model in assignment.items()})
+        tested = (client.key for client in self.testers if client.key in assignment)
+        return self.test({key: self.models.one(assignment[key]) for key in tested})
 
     def test(
         self,
