@@ -100,3 +100,20 @@ def test_a_paper_that_is_not_there_is_named(page: Path) -> None:
 def test_numbers_in_names_count_as_numbers() -> None:
     names = ["a/figure_10", "a/table_1_cifar10", "a/figure_2", "a/table_1", "b/x"]
     assert sorted(names, key=_natural) == ["a/figure_2", "a/figure_10", "a/table_1", "a/table_1_cifar10", "b/x"]
+
+
+def test_a_run_that_two_items_share_is_taken_from_either_ones_stored_cells(page: Path) -> None:
+    assert main(["reproduce", "ours/table_2", "rows=four", "seeds=2"]) == 0
+    assert main(["reproduce", "--results-page", "page.md"]) == 0
+    # Another item asks for the same runs under other names, where the runs are not.
+    other = page.parent / "items" / "ours" / "table_10.yaml"
+    other.write_text(ITEM.replace("four", "quarter").replace("fedavg:", "average:").replace("[fedavg]", "[average]"))
+    page.write_text(PAGE.replace("ours/table_2 eval_every=1", "ours/table_10 measures=accuracy"))
+    assert main(["reproduce", "--results-page", "page.md", "results_dir=none"]) == 0
+    assert ["[ours/table_10](#more-of-it)", "", "4 of 7", "1 within 1 point, 1 off"] in lines(page)
+    stored = (page.with_suffix("") / "ours_table_10_paper.csv").read_text()
+    assert stored.count("quarter,average,") == 2
+    # Of other settings they are nobody else's.
+    other.write_text(ITEM.replace("num_rounds=2", "num_rounds=3"))
+    assert main(["reproduce", "--results-page", "page.md", "results_dir=none"]) == 0
+    assert ["[ours/table_10](#more-of-it)", "", "0 of 7", "2 not run"] in lines(page)

@@ -1,6 +1,6 @@
 """Tables of a page's items: of what is stored beside the page, and of the runs that are here."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -37,20 +37,22 @@ class PageTables:
         ConfigError
             If the words name nothing.
         """
-        request = read_request([*block, *self._given])
-        name = replace(request, given=read_keys(block, [])[1]).stored_as
+        request, own = read_request([*block, *self._given]), read_keys(block, [])[1]
+        name = replace(request, given=own).stored_as
         if name not in self._whole:
-            self._whole[name] = self._table(request, Store(self._folder / f"{name}.csv"))
+            # A block that names its data's folder is about these data; the hash of its settings leaves folders out.
+            others = {} if "data_dir" in own else self._stored
+            self._whole[name] = self._table(request, Store(self._folder / f"{name}.csv"), others)
         return Asked(self._whole[name].narrowed(request.chosen), request.command, name)
 
-    def _table(self, request: Request, store: Store) -> Table:
+    def _table(self, request: Request, store: Store, others: Mapping[tuple[str, int], Progress]) -> Table:
         all_places = list(places(request.item, request.given, self._caller))
         cells = in_order(all_places)
         for cell in cells:
-            store.put(cell.place, cell.seed, progress_of(cell))
-            if store.get(cell.place, cell.seed).state != "finished":
-                shared = self._stored.get((settings_of(cell.place), cell.seed), Progress("not run"))
-                store.put(cell.place, cell.seed, shared)
+            place, seed = cell.place, cell.seed
+            store.put(place, seed, progress_of(cell))
+            if store.get(place, seed).state != "finished":
+                store.put(place, seed, others.get((settings_of(place), seed), Progress("not run")))
         store.write(all_places)
         # What is stored makes the page, be the runs there or not: their digits beyond the sixth do not.
         store = Store(store.path)
@@ -63,5 +65,5 @@ class PageTables:
     @cached_property
     def _stored(self) -> dict[tuple[str, int], Progress]:
         """What any item's file has, by settings and seed: two items that have a run in common do it once."""
-        stores = [Store(path) for path in stored_in(self._folder)]
+        stores = [Store(path) for path in stored_in(self._folder) if "data_dir=" not in path.name]
         return {(settings, seed): found for store in stores for settings, seed, found in store.finished()}
