@@ -13,6 +13,7 @@ from florets.server_app.reproduce.cells import places
 from florets.server_app.reproduce.items import Item, find_item, item_names, read_item
 from florets.server_app.reproduce.measures import MEASURES, read_measure, values_of
 from florets.server_app.reproduce.references import read_paper
+from florets.server_app.reproduce.request import read_request
 from florets.server_app.reproduce.table import Entry
 from florets.server_app.results.statistics import Spread, signed_rank_p
 from florets.strategies import STRATEGIES
@@ -82,6 +83,22 @@ def test_what_is_off_has_its_reason_and_what_is_not_run_says_so() -> None:
     assert verdict("80 ± 1", "accuracy", [90.0] * 3, why="the reason") == "off by +10.0: the reason"
     assert verdict("80 ± 1", "accuracy", [80.5] * 3, why="the reason") == "within the paper's spread"
     assert verdict("80 ± 1", "accuracy", [], finished=0, why="the reason") == "not run"
+
+
+def test_reasons_that_the_given_keys_undo_are_gone(tmp_path: Path) -> None:
+    several = "why: {ifca: [the text has train.learning_rate=0.01, other seeds], clove: k=4 is told}"
+    item = tmp_path / "item.yaml"
+    item.write_text(ITEM.replace("why: {ifca: the reason}", several))
+
+    def reasons(*given: str) -> list[str]:
+        return [entry.why for entry in read_request([str(item), *given]).item.references[:2]]
+
+    both = ["k=4 is told", "the text has train.learning_rate=0.01; other seeds"]
+    assert reasons() == both
+    assert reasons("train.learning_rate=0.01") == ["k=4 is told", "other seeds"]
+    # Another value of the key, or one that begins alike, undoes nothing.
+    assert reasons("train.learning_rate=0.1") == reasons("train.learning_rate=0.0") == both
+    assert reasons("k=4") == ["", "the text has train.learning_rate=0.01; other seeds"]
 
 
 def test_values_are_read_with_source_spread_and_reason(tmp_path: Path) -> None:

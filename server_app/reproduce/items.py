@@ -248,7 +248,7 @@ class _Reader:
             cut=str(small.get("cut", "")),
             # Runs that were cut short are no comparison: the table says so, whatever the file says of whole ones.
             references=tuple(
-                replace(entry, why=_SMALL if cut or entry.row in of_rows else entry.why)
+                replace(entry, reasons=(_SMALL,) if cut or entry.row in of_rows else entry.reasons)
                 for entry in item.references
                 if {entry.row, entry.column} <= kept
             ),

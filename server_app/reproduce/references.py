@@ -31,8 +31,8 @@ class Reference:
         Half a unit of the last decimal that is printed; 0 where the value was not given as text.
     source
         Table or figure that it stands in, where the item has several.
-    why
-        Reason that is given where ours is off.
+    reasons
+        Those that are given where ours is off.
     data
         Data set that it is of (`task.data`): it is compared with runs of no other. Empty: of whatever the item runs.
     """
@@ -44,8 +44,22 @@ class Reference:
     spread: float | None = None
     rounding: float = 0.0
     source: str = ""
-    why: str = ""
+    reasons: tuple[str, ...] = ()
     data: str = ""
+
+    @property
+    def why(self) -> str:
+        """The reasons as one text."""
+        return "; ".join(self.reasons)
+
+    def beside(self, given: Mapping[str, str]) -> "Reference":
+        """Return it as it stands beside runs with these keys: reasons that name one of them with its value are gone.
+
+        Where the released code's rate is given, that the paper's text has another is no reason any more.
+        """
+        texts = [re.compile(rf"{re.escape(f'{key}={value}')}(?![\w.])") for key, value in given.items()]
+        kept = (reason for reason in self.reasons if not any(text.search(reason) for text in texts))
+        return replace(self, reasons=tuple(kept))
 
     def text(self, measure: Measure) -> str:
         """Return value and spread as the table shows them."""
@@ -112,9 +126,10 @@ def read_paper(blocks: Any, fault: Fault) -> Iterator[Reference]:
                     continue
                 keys = [key for key in (f"{row}.{column}", str(column), str(row)) if key in reasons]
                 used.update(keys)
-                why = str(reasons[keys[0]]) if keys else ""
+                why = reasons[keys[0]] if keys else []
+                told = tuple(map(str, why if isinstance(why, list) else [why]))
                 names = (str(row), str(column), str(block["measure"]))
-                reference = _reference(names, match, isinstance(figure, str), str(block["source"]), why)
+                reference = _reference(names, match, isinstance(figure, str), str(block["source"]), told)
                 yield replace(reference, data=str(block.get("data", "")))
         for key in reasons:
             if key not in used:
@@ -131,11 +146,15 @@ def _wrong_keys(block: Any) -> str:
 
 
 def _reference(
-    names: tuple[str, str, str], match: re.Match[str] | None, is_text: bool, source: str, why: str
+    names: tuple[str, str, str],
+    match: re.Match[str] | None,
+    is_text: bool,
+    source: str,
+    reasons: tuple[str, ...],
 ) -> Reference:
     if match is None:
-        return Reference(*names, value=None, source=source, why=why)
+        return Reference(*names, value=None, source=source, reasons=reasons)
     spread = None if match["spread"] is None else float(match["spread"])
     # YAML has dropped the last zeros of what is no text: how it was rounded is not known.
     rounding = 0.5 * 10.0 ** -len(match["decimals"] or "") if is_text else 0.0
-    return Reference(*names, float(match["value"]), spread, rounding, source, why)
+    return Reference(*names, float(match["value"]), spread, rounding, source, reasons)

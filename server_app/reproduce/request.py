@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from florets.conf.problems import ConfigError, did_you_mean
@@ -87,6 +87,7 @@ def read_request(words: Sequence[str]) -> Request:
         raise ConfigError(problems)
     scale = own.get("scale", "paper")
     item = find_item(names[0], scale)
+    item = replace(item, references=tuple(entry.beside(given) for entry in item.references))
     chosen = {}
     for kind, lines in (("rows", item.rows), ("columns", item.columns)):
         if kind not in own:
