@@ -184,6 +184,9 @@ def test_a_page_draws_curves_of_runs_on_several_machines(item: Path, capsys: pyt
     run(1, "other", "rows=two")
     assert "2 pictures" in remade("other", capsys)
     assert pictures(folder) == ["item_paper-four.png", "item_paper-two.png"]
+    # Each says which row it is of.
+    title, label = "Two methods on turned digits", "2 rotations"
+    assert f"\n\n![{title}: {label}](page/item_paper-two.png)\n" in (item.parent / "page.md").read_text()
     assert (folder / "item_paper-four.png").read_bytes() == first
     assert [line[::2] for line in stored(folder / "item_paper_curves.csv")] == [
         ("four", "0"),

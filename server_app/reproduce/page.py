@@ -31,8 +31,8 @@ Block = Callable[[Sequence[str]], tuple[str | None, str]]
 """Takes a block's words; returns its text, None to leave it as it is, and what it says of itself."""
 
 
-OnPage = Callable[[Table, str], tuple[Sequence[str], str]]
-"""Draws a table's pictures beside the page under a name; returns their addresses in the page, and what it says."""
+OnPage = Callable[[Table, str], tuple[Sequence[tuple[str, str]], str]]
+"""Draws a table's pictures beside the page under a name; returns what each shows, its address, and what it says."""
 
 
 @dataclass(frozen=True)
@@ -159,9 +159,8 @@ def item_block(
     text = _tables(table, asked.command, turned="layout" in own)
     if "plot" not in own:
         return text, said
-    addresses, drawn = on_page(asked.table, asked.name)
-    pictures = [f"![{table.item.title}]({address})" for address in addresses]
-    return "\n\n".join([text, *pictures]), f"{said}; {drawn}"
+    pictures, drawn = on_page(asked.table, asked.name)
+    return "\n\n".join([text, *(f"![{title}]({address})" for title, address in pictures)]), f"{said}; {drawn}"
 
 
 def _tables(table: Table, command: str, turned: bool) -> str:

@@ -32,13 +32,13 @@ class PagePictures:
         self._folder = folder
         self._names: set[str] = set()
 
-    def __call__(self, table: Table, name: str) -> tuple[Sequence[str], str]:
+    def __call__(self, table: Table, name: str) -> tuple[Sequence[tuple[str, str]], str]:
         """Draw a table's plot under a name.
 
         Returns
         -------
-        sequence of str
-            The pictures' addresses in the page.
+        sequence of (str, str)
+            What each picture shows, and its address in the page.
         str
             Whether they are new, and if not, why.
 
@@ -53,12 +53,15 @@ class PagePictures:
             )
         self._names.add(name)
         said = self._draw(table, name)
-        there = [path for path in self._possible(table, name) if path.is_file()]
-        return [quote(f"{self._folder.name}/{path.name}", safe="/=") for path in there], said
+        there = [(title, path) for path, title in self._possible(table, name).items() if path.is_file()]
+        return [(title, quote(f"{self._folder.name}/{path.name}", safe="/=")) for title, path in there], said
 
-    def _possible(self, table: Table, name: str) -> list[Path]:
-        """Return the files that a plot of the item may have: one, or one for each row."""
-        return [self._folder / f"{name}{end}" for end in (".png", *(f"-{row.name}.png" for row in table.item.rows))]
+    def _possible(self, table: Table, name: str) -> dict[Path, str]:
+        """Return the files that a plot of the item may have, one, or one for each row, and what they show."""
+        rows = {
+            self._folder / f"{name}-{row.name}.png": f"{table.item.title}: {row.label}" for row in table.item.rows
+        }
+        return {self._folder / f"{name}.png": table.item.title, **rows}
 
     def _draw(self, table: Table, name: str) -> str:
         # matplotlib takes a second, which pages without pictures do not need.
