@@ -628,6 +628,35 @@ def test_a_pages_tables_are_made_of_finished_cells_alone(
     assert "no cell is finished; left as it was" in capsys.readouterr().out
 
 
+def test_cells_that_are_stored_beside_a_page_are_not_run_again(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (item.parent / "page.md").write_text("<!-- reproduce item.yaml -->\n<!-- end of reproduce -->\n")
+    assert main(["reproduce", "item.yaml", "seeds=2"]) == 0
+    assert main(["reproduce", "--results-page", "page.md"]) == 0
+    done = list(ran)
+    ran.clear()
+    elsewhere = ["item.yaml", "results_dir=elsewhere"]
+    assert main(["reproduce", *elsewhere, "stored=page"]) == 0
+    # The third seeds alone: of two methods on four rotations.
+    assert sorted(ran) == [("clove", 4, 2), ("fedavg", 4, 2)]
+    assert len(done) + len(ran) == 7
+    (table,) = Path("elsewhere").rglob("table.md")
+    assert "7 cells: 7 finished." in table.read_text()
+    # Without the folder only what was run there counts; a page has its own.
+    capsys.readouterr()
+    assert main(["reproduce", *elsewhere, "--table"]) == 0
+    assert "7 cells: 2 finished, 5 not run." in capsys.readouterr().out
+    for words, rule in (
+        (["item.yaml", "stored=nowhere"], "no such folder"),
+        (["--list", "stored=nowhere"], "no such"),
+    ):
+        assert main(["reproduce", *words]) == 2
+        assert f"stored=nowhere: there is {rule}" in capsys.readouterr().err
+    assert main(["reproduce", "--results-page", "page.md", "stored=page"]) == 2
+    assert "a page has stored cells of its own" in capsys.readouterr().err
+
+
 @pytest.mark.pictures
 def test_a_pages_plot_is_drawn_where_its_runs_are_and_kept_where_not(
     item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]

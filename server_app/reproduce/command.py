@@ -3,17 +3,19 @@
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from florets.conf.problems import ConfigError
+from florets.server_app import jobs
 from florets.server_app.console import counted, say
 from florets.server_app.cores import crowded
-from florets.server_app.reproduce.cells import Cell, Place, in_order, places, progress_of
+from florets.server_app.reproduce.cells import Cell, Place, Progress, in_order, places, progress_of
 from florets.server_app.reproduce.items import Item, find_item, item_names
 from florets.server_app.reproduce.page_command import remake
 from florets.server_app.reproduce.request import Request, read_keys, read_request
 from florets.server_app.reproduce.run import run_cells
+from florets.server_app.reproduce.store import settings_of, stored_cells
 from florets.server_app.reproduce.table import Found, Table
 from florets.server_app.reproduce.written import markdown, state_words, verdict_words, write_table
 from florets.server_app.results.folder import append_line
@@ -28,7 +30,7 @@ florets reproduce <file>.yaml
 florets reproduce <item> --table
   Remake table and plot of the cells that are finished; run none.
 florets reproduce --list
-  Every item, and how far it is.
+  Every item, and how far it is (--list stored=docs/results: with the runs that the project's own page is made of).
 florets reproduce --results-page <page>.md [data_dir=...] [results_dir=...] [sweep.<name>=<folder>,...]
   Make the tables of a page anew from the cells that are finished: each stands between
   <!-- reproduce <item> [scale=...] [rows=...] [columns=...] [measures=...] [layout=methods] [plot=yes] --> and
@@ -40,6 +42,7 @@ florets reproduce --results-page <page>.md [data_dir=...] [results_dir=...] [swe
   n_jobs=4         cells at a time, each in a process of its own (workers=2: each with 2 processes for its clients)
   rows=a,b         these rows alone; columns=a,b these columns (names as in the item's file)
   seeds=5          the first 5 seeds alone; the screen shows what was asked for, the files all there is
+  stored=DIR       cells that are stored in a page's folder, such as docs/results, count as finished
 
 Results: <results_dir>/reproduce/<item>/<scale>/: table.md, table.csv, cells.csv, table.tex, and plots where the item
 has some; the runs are in
@@ -78,19 +81,39 @@ def main(arguments: Sequence[str], engine: Engine) -> int:
     refused = [place for place in all_places if place.config is None]
     if refused and len(refused) == len(all_places):
         raise ConfigError(list(dict.fromkeys(place.problem for place in refused)))
-    cells = in_order(all_places)
-    table = _table(request.item, all_places, cells)
-    folder = request.folder(caller)
+    progress, folder = _progress(request.stored, caller), request.folder(caller)
+    table = _table(request.item, all_places, progress)
     if "--table" in options:
         return _show(table, folder, request)
-    return _run(table, [cell for cell in cells if request.takes(cell)], folder, request, engine)
+    interrupted = _run(table, folder, request, engine)
+    code = _show(_table(request.item, all_places, progress), folder, request)
+    if interrupted:
+        same = f"{request.command} stored={request.stored}" if request.stored else request.command
+        say(f"florets: interrupted; the same command goes on: {same}", sys.stderr)
+        return 130
+    return code
 
 
-def _table(item: Item, all_places: Sequence[Place], cells: Sequence[Cell]) -> Table:
+def _progress(stored: str, caller: Path) -> Callable[[Cell], Progress]:
+    """Return what tells how far a cell is: from its run, or from what is stored in a page's folder."""
+    if not stored:
+        return progress_of
+    if not (folder := jobs.absolute(stored, caller)).is_dir():
+        raise ConfigError([f"stored={stored}: there is no such folder; name that of a page, such as docs/results."])
+    known = stored_cells(folder)
+
+    def progress(cell: Cell) -> Progress:
+        found = progress_of(cell)
+        return found if found.state == "finished" else known.get((settings_of(cell.place), cell.seed), found)
+
+    return progress
+
+
+def _table(item: Item, all_places: Sequence[Place], progress: Callable[[Cell], Progress]) -> Table:
     found: dict[tuple[str, str], Found] = {}
-    for cell in sorted(cells, key=lambda cell: cell.seed):
+    for cell in sorted(in_order(all_places), key=lambda cell: cell.seed):
         key = (cell.place.row.name, cell.place.column.name)
-        found.setdefault(key, {})[cell.seed] = progress_of(cell)
+        found.setdefault(key, {})[cell.seed] = progress(cell)
     return Table(item, all_places, found)
 
 
@@ -100,11 +123,12 @@ def _list(words: Sequence[str], caller: Path) -> int:
     own, given = read_keys(words, problems)
     if problems:
         raise ConfigError(problems)
+    progress = _progress(own.get("stored", ""), caller)
     width = max(map(len, item_names()), default=0)
     for name in item_names():
         item = find_item(name, own.get("scale", "paper"))
         all_places = list(places(item, given, caller))
-        table = _table(item, all_places, in_order(all_places))
+        table = _table(item, all_places, progress)
         refused = sum(place.config is None for place in all_places)
         say(f"{name.ljust(width)}  {item.title}")
         words = [state_words(table), f"{counted(refused, 'place')} refused" if refused else "", verdict_words(table)]
@@ -128,12 +152,14 @@ def _show(table: Table, folder: Path, request: Request) -> int:
     return 1 if asked.states["failed"] else 0
 
 
-def _run(table: Table, cells: Sequence[Cell], folder: Path, request: Request, engine: Engine) -> int:
+def _run(table: Table, folder: Path, request: Request, engine: Engine) -> bool:
+    """Run what is asked for and not finished, and return whether somebody interrupted it."""
+    cells = [cell for cell in in_order(table.places) if request.takes(cell)]
     waiting = [cell for cell in cells if _found(table, cell)[cell.seed].state != "finished"]
     say(f"{request.item.name}: {state_words(table)}; {counted(len(waiting), 'cell')} to run; results go to {folder}")
     if warning := crowded(request.n_jobs, [cell.config.workers for cell in waiting]):
         say(f"florets: {warning}", sys.stderr)
-    due, ended_early = _write(table, folder, request.command), False
+    due = _write(table, folder, request.command)
     try:
         for number, (cell, progress, seconds) in enumerate(run_cells(waiting, engine, request.n_jobs), start=1):
             _found(table, cell)[cell.seed] = progress
@@ -145,12 +171,8 @@ def _run(table: Table, cells: Sequence[Cell], folder: Path, request: Request, en
             if time.monotonic() > due:
                 due = _write(table, folder, request.command)
     except KeyboardInterrupt:
-        ended_early = True
-    code = _show(_table(table.item, table.places, in_order(table.places)), folder, request)
-    if ended_early:
-        say(f"florets: interrupted; the same command goes on: {request.command}", sys.stderr)
-        return 130
-    return code
+        return True
+    return False
 
 
 def _write(table: Table, folder: Path, command: str) -> float:

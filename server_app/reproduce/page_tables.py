@@ -5,10 +5,11 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
+from florets.conf.problems import ConfigError
 from florets.server_app.reproduce.cells import Progress, in_order, places, progress_of
 from florets.server_app.reproduce.page import Asked
 from florets.server_app.reproduce.request import Request, read_keys, read_request
-from florets.server_app.reproduce.store import Store, settings_of, stored_in
+from florets.server_app.reproduce.store import Store, settings_of, stored_cells
 from florets.server_app.reproduce.table import Found, Table
 
 
@@ -38,6 +39,8 @@ class PageTables:
             If the words name nothing.
         """
         request, own = read_request([*block, *self._given]), read_keys(block, [])[1]
+        if request.stored:
+            raise ConfigError([f"stored={request.stored}: a page has stored cells of its own; leave it out."])
         name = replace(request, given=own).stored_as
         if name not in self._whole:
             # A block that names its data's folder is about these data; the hash of its settings leaves folders out.
@@ -64,6 +67,4 @@ class PageTables:
 
     @cached_property
     def _stored(self) -> dict[tuple[str, int], Progress]:
-        """What any item's file has, by settings and seed: two items that have a run in common do it once."""
-        stores = [Store(path) for path in stored_in(self._folder) if "data_dir=" not in path.name]
-        return {(settings, seed): found for store in stores for settings, seed, found in store.finished()}
+        return stored_cells(self._folder)

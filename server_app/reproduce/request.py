@@ -13,7 +13,7 @@ from florets.server_app import jobs
 from florets.server_app.reproduce.cells import Cell
 from florets.server_app.reproduce.items import Item, as_mapping, find_item, item_names
 
-_OWN_KEYS = ("scale", "n_jobs", "rows", "columns", "seeds")
+_OWN_KEYS = ("scale", "n_jobs", "rows", "columns", "seeds", "stored")
 _OF_NO_TABLE = ("results_dir", "workers")
 """Keys of all cells that change no value of a table."""
 
@@ -28,6 +28,7 @@ class Request:
     chosen: Mapping[str, Sequence[str]] = field(default_factory=dict)
     seeds: int | None = None
     given: Mapping[str, str] = field(default_factory=dict)
+    stored: str = ""
 
     @property
     def command(self) -> str:
@@ -103,7 +104,7 @@ def read_request(words: Sequence[str]) -> Request:
     numbers = {key: _count(key, own[key], problems) for key in ("n_jobs", "seeds") if key in own}
     if problems:
         raise ConfigError(problems)
-    return Request(item, scale, numbers.get("n_jobs", 1), chosen, numbers.get("seeds"), given)
+    return Request(item, scale, numbers.get("n_jobs", 1), chosen, numbers.get("seeds"), given, own.get("stored", ""))
 
 
 def read_keys(words: Sequence[str], problems: list[str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -106,15 +106,26 @@ class Store:
                 writer.writerow([row, column, seed, by_name[row, column], found.state, found.note, *values])
 
 
-def stored_in(folder: Path) -> list[Path]:
-    """Return the files of cells in a page's folder, which holds curves and sweeps too."""
+def stored_cells(folder: Path) -> dict[tuple[str, int], Progress]:
+    """Return the finished cells of all items in a page's folder, by the hash of their settings and their seed.
+
+    Two items that have a run in common have it under one key. Cells of data that are named by their folder are left
+    out: the hash does not know it.
+
+    Raises
+    ------
+    ConfigError
+        If a file cannot be read.
+    """
     head = ",".join(_HEAD)
-    files = []
+    found: dict[tuple[str, int], Progress] = {}
     for path in sorted(folder.glob("*.csv")):
         with path.open(encoding="utf-8", errors="replace") as file:
-            if file.readline().startswith(head):
-                files.append(path)
-    return files
+            # The folder holds curves and sweeps too.
+            is_cells = file.readline().startswith(head)
+        if is_cells and "data_dir=" not in path.name:
+            found |= {(settings, seed): progress for settings, seed, progress in Store(path).finished()}
+    return found
 
 
 def settings_of(place: Place) -> str:
