@@ -272,7 +272,8 @@ def _by_full_steps(block: Sequence[_Asked], state: State) -> bool:
     network, most = _network(first), max(asked.samples for asked in block)
     # Inner products save multiplications, of which a GPU has enough, and take a call for each client.
     able = first.device.type == "cpu"
-    return isinstance(network, Dense) and able and pays(network, state, most, train_settings(first.config))
+    settings, in_numpy = train_settings(first.config), first.linear is not None
+    return isinstance(network, Dense) and able and pays(network, state, most, settings, in_numpy)
 
 
 def _trained(block: Sequence[_Asked], starts: Sequence[State], firsts: Sequence[Tensor | None]) -> list[Trained]:

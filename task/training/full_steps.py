@@ -20,8 +20,13 @@ from florets.task.training.stacked import Share, Trained
 _LEAST_GAIN = 1.5
 """Below that ratio of the two ways' multiplications the plain one is as fast."""
 
+_CALLS = 200_000
+"""Multiplications that take as long as autograd's calls of a client's step, which linear models can do without."""
 
-def pays(network: Dense, state: Mapping[str, Tensor], most: int, settings: TrainSettings) -> bool:
+
+def pays(
+    network: Dense, state: Mapping[str, Tensor], most: int, settings: TrainSettings, in_numpy: bool = False
+) -> bool:
     """Say whether `full_steps_update` does the training of clients, and with far fewer multiplications.
 
     Parameters
@@ -30,6 +35,8 @@ def pays(network: Dense, state: Mapping[str, Tensor], most: int, settings: Train
         One of the models.
     most
         Samples of the largest client.
+    in_numpy
+        Whether the other way is that of `florets.task.training.linear_blocks`, which has no calls of autograd.
     """
     plain = settings.optimizer == "sgd" and settings.momentum == 0 and settings.weight_decay == 0
     if network.first is None or not plain or settings.batch_size < most:
@@ -38,7 +45,8 @@ def pays(network: Dense, state: Mapping[str, Tensor], most: int, settings: Train
     steps = settings.num_steps(1)
     # Forward and back at every step; or forward, the inner products and the last weights once, and their use.
     by_weights, by_samples = 2 * steps * size * width, 2 * size * width + most * size + steps * most * width
-    return by_weights > _LEAST_GAIN * by_samples
+    saved = most * (by_weights - by_samples)
+    return by_weights > _LEAST_GAIN * by_samples and (not in_numpy or saved > steps * _CALLS)
 
 
 def full_steps_update(network: Dense, shares: Sequence[Share], loss: str, settings: TrainSettings) -> list[Trained]:
