@@ -97,6 +97,34 @@ def test_a_paper_that_is_not_there_is_named(page: Path) -> None:
         overview_block(["outs"], PAGE, lambda words: pytest.fail("no table is asked for"))
 
 
+def test_a_block_with_wrong_words_is_named_with_its_own_line(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, rule in (
+        ("eval_evry=1", "eval_evry=1: there is no such key"),
+        ("measures=arii", "measures=arii: ours"),
+    ):
+        page.write_text(PAGE.replace("eval_every=1", words))
+        assert main(["reproduce", "--results-page", "page.md"]) == 2
+        assert f"line 20, <!-- reproduce ours/table_2 {words} -->: {rule}" in capsys.readouterr().err
+
+
+def test_a_bar_in_a_label_ends_no_cell(page: Path) -> None:
+    item = page.parent / "items" / "ours" / "table_2.yaml"
+    item.write_text(ITEM.replace("{label: CLoVE", '{label: "a|b"'))
+    assert main(["reproduce", "ours/table_2", "seeds=1"]) == 0
+    (table,) = page.parent.rglob("table.md")
+    assert r"| a\|b" in table.read_text()
+
+
+def test_a_damaged_run_is_named_where_curves_are_drawn_of_it(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    item = page.parent / "items" / "ours" / "table_2.yaml"
+    item.write_text(ITEM + "plot: {kind: curves, measure: ari}\n")
+    assert main(["reproduce", "ours/table_2", "seeds=1"]) == 0
+    rounds = next(page.parent.rglob("rounds.jsonl"))
+    rounds.write_text(rounds.read_text()[:-9])
+    assert main(["reproduce", "ours/table_2", "--table"]) == 2
+    assert f"{rounds}: cannot be read" in capsys.readouterr().err
+
+
 def test_numbers_in_names_count_as_numbers() -> None:
     names = ["a/figure_10", "a/table_1_cifar10", "a/figure_2", "a/table_1", "b/x"]
     assert sorted(names, key=_natural) == ["a/figure_2", "a/figure_10", "a/table_1", "a/table_1_cifar10", "b/x"]

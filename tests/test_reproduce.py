@@ -155,6 +155,7 @@ def test_a_file_that_does_not_exist_is_said_to_be_missing(
         (["scale=large"], "scale=large: must be paper or small"),
         (["n_jobs=0"], "n_jobs=0: must be an integer from 1"),
         (["seed=3"], "seed=3: the seeds are the item's"),
+        (["strategy=fedprox"], "strategy=fedprox: each column has its own; columns=<name>,... chooses some"),
         (["train.learning_rat=3"], "train.learning_rat=3: there is no such key"),
         (["--lst"], "--lst: florets reproduce has no such option"),
         (["other.yaml"], "takes one item, and item.yaml, other.yaml are 2"),
@@ -173,6 +174,7 @@ def test_a_wrong_word_is_named(
     [
         ("seeds: 3", "seeds: none", "seeds: none: must be an integer from 1"),
         ("title: Two methods on turned digits", "titel: x", "titel: there is no such key. Did you mean title?"),
+        ("  two: {label", "  four: {label", "cannot be read (four stands twice"),
         ("measures: [right_k", "measures: [right_q", "right_q: there is no such measure"),
         ("accuracy - fedavg", "accuracy - local", "local: there is no such column"),
         ("accuracy - fedavg", "right_k - fedavg", "a difference is <measure> - <column>"),
@@ -255,9 +257,10 @@ def test_an_interrupted_grid_goes_on_and_runs_no_finished_cell_again(
 ) -> None:
     with monkeypatch.context() as patch:
         breaks(patch, 3, interrupt)
-        assert main(["reproduce", "item.yaml"]) == 130
+        assert main(["reproduce", "item.yaml", "results_dir=results"]) == 130
     told = capsys.readouterr()
-    assert "the same command goes on: florets reproduce item" in told.err
+    # As it was typed: it can be copied.
+    assert "the same command goes on: florets reproduce item.yaml results_dir=results\n" in told.err
     assert "7 cells: 2 finished, 1 stopped, 4 not run" in told.out
     states = [row["state"] for row in rows_of(results(item) / "cells.csv")]
     assert states == ["finished", "finished", "stopped", "not run", "not run", "not run", "not run"]
@@ -617,7 +620,7 @@ def test_a_pages_tables_are_made_of_finished_cells_alone(
     text = page.read_text()
     assert text.startswith("# Results\n\nText by hand.\n\n<!-- reproduce item.yaml rows=four")
     assert "an old table" not in text
-    assert "`florets reproduce item`: 3 cells: 3 finished." in text
+    assert "`florets reproduce item.yaml rows=four columns=clove`: 3 cells: 3 finished." in text
     assert text.count("| 4 rotations | 91.0 ± 1.0 |") == 1
     words = " ".join(text.split())
     assert "| 4 rotations | 2 of 3 |" in words
@@ -653,8 +656,77 @@ def test_cells_that_are_stored_beside_a_page_are_not_run_again(
     ):
         assert main(["reproduce", *words]) == 2
         assert f"stored=nowhere: there is {rule}" in capsys.readouterr().err
-    assert main(["reproduce", "--results-page", "page.md", "stored=page"]) == 2
+    (item.parent / "page.md").write_text("<!-- reproduce item.yaml stored=page -->\n<!-- end of reproduce -->\n")
+    assert main(["reproduce", "--results-page", "page.md"]) == 2
     assert "a page has stored cells of its own" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["results_di=results", "batch_clients=auto", "seeds=1"])
+def test_a_key_after_a_pages_name_that_makes_another_table_is_refused_and_costs_no_stored_cell(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str], key: str
+) -> None:
+    page = item.parent / "page.md"
+    page.write_text("<!-- reproduce item.yaml -->\n<!-- end of reproduce -->\n")
+    assert main(["reproduce", "item.yaml", "columns=clove"]) == 0
+    assert main(["reproduce", "--results-page", "page.md"]) == 0
+    before = {path.name: path.read_bytes() for path in [page, *(item.parent / "page").iterdir()]}
+    assert main(["reproduce", "--results-page", "page.md", key]) == 2
+    assert f"{key}: only data_dir and results_dir may follow a page's name." in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in [page, *(item.parent / "page").iterdir()]} == before
+
+
+def test_stored_cells_outlive_an_edit_of_their_item(item: Path, ran: list[tuple[str, int, int]]) -> None:
+    page = item.parent / "page.md"
+    page.write_text("<!-- reproduce item.yaml -->\n<!-- end of reproduce -->\n")
+    assert main(["reproduce", "item.yaml"]) == 0
+    assert main(["reproduce", "--results-page", "page.md"]) == 0
+    first = page.read_text()
+    item.write_text(ITEM.replace("num_rounds=2", "num_rounds=3"))
+    assert main(["reproduce", "--results-page", "page.md", "results_dir=none"]) == 0
+    item.write_text(ITEM)
+    page.write_text("<!-- reproduce item.yaml -->\n<!-- end of reproduce -->\n")
+    assert main(["reproduce", "--results-page", "page.md", "results_dir=none"]) == 0
+    assert page.read_text() == first
+
+
+def test_a_block_shows_the_seeds_that_it_asks_for(item: Path, ran: list[tuple[str, int, int]]) -> None:
+    (item.parent / "page.md").write_text("<!-- reproduce item.yaml seeds=1 -->\n<!-- end of reproduce -->\n")
+    assert main(["reproduce", "item.yaml"]) == 0
+    assert main(["reproduce", "--results-page", "page.md"]) == 0
+    assert "`florets reproduce item.yaml seeds=1`: 3 cells: 3 finished." in (item.parent / "page.md").read_text()
+
+
+def test_two_files_of_one_name_are_not_one_item_of_a_page(item: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("a", "b"):
+        (item.parent / folder).mkdir()
+        (item.parent / folder / "item.yaml").write_text(ITEM)
+    blocks = "".join(f"<!-- reproduce {name}/item.yaml -->\n<!-- end of reproduce -->\n\n" for name in "ab")
+    (item.parent / "page.md").write_text(blocks)
+    assert main(["reproduce", "--results-page", "page.md"]) == 2
+    assert "line 4, <!-- reproduce b/item.yaml -->: b/item.yaml: a/item.yaml has the same name" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_place_whose_settings_are_refused_is_marked_and_fails_the_command(
+    item: Path, ran: list[tuple[str, int, int]]
+) -> None:
+    item.write_text(ITEM.replace("overrides: [strategy=clove]", "overrides: [strategy=clovee]"))
+    assert main(["reproduce", "item.yaml"]) == 1
+    table = " ".join((results(item) / "table.md").read_text().split())
+    assert "7 cells: 3 finished, 4 refused." in table
+    assert "| 4 rotations | refused | 70.0 ± 0.0 |" in table
+    assert "| 2 rotations | refused | -- |" in table
+    assert "| accuracy in % | 92.5 ± 0.4 | refused | | refused |" in table
+
+
+def test_folders_that_cannot_be_made_are_refused_with_the_remedy(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (item.parent / "file").write_text("")
+    assert main(["reproduce", "item.yaml", "results_dir=file"]) == 2
+    assert "cannot be made (Not a directory); name another folder: results_dir=DIR." in capsys.readouterr().err
+    assert not ran
 
 
 @pytest.mark.pictures

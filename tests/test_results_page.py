@@ -110,13 +110,24 @@ def test_cells_of_other_settings_do_not_count(tmp_path: Path) -> None:
     assert store.get(elsewhere, 0).state == "finished"
     changed = replace(PLACE, overrides=("strategy=clove", "data_dir=/here", "k=3"))
     assert store.get(changed, 0) == Progress("not run")
+    # It is kept, unseen, until a run takes its place.
     store.write([changed])
-    assert not store.path.exists()
+    again = Store(store.path)
+    assert again.get(changed, 0) == Progress("not run")
+    assert again.get(PLACE, 0).values["accuracy"] == 0.333333
+    again.put(changed, 0, Progress("stopped", note="after round 2"))
+    again.write([changed])
+    assert Store(store.path).get(PLACE, 0) == Progress("not run")
 
 
 def test_a_stored_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "cells.csv").write_text("row,column,seed,settings,state,note\na,b,0,x,done,\n")
-    with pytest.raises(ConfigError, match=r"cells\.csv: cannot be read as stored cells"):
+    with pytest.raises(
+        ConfigError, match=r"cells\.csv: .* \(line 2: state done is none of finished, failed, stopped\)"
+    ):
+        Store(tmp_path / "cells.csv")
+    (tmp_path / "cells.csv").write_text("")
+    with pytest.raises(ConfigError, match=r"its first line must begin with row,column,seed,settings,state,note"):
         Store(tmp_path / "cells.csv")
     (tmp_path / "sweep-x.csv").write_text("strategy,seed,rounds\nclove,one,2\n")
     with pytest.raises(ConfigError, match=r"sweep-x\.csv: cannot be read as a stored sweep"):

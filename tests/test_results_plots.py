@@ -95,6 +95,17 @@ def test_a_sweep_with_a_strategy_that_has_no_ari_is_drawn(tmp_path):
     assert is_png(tmp_path / "curves.png")
 
 
+def test_a_sweep_has_no_panel_for_what_was_measured_once(tmp_path):
+    whole = {"clove": [[line(1), line(2)], [line(1), line(2)]]}
+    assert draw_sweep(whole, tmp_path / "whole.png")
+    at_end = {"clove": [[line(1, evaluations={}), line(2)]]}
+    assert draw_sweep(at_end, tmp_path / "end.png")
+    # ARI alone, without accuracy's panel; a run of one round still has all it knows.
+    assert height_of(tmp_path / "end.png") < height_of(tmp_path / "whole.png")
+    assert draw_sweep({"clove": [[line(1)]]}, tmp_path / "one.png")
+    assert height_of(tmp_path / "one.png") == height_of(tmp_path / "whole.png")
+
+
 def test_labels_that_would_overlap_move_apart_around_their_middle_and_others_stay():
     assert _spread_labels([0.5, 0.5, 0.9], 0.1) == pytest.approx([0.45, 0.55, 0.9])
     assert _spread_labels([0.9, 0.1], 0.1) == pytest.approx([0.9, 0.1])

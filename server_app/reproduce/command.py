@@ -1,6 +1,7 @@
 """`florets reproduce`: run an item's cells, and make its table and plot of those that are finished."""
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -83,12 +84,18 @@ def main(arguments: Sequence[str], engine: Engine) -> int:
         raise ConfigError(list(dict.fromkeys(place.problem for place in refused)))
     progress, folder = _progress(request.stored, caller), request.folder(caller)
     table = _table(request.item, all_places, progress)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            [f"{folder}: cannot be made ({error.strerror}); name another folder: results_dir=DIR."]
+        ) from error
     if "--table" in options:
         return _show(table, folder, request)
     interrupted = _run(table, folder, request, engine)
     code = _show(_table(request.item, all_places, progress), folder, request)
     if interrupted:
-        same = f"{request.command} stored={request.stored}" if request.stored else request.command
+        same = shlex.join(["florets", "reproduce", *arguments])
         say(f"florets: interrupted; the same command goes on: {same}", sys.stderr)
         return 130
     return code
@@ -129,15 +136,13 @@ def _list(words: Sequence[str], caller: Path) -> int:
         item = find_item(name, own.get("scale", "paper"))
         all_places = list(places(item, given, caller))
         table = _table(item, all_places, progress)
-        refused = sum(place.config is None for place in all_places)
         say(f"{name.ljust(width)}  {item.title}")
-        words = [state_words(table), f"{counted(refused, 'place')} refused" if refused else "", verdict_words(table)]
-        say(f"{' ' * width}  {'; '.join(filter(None, words))}")
+        say(f"{' ' * width}  {'; '.join(filter(None, [state_words(table), verdict_words(table)]))}")
     return 0
 
 
 def _show(table: Table, folder: Path, request: Request) -> int:
-    """Write table and plot, print what was asked for of the table, and return 1 where a cell has failed."""
+    """Write table and plot, print what was asked for of the table; return 1 where a cell failed or was refused."""
     # matplotlib takes a second that only the end needs
     from florets.server_app.reproduce.plot import draw, without_lines
 
@@ -149,7 +154,7 @@ def _show(table: Table, folder: Path, request: Request) -> int:
     if lacking := without_lines(table):
         say(f"Not in the curves, as their runs' folders were removed: {', '.join(lacking)}")
     say(f"Table: {folder / 'table.md'} ({state_words(table)})")
-    return 1 if asked.states["failed"] else 0
+    return 1 if asked.states["failed"] or asked.states["refused"] else 0
 
 
 def _run(table: Table, folder: Path, request: Request, engine: Engine) -> bool:

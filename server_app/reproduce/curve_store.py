@@ -70,13 +70,14 @@ class CurveStore:
         return [{"round": number} | {key: curves.get(key, {}).get(number) for key in TITLES} for number in rounds]
 
     def write(self, places: Sequence[Place]) -> None:
-        """Write the file, without the runs that these places do not have; an empty one is removed."""
-        kept = {
+        """Write the file: the runs of these places, then those that none of them asks for now."""
+        asked = {
             (place.row.name, place.column.name, seed): self._runs[place.row.name, place.column.name, seed]
             for place in places
             for seed in range(place.seeds)
             if self.get(place, seed)
         }
+        kept = asked | {key: run for key, run in self._runs.items() if key not in asked}
         if not kept:
             self.path.unlink(missing_ok=True)
             return

@@ -12,6 +12,7 @@ from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app.reproduce.measures import read_measure
 from florets.server_app.reproduce.references import Reference, read_paper
+from florets.server_app.reproduce.yaml_file import read_yaml
 
 FOLDER = CONFIG_DIR / "reproduce"
 SCALES = ("paper", "small")
@@ -119,7 +120,7 @@ def read_item(path: Path, name: str, scale: str = "paper") -> Item:
         With every problem of the file.
     """
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = read_yaml(path)
     except FileNotFoundError as error:
         raise ConfigError(
             [f"{path}: there is no such file; florets reproduce --list names the items that come with it."]

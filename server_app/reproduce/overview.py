@@ -11,7 +11,7 @@ from florets.server_app.reproduce.written import verdict_words
 from florets.server_app.sweep.sweep_report import markdown_table
 
 _HEAD = ("item", "settings", "cells finished", "published values")
-_OF_A_PART = ("rows", "columns", "measures", "layout", "plot")
+_OF_A_PART = ("rows", "columns", "seeds", "measures", "layout", "plot")
 """Words of a block that choose a part of its item, or its look."""
 
 
@@ -53,7 +53,11 @@ def overview_block(words: Sequence[str], text: str, asked_of: Callable[[Sequence
             )
             lines.append([name, "", f"0 of {cells}", ""])
         for settings, anchor in own.items():
-            table = asked_of([name, *settings]).table
+            try:
+                table = asked_of([name, *settings]).table
+            except ConfigError:
+                # The block itself says what is wrong with its words, and in which line.
+                continue
             states = table.states
             lines.append(
                 [

@@ -143,8 +143,6 @@ def item_block(
     table = asked.table
     if "plot" in own and not table.item.plot:
         raise ConfigError([f"plot={own['plot']}: {table.item.name} has no plot; leave it out."])
-    if not table.states["finished"]:
-        return None, "no cell is finished; left as it was"
     said = state_words(table)
     if "measures" in own:
         names = own["measures"].split(",")
@@ -156,6 +154,8 @@ def item_block(
                 ]
             )
         table = table.narrowed({"measures": names})
+    if not table.states["finished"]:
+        return None, "no cell is finished; left as it was"
     text = _tables(table, asked.command, turned="layout" in own)
     if "plot" not in own:
         return text, said

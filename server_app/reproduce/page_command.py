@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from florets.conf.problems import ConfigError
+from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app import jobs
 from florets.server_app.console import counted, say
 from florets.server_app.reproduce.overview import overview_block
@@ -14,6 +14,7 @@ from florets.server_app.results.folder import write_whole
 from florets.server_app.sweep.sweep_store import store_sweeps, stored_jobs, sweep_text
 
 _SWEEP = "sweep."
+_FOLDERS = ("data_dir", "results_dir")
 _WORDS = ("where", "columns")
 
 
@@ -35,6 +36,14 @@ def remake(words: Sequence[str], caller: Path) -> int:
         raise ConfigError(["--results-page: name one page, as florets reproduce --results-page docs/results.md."])
     path = jobs.absolute(names[0], caller)
     given = [word for word in words if "=" in word and not word.startswith(_SWEEP)]
+    if wrong := [word for word in given if word.partition("=")[0] not in _FOLDERS]:
+        raise ConfigError(
+            [
+                f"{word}: only {' and '.join(_FOLDERS)} may follow a page's name."
+                f"{did_you_mean(word.partition('=')[0], _FOLDERS)} What makes another table belongs into its block."
+                for word in wrong
+            ]
+        )
     folder = path.with_suffix("")
     try:
         text = path.read_text(encoding="utf-8")

@@ -29,6 +29,7 @@ class PageTables:
     def __init__(self, folder: Path, given: Sequence[str], caller: Path) -> None:
         self._folder, self._given, self._caller = folder, given, caller
         self._whole: dict[str, Table] = {}
+        self._typed: dict[str, str] = {}
 
     def __call__(self, block: Sequence[str]) -> Asked:
         """Return what the words of a block ask for.
@@ -42,14 +43,18 @@ class PageTables:
         if request.stored:
             raise ConfigError([f"stored={request.stored}: a page has stored cells of its own; leave it out."])
         name = replace(request, given=own).stored_as
+        if (other := self._typed.setdefault(name, request.typed)) != request.typed:
+            raise ConfigError([f"{request.typed}: {other} has the same name; files of a page need different ones."])
         if name not in self._whole:
             # A block that names its data's folder is about these data; the hash of its settings leaves folders out.
             others = {} if "data_dir" in own else self._stored
             self._whole[name] = self._table(request, Store(self._folder / f"{name}.csv"), others)
-        return Asked(self._whole[name].narrowed(request.chosen), request.command, name)
+        return Asked(self._whole[name].narrowed(request.chosen, request.seeds), request.asked, name)
 
     def _table(self, request: Request, store: Store, others: Mapping[tuple[str, int], Progress]) -> Table:
         all_places = list(places(request.item, request.given, self._caller))
+        if all(place.config is None for place in all_places):
+            raise ConfigError(list(dict.fromkeys(place.problem for place in all_places)))
         cells = in_order(all_places)
         for cell in cells:
             place, seed = cell.place, cell.seed

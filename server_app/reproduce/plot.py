@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib import rc_context
 
+from florets.conf.problems import ConfigError
 from florets.server_app.reproduce.cells import Place
 from florets.server_app.reproduce.curve_store import LinesOf
 from florets.server_app.reproduce.row_plot import draw_rows, is_bounded
@@ -121,7 +122,12 @@ def _draw_curves(table: Table, folder: Path, lines_of: LinesOf) -> list[Path]:
 def run_lines(place: Place, seed: int) -> Sequence[RoundLine]:
     """Return the rounds of a run, none where its folder is not there: its record outlives one that was removed."""
     folder = place.folder / f"seed-{seed}"
-    return read_lines(folder) if (folder / MARKER).is_file() else ()
+    try:
+        return read_lines(folder) if (folder / MARKER).is_file() else ()
+    except ValueError as error:
+        raise ConfigError(
+            [f"{folder / MARKER}: cannot be read ({error}); remove {folder} and {folder.name}.json to run it anew."]
+        ) from error
 
 
 def finished(table: Table, place: Place) -> list[int]:

@@ -29,13 +29,14 @@ class Request:
     seeds: int | None = None
     given: Mapping[str, str] = field(default_factory=dict)
     stored: str = ""
+    typed: str = ""
 
     @property
     def command(self) -> str:
         """The command that remakes this table, as it is typed."""
         keys = [f"{key}={value}" for key, value in self.given.items() if key not in (*_OF_NO_TABLE, "data_dir")]
         scale = [] if self.scale == "paper" else [f"scale={self.scale}"]
-        return " ".join(["florets reproduce", self.item.name, *scale, *keys])
+        return " ".join(["florets reproduce", self.typed or self.item.name, *scale, *keys])
 
     @property
     def asked(self) -> str:
@@ -82,6 +83,8 @@ def read_request(words: Sequence[str]) -> Request:
         raise ConfigError([f"florets reproduce takes one item, and {found}. There are: {', '.join(item_names())}."])
     problems: list[str] = []
     own, given = read_keys(words, problems)
+    if "strategy" in given:
+        problems.append(f"strategy={given['strategy']}: each column has its own; columns=<name>,... chooses some.")
     if "seed" in given:
         problems.append(f"seed={given['seed']}: the seeds are the item's; seeds=<n> runs the first n alone.")
     if problems:
@@ -104,7 +107,16 @@ def read_request(words: Sequence[str]) -> Request:
     numbers = {key: _count(key, own[key], problems) for key in ("n_jobs", "seeds") if key in own}
     if problems:
         raise ConfigError(problems)
-    return Request(item, scale, numbers.get("n_jobs", 1), chosen, numbers.get("seeds"), given, own.get("stored", ""))
+    return Request(
+        item,
+        scale,
+        numbers.get("n_jobs", 1),
+        chosen,
+        numbers.get("seeds"),
+        given,
+        stored=own.get("stored", ""),
+        typed=names[0],
+    )
 
 
 def read_keys(words: Sequence[str], problems: list[str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -44,9 +44,16 @@ class Store:
         self._cells: dict[tuple[str, str, int], tuple[str, Progress]] = {}
         if not path.exists():
             return
+        at = ""
         try:
             with path.open(encoding="utf-8", newline="") as file:
-                for line in csv.DictReader(file):
+                reader = csv.DictReader(file)
+                if tuple(reader.fieldnames or ())[: len(_HEAD)] != _HEAD:
+                    raise ValueError(f"its first line must begin with {','.join(_HEAD)}")
+                for line in reader:
+                    at = f"line {reader.line_num}: "
+                    if line["state"] not in _STATES:
+                        raise ValueError(f"state {line['state']} is none of {', '.join(_STATES)}")
                     state: State = _STATES[_STATES.index(line["state"])]
                     values = {name: _read(name, text) for name, text in line.items() if name not in _HEAD and text}
                     known = Progress(state, values if state == "finished" else {}, line["note"])
@@ -54,7 +61,7 @@ class Store:
         except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
             reason = " ".join(str(error).split())
             raise ConfigError(
-                [f"{path}: cannot be read as stored cells ({reason}); restore or remove it."]
+                [f"{path}: cannot be read as stored cells ({at}{reason}); restore or remove it."]
             ) from error
 
     def put(self, place: Place, seed: int, found: Progress) -> None:
@@ -76,24 +83,29 @@ class Store:
                 yield settings, seed, found
 
     def write(self, places: Sequence[Place]) -> None:
-        """Write the file, without cells that these places no longer have; an empty one is removed.
+        """Write the file: the cells of these places, then finished ones that none of them asks for now.
+
+        Those count again once the item asks for their settings; a run in their place replaces them.
 
         Parameters
         ----------
         places
             Those of the whole item.
         """
-        kept = {
-            (place.row.name, place.column.name, seed): found
+        asked = {
+            key: self._cells[key]
             for place in places
             for seed in range(place.seeds)
-            if (found := self.get(place, seed)).state != "not run"
+            if self.get(place, seed).state != "not run" and (key := (place.row.name, place.column.name, seed))
         }
+        others = {key: cell for key, cell in self._cells.items() if key not in asked and cell[1].state == "finished"}
+        kept = asked | others
         if not kept:
             self.path.unlink(missing_ok=True)
             return
-        by_name = {(place.row.name, place.column.name): settings_of(place) for place in places}
-        known = {name: None for found in kept.values() for name, value in found.values.items() if value is not None}
+        known = {
+            name: None for _, found in kept.values() for name, value in found.values.items() if value is not None
+        }
         drifts = any(place.config is not None and place.config.task.drift.rounds for place in places)
         left_out = _LEFT_OUT if drifts else (*_LEFT_OUT, *_OF_DRIFT)
         names = [name for name in known if name not in left_out]
@@ -101,9 +113,9 @@ class Store:
         with whole_file(self.path) as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow([*_HEAD, *names])
-            for (row, column, seed), found in kept.items():
+            for (row, column, seed), (settings, found) in kept.items():
                 values = [_written(found.values.get(name)) for name in names]
-                writer.writerow([row, column, seed, by_name[row, column], found.state, found.note, *values])
+                writer.writerow([row, column, seed, settings, found.state, found.note, *values])
 
 
 def stored_cells(folder: Path) -> dict[tuple[str, int], Progress]:

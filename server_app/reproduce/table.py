@@ -116,8 +116,10 @@ class Table:
 
     @property
     def states(self) -> Counter[str]:
-        """Number of cells in each state."""
-        return Counter(progress.state for found in self.found.values() for progress in found.values())
+        """Number of cells in each state; refused ones are those of places whose settings are."""
+        states = Counter[str](progress.state for found in self.found.values() for progress in found.values())
+        states["refused"] = sum(place.seeds for place in self.places if place.config is None)
+        return states
 
     def narrowed(self, chosen: Mapping[str, Sequence[str]], seeds: int | None = None) -> "Table":
         """Return what was asked for of the table, and what is published of that.
@@ -167,6 +169,13 @@ class Table:
             # Without its partner a difference says nothing.
             if other is None or (place.row.name, other) in self.found:
                 entries[key] = self._entry(name, measure, place, other)
+        for place in self.places:
+            if entries and place.config is None and place.column.name != other:
+                key = (place.row.name, place.column.name)
+                nothing, published = Spread.of([]), self._published(name, key)
+                entries[key] = Entry(
+                    measure, other is not None, 0, place.seeds, nothing, open="refused", reference=published
+                )
         rows = tuple(row.name for row in self.item.rows if any(key[0] == row.name for key in entries))
         label = measure.label if other is None else f"{measure.label}, less that of {labels[other]} (equal seeds)"
         return Matrix(name, label, entries, rows)
@@ -178,7 +187,7 @@ class Table:
         return tuple(entry for entry in self.item.references if entry.data in ("", *used))
 
     def comparisons(self) -> Iterator[tuple[Reference, Entry | None]]:
-        """Yield each published value with our entry, None where the place was refused or is left out."""
+        """Yield each published value with our entry, None where the place is left out."""
         matrices = {name: self.matrix(name) for name in {entry.measure for entry in self.references}}
         for reference in self.references:
             yield reference, matrices[reference.measure].entries.get((reference.row, reference.column))
@@ -194,14 +203,13 @@ class Table:
             numbers = differences
         else:
             numbers = list(values.values())
-        reference = next(
-            (r for r in self.references if (r.row, r.column, r.measure) == (*key, name)),
-            None,
-        )
-        spread, seeds = Spread.of(numbers), len(self.found[key])
+        spread, seeds, published = Spread.of(numbers), len(self.found[key]), self._published(name, key)
         return Entry(
-            measure, other is not None, finished, seeds, spread, p, resampled, self._open(key, other), reference
+            measure, other is not None, finished, seeds, spread, p, resampled, self._open(key, other), published
         )
+
+    def _published(self, name: str, key: tuple[str, str]) -> Reference | None:
+        return next((r for r in self.references if (r.row, r.column, r.measure) == (*key, name)), None)
 
     def _values(self, measure: Measure, place: Place) -> dict[int, float]:
         assert place.config is not None

@@ -16,7 +16,7 @@ from florets.server_app.results.latex import tabular
 from florets.server_app.sweep.sweep_report import markdown_table
 
 _MOST_FAILURES = 20
-_STATES = ("finished", "stopped", "failed", "not run")
+_STATES = ("finished", "stopped", "failed", "refused", "not run")
 _LEGEND = (
     "Counts are seeds that succeed of those that are finished. Means are over seeds, ± sample standard deviation; "
     "differences are paired by seed, with the 95 % interval of their mean. '(18 of 20)': only these have a value. "

@@ -46,9 +46,14 @@ def draw_sweep(curves: Mapping[str, Sequence[Sequence[RoundLine]]], path: Path, 
     A run that ended early counts in its own rounds only: nothing is made up for those that it did not have.
     Returns False where there is nothing to draw.
     """
-    panels = panels_of([run for runs in curves.values() for run in runs])
+    runs_of_all = [run for runs in curves.values() for run in runs]
+    panels = panels_of(runs_of_all)
     if not panels:
         return False
+    # A quantity that was measured at the end alone has no curve; tables give its value.
+    panels = [
+        key for key in panels if any(sum(line[key] is not None for line in run) > 1 for run in runs_of_all)
+    ] or panels
     with rc_context(STYLE):
         figure, rows = new_figure(8.4, 0.7 + 2.8 * len(panels), len(panels))
         shown: list[Points] = []
@@ -64,7 +69,7 @@ def draw_sweep(curves: Mapping[str, Sequence[Sequence[RoundLine]]], path: Path, 
             label_ends(
                 axes,
                 [
-                    (float(p[1][-1]), f"{name} {value_text(key, float(p[1][-1]))}", COLOURS[i % len(COLOURS)])
+                    (float(p[1][-1]), f"{name}: {value_text(key, float(p[1][-1]))}", COLOURS[i % len(COLOURS)])
                     for i, name, p in known
                 ],
             )

@@ -122,6 +122,8 @@ def _columns(runs: Sequence[RunSummary]) -> dict[str, tuple[str, Callable[[Group
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     """Return rows, the first of them the head, as a Markdown table that also reads well in a terminal."""
+    # What would end a cell.
+    rows = [[cell.replace("|", r"\|") for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows

@@ -1,0 +1,28 @@
+"""A YAML file in which no name may stand twice: YAML itself takes the last one without a word."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise yaml.constructor.ConstructorError(None, None, f"{twice} stands twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path) -> Any:
+    """Return what a file holds.
+
+    Raises
+    ------
+    OSError, ValueError
+        If it cannot be read.
+    yaml.YAMLError
+        If it is not YAML, or a name stands twice in one mapping.
+    """
+    # The loader makes plain values alone, as that of yaml.safe_load.
+    return yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
