@@ -24,5 +24,9 @@ def read_yaml(path: Path) -> Any:
     yaml.YAMLError
         If it is not YAML, or a name stands twice in one mapping.
     """
-    # The loader makes plain values alone, as that of yaml.safe_load.
-    return yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
+    # As yaml.safe_load does with its own loader: plain values alone are made.
+    loader = _UniqueKeys(path.read_text(encoding="utf-8"))
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
