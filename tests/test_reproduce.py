@@ -155,7 +155,7 @@ def test_a_file_that_does_not_exist_is_said_to_be_missing(
         (["scale=large"], "scale=large: must be paper or small"),
         (["n_jobs=0"], "n_jobs=0: must be an integer from 1"),
         (["seed=3"], "seed=3: the seeds are the item's"),
-        (["strategy=fedprox"], "strategy=fedprox: each column has its own; columns=<name>,... chooses some"),
+        (["strategy=fedprox"], "strategy=fedprox: columns have their own; columns=<name>,... chooses some"),
         (["train.learning_rat=3"], "train.learning_rat=3: there is no such key"),
         (["--lst"], "--lst: florets reproduce has no such option"),
         (["other.yaml"], "takes one item, and item.yaml, other.yaml are 2"),

@@ -83,8 +83,6 @@ def read_request(words: Sequence[str]) -> Request:
         raise ConfigError([f"florets reproduce takes one item, and {found}. There are: {', '.join(item_names())}."])
     problems: list[str] = []
     own, given = read_keys(words, problems)
-    if "strategy" in given:
-        problems.append(f"strategy={given['strategy']}: each column has its own; columns=<name>,... chooses some.")
     if "seed" in given:
         problems.append(f"seed={given['seed']}: the seeds are the item's; seeds=<n> runs the first n alone.")
     if problems:
@@ -92,6 +90,8 @@ def read_request(words: Sequence[str]) -> Request:
     scale = own.get("scale", "paper")
     item = find_item(names[0], scale)
     item = replace(item, references=tuple(entry.beside(given) for entry in item.references))
+    if "strategy" in given and any("strategy" in column.overrides for column in item.columns):
+        problems.append(f"strategy={given['strategy']}: columns have their own; columns=<name>,... chooses some.")
     chosen = {}
     for kind, lines in (("rows", item.rows), ("columns", item.columns)):
         if kind not in own:
