@@ -93,10 +93,10 @@ class Store:
             Those of the whole item.
         """
         asked = {
-            key: self._cells[key]
+            (place.row.name, place.column.name, seed): (settings_of(place), found)
             for place in places
             for seed in range(place.seeds)
-            if self.get(place, seed).state != "not run" and (key := (place.row.name, place.column.name, seed))
+            if (found := self.get(place, seed)).state != "not run"
         }
         others = {key: cell for key, cell in self._cells.items() if key not in asked and cell[1].state == "finished"}
         kept = asked | others
