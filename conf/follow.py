@@ -45,6 +45,11 @@ def follow(
             values[key] = None
         elif value not in can:
             values[key] = can[0] if can else None
+    if "loss_data" not in settings.follows:
+        if (batch := values.get("loss_batch")) is not None and "loss_batch" in explicit:
+            rule = f"strategy {strategy} does not go by the losses of several models"
+            problems.append(f"loss_batch={show(batch)}: {rule}; leave it out.")
+        values["loss_batch"] = None
     if values["averaging"] != "gradients":
         able = "gradients" in settings.follows.get("averaging", ())
         for key, neutral in GRADIENTS_ONLY.items():

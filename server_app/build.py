@@ -76,6 +76,7 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
         first_round=config.first_round,
         choose_k=config.choose_k,
         loss_data=config.loss_data,
+        loss_batch=config.loss_batch,
         input_shape=task.input_shape,
         num_outputs=task.num_outputs,
         loss=config.task.loss,

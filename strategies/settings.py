@@ -90,6 +90,9 @@ class RunKeys:
         None,
         "loss vectors are taken on the training data, or on a fifth of them that is then not trained on; null: train",
     )
+    loss_batch: int | None = key(
+        None, "samples, drawn anew in each round, that a client takes the losses of the models on; null: all", least=1
+    )
     personal: PersonalName | None = key(
         None,
         "what clients have of their own within the groups that are found, by the strategy of that name; null: none",

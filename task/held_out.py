@@ -1,9 +1,10 @@
-"""Holding out a part of a client's training data: for the losses of models, and for validation."""
+"""Parts of a client's training data: held out for the losses of models or for validation, or drawn for a round."""
 
 from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from florets.task.client_data import ClientData, Part
 from florets.task.held_out_count import left_after
@@ -56,13 +57,19 @@ def _split_off(data: ClientData, count: int, rng: np.random.Generator) -> tuple[
     """Return the data without `count` training samples, and those, each in their old order."""
     held = np.zeros(len(data.x_train), dtype=bool)
     held[rng.permutation(len(held))[:count]] = True
-    (x_held, y_held), (x_train, y_train) = (_rows(data, mask) for mask in (held, ~held))
+    every = (data.x_train, data.y_train)
+    (x_held, y_held), (x_train, y_train) = (_rows(every, np.flatnonzero(mask)) for mask in (held, ~held))
     return replace(data, x_train=x_train, y_train=y_train), (x_held, y_held)
 
 
-def _rows(data: ClientData, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Part:
-    rows = torch.from_numpy(np.flatnonzero(mask)).to(data.x_train.device)
-    x = data.x_train[rows]
+def drawn(part: Part, count: int, rng: np.random.Generator) -> Part:
+    """Return `count` of the samples of a part, drawn without replacement, in their old order."""
+    return _rows(part, np.sort(rng.choice(len(part[0]), count, replace=False)))
+
+
+def _rows(part: Part, rows: NDArray[np.intp]) -> Part:
+    at = torch.from_numpy(rows).to(part[0].device)
+    x = part[0][at]
     if x.ndim == 4:
         x = x.contiguous(memory_format=torch.channels_last)
-    return x, data.y_train[rows]
+    return x, part[1][at]

@@ -28,6 +28,7 @@ class Purpose(IntEnum):
     LOCAL_KMEANS = 24
     CUSTOM_HANDLER = 25
     HELD_OUT = 30
+    LOSS_BATCH = 31
     FINE_TUNING = 40
     VALIDATION = 41
     FOLDS = 50

@@ -232,3 +232,74 @@ def test_the_probes_are_built_behind_the_models_and_differ(init: str) -> None:
     settings = message_settings(config, task)
     result = strategy.start(LocalGrid(app, 4), build_models(config, task), 2, train_config=settings)
     assert bank.num_models(result.arrays) == 2
+
+
+# Losses on a batch
+
+
+@pytest.mark.parametrize("kind", [kinds.LOSSES, kinds.TRAIN_SELECT])
+@pytest.mark.parametrize("server_round", [1, 7])
+def test_losses_are_taken_on_a_batch_that_is_drawn_in_each_round(ask: Ask, kind: str, server_round: int) -> None:
+    settings = {kinds.LOSS_DATA: "train", kinds.LOSS_BATCH: 5, kinds.SERVER_ROUND: server_round}
+    content = ask(kind, BANK, **settings)
+    read = read_losses(content, 3) if kind == kinds.LOSSES else read_selected_update(content, LAYOUT, 3)
+    rows = generator(0, server_round, Purpose.LOSS_BATCH, 2).choice(len(TASK.client(2).x_train), 5, replace=False)
+    expected = [loss_and_gradient(k, np.sort(rows))[0] for k in range(3)]
+    np.testing.assert_allclose(read.losses, expected, rtol=1e-5)
+    # Training takes all samples.
+    assert read.num_examples == len(TASK.client(2).x_train)
+
+
+def test_a_batch_of_what_is_held_out(ask: Ask) -> None:
+    rest, held = mine()
+    rows = held[np.sort(generator(0, 1, Purpose.LOSS_BATCH, 2).choice(len(held), 3, replace=False))]
+    read = read_losses(ask(kinds.LOSSES, BANK, **{kinds.LOSS_BATCH: 3}), 3)
+    np.testing.assert_allclose(read.losses, [loss_and_gradient(k, rows)[0] for k in range(3)], rtol=1e-5)
+    assert read.num_examples == len(rest)
+
+
+@pytest.mark.parametrize("batch", [0, 1000])
+def test_a_batch_of_all_samples_is_all_of_them(ask: Ask, batch: int) -> None:
+    whole = read_losses(ask(kinds.LOSSES, BANK), 3).losses
+    np.testing.assert_array_equal(read_losses(ask(kinds.LOSSES, BANK, **{kinds.LOSS_BATCH: batch}), 3).losses, whole)
+
+
+@pytest.mark.parametrize("strategy", [Clove(k=2, loss_batch=4), Ifca(k=2, loss_batch=4)])
+def test_clients_are_told_the_batch(strategy: Clove | Ifca) -> None:
+    clients = FakeClients([0.0, 0.2, 10.0, 10.2])
+    strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=3)
+    asked = {kinds.LOSSES, kinds.TRAIN_SELECT}
+    told = [
+        config.get(kinds.LOSS_BATCH)
+        for (kind, _, _), config in zip(clients.seen, clients.configs, strict=True)
+        if kind in asked
+    ]
+    assert told
+    assert set(told) == {4}
+
+
+def test_a_client_that_comes_late_is_placed_by_all_of_its_samples() -> None:
+    late = FakeClients([0.0, 0.2, 10.0, 10.2], faults={(kinds.LOSSES, r, 3): lost for r in range(1, 4)})
+    strategy = Clove(k=2, first_round="evaluate", loss_batch=4, stability_fraction=0.75)
+    strategy.start(late.grid(), models(4.0, 6.0), num_rounds=5)
+    told = {
+        config["server-round"]: config[kinds.LOSS_BATCH]
+        for (kind, _, number), config in zip(late.seen, late.configs, strict=True)
+        if kind == kinds.LOSSES and number == 3
+    }
+    assert told[1] == 4
+    assert told[4] == 0
+    assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
+
+
+def test_a_batch_of_losses_is_refused_where_nobody_goes_by_losses() -> None:
+    with pytest.raises(ValueError, match="loss_batch=8: FedAvg does not go by the losses of several models"):
+        FedAvg(loss_batch=8)
+    with pytest.raises(ValueError, match="loss_batch=0 must be at least 1"):
+        Ifca(loss_batch=0)
+    with pytest.raises(
+        ConfigError, match="loss_batch=8: strategy fedavg does not go by the losses of several models"
+    ):
+        compose(["strategy=fedavg", "loss_batch=8"])
+    with pytest.raises(ConfigError, match="loss_batch=0: must be at least 1"):
+        compose(["strategy=ifca", "loss_batch=0"])

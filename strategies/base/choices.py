@@ -42,10 +42,34 @@ def start_with(
     return "update"
 
 
-def with_loss_data(config: ConfigRecord, loss_data: LossData | None) -> ConfigRecord:
-    """Return the settings of a round's messages; where losses are held out, clients train on the rest alone."""
-    if loss_data != "held_out":
+def loss_batch_of(settings: Settings, given: int | None) -> int | None:
+    """Return how many samples a client takes losses on, None for all.
+
+    Raises
+    ------
+    ValueError
+        If the algorithm does not go by losses, or the number is none of samples.
+    """
+    if given is None:
+        return None
+    if "loss_data" not in settings.follows:
+        name = type(settings).__name__.removesuffix("Settings")
+        raise ValueError(f"loss_batch={given}: {name} does not go by the losses of several models")
+    if given < 1:
+        raise ValueError(f"loss_batch={given} must be at least 1, or None for all samples")
+    return given
+
+
+def with_losses(config: ConfigRecord, loss_data: LossData | None, batch: int | None) -> ConfigRecord:
+    """Return the settings of a round's messages, with the samples that losses are taken on.
+
+    Where losses are held out, clients train on the rest alone.
+    """
+    if loss_data != "held_out" and batch is None:
         return config
     config = config.copy()
-    config[kinds.LOSS_DATA] = kinds.HELD_OUT
+    if loss_data == "held_out":
+        config[kinds.LOSS_DATA] = kinds.HELD_OUT
+    if batch is not None:
+        config[kinds.LOSS_BATCH] = batch
     return config

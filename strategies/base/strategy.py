@@ -11,7 +11,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from florets.strategies.base.algorithm import Algorithm, M, S
 from florets.strategies.base.averaging import Averaging, Updates, averaging_of
-from florets.strategies.base.choices import choice_of, start_with, with_loss_data
+from florets.strategies.base.choices import choice_of, loss_batch_of, start_with, with_losses
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.evaluation import EvaluationSettings, confusions_of, evaluation_of, mean_results
 from florets.strategies.base.exchange import log, send, sort_replies
@@ -43,6 +43,8 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         What clients return and how it is averaged, whole or by name; None: the algorithm's default.
     first_round, choose_k, loss_data
         Run-level choices, for the algorithms that follow them; None: the algorithm's default.
+    loss_batch
+        Samples, drawn anew in each round, on which clients take the losses of models; None: all.
     input_shape, num_outputs, loss
         Sizes and loss of the task, for the algorithms that need them.
     num_clients
@@ -89,6 +91,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         first_round: FirstRound | None = None,
         choose_k: ChooseK | None = None,
         loss_data: LossData | None = None,
+        loss_batch: int | None = None,
         input_shape: Sequence[int] = (),
         num_outputs: int = 0,
         loss: str = "",
@@ -115,6 +118,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self.averaging = averaging if isinstance(averaging, Averaging) else averaging_of(self.settings, averaging)
         self.choose_k = choice_of(self.settings, "choose_k", choose_k)
         self.loss_data = choice_of(self.settings, "loss_data", loss_data)
+        self.loss_batch = loss_batch_of(self.settings, loss_batch)
         self.first_round = choice_of(self.settings, "first_round", start_with(k, self.choose_k, first_round))
         self.input_shape, self.num_outputs, self.loss = tuple(input_shape), num_outputs, loss
         self.shared_layers = tuple(getattr(self.settings, "shared_layers", ()))
@@ -174,7 +178,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self._context = RoundContext(
             server_round=server_round,
             seed=self.seed,
-            config=with_loss_data(self.federation.columns.add_to(config), self.loss_data),
+            config=with_losses(self.federation.columns.add_to(config), self.loss_data, self.loss_batch),
             grid=grid,
             online=self.federation.online(),
             participants=self.federation.sample(

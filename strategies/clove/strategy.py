@@ -290,7 +290,7 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
         new = [client for client in context.participants if self._is_open(client)]
         if new:
             with context.meter.part("losses"):
-                replies = context.ask_losses(new, frozen.models)
+                replies = context.ask_losses(new, frozen.models, lasting=True)
             for key, reply in self._without_outliers(replies, context).ok:
                 self.assignment[key] = frozen.nearest_model(reply.losses)
                 self.state.clustered.add(key)
