@@ -188,7 +188,7 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
         if not due or context.models.count == 1:
             return False
         with context.meter.part("losses"):
-            replies = self._without_outliers(context.ask_losses(due, context.models), context)
+            replies = self._without_outliers(context.ask_losses(due, context.models, lasting=True), context)
         moved = []
         for key, reply in replies.ok:
             departure = watch.departed[key]
