@@ -13,7 +13,7 @@ from florets.client_app.incoming import Config, arrays_of, config_of, names, num
 from florets.client_app.prepared import NOTHING, Prepared
 from florets.client_app.session import State, client_key, device_of, is_simulated, num_partitions, session
 from florets.task.client_data import ClientData, Part
-from florets.task.held_out import drawn, hold_out
+from florets.task.held_out import draw_samples, hold_out
 from florets.task.randomness import Purpose, client_number, generator
 from florets.task.task import Task
 from florets.task.training.linear_steps import LinearModels, LinearNames
@@ -74,22 +74,30 @@ class Client:
         """Data of this client that it trains and tests on, on the device that it computes on."""
         return self._parts[0]
 
-    @property
+    @cached_property
     def loss_data(self) -> Part:
-        """Inputs and targets of the losses: the training data, a part that is held out, or a batch of either."""
-        return self._parts[1]
+        """Inputs and targets of the losses: the training data, a part that is held out, or a batch of either.
+
+        Raises
+        ------
+        ValueError
+            If the message's ``loss-batch`` is no number of samples.
+        """
+        part = self._parts[1]
+        batch = self.number(kinds.LOSS_BATCH, 0)
+        if batch < 0 or batch != batch // 1:
+            raise ValueError(f"the message's config has {kinds.LOSS_BATCH}={batch!r}, not a count of samples")
+        if not 0 < batch < len(part[0]):
+            return part
+        return draw_samples(part, int(batch), self.random(Purpose.LOSS_BATCH))
 
     @cached_property
     def _parts(self) -> tuple[ClientData, Part]:
         data = session.client(self.config, self.context, self.server_round)
-        compared: Part = (data.x_train, data.y_train)
-        if self.config.get(kinds.LOSS_DATA) == kinds.HELD_OUT:
-            # Round 0: the same samples in every round of a run.
-            data, compared = hold_out(data, generator(self._seed, 0, Purpose.HELD_OUT, self._number))
-        batch = int(self.number(kinds.LOSS_BATCH, 0))
-        if 0 < batch < len(compared[0]):
-            compared = drawn(compared, batch, self.random(Purpose.LOSS_BATCH))
-        return data, compared
+        if self.config.get(kinds.LOSS_DATA) != kinds.HELD_OUT:
+            return data, (data.x_train, data.y_train)
+        # Round 0: the same samples in every round of a run.
+        return hold_out(data, generator(self._seed, 0, Purpose.HELD_OUT, self._number))
 
     @property
     def module(self) -> Module:

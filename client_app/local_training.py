@@ -39,7 +39,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def model_losses(client: Client) -> NDArray[np.float64]:
-    """Return the mean loss of each of the message's models on the training set, or on what is held out of it."""
+    """Return the mean loss of each of the message's models on the samples that losses are taken on."""
     x, y = client.loss_data
     if (found := client.prepared.losses) is not None:
         count(losses=x.shape[0] * len(found))

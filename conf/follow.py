@@ -47,7 +47,7 @@ def follow(
             values[key] = can[0] if can else None
     if "loss_data" not in settings.follows:
         if (batch := values.get("loss_batch")) is not None and "loss_batch" in explicit:
-            rule = f"strategy {strategy} does not go by the losses of several models"
+            rule = f"strategy {strategy} takes losses, if any, on all samples"
             problems.append(f"loss_batch={show(batch)}: {rule}; leave it out.")
         values["loss_batch"] = None
     if values["averaging"] != "gradients":

@@ -217,7 +217,8 @@ class Settings:
     """Has, for each client, its share of each model (`ClusteredStrategy.mixtures`)."""
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models", "gradients")}
     """Values that the algorithm can follow of the run-level keys `averaging`, `first_round`, `choose_k`, `loss_data`
-    and `personal`; the first one is its default. A key that is not named means nothing to it."""
+    and `personal`; the first one is its default. A key that is not named means nothing to it. Who names `loss_data`
+    follows `loss_batch`, too."""
     adapts: ClassVar[bool] = False
     """Each client adapts the model to its own data before it uses it: what a run saves is the model before that."""
     compares: ClassVar[Compared] = ""

@@ -62,7 +62,7 @@ def _split_off(data: ClientData, count: int, rng: np.random.Generator) -> tuple[
     return replace(data, x_train=x_train, y_train=y_train), (x_held, y_held)
 
 
-def drawn(part: Part, count: int, rng: np.random.Generator) -> Part:
+def draw_samples(part: Part, count: int, rng: np.random.Generator) -> Part:
     """Return `count` of the samples of a part, drawn without replacement, in their old order."""
     return _rows(part, np.sort(rng.choice(len(part[0]), count, replace=False)))
 

@@ -94,6 +94,15 @@ def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport]]:
         ),
         ("strategy=clove", "loss_data=held_out", "task.validation_fraction=0.2", "num_rounds=2", "train=sgd"),
         ("strategy=ifca", "task.model=linear", "task.model_options={bias: true}", "num_rounds=2", "train=sgd"),
+        ("strategy=clove", "loss_batch=9", "num_rounds=3"),
+        (
+            "strategy=ifca",
+            "loss_batch=9",
+            "train=sgd",
+            "train.local_steps=10",
+            "train.batch_size=100",
+            "num_rounds=3",
+        ),
     ],
     ids=lambda keys: "-".join(keys[:2]),
 )

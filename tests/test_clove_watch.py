@@ -138,13 +138,16 @@ def play(
 def test_a_client_that_changes_groups_is_asked_alone_and_moves_in_the_next_round() -> None:
     clients = Drifting(TARGETS)
     clients.later = (9, {0: 10.05})
-    reports, arrays, _ = play(clients, rounds=12)
+    reports, arrays, _ = play(clients, rounds=12, loss_batch=3)
     assert [report.assignment["0"] for report in reports[7:11]] == [0, 0, 1, 1]
     assert reports[8].details["watch"] == {"departed": ["0"]}
     assert reports[9].details["watch"] == {"asked": ["0"], "moved": ["0"], "opened": False}
     assert clients.asked(kinds.LOSSES, 10) == [0]
     assert not any(clients.asked(kinds.LOSSES, number) for number in (*range(5, 10), 11, 12))
     assert all("watch" not in report.details for report in (*reports[:8], *reports[10:]))
+    # Where it belongs is decided on all of its samples.
+    config = clients.configs[clients.seen.index((kinds.LOSSES, 10, 0))]
+    assert config[kinds.LOSS_BATCH] == 0
     # What it trained on its new data before it moved is in no model.
     assert thetas(arrays)[0] == pytest.approx(np.mean(TARGETS[1:4]), abs=0.01)
 

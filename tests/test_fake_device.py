@@ -166,7 +166,7 @@ def test_a_client_by_itself_takes_one_transfer_for_each_thing(make: Callable[[],
     [
         ("strategy=clove", "train.batch_size=20"),
         ("strategy=ifca", "train=sgd", "train.local_steps=10", "train.batch_size=100"),
-        ("strategy=clove", "loss_data=held_out", "task.model=linear", "train=sgd"),
+        ("strategy=clove", "loss_data=held_out", "loss_batch=7", "task.model=linear", "train=sgd"),
         ("strategy=ifca", "task.model=cnn", "task.model_options={kernel: 3, padding: 1}"),
     ],
     ids=["clove", "ifca", "linear", "convolutions"],

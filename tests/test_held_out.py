@@ -9,12 +9,17 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from florets.client_app.app import app
 from florets.conf.compose import compose
+from florets.conf.follow import follow
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
+from florets.server_app.results.loss_matrix import loss_matrix
 from florets.strategies.base.encoding import decode, encode
+from florets.strategies.base.models import Models
 from florets.strategies.clove.strategy import Clove
+from florets.strategies.fedavg.settings import FedAvgSettings
 from florets.strategies.fedavg.strategy import FedAvg
+from florets.strategies.ifca.settings import IfcaSettings
 from florets.strategies.ifca.strategy import Ifca
 from florets.task.held_out import hold_out
 from florets.task.held_out_count import left_after
@@ -237,6 +242,12 @@ def test_the_probes_are_built_behind_the_models_and_differ(init: str) -> None:
 # Losses on a batch
 
 
+def batches(clients: FakeClients, *asked: str) -> list[object]:
+    """Return what clients were told of the batch in messages of these kinds."""
+    sent = zip(clients.seen, clients.configs, strict=True)
+    return [config.get(kinds.LOSS_BATCH) for (kind, _, _), config in sent if kind in asked]
+
+
 @pytest.mark.parametrize("kind", [kinds.LOSSES, kinds.TRAIN_SELECT])
 @pytest.mark.parametrize("server_round", [1, 7])
 def test_losses_are_taken_on_a_batch_that_is_drawn_in_each_round(ask: Ask, kind: str, server_round: int) -> None:
@@ -268,14 +279,7 @@ def test_a_batch_of_all_samples_is_all_of_them(ask: Ask, batch: int) -> None:
 def test_clients_are_told_the_batch(strategy: Clove | Ifca) -> None:
     clients = FakeClients([0.0, 0.2, 10.0, 10.2])
     strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=3)
-    asked = {kinds.LOSSES, kinds.TRAIN_SELECT}
-    told = [
-        config.get(kinds.LOSS_BATCH)
-        for (kind, _, _), config in zip(clients.seen, clients.configs, strict=True)
-        if kind in asked
-    ]
-    assert told
-    assert set(told) == {4}
+    assert set(batches(clients, kinds.LOSSES, kinds.TRAIN_SELECT)) == {4}
 
 
 def test_a_client_that_comes_late_is_placed_by_all_of_its_samples() -> None:
@@ -292,14 +296,47 @@ def test_a_client_that_comes_late_is_placed_by_all_of_its_samples() -> None:
     assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
 
 
+@pytest.mark.parametrize("own", [{"restarts": 2, "restart_rounds": 1}, {"first_round": "farthest"}])
+def test_starts_are_judged_by_all_samples(own: dict[str, object]) -> None:
+    clients = FakeClients([0.0, 0.2, 10.0, 10.2])
+    strategy = Ifca(k=2, loss_batch=4, **own)
+    strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=3)
+    assert set(batches(clients, kinds.LOSSES)) == {0}
+
+
+def test_the_loss_matrix_is_of_all_samples() -> None:
+    clients = FakeClients([0.0, 0.2, 10.0, 10.2])
+    strategy = Ifca(k=2, loss_batch=4)
+    arrays = strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=1).arrays
+    for serial in (True, False):
+        assert loss_matrix(strategy, Models(arrays), 60.0, serial, lambda _: None) is not None
+    assert batches(clients, kinds.LOSSES) == [0] * 8
+
+
+@pytest.mark.parametrize("batch", [-5, 0.7, 2.5, float("inf"), float("nan"), "few"])
+def test_a_batch_that_is_no_count_is_refused_where_losses_are_taken(ask: Ask, batch: object) -> None:
+    with pytest.raises(AssertionError, match="loss-batch="):
+        ask(kinds.LOSSES, BANK, **{kinds.LOSS_BATCH: batch})
+    ask(kinds.TRAIN, bank.model(BANK, 1), **{kinds.LOSS_BATCH: batch})
+
+
 def test_a_batch_of_losses_is_refused_where_nobody_goes_by_losses() -> None:
-    with pytest.raises(ValueError, match="loss_batch=8: FedAvg does not go by the losses of several models"):
-        FedAvg(loss_batch=8)
-    with pytest.raises(ValueError, match="loss_batch=0 must be at least 1"):
-        Ifca(loss_batch=0)
     with pytest.raises(
-        ConfigError, match="loss_batch=8: strategy fedavg does not go by the losses of several models"
+        ValueError, match="loss_batch=8: FedAvg cannot follow it; losses that it takes are on all samples"
     ):
+        FedAvg(loss_batch=8)
+    for wrong in (0, 2.5, True):
+        with pytest.raises(ValueError, match=f"loss_batch={wrong} must be an integer of at least 1"):
+            Ifca(loss_batch=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="loss_batch=8: strategy fedavg takes losses, if any, on all samples"):
         compose(["strategy=fedavg", "loss_batch=8"])
     with pytest.raises(ConfigError, match="loss_batch=0: must be at least 1"):
         compose(["strategy=ifca", "loss_batch=0"])
+
+
+def test_a_preset_s_batch_is_for_those_who_follow_it() -> None:
+    given = compose(["loss_batch=7"])
+    for settings, left in ((IfcaSettings, 7), (FedAvgSettings, None)):
+        values = vars(given).copy()
+        assert follow(values, settings, {}, "any") == []
+        assert values["loss_batch"] == left

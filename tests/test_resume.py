@@ -278,6 +278,7 @@ def ends_alike_when_killed_twice(
             *("averaging=gradients", "strategy.square_root=true", "eval_every=4"),
         ),
         ("stop_at_ari=0.9",),
+        ("loss_batch=9",),
         ("strategy.restarts=2", "strategy.restart_rounds=2", "first_round=farthest", "num_rounds=4"),
     ],
 )

@@ -77,7 +77,7 @@ def test_every_strategy_has_the_bits_of_one_process(name: str) -> None:
     ("keys", "workers"),
     [
         (("strategy=clove", "num_rounds=3", "loss_data=held_out"), 2),
-        (("strategy=ifca", "num_rounds=2", "train.batch_size=9", "strategy.fraction_train=0.7"), 3),
+        (("strategy=ifca", "num_rounds=2", "train.batch_size=9", "strategy.fraction_train=0.7", "loss_batch=7"), 3),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else str(value),
 )

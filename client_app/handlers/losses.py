@@ -1,4 +1,4 @@
-"""`evaluate.losses`: the loss of each model on this client's training data, or on the part that is held out."""
+"""`evaluate.losses`: the loss of each model on this client's training data, the part that is held out, or a batch."""
 
 from flwr.app import RecordDict
 

@@ -63,7 +63,7 @@ def loss_matrix(
             )
             return None
     else:
-        replies = context.ask_losses(clients, models)
+        replies = context.ask_losses(clients, models, all_samples=True)
         rows = replies.ok
         if replies.missing:
             note(
@@ -84,7 +84,7 @@ def _one_by_one(
     while asked < len(clients):
         # Each exchange asks as many as all before it: few exchanges, and at most twice the time between two looks.
         some = clients[asked : max(1, 2 * asked)]
-        rows += context.ask_losses(some, models).ok
+        rows += context.ask_losses(some, models, all_samples=True).ok
         asked += len(some)
         elapsed = time.monotonic() - start
         whole = elapsed / asked * len(clients)

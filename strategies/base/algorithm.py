@@ -34,6 +34,8 @@ class Algorithm(ABC, Generic[S, M]):
         Number of clusters, "auto" where the algorithm is to find it; None: as many as there are models.
     first_round, choose_k, loss_data
         Run-level choices; None where the algorithm has no such choice.
+    loss_batch
+        Samples that losses are taken on while clustering; None: all.
     input_shape, num_outputs, loss
         Sizes of the task, and its loss (`florets.task.training.losses`); empty where nobody said.
     seed
@@ -55,6 +57,7 @@ class Algorithm(ABC, Generic[S, M]):
     first_round: FirstRound | None
     choose_k: ChooseK | None
     loss_data: LossData | None
+    loss_batch: int | None
     input_shape: tuple[int, ...]
     num_outputs: int
     loss: str

@@ -48,19 +48,19 @@ def loss_batch_of(settings: Settings, given: int | None) -> int | None:
     Raises
     ------
     ValueError
-        If the algorithm does not go by losses, or the number is none of samples.
+        If the algorithm takes losses on all samples, or the number is below 1.
     """
     if given is None:
         return None
     if "loss_data" not in settings.follows:
         name = type(settings).__name__.removesuffix("Settings")
-        raise ValueError(f"loss_batch={given}: {name} does not go by the losses of several models")
-    if given < 1:
-        raise ValueError(f"loss_batch={given} must be at least 1, or None for all samples")
+        raise ValueError(f"loss_batch={given}: {name} cannot follow it; losses that it takes are on all samples")
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise ValueError(f"loss_batch={given} must be an integer of at least 1, or None for all samples")
     return given
 
 
-def with_losses(config: ConfigRecord, loss_data: LossData | None, batch: int | None) -> ConfigRecord:
+def with_loss_samples(config: ConfigRecord, loss_data: LossData | None, batch: int | None) -> ConfigRecord:
     """Return the settings of a round's messages, with the samples that losses are taken on.
 
     Where losses are held out, clients train on the rest alone.

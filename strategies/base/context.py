@@ -193,16 +193,16 @@ class RoundContext:
             lambda _, content: read_evaluation(content, bool(besides.fine_tune_epochs), besides.validation),
         )
 
-    def ask_losses(self, clients: Sequence[Client], models: Models, *, lasting: bool = False) -> Replies[Losses]:
+    def ask_losses(self, clients: Sequence[Client], models: Models, *, all_samples: bool = False) -> Replies[Losses]:
         """Ask clients for the mean loss of each of K models on their training data (one exchange).
 
-        With `loss_data=held_out` it is taken on the part of them that is not trained on, with `loss_batch` on so
-        many samples, unless what is decided by it is `lasting`.
+        With `loss_data=held_out` it is taken on the part of them that is not trained on; with `loss_batch` on a
+        batch of either, unless `all_samples`, for what is decided once and lasts.
 
         Clients that can keep this round's models are asked to, and say whether they did.
         """
         settings: dict[str, object] = {kinds.BANK: models.token} if models is self.models else {}
-        if lasting and kinds.LOSS_BATCH in self.config:
+        if all_samples and kinds.LOSS_BATCH in self.config:
             settings[kinds.LOSS_BATCH] = 0
         requests = [self.request(kinds.LOSSES, client, models.record, settings) for client in clients]
         return self.ask(requests, lambda _, content: read_losses(content, models.count))

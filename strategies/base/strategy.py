@@ -11,7 +11,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from florets.strategies.base.algorithm import Algorithm, M, S
 from florets.strategies.base.averaging import Averaging, Updates, averaging_of
-from florets.strategies.base.choices import choice_of, loss_batch_of, start_with, with_losses
+from florets.strategies.base.choices import choice_of, loss_batch_of, start_with, with_loss_samples
 from florets.strategies.base.context import Plan, RoundContext
 from florets.strategies.base.evaluation import EvaluationSettings, confusions_of, evaluation_of, mean_results
 from florets.strategies.base.exchange import log, send, sort_replies
@@ -178,7 +178,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self._context = RoundContext(
             server_round=server_round,
             seed=self.seed,
-            config=with_losses(self.federation.columns.add_to(config), self.loss_data, self.loss_batch),
+            config=with_loss_samples(self.federation.columns.add_to(config), self.loss_data, self.loss_batch),
             grid=grid,
             online=self.federation.online(),
             participants=self.federation.sample(

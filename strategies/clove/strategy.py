@@ -188,7 +188,7 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
         if not due or context.models.count == 1:
             return False
         with context.meter.part("losses"):
-            replies = self._without_outliers(context.ask_losses(due, context.models, lasting=True), context)
+            replies = self._without_outliers(context.ask_losses(due, context.models, all_samples=True), context)
         moved = []
         for key, reply in replies.ok:
             departure = watch.departed[key]
@@ -290,7 +290,7 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
         new = [client for client in context.participants if self._is_open(client)]
         if new:
             with context.meter.part("losses"):
-                replies = context.ask_losses(new, frozen.models, lasting=True)
+                replies = context.ask_losses(new, frozen.models, all_samples=True)
             for key, reply in self._without_outliers(replies, context).ok:
                 self.assignment[key] = frozen.nearest_model(reply.losses)
                 self.state.clustered.add(key)

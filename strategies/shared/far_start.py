@@ -63,7 +63,7 @@ def far_models(context: RoundContext) -> Models:
 def _more_losses(context: RoundContext, model: Models, losses: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
     """Return the losses of those clients that also send that of one more model, without outliers."""
     clients = [client for client in context.participants if client.key in losses]
-    replies = context.ask_losses(clients, model, lasting=True)
+    replies = context.ask_losses(clients, model, all_samples=True)
     context.require(replies, "loss")
     rows = np.stack([np.append(losses[key], reply.losses) for key, reply in replies.ok])
     replies = without_outliers(replies, context, rows)

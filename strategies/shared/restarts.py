@@ -96,7 +96,8 @@ def _judged(algorithm: Algorithm[Any, Any], context: RoundContext) -> Starts:
     starts: Starts = algorithm.state.starts
     with context.meter.part("losses"):
         # A score is a mean: one client's losses must not decide it.
-        replies = without_outliers(context.ask_losses(context.participants, context.models, lasting=True), context)
+        asked = context.ask_losses(context.participants, context.models, all_samples=True)
+        replies = without_outliers(asked, context)
     context.require(replies, "loss vector")
     losses = np.stack([reply.losses for _, reply in replies.ok])
     loss, share = -min(least_loss(losses), 1e300), least_share(losses)

@@ -50,7 +50,8 @@ FedGWC asks in `train` for a number of losses of local training, from its first 
 FedRC sends with both `mixture` kinds each model's class shares, and the reply to `train.mixture` then holds the sums
 of the client's responsibilities by class.
 
-With `loss-data=held-out` clients take losses on a part of their training data, and train on the rest.
+With `loss-data=held-out` clients take losses on a part of their training data, and train on the rest. `loss-batch` is
+the number of samples that they draw of either for the round's losses, 0 for all.
 
 Every reply also tells what it cost the client (`work`), and `evaluate` further `scores` of the test.
 
