@@ -216,3 +216,10 @@ def test_runs_without_curves_keep_a_page_from_drawing_the_others_alone(
     shutil.rmtree(item.parent / "one")
     assert "as the curves of 1 run are not here" in remade("other", capsys)
     assert (folder / "item_paper-four.png").read_bytes() == before
+    # The page says so itself.
+    said = "The picture of 4 rotations is older than the table: it shows 1 finished run of now 2."
+    assert f"(page/item_paper-two.png)\n\n{said}\n\n<!-- end" in (item.parent / "page.md").read_text()
+    # Drawn anew it is of all.
+    run(2, "one")
+    assert "2 pictures" in remade("one", capsys)
+    assert "older than the table" not in (item.parent / "page.md").read_text()

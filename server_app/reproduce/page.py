@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from florets.conf.problems import ConfigError, did_you_mean
+from florets.server_app.reproduce.page_pictures import Drawn
 from florets.server_app.reproduce.table import Table
 from florets.server_app.reproduce.written import (
     code_words,
@@ -31,8 +32,8 @@ Block = Callable[[Sequence[str]], tuple[str | None, str]]
 """Takes a block's words; returns its text, None to leave it as it is, and what it says of itself."""
 
 
-OnPage = Callable[[Table, str], tuple[Sequence[tuple[str, str]], str]]
-"""Draws a table's pictures beside the page under a name; returns what each shows, its address, and what it says."""
+OnPage = Callable[[Table, str], Drawn]
+"""Draws a table's pictures beside the page under a name."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +160,9 @@ def item_block(
     text = _tables(table, asked.command, turned="layout" in own)
     if "plot" not in own:
         return text, said
-    pictures, drawn = on_page(asked.table, asked.name)
-    return "\n\n".join([text, *(f"![{title}]({address})" for title, address in pictures)]), f"{said}; {drawn}"
+    drawn = on_page(asked.table, asked.name)
+    images = [f"![{title}]({address})" for title, address in drawn.pictures]
+    return "\n\n".join(filter(None, [text, *images, drawn.note])), f"{said}; {drawn.said}"
 
 
 def _tables(table: Table, command: str, turned: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -14,9 +15,33 @@ from florets.server_app.reproduce.table import Table
 
 if TYPE_CHECKING:
     from florets.server_app.reproduce.curve_store import CurveStore, LinesOf
+    from florets.server_app.reproduce.items import Line
 
 _OF_FOLDERS = ("features", "singular_values")
 """Plots of more than is stored beside a page."""
+
+
+_RUNS = "finished runs"
+"""Name of the text in a picture's file that says of how many runs it is."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What came of a table's plot.
+
+    Parameters
+    ----------
+    pictures
+        What each picture shows, and its address in the page.
+    said
+        Whether they are new, and if not, why.
+    note
+        What the page must say of them: they are older than the table. Empty where they are not, or nobody knows.
+    """
+
+    pictures: Sequence[tuple[str, str]]
+    said: str
+    note: str
 
 
 class PagePictures:
@@ -32,15 +57,8 @@ class PagePictures:
         self._folder = folder
         self._names: set[str] = set()
 
-    def __call__(self, table: Table, name: str) -> tuple[Sequence[tuple[str, str]], str]:
+    def __call__(self, table: Table, name: str) -> Drawn:
         """Draw a table's plot under a name.
-
-        Returns
-        -------
-        sequence of (str, str)
-            What each picture shows, and its address in the page.
-        str
-            Whether they are new, and if not, why.
 
         Raises
         ------
@@ -53,15 +71,18 @@ class PagePictures:
             )
         self._names.add(name)
         said = self._draw(table, name)
-        there = [(title, path) for path, title in self._possible(table, name).items() if path.is_file()]
-        return [(title, quote(f"{self._folder.name}/{path.name}", safe="/=")) for title, path in there], said
+        there = [(path, row) for path, row in self._possible(table, name).items() if path.is_file()]
+        note = " ".join(filter(None, (_age(path, row, _finished(table, row)) for path, row in there)))
+        return Drawn([(_title(table, row), self._address(path)) for path, row in there], said, note)
 
-    def _possible(self, table: Table, name: str) -> dict[Path, str]:
-        """Return the files that a plot of the item may have, one, or one for each row, and what they show."""
-        rows = {
-            self._folder / f"{name}-{row.name}.png": f"{table.item.title}: {row.label}" for row in table.item.rows
+    def _address(self, path: Path) -> str:
+        return quote(f"{self._folder.name}/{path.name}", safe="/=")
+
+    def _possible(self, table: Table, name: str) -> dict[Path, Line | None]:
+        """Return the files that a plot of the item may have: one of all rows (None), or one of each."""
+        return {self._folder / f"{name}.png": None} | {
+            self._folder / f"{name}-{row.name}.png": row for row in table.item.rows
         }
-        return {self._folder / f"{name}.png": table.item.title, **rows}
 
     def _draw(self, table: Table, name: str) -> str:
         # matplotlib takes a second, which pages without pictures do not need.
@@ -89,7 +110,8 @@ class PagePictures:
                     path.unlink()
             for picture in drawn:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                (self._folder / f"{name}{picture.name.removeprefix('plot')}").write_bytes(picture.read_bytes())
+                path = self._folder / f"{name}{picture.name.removeprefix('plot')}"
+                _copy(picture, path, _finished(table, self._possible(table, name).get(path)))
         return counted(len(drawn), "picture")
 
     def _curves(self, table: Table, name: str) -> CurveStore:
@@ -104,6 +126,39 @@ class PagePictures:
         store.write(table.places)
         # As with cells, what is stored makes the picture, wherever the runs are.
         return CurveStore(store.path)
+
+
+def _title(table: Table, row: Line | None) -> str:
+    return table.item.title if row is None else f"{table.item.title}: {row.label}"
+
+
+def _finished(table: Table, row: Line | None) -> int:
+    """Return how many runs of a row, or of all, are finished."""
+    from florets.server_app.reproduce.plot import finished
+
+    return sum(len(finished(table, place)) for place in table.places if row is None or place.row == row)
+
+
+def _copy(picture: Path, path: Path, runs: int) -> None:
+    """Write a picture to its place, with the number of runs that it is of."""
+    from PIL import Image, PngImagePlugin
+
+    text = PngImagePlugin.PngInfo()
+    text.add_text(_RUNS, str(runs))
+    with Image.open(picture) as image:
+        image.save(path, pnginfo=text, dpi=image.info["dpi"])
+
+
+def _age(path: Path, row: Line | None, finished: int) -> str:
+    """Return what is to be said of a picture of fewer or more runs than the table's; empty where there is nothing."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        runs = image.info.get(_RUNS)
+    if runs is None or runs == str(finished):
+        return ""
+    of = "" if row is None else f" of {row.label}"
+    return f"The picture{of} is older than the table: it shows {counted(int(runs), 'finished run')} of now {finished}."
 
 
 def _without_curves(table: Table, store: CurveStore) -> int:
