@@ -157,8 +157,8 @@ def _age(path: Path, row: Line | None, finished: int) -> str:
         runs = image.info.get(_RUNS)
     if runs is None or runs == str(finished):
         return ""
-    of = "" if row is None else f" of {row.label}"
-    return f"The picture{of} is older than the table: it shows {counted(int(runs), 'finished run')} of now {finished}."
+    which = "The picture" if row is None else f"The picture of {row.label}"
+    return f"{which} is older than the table: it shows {counted(int(runs), 'finished run')} of now {finished}."
 
 
 def _without_curves(table: Table, store: CurveStore) -> int:
