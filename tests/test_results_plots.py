@@ -11,12 +11,13 @@ from florets.server_app.results.plots import (
     _end_of_phase_1,
     _points,
     _spread_labels,
+    draw_curve,
     draw_curves,
     label_rounds,
     new_figure,
 )
 from florets.server_app.results.summary import round_line
-from florets.server_app.sweep.sweep_plots import _mean_over_runs, draw_sweep
+from florets.server_app.sweep.sweep_plots import _over_runs, draw_sweep
 from florets.strategies.base.report import FIRST_PHASE
 
 
@@ -85,8 +86,20 @@ def test_rounds_without_a_value_are_left_out_of_a_curve():
 def test_the_mean_over_runs_counts_in_each_round_the_runs_that_have_it():
     low = [line(r, evaluations=evaluations({"00": 0.5})) for r in (1, 2)]
     high = [line(1, evaluations=evaluations({"00": 1.0}))]
-    rounds, mean, std = _mean_over_runs([low, high], "accuracy")
-    assert (rounds.tolist(), mean.tolist(), std.tolist()) == ([1, 2], [0.75, 0.5], [0.25, 0.0])
+    (rounds, mean, std), least = _over_runs([low, high], "accuracy")
+    # 0.5 and 1.0 are a quarter from their mean; of the one run in round 2 there is no spread.
+    assert (rounds.tolist(), mean.tolist(), least.tolist()) == ([1, 2], [0.75, 0.5], [0.5, 0.5])
+    assert std.tolist() == pytest.approx([math.sqrt(2 * 0.25**2), 0.0])
+
+
+def test_a_band_of_losses_ends_at_the_least_of_them():
+    _, (axes,) = new_figure(4, 3)
+    points = (np.array([1, 2]), np.array([0.3, 0.3]), np.array([0.6, 0.1]))
+    draw_curve(axes, points, "black", False, np.array([0.04, 0.1]))
+    (band,) = axes.collections
+    edges = band.get_paths()[0].vertices
+    assert {round(float(y), 6) for x, y in edges if x == 1} == {0.04, 0.9}
+    assert {round(float(y), 6) for x, y in edges if x == 2} == {0.2, 0.4}
 
 
 def test_a_sweep_with_a_strategy_that_has_no_ari_is_drawn(tmp_path):

@@ -68,8 +68,10 @@ def _points(lines: Sequence[RoundLine], key: str, spread: str | None = None) -> 
     return rounds, values, np.array(std, dtype=np.float64)
 
 
-def draw_curve(axes: Axes, points: Points, colour: str, bounded: bool, **style: Any) -> None:
-    """Draw a mean with its spread; a `bounded` quantity (ARI, accuracy) ends at 1."""
+def draw_curve(
+    axes: Axes, points: Points, colour: str, bounded: bool, least: NDArray[np.float64] | float = 0.0, **style: Any
+) -> None:
+    """Draw a mean with its spread; a `bounded` quantity (ARI, accuracy) ends at 1, another one's band at `least`."""
     rounds, mean, std = points
     # One point alone would leave a line invisible; a few points deserve their marks.
     marker = "o" if len(rounds) <= 30 else None
@@ -77,9 +79,10 @@ def draw_curve(axes: Axes, points: Points, colour: str, bounded: bool, **style: 
         low, high = mean - std, mean + std
         if bounded:
             high = np.minimum(high, 1.0)
-        # A spread larger than the mean has no lower end on a logarithmic axis, which losses may get.
-        drawn = np.ones(len(mean), dtype=bool) if bounded else std < mean
-        axes.fill_between(rounds, low, high, where=drawn, color=colour, alpha=0.14, linewidth=0)
+        else:
+            # A spread larger than the mean would leave what there is, and has no lower end on a logarithmic axis.
+            low = np.maximum(low, least)
+        axes.fill_between(rounds, low, high, color=colour, alpha=0.14, linewidth=0)
     axes.plot(rounds, mean, color=colour, marker=marker, markersize=3.6, **{"linewidth": 1.9, **style})
 
 
@@ -149,6 +152,8 @@ def finish_axes(axes: Axes, key: str, values: Sequence[NDArray[np.float64]]) -> 
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     elif flat.min() > 0 and flat.max() > 20 * flat.min():
         axes.set_yscale("log")
+        # A band may reach down to 0, which would push the curves together at the top.
+        axes.set_ylim(bottom=float(flat.min()) / 1.6)
     axes.set_xlim(left=0.5)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib import rc_context
+from numpy.typing import NDArray
 
 from florets.server_app.results.plots import (
     BOUNDED,
@@ -25,19 +26,22 @@ from florets.server_app.results.plots import (
 from florets.server_app.results.summary import RoundLine
 
 
-def _mean_over_runs(runs: Sequence[Sequence[RoundLine]], key: str) -> Points:
-    """Return mean and population std over runs, in each round that some run has a value in."""
+def _over_runs(runs: Sequence[Sequence[RoundLine]], key: str) -> tuple[Points, NDArray[np.float64]]:
+    """Return mean, sample std and least value over runs, in each round that some run has a value in."""
     values: dict[int, list[float]] = {}
     for run in runs:
         for line in run:
             if line[key] is not None:
                 values.setdefault(line["round"], []).append(line[key])
     rounds = sorted(values)
-    return (
+    # Of one run alone there is no spread.
+    spread = [np.std(values[r], ddof=1) if len(values[r]) > 1 else 0.0 for r in rounds]
+    points = (
         np.array(rounds, dtype=np.int64),
         np.array([np.mean(values[r]) for r in rounds], dtype=np.float64),
-        np.array([np.std(values[r]) for r in rounds], dtype=np.float64),
+        np.array(spread, dtype=np.float64),
     )
+    return points, np.array([np.min(values[r]) for r in rounds], dtype=np.float64)
 
 
 def draw_sweep(curves: Mapping[str, Sequence[Sequence[RoundLine]]], path: Path, title: str = "") -> bool:
@@ -58,10 +62,10 @@ def draw_sweep(curves: Mapping[str, Sequence[Sequence[RoundLine]]], path: Path, 
         figure, rows = new_figure(8.4, 0.7 + 2.8 * len(panels), len(panels))
         shown: list[Points] = []
         for axes, key in zip(rows, panels, strict=True):
-            drawn = [(name, _mean_over_runs(runs, key)) for name, runs in curves.items()]
-            known = [(i, name, points) for i, (name, points) in enumerate(drawn) if len(points[0])]
+            drawn = [(name, *_over_runs(runs, key)) for name, runs in curves.items()]
+            known = [(i, name, points) for i, (name, points, _) in enumerate(drawn) if len(points[0])]
             for i, _, points in known:
-                draw_curve(axes, points, COLOURS[i % len(COLOURS)], key in BOUNDED)
+                draw_curve(axes, points, COLOURS[i % len(COLOURS)], key in BOUNDED, drawn[i][2])
                 shown.append(points)
             finish_axes(axes, key, [points[1] for _, _, points in known])
             axes.set_xlim(0.5, max(1.5, *(float(points[0][-1]) + 0.25 for _, _, points in known)))
