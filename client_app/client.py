@@ -85,7 +85,7 @@ class Client:
         """
         part = self._parts[1]
         batch = self.number(kinds.LOSS_BATCH, 0)
-        if batch < 0 or batch != batch // 1:
+        if batch < 0 or not float(batch).is_integer():
             raise ValueError(f"the message's config has {kinds.LOSS_BATCH}={batch!r}, not a count of samples")
         if not 0 < batch < len(part[0]):
             return part

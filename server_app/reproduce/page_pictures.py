@@ -102,6 +102,7 @@ class PagePictures:
             reason = ""
         if reason:
             return f"its plot is that of before, as {reason}"
+        rows = self._possible(table, name)
         with TemporaryDirectory() as scratch:
             drawn = draw(table, Path(scratch), lines_of)
             # Pictures of other rows than are shown now would stand beside the new ones.
@@ -111,7 +112,7 @@ class PagePictures:
             for picture in drawn:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 path = self._folder / f"{name}{picture.name.removeprefix('plot')}"
-                _copy(picture, path, _finished(table, self._possible(table, name).get(path)))
+                _copy(picture, path, _finished(table, rows.get(path)))
         return counted(len(drawn), "picture")
 
     def _curves(self, table: Table, name: str) -> CurveStore:
