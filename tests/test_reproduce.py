@@ -378,8 +378,42 @@ def test_a_run_of_other_settings_does_not_count(item: Path, ran: list[tuple[str,
 
 def test_another_data_folder_is_another_run(item: Path, ran: list[tuple[str, int, int]]) -> None:
     for folder in ("here", "there", "here"):
+        (item.parent / folder).mkdir(exist_ok=True)
         assert main(["reproduce", "item.yaml", "columns=clove", "rows=two", f"data_dir={folder}"]) == 0
     assert len(ran) == 2
+
+
+def test_a_folder_that_is_not_there_is_refused_once_before_any_cell(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "item.yaml", "data_dir=nowhere"]) == 2
+    assert capsys.readouterr().err.count("nowhere: there is no such folder") == 1
+    assert not ran
+
+
+def test_folders_may_hold_what_hydra_reads_as_its_own(
+    item: Path, ran: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = item.parent / "a (copy), [1]"
+    odd.mkdir()
+    monkeypatch.chdir(odd)
+    given = [str(item), "columns=clove", "rows=two", "results_dir='r (x)'"]
+    assert main(["reproduce", *given, f"data_dir='{odd}'"]) == 0
+    assert len(ran) == 1
+    assert (odd / "r (x)" / "reproduce").is_dir()
+    assert main(["reproduce", *given, f"data_dir='{odd}'"]) == 0
+    assert len(ran) == 1
+
+
+def test_more_seeds_than_the_item_has_are_refused(item: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "item.yaml", "seeds=99"]) == 2
+    assert "seeds=99" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["clove/tabel_1"], ["rows=one"]])
+def test_the_list_takes_no_item_and_no_choice(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--list", *words]) == 2
+    assert words[0] in capsys.readouterr().err
 
 
 def test_a_cell_that_fails_is_named_and_tried_again(

@@ -68,11 +68,11 @@ def test_table_1_is_made_of_fashion_mnist_by_one_key(tmp_path):
 def test_table_3_is_made_of_reviews_and_news(tmp_path):
     write_reviews(tmp_path / "processed_acl", raw=False, number=40)
     news = [(1 + i % 4, f"title{i}", f"of class{i % 4} and more words to be read") for i in range(600)]
-    write_news(tmp_path / "ag_news_csv" / "train_subset.csv", news)
+    write_news(tmp_path / "ag_news_csv" / "train.csv", news)
     write_news(tmp_path / "ag_news_csv" / "test.csv", news[:200])
     given = [f"data_dir={tmp_path}", f"results_dir={tmp_path / 'results'}", "num_rounds=1"]
     assert main(["reproduce", "clove/table_3", "scale=small", "columns=clove,fedavg", "seeds=1", *given]) == 0
-    assert "36 cells: 6 finished, 30 not run" in text_of(tmp_path / "results", "clove/table_3")
+    assert "24 cells: 4 finished, 20 not run" in text_of(tmp_path / "results", "clove/table_3")
 
 
 def test_the_small_table_of_cifar_10_narrows_its_network():

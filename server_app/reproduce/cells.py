@@ -8,7 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
+from florets.conf.run_config import quote
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
 from florets.server_app import jobs
@@ -114,21 +116,29 @@ def places(item: Item, given: Mapping[str, str], caller: Path) -> Iterator[Place
     caller
         The working directory that relative folders are meant from.
     """
-    results_dir = jobs.absolute(given.get("results_dir", Config.results_dir), caller) / RUNS
+    results_dir = quote(str(folder_of(given, "results_dir", caller) / RUNS))
     for row in item.rows:
         for column in item.columns:
             if column.name in row.leave_out:
                 continue
             keys = {**_NO_PAPERWORK, **item.overrides, **row.overrides, **column.overrides}
-            keys |= {**row.for_columns.get(column.name, {}), **given, "results_dir": str(results_dir)}
+            keys |= {**row.for_columns.get(column.name, {}), **given, "results_dir": results_dir}
             # Of files the place counts, be it the default: another one holds other data.
-            keys["data_dir"] = str(jobs.absolute(keys.get("data_dir", Config.data_dir), caller))
+            keys["data_dir"] = quote(str(folder_of(keys, "data_dir", caller)))
             overrides = tuple(f"{key}={value}" for key, value in keys.items())
             seeds = item.seeds if row.seeds is None else row.seeds
             try:
                 yield Place(row, column, overrides, seeds, jobs.prepare(overrides, caller))
             except ConfigError as error:
                 yield Place(row, column, overrides, seeds, None, str(error))
+
+
+def folder_of(keys: Mapping[str, str], key: Literal["data_dir", "results_dir"], caller: Path) -> Path:
+    """Return the folder that a key names, absolute; its text may be in quotes, as `quote` leaves it."""
+    if key not in keys:
+        return jobs.absolute(str(getattr(Config, key)), caller)
+    (given,) = read_overrides([f"{key}={keys[key]}"], [])
+    return jobs.absolute(str(given.value), caller)
 
 
 def in_order(all_places: Sequence[Place]) -> list[Cell]:

@@ -11,7 +11,7 @@ from florets.conf.problems import ConfigError
 from florets.server_app import jobs
 from florets.server_app.console import counted, say
 from florets.server_app.cores import crowded
-from florets.server_app.reproduce.cells import Cell, Place, Progress, in_order, places, progress_of
+from florets.server_app.reproduce.cells import Cell, Place, Progress, folder_of, in_order, places, progress_of
 from florets.server_app.reproduce.items import Item, find_item, item_names
 from florets.server_app.reproduce.page_command import remake
 from florets.server_app.reproduce.request import Request, read_keys, read_request
@@ -31,7 +31,8 @@ florets reproduce <file>.yaml
 florets reproduce <item> --table
   Remake table and plot of the cells that are finished; run none.
 florets reproduce --list
-  Every item, and how far it is (--list stored=docs/results: with the runs that the project's own page is made of).
+  Every item, and how far it is with the data_dir and other keys that are given (--list stored=docs/results: with the
+  runs that the project's own page is made of).
 florets reproduce --results-page <page>.md [data_dir=...] [results_dir=...] [sweep.<name>=<folder>,...]
   Make the tables of a page anew from the cells that are finished: each stands between
   <!-- reproduce <item> [scale=...] [rows=...] [columns=...] [measures=...] [layout=methods] [plot=yes] --> and
@@ -50,6 +51,7 @@ has some; the runs are in
 <results_dir>/reproduce/runs/."""
 
 _OPTIONS = ("--list", "--table", "--results-page", "-h", "--help", "--debug")
+_OF_LIST = ("scale", "stored")
 _BETWEEN_TABLES, _SHARE = 60.0, 0.02
 """Seconds between two tables that are written while cells are run, and how much of the time that may take; a killed
 command leaves the last."""
@@ -92,6 +94,7 @@ def main(arguments: Sequence[str], engine: Engine) -> int:
         ) from error
     if "--table" in options:
         return _show(table, folder, request)
+    _check_data(request, caller)
     interrupted = _run(table, folder, request, engine)
     code = _show(_table(request.item, all_places, progress), folder, request)
     if interrupted:
@@ -99,6 +102,12 @@ def main(arguments: Sequence[str], engine: Engine) -> int:
         say(f"florets: interrupted; the same command goes on: {same}", sys.stderr)
         return 130
     return code
+
+
+def _check_data(request: Request, caller: Path) -> None:
+    """Raise ConfigError if the data folder that was named is none: each cell would say so in turn."""
+    if "data_dir" in request.given and not (folder := folder_of(request.given, "data_dir", caller)).is_dir():
+        raise ConfigError([f"data_dir={folder}: there is no such folder; name the one that holds the data's files."])
 
 
 def _progress(stored: str, caller: Path) -> Callable[[Cell], Progress]:
@@ -128,13 +137,22 @@ def _list(words: Sequence[str], caller: Path) -> int:
     """Print every item and how far it is."""
     problems: list[str] = []
     own, given = read_keys(words, problems)
+    problems += [
+        f"{word}: florets reproduce --list shows every item; it takes keys alone, such as data_dir=DIR."
+        for word in words
+        if "=" not in word
+    ]
+    problems += [f"{key}={own[key]}: --list is of whole items; leave it out." for key in own if key not in _OF_LIST]
     if problems:
         raise ConfigError(problems)
     progress = _progress(own.get("stored", ""), caller)
     width = max(map(len, item_names()), default=0)
-    for name in item_names():
-        item = find_item(name, own.get("scale", "paper"))
-        all_places = list(places(item, given, caller))
+    items = [find_item(name, own.get("scale", "paper")) for name in item_names()]
+    found = [list(places(item, given, caller)) for item in items]
+    refused = [place.problem for all_places in found for place in all_places if place.config is None]
+    if refused and len(refused) == sum(map(len, found)):
+        raise ConfigError(list(dict.fromkeys(refused)))
+    for name, item, all_places in zip(item_names(), items, found, strict=True):
         table = _table(item, all_places, progress)
         say(f"{name.ljust(width)}  {item.title}")
         say(f"{' ' * width}  {'; '.join(filter(None, [state_words(table), verdict_words(table)]))}")

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.conf.schema import Config
-from florets.server_app import jobs
-from florets.server_app.reproduce.cells import Cell
+from florets.server_app.reproduce.cells import Cell, folder_of
 from florets.server_app.reproduce.items import Item, as_mapping, find_item, item_names
 
 _OWN_KEYS = ("scale", "n_jobs", "rows", "columns", "seeds", "stored")
@@ -53,7 +51,7 @@ class Request:
 
     def folder(self, caller: Path) -> Path:
         """Return the folder of table and plots: one for each scale, and for each set of keys given by hand."""
-        results = jobs.absolute(self.given.get("results_dir", Config.results_dir), caller)
+        results = folder_of(self.given, "results_dir", caller)
         keys = {key: value for key, value in self.given.items() if key not in _OF_NO_TABLE}
         name = self.scale
         if keys:
@@ -105,6 +103,11 @@ def read_request(words: Sequence[str]) -> Request:
             if name not in known
         ]
     numbers = {key: _count(key, own[key], problems) for key in ("n_jobs", "seeds") if key in own}
+    most = max(item.seeds, *(row.seeds or 0 for row in item.rows))
+    if numbers.get("seeds", 0) > most:
+        problems.append(
+            f"seeds={own['seeds']}: {item.name} has {most} at this scale; leave it out to run all of them."
+        )
     if problems:
         raise ConfigError(problems)
     return Request(
