@@ -32,11 +32,20 @@ _BUILT_IN: dict[Kind, str] = {
     "model": "florets.task.models",
 }
 _registered: dict[Kind, dict[str, Function]] = {"data": {}, "partition": {}, "model": {}}
+_of_files: set[str] = set()
 
 
-def register_data(name: str) -> Callable[[F], F]:
-    """Register the decorated function as the data set `name`."""
+def register_data(name: str, *, files: bool = False) -> Callable[[F], F]:
+    """Register the decorated function as the data set `name`; `files` says that it reads them from `data_dir`."""
+    if files:
+        _of_files.add(name)
     return _register("data", name)
+
+
+def reads_files(name: str) -> bool:
+    """Return whether a registered data set is read from files; of a function of the user's own nobody knows."""
+    names("data")
+    return name in _of_files
 
 
 def register_partition(name: str) -> Callable[[F], F]:

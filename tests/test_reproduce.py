@@ -405,6 +405,24 @@ def test_folders_may_hold_what_hydra_reads_as_its_own(
     assert len(ran) == 1
 
 
+@pytest.mark.parametrize(("name", "told"), [("mnist", "no folder MNIST/raw/"), ("digit", "Did you mean 'digits'?")])
+def test_data_that_no_cell_can_have_are_refused_once_before_any_cell(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str], name: str, told: str
+) -> None:
+    assert main(["reproduce", "item.yaml", f"task.data={name}", "data_dir=."]) == 2
+    assert capsys.readouterr().err.count(told) == 1
+    assert not ran
+
+
+def test_cells_without_data_are_left_out_and_the_others_run(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    item.write_text(ITEM.replace("overrides: [k=2, task", "overrides: [task.data=mnist, k=2, task"))
+    assert main(["reproduce", "item.yaml", "columns=clove", "data_dir=."]) == 0
+    assert capsys.readouterr().err.count("no folder MNIST/raw/") == 1
+    assert ran == [("clove", 4, 0), ("clove", 4, 1), ("clove", 4, 2)]
+
+
 def test_more_seeds_than_the_item_has_are_refused(item: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "item.yaml", "seeds=99"]) == 2
     assert "seeds=99" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from florets.server_app import jobs
 from florets.server_app.console import counted, say
 from florets.server_app.cores import crowded
 from florets.server_app.reproduce.cells import Cell, Place, Progress, folder_of, in_order, places, progress_of
+from florets.server_app.reproduce.data_check import lacking_data
 from florets.server_app.reproduce.items import Item, find_item, item_names
 from florets.server_app.reproduce.page_command import remake
 from florets.server_app.reproduce.request import Request, read_keys, read_request
@@ -94,7 +95,7 @@ def main(arguments: Sequence[str], engine: Engine) -> int:
         ) from error
     if "--table" in options:
         return _show(table, folder, request)
-    _check_data(request, caller)
+    _check_folder(request, caller)
     interrupted = _run(table, folder, request, engine)
     code = _show(_table(request.item, all_places, progress), folder, request)
     if interrupted:
@@ -104,7 +105,7 @@ def main(arguments: Sequence[str], engine: Engine) -> int:
     return code
 
 
-def _check_data(request: Request, caller: Path) -> None:
+def _check_folder(request: Request, caller: Path) -> None:
     """Raise ConfigError if the data folder that was named is none: each cell would say so in turn."""
     if "data_dir" in request.given and not (folder := folder_of(request.given, "data_dir", caller)).is_dir():
         raise ConfigError([f"data_dir={folder}: there is no such folder; name the one that holds the data's files."])
@@ -179,6 +180,12 @@ def _run(table: Table, folder: Path, request: Request, engine: Engine) -> bool:
     """Run what is asked for and not finished, and return whether somebody interrupted it."""
     cells = [cell for cell in in_order(table.places) if request.takes(cell)]
     waiting = [cell for cell in cells if _found(table, cell)[cell.seed].state != "finished"]
+    lacking, reasons = lacking_data(waiting)
+    if lacking and len(lacking) == len(waiting):
+        raise ConfigError(reasons)
+    waiting = [cell for cell in waiting if cell not in lacking]
+    for reason in reasons:
+        say(f"florets: cells without data are left out: {reason}", sys.stderr)
     say(f"{request.item.name}: {state_words(table)}; {counted(len(waiting), 'cell')} to run; results go to {folder}")
     if warning := crowded(request.n_jobs, [cell.config.workers for cell in waiting]):
         say(f"florets: {warning}", sys.stderr)

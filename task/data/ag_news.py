@@ -15,7 +15,7 @@ _LAYOUT = 'train.csv and test.csv, lines of "class","title","description" with c
 _REMEDY = "Unpack the public archive ag_news_csv.tgz (Zhang, Zhao, LeCun) there."
 
 
-@register_data("ag_news")
+@register_data("ag_news", files=True)
 def ag_news(
     data_dir: Path | None,
     seed: int,

@@ -31,7 +31,7 @@ Review = tuple[Counter[str], int]
 """Counts of a review's words, and its label: 1 for a good one, 0 for a bad one."""
 
 
-@register_data("amazon_reviews")
+@register_data("amazon_reviews", files=True)
 def amazon_reviews(
     data_dir: Path | None,
     seed: int,

@@ -8,7 +8,7 @@ from florets.task.data.vision import pool, read
 from florets.task.registry import register_data
 
 
-@register_data("cifar10")
+@register_data("cifar10", files=True)
 def cifar10(data_dir: Path | None, seed: int, num_clusters: int, pooled: bool = False) -> Dataset:
     """Load CIFAR-10: 50,000 train and 10,000 test images (n, 3, 32, 32), pixels in [0, 1].
 

@@ -16,7 +16,7 @@ _REMEDY = "They are the public files of CsiNet (Wen, Shih, Jin), MATLAB's format
 _OFFSET = 0.5
 
 
-@register_data("cost2100")
+@register_data("cost2100", files=True)
 def cost2100(
     data_dir: Path | None, seed: int, num_clusters: int, normalise: bool = True, most_samples: int | None = None
 ) -> Dataset:

@@ -13,7 +13,7 @@ CLASSES = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits"
 _REMEDY = "torchvision's datasets.EMNIST(root='<data_dir>', split='byclass', download=True) fills it."
 
 
-@register_data("emnist")
+@register_data("emnist", files=True)
 def emnist(
     data_dir: Path | None,
     seed: int,

@@ -23,7 +23,7 @@ _REMEDY = (
 )
 
 
-@register_data("femnist")
+@register_data("femnist", files=True)
 def femnist(data_dir: Path | None, seed: int, num_clusters: int, standardise: bool = False) -> Dataset:
     """Load FEMNIST: images (n, 1, 28, 28) of 62 classes, pixels as the files have them, each with its writer.
 

@@ -15,7 +15,7 @@ SIDE = 28
 _PREFIXES = ("train", "t10k")
 
 
-@register_data("mnist")
+@register_data("mnist", files=True)
 def mnist(
     data_dir: Path | None,
     seed: int,
@@ -46,7 +46,7 @@ def mnist(
     return _dataset("MNIST", data_dir, side, standardise, pooled)
 
 
-@register_data("fashion_mnist")
+@register_data("fashion_mnist", files=True)
 def fashion_mnist(
     data_dir: Path | None,
     seed: int,
@@ -65,7 +65,7 @@ def fashion_mnist(
     return _dataset("FashionMNIST", data_dir, side, standardise, pooled)
 
 
-@register_data("mnist_and_fashion")
+@register_data("mnist_and_fashion", files=True)
 def mnist_and_fashion(
     data_dir: Path | None,
     seed: int,
