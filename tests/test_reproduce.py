@@ -383,6 +383,14 @@ def test_another_data_folder_is_another_run(item: Path, ran: list[tuple[str, int
     assert len(ran) == 2
 
 
+def test_a_data_folder_has_one_table_however_it_is_spelled(item: Path, ran: list[tuple[str, int, int]]) -> None:
+    (item.parent / "here").mkdir()
+    for spelled in ("here", "./here/", str(item.parent / "here")):
+        assert main(["reproduce", "item.yaml", "columns=clove", "rows=two", f"data_dir={spelled}"]) == 0
+    assert len(ran) == 1
+    assert len(list((item.parent / "results" / "reproduce").rglob("table.md"))) == 1
+
+
 def test_a_folder_that_is_not_there_is_refused_once_before_any_cell(
     item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,6 +53,9 @@ class Request:
         """Return the folder of table and plots: one for each scale, and for each set of keys given by hand."""
         results = folder_of(self.given, "results_dir", caller)
         keys = {key: value for key, value in self.given.items() if key not in _OF_NO_TABLE}
+        if "data_dir" in keys:
+            # One folder, however it is spelled.
+            keys["data_dir"] = str(folder_of(keys, "data_dir", caller))
         name = self.scale
         if keys:
             text = json.dumps(sorted(keys.items()))
