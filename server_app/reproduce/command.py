@@ -11,8 +11,8 @@ from florets.conf.problems import ConfigError
 from florets.server_app import jobs
 from florets.server_app.console import counted, say
 from florets.server_app.cores import crowded
-from florets.server_app.reproduce.cells import Cell, Place, Progress, folder_of, in_order, places, progress_of
-from florets.server_app.reproduce.data_check import lacking_data
+from florets.server_app.reproduce.cells import Cell, Place, Progress, in_order, places, progress_of
+from florets.server_app.reproduce.data_check import check_folder, with_data
 from florets.server_app.reproduce.items import Item, find_item, item_names
 from florets.server_app.reproduce.page_command import remake
 from florets.server_app.reproduce.request import Request, read_keys, read_request
@@ -82,9 +82,7 @@ def main(arguments: Sequence[str], engine: Engine) -> int:
         return remake(words, caller)
     request = read_request(words)
     all_places = list(places(request.item, request.given, caller))
-    refused = [place for place in all_places if place.config is None]
-    if refused and len(refused) == len(all_places):
-        raise ConfigError(list(dict.fromkeys(place.problem for place in refused)))
+    _refuse_if_all_are(all_places)
     progress, folder = _progress(request.stored, caller), request.folder(caller)
     table = _table(request.item, all_places, progress)
     try:
@@ -95,7 +93,7 @@ def main(arguments: Sequence[str], engine: Engine) -> int:
         ) from error
     if "--table" in options:
         return _show(table, folder, request)
-    _check_folder(request, caller)
+    check_folder(request.given, caller)
     interrupted = _run(table, folder, request, engine)
     code = _show(_table(request.item, all_places, progress), folder, request)
     if interrupted:
@@ -105,10 +103,11 @@ def main(arguments: Sequence[str], engine: Engine) -> int:
     return code
 
 
-def _check_folder(request: Request, caller: Path) -> None:
-    """Raise ConfigError if the data folder that was named is none: each cell would say so in turn."""
-    if "data_dir" in request.given and not (folder := folder_of(request.given, "data_dir", caller)).is_dir():
-        raise ConfigError([f"data_dir={folder}: there is no such folder; name the one that holds the data's files."])
+def _refuse_if_all_are(all_places: Sequence[Place]) -> None:
+    """Raise ConfigError with the reasons if no place can be run."""
+    refused = [place.problem for place in all_places if place.config is None]
+    if refused and len(refused) == len(all_places):
+        raise ConfigError(list(dict.fromkeys(refused)))
 
 
 def _progress(stored: str, caller: Path) -> Callable[[Cell], Progress]:
@@ -150,9 +149,7 @@ def _list(words: Sequence[str], caller: Path) -> int:
     width = max(map(len, item_names()), default=0)
     items = [find_item(name, own.get("scale", "paper")) for name in item_names()]
     found = [list(places(item, given, caller)) for item in items]
-    refused = [place.problem for all_places in found for place in all_places if place.config is None]
-    if refused and len(refused) == sum(map(len, found)):
-        raise ConfigError(list(dict.fromkeys(refused)))
+    _refuse_if_all_are([place for all_places in found for place in all_places])
     for name, item, all_places in zip(item_names(), items, found, strict=True):
         table = _table(item, all_places, progress)
         say(f"{name.ljust(width)}  {item.title}")
@@ -180,10 +177,7 @@ def _run(table: Table, folder: Path, request: Request, engine: Engine) -> bool:
     """Run what is asked for and not finished, and return whether somebody interrupted it."""
     cells = [cell for cell in in_order(table.places) if request.takes(cell)]
     waiting = [cell for cell in cells if _found(table, cell)[cell.seed].state != "finished"]
-    lacking, reasons = lacking_data(waiting)
-    if lacking and len(lacking) == len(waiting):
-        raise ConfigError(reasons)
-    waiting = [cell for cell in waiting if cell not in lacking]
+    waiting, reasons = with_data(waiting)
     for reason in reasons:
         say(f"florets: cells without data are left out: {reason}", sys.stderr)
     say(f"{request.item.name}: {state_words(table)}; {counted(len(waiting), 'cell')} to run; results go to {folder}")
