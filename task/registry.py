@@ -32,20 +32,25 @@ _BUILT_IN: dict[Kind, str] = {
     "model": "florets.task.models",
 }
 _registered: dict[Kind, dict[str, Function]] = {"data": {}, "partition": {}, "model": {}}
-_of_files: set[str] = set()
+_of_files: dict[str, bool | None] = {}
 
 
-def register_data(name: str, *, files: bool = False) -> Callable[[F], F]:
-    """Register the decorated function as the data set `name`; `files` says that it reads them from `data_dir`."""
-    if files:
-        _of_files.add(name)
+def register_data(name: str, *, files: bool | None = None) -> Callable[[F], F]:
+    """Register the decorated function as the data set `name`.
+
+    Parameters
+    ----------
+    files
+        True: all of it is read from files in `data_dir`; False: it never looks there; None: it is not known.
+    """
+    _of_files[name] = files
     return _register("data", name)
 
 
-def reads_files(name: str) -> bool:
-    """Return whether a registered data set is read from files; of a function of the user's own nobody knows."""
+def reads_files(name: str) -> bool | None:
+    """Return whether a data set is read from files, None where nobody knows, as of a function of the user's own."""
     names("data")
-    return name in _of_files
+    return _of_files.get(name)
 
 
 def register_partition(name: str) -> Callable[[F], F]:

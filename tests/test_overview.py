@@ -26,6 +26,7 @@ paper:
   - source: Table 3
     measure: accuracy
     values: {four: {clove: 92.5 ± 0.4, fedavg: 70}}
+    why: {clove: another rate}
 """
 PAGE = """# Results
 
@@ -56,7 +57,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A page of items of the test's own, of which runs do no work."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(app, "run", fake_cells.run)
-    monkeypatch.setattr("florets.server_app.reproduce.items.FOLDER", tmp_path / "items")
+    monkeypatch.setattr("florets.server_app.reproduce.item_file.FOLDER", tmp_path / "items")
     for name in ("ours/table_2", "ours/table_10", "other/figure_1"):
         path = tmp_path / "items" / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,11 +77,19 @@ def test_every_item_has_a_line_with_its_state_and_its_verdicts(page: Path) -> No
     link = "[ours/table_2](#groups-turned-4-or-2)"
     assert lines(page) == [
         # The whole item, whatever its blocks show of it: 3 seeds of two methods, and 1.
-        [link, "", "4 of 7", "1 within 1 point, 1 off"],
+        [link, "", "4 of 7", "1 within 1 point (1 unfinished), 1 off (1 unfinished)"],
         ["[ours/table_2](#more-of-it)", "`eval_every=1`", "0 of 7", "2 not run"],
         ["ours/table_10", "", "0 of 7", ""],
     ]
     before = page.read_text()
+    # The turned table's brackets have no room for verdicts.
+    told = re.search(r"In brackets what is published: (.*?)\n\n<!--", before, re.DOTALL)
+    assert told is not None
+    assert told[1].split("\n\n") == [
+        "2 published values: 1 within 1 point (1 unfinished), 1 off (1 unfinished).",
+        "Off:",
+        "- Another rate: CLoVE, 4 rotations -2.0 [2/3].",
+    ]
     # Where the runs are not, it is made of what is stored.
     assert main(["reproduce", "--results-page", "page.md", "results_dir=none"]) == 0
     assert page.read_text() == before
@@ -138,7 +147,12 @@ def test_a_run_that_two_items_share_is_taken_from_either_ones_stored_cells(page:
     other.write_text(ITEM.replace("four", "quarter").replace("fedavg:", "average:").replace("[fedavg]", "[average]"))
     page.write_text(PAGE.replace("ours/table_2 eval_every=1", "ours/table_10 measures=accuracy"))
     assert main(["reproduce", "--results-page", "page.md", "results_dir=none"]) == 0
-    assert ["[ours/table_10](#more-of-it)", "", "4 of 7", "1 within 1 point, 1 off"] in lines(page)
+    assert [
+        "[ours/table_10](#more-of-it)",
+        "",
+        "4 of 7",
+        "1 within 1 point (1 unfinished), 1 off (1 unfinished)",
+    ] in lines(page)
     stored = (page.with_suffix("") / "ours_table_10_paper.csv").read_text()
     assert stored.count("quarter,average,") == 2
     # Of other settings they are nobody else's.

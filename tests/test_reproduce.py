@@ -22,7 +22,7 @@ from florets.server_app import main as command
 from florets.server_app.build import build_task, make_data, one_task_kept
 from florets.server_app.main import main
 from florets.server_app.reproduce.cells import in_order, places
-from florets.server_app.reproduce.items import find_item, item_names, read_item
+from florets.server_app.reproduce.item_file import find_item, item_names, read_item
 from florets.server_app.reproduce.measures import MEASURES
 from florets.server_app.reproduce.run import BUSY
 from florets.server_app.results.folder import FolderLock
@@ -45,10 +45,9 @@ columns:
   fedavg: {label: FedAvg, overrides: [strategy=fedavg], after: 2}
 measures: [right_k, recovered, rounds_to_ari_90, accuracy, accuracy - fedavg, loss, megabytes]
 plot: {kind: grid, measure: accuracy}
-references:
-  - {row: four, column: clove, measure: accuracy, value: 92.5, spread: 0.4}
-  - {row: four, column: fedavg, measure: accuracy, value: 71.5, spread: 0.2}
-  - {row: four, column: clove, measure: rounds_to_ari_90, value: 8}
+paper:
+  - {source: Table 3, measure: accuracy, values: {four: {clove: 92.5 ± 0.4, fedavg: 71.5 ± 0.25}}}
+  - {source: Table 3, measure: rounds_to_ari_90, values: {four: {clove: 8}}}
 small: {cut: one seed and one row, seeds: 1, rows: [four]}
 """
 
@@ -152,6 +151,9 @@ def test_a_file_that_does_not_exist_is_said_to_be_missing(
     [
         (["rows=for"], "rows=for: item has no such row. Did you mean four?"),
         (["columns=clove,ifca"], "columns=ifca: item has no such column"),
+        (["column=clove"], "column=clove: there is no such key. Did you mean columns?"),
+        (["scale=small", "rows=two"], "rows=two: scale=small leaves it out; leave scale=small out to have it"),
+        (["scale=small", "rows=fuor"], "rows=fuor: item has no such row. Did you mean four?"),
         (["scale=large"], "scale=large: must be paper or small"),
         (["n_jobs=0"], "n_jobs=0: must be an integer from 1"),
         (["seed=3"], "seed=3: the seeds are the item's"),
@@ -183,12 +185,23 @@ def test_a_wrong_word_is_named(
         ("[strategy=clove]", "[seed=1]", "columns.clove.overrides: seed: is not set here"),
         ("[strategy=clove]", "{strategy: clove}", "must be a list of key=value texts"),
         ("kind: grid", "kind: pie", "plot.kind: pie: must be grid or rows or curves"),
-        ("value: 92.5", "value: high", "references.0: value and spread must be numbers"),
+        ("{four: {clove: 92.5", "{fore: {clove: 92.5", "fore: there is no such row"),
+        ("clove: 92.5 ± 0.4", "clove: .nan", "paper.0.values.four.clove: nan: must be a number"),
+        ("values: {four: {clove: 8}}", "values: {four: {ifca: 8}}", "paper: ifca: there is no such column"),
         (
-            "row: four, column: clove, measure: acc",
-            "row: fore, column: clove, measure: acc",
-            "fore: there is no such row",
+            "measure: rounds_to_ari_90, values: {four: {clove: 8",
+            "measure: accuracy, values: {four: {clove: 8",
+            "paper.1.values.four.clove: 8: this measure has a value there already",
         ),
+        (
+            "measures: [right_k, recovered, rounds_to_ari_90, accuracy, accuracy - fedavg, loss, megabytes]",
+            "measures: accuracy",
+            "measures: accuracy: must be a list of names",
+        ),
+        ("leave_out: [fedavg]", "leave_out: fedavg", "rows.two.leave_out: fedavg: must be a list of names"),
+        ("leave_out: [fedavg]", "for_columns: [fedavg]", "rows.two.for_columns: ['fedavg']: must be a mapping"),
+        ("plot:", "why: {locale: x}\nplot:", "why: locale: there is no such row or column"),
+        ("plot:", "why: [x]\nplot:", "why: ['x']: must be a mapping"),
         (ITEM, "", "must be a mapping"),
         (ITEM, "{", "cannot be read"),
     ],
@@ -294,12 +307,13 @@ def test_the_table_marks_what_is_not_finished(
     ]
     assert "3 published values: 2 off, 1 not finished." in text
     compared = [re.sub(" +", " ", row) for row in text.splitlines()]
-    assert [row for row in compared if " | accuracy in % | " in row] == [
-        "| 4 rotations | CLoVE & co | accuracy in % | 92.5 ± 0.4 | 91.0 ± 1.0 | -1.5 | off by -1.5 |",
-        "| 4 rotations | FedAvg | accuracy in % | 71.5 ± 0.2 | stopped after round 1 | | stopped after round 1 |",
+    accuracies = [row for row in compared if " | accuracy in % (Table 3) | " in row]
+    assert [row.partition(" | accuracy in % (Table 3) | ")[2] for row in accuracies] == [
+        "92.5 ± 0.4 | 91.0 ± 1.0 | -1.5 | off by -1.5 |",
+        "71.5 ± 0.25 | stopped after round 1 | | stopped after round 1 |",
     ]
     assert [row for row in compared if " | 8.0 | " in row] == [
-        "| 4 rotations | CLoVE & co | first round with an ARI of 0.9 | 8.0 | 3.0 ± 1.4 (2 of 3) | -5.0 "
+        "| 4 rotations | CLoVE & co | first round with an ARI of 0.9 (Table 3) | 8.0 | 3.0 ± 1.4 (2 of 3) | -5.0 "
         "| off by -5.0 (2 of 3 seeds) |"
     ]
     assert lines["Accuracy in %, less that of FedAvg (equal seeds)"] == ["| 4 rotations | stopped after round 1 |"]
@@ -327,7 +341,7 @@ def test_the_screen_has_the_part_that_was_asked_for_and_the_files_have_the_whole
 
 @pytest.mark.pictures
 def test_differences_are_paired_and_verdicts_are_the_papers(item: Path, ran: list[tuple[str, int, int]]) -> None:
-    item.write_text(ITEM.replace("value: 92.5, spread: 0.4", "value: 90.8, spread: 0.4"))
+    item.write_text(ITEM.replace("92.5 ± 0.4", "90.8 ± 0.4"))
     assert main(["reproduce", "item.yaml"]) == 0
     entries = {(e["measure"], e["row"], e["column"]): e for e in rows_of(results(item) / "table.csv")}
     difference = entries["accuracy - fedavg", "four", "clove"]
@@ -379,8 +393,21 @@ def test_a_run_of_other_settings_does_not_count(item: Path, ran: list[tuple[str,
 def test_another_data_folder_is_another_run(item: Path, ran: list[tuple[str, int, int]]) -> None:
     for folder in ("here", "there", "here"):
         (item.parent / folder).mkdir(exist_ok=True)
-        assert main(["reproduce", "item.yaml", "columns=clove", "rows=two", f"data_dir={folder}"]) == 0
+        given = ["columns=clove", "rows=two", f"data_dir={folder}"]
+        assert main(["reproduce", "item.yaml", *given, "task.data=own"]) == 0
     assert len(ran) == 2
+
+
+def test_runs_on_generated_data_are_the_same_wherever_they_are_called(
+    item: Path, ran: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [str(item), "columns=clove", "rows=two", f"results_dir={item.parent / 'r'}"]
+    (item.parent / "elsewhere").mkdir()
+    assert main(["reproduce", *given]) == 0
+    monkeypatch.chdir(item.parent / "elsewhere")
+    assert main(["reproduce", *given]) == 0
+    assert main(["reproduce", *given, f"data_dir={item.parent}"]) == 0
+    assert len(ran) == 1
 
 
 def test_a_data_folder_has_one_table_however_it_is_spelled(item: Path, ran: list[tuple[str, int, int]]) -> None:
@@ -508,7 +535,7 @@ def test_the_table_is_remade_without_a_run_and_the_list_says_how_far_items_are(
     assert len(ran) == begun == 3
     (item.parent / "items").mkdir()
     item.rename(item.parent / "items" / "item.yaml")
-    monkeypatch.setattr("florets.server_app.reproduce.items.FOLDER", item.parent / "items")
+    monkeypatch.setattr("florets.server_app.reproduce.item_file.FOLDER", item.parent / "items")
     capsys.readouterr()
     assert main(["reproduce", "--list"]) == 0
     told = capsys.readouterr().out
@@ -661,7 +688,7 @@ Text by hand.
 an old table
 <!-- end of reproduce -->
 
-<!-- reproduce item.yaml scale=small data_dir=elsewhere -->
+<!-- reproduce item.yaml scale=small num_rounds=9 -->
 kept
 <!-- end of reproduce -->
 """
@@ -687,7 +714,7 @@ def test_a_pages_tables_are_made_of_finished_cells_alone(
     assert "MB sent" not in words
     assert "| 92.5 ± 0.4 | 91.0 ± 1.0 | -1.5 |" in words
     # What nobody has run keeps what stands there.
-    assert "data_dir=elsewhere -->\nkept\n<!-- end of reproduce -->" in text
+    assert "num_rounds=9 -->\nkept\n<!-- end of reproduce -->" in text
     assert "no cell is finished; left as it was" in capsys.readouterr().out
 
 
@@ -777,7 +804,7 @@ def test_a_place_whose_settings_are_refused_is_marked_and_fails_the_command(
     assert "7 cells: 3 finished, 4 refused." in table
     assert "| 4 rotations | refused | 70.0 ± 0.0 |" in table
     assert "| 2 rotations | refused | -- |" in table
-    assert "| accuracy in % | 92.5 ± 0.4 | refused | | refused |" in table
+    assert "| accuracy in % (Table 3) | 92.5 ± 0.4 | refused | | refused |" in table
 
 
 def test_folders_that_cannot_be_made_are_refused_with_the_remedy(

@@ -10,7 +10,8 @@ import pytest
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.reproduce.cells import places
-from florets.server_app.reproduce.items import Item, find_item, item_names, read_item
+from florets.server_app.reproduce.item_file import find_item, item_names, read_item
+from florets.server_app.reproduce.items import Item
 from florets.server_app.reproduce.measures import MEASURES, read_measure, values_of
 from florets.server_app.reproduce.references import read_paper
 from florets.server_app.reproduce.request import read_request
@@ -46,9 +47,10 @@ def item_of(tmp_path: Path, text: str = ITEM, scale: str = "paper") -> Item:
 def verdict(figure: Any, measure: str, values: list[float], finished: int = 3, why: str = "") -> str:
     """Return the verdict on a place whose finished seeds have these values."""
     block = {"source": "", "measure": measure, "values": {"r": {"c": figure}}} | ({"why": {"c": why}} if why else {})
-    (reference,) = read_paper([block], lambda place, rule: pytest.fail(f"{place}: {rule}"))
+    (reference,) = read_paper([block], {}, lambda place, rule: pytest.fail(f"{place}: {rule}"))
     entry = Entry(MEASURES[measure], False, finished, 3, Spread.of(values), open="not run", reference=reference)
-    return entry.verdict
+    assert entry.verdict is not None
+    return entry.verdict.text
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from florets.server_app.main import main
 from florets.server_app.reproduce import command
 from florets.server_app.reproduce.cells import Place
 from florets.server_app.reproduce.curve_store import CurveStore
-from florets.server_app.reproduce.items import Line, read_item
+from florets.server_app.reproduce.item_file import read_item
+from florets.server_app.reproduce.items import Line
 from florets.server_app.reproduce.row_plot import _points
 from florets.server_app.reproduce.table import Table
 from tests import fake_cells
@@ -68,7 +69,7 @@ def pictures(folder: Path) -> list[str]:
     [
         ("{kind: rows, measures: [ari, accuracy - fedavg]}", ""),
         ("{kind: rows, measure: ari}", "plot: measure: there is no such key. Did you mean measures?"),
-        ("{kind: rows, measures: ari}", "plot.measures: ari: must be a list of measures"),
+        ("{kind: rows, measures: ari}", "plot.measures: ari: must be a list of names"),
         ("{kind: rows, measures: [arj]}", "plot.measures: arj: there is no such measure"),
         ("{kind: rows}", "plot: measures is missing"),
         ("{kind: curves, measures: [ari]}", "measures: there is no such key"),

@@ -7,7 +7,7 @@ import pytest
 
 from florets.server_app.main import main
 from florets.server_app.reproduce.cells import places
-from florets.server_app.reproduce.items import find_item, read_item
+from florets.server_app.reproduce.item_file import find_item, read_item
 from florets.server_app.reproduce.table import Table
 from tests.public_files import write_idx, write_news, write_reviews
 

@@ -18,6 +18,7 @@ from florets.server_app.reproduce.items import BLOCK, Item, Line
 from florets.server_app.reproduce.measures import Values, values_of
 from florets.server_app.results.folder import MARKER, write_whole
 from florets.server_app.resume.go_on import finished_run, plain, same_settings
+from florets.task.registry import reads_files
 
 RUNS = Path("reproduce") / "runs"
 """Below the results folder: the runs of all items, so that two that have a run in common do it once."""
@@ -47,7 +48,7 @@ class Place:
 
     @cached_property
     def folder(self) -> Path:
-        """Folder of the runs of all seeds: its path says all that was asked for, the data's folder included."""
+        """Folder of the runs of all seeds: its path says all that was asked for, and where files of data are."""
         if self.config is None:
             raise ConfigError([self.problem])
         return results_folder(self.config, self.overrides).parent
@@ -125,12 +126,20 @@ def places(item: Item, given: Mapping[str, str], caller: Path) -> Iterator[Place
             keys |= {**row.for_columns.get(column.name, {}), **given, "results_dir": results_dir}
             # Of files the place counts, be it the default: another one holds other data.
             keys["data_dir"] = quote(str(folder_of(keys, "data_dir", caller)))
-            overrides = tuple(f"{key}={value}" for key, value in keys.items())
+            overrides = _overrides(keys)
             seeds = item.seeds if row.seeds is None else row.seeds
             try:
-                yield Place(row, column, overrides, seeds, jobs.prepare(overrides, caller))
+                config = jobs.prepare(overrides, caller)
             except ConfigError as error:
                 yield Place(row, column, overrides, seeds, None, str(error))
+                continue
+            if reads_files(config.task.data) is False:
+                del keys["data_dir"]
+            yield Place(row, column, _overrides(keys), seeds, config)
+
+
+def _overrides(keys: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"{key}={value}" for key, value in keys.items())
 
 
 def folder_of(keys: Mapping[str, str], key: Literal["data_dir", "results_dir"], caller: Path) -> Path:

@@ -4,7 +4,7 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from florets.conf.problems import ConfigError
@@ -13,7 +13,9 @@ from florets.server_app.console import counted, say
 from florets.server_app.cores import crowded
 from florets.server_app.reproduce.cells import Cell, Place, Progress, in_order, places, progress_of
 from florets.server_app.reproduce.data_check import check_folder, with_data
-from florets.server_app.reproduce.items import Item, find_item, item_names
+from florets.server_app.reproduce.item_file import find_item, item_names
+from florets.server_app.reproduce.items import Item
+from florets.server_app.reproduce.measures import read_measure
 from florets.server_app.reproduce.page_command import remake
 from florets.server_app.reproduce.request import Request, read_keys, read_request
 from florets.server_app.reproduce.run import run_cells
@@ -53,6 +55,8 @@ has some; the runs are in
 
 _OPTIONS = ("--list", "--table", "--results-page", "-h", "--help", "--debug")
 _OF_LIST = ("scale", "stored")
+_MOST_SHOWN = 4
+"""Measures in a line of progress."""
 _BETWEEN_TABLES, _SHARE = 60.0, 0.02
 """Seconds between two tables that are written while cells are run, and how much of the time that may take; a killed
 command leaves the last."""
@@ -188,9 +192,8 @@ def _run(table: Table, folder: Path, request: Request, engine: Engine) -> bool:
         for number, (cell, progress, seconds) in enumerate(run_cells(waiting, engine, request.n_jobs), start=1):
             _found(table, cell)[cell.seed] = progress
             append_line(folder / "log.jsonl", json.dumps({"cell": cell.title, "state": progress.state}))
-            outcome = (
-                _outcome(progress.values) if progress.state == "finished" else f"{progress.state}: {progress.note}"
-            )
+            finished = progress.state == "finished"
+            outcome = _outcome(request.item, cell, progress) if finished else f"{progress.state}: {progress.note}"
             say(f"[{number}/{len(waiting)}] {cell.title}: {outcome} ({seconds:.1f} s)")
             if time.monotonic() > due:
                 due = _write(table, folder, request.command)
@@ -211,7 +214,17 @@ def _found(table: Table, cell: Cell) -> Found:
     return table.found[cell.place.row.name, cell.place.column.name]
 
 
-def _outcome(values: Mapping[str, object]) -> str:
-    shown = (("accuracy", "{:.3f}"), ("loss", "{:.4g}"), ("ari", "{:.2f}"), ("groups", "{}"))
-    texts = [f"{name} {form.format(values[name])}" for name, form in shown if values.get(name) is not None]
-    return ", ".join(texts)
+def _outcome(item: Item, cell: Cell, progress: Progress) -> str:
+    """Return the first measures of the item that mean something for a cell, in short."""
+    texts = []
+    for name in item.measures:
+        measure, other = read_measure(name)
+        if other is not None or not measure.fits(cell.config):
+            continue
+        value = measure.read(progress.values, cell.config)
+        if measure.kind == "count":
+            shown = "-" if value is None else "yes" if value else "no"
+        else:
+            shown = "never" if value is None else measure.number(value)
+        texts.append(f"{name} {shown}")
+    return ", ".join(texts[:_MOST_SHOWN])

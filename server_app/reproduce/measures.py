@@ -16,7 +16,7 @@ from florets.server_app.results.summary import ARI_RECOVERED, ARI_ROUND, RunSumm
 from florets.strategies.base.report import EVIDENCE
 from florets.task.fingerprint import CLIENT_FOLDERS, fingerprint
 
-_SERVER_PARTS = ("cluster", "aggregate", "evaluate", "total")
+_SERVER_PARTS = ("cluster", "discover", "aggregate", "evaluate", "total")
 """Parts of a round that are not the clients' work for training; in process all the rest is."""
 
 _ALL_RIGHT = 1.0 - 1e-9

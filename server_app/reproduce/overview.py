@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app.console import counted
-from florets.server_app.reproduce.items import find_item, item_names
+from florets.server_app.reproduce.item_file import find_item, item_names
 from florets.server_app.reproduce.page import Asked
 from florets.server_app.reproduce.written import verdict_words
 from florets.server_app.sweep.sweep_report import markdown_table

@@ -12,6 +12,7 @@ from florets.server_app.reproduce.written import (
     compared_grid,
     grid,
     methods_grid,
+    reasons,
     state_words,
     verdict_words,
 )
@@ -175,6 +176,8 @@ def _tables(table: Table, command: str, turned: bool) -> str:
             parts += [f"{matrix.label[:1].upper()}{matrix.label[1:]}:", markdown_table(cells)]
     if turned and (words := verdict_words(table)):
         parts.append(f"In brackets what is published: {words}.")
+        if lines := reasons(table):
+            parts += ["Off:", "\n".join(f"- {line}" for line in lines)]
     elif len(compared := compared_grid(table)) > 1:
         parts += [f"{verdict_words(table)}:", markdown_table(compared)]
     return "\n\n".join(parts)

@@ -3,18 +3,51 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from florets.server_app.reproduce.measures import Measure
 
 NEVER = "never"
 """Stands where a paper has a dash: the value was never reached."""
 
+OFF = "off"
+"""Kind of the verdicts that need a reason."""
+
 _FIGURE = re.compile(r"(?P<value>-?\d+(?:\.(?P<decimals>\d+))?)(?:\s*±\s*(?P<spread>\d+(?:\.\d+)?))?")
 _KEYS = ("source", "data", "measure", "values", "why")
 
 Fault = Callable[[str, str], None]
 """Takes a place in the file and what is wrong there."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How ours compares with a published value.
+
+    Attributes
+    ----------
+    kind
+        What verdicts of many places are counted by: ``off``, ``within 1 point``, ``not run``.
+    amount
+        Of what is off: by how much.
+    reached, finished
+        Where not all seeds have a value, or are finished: how many do, or are.
+    why
+        Reasons for what is off.
+    """
+
+    kind: str
+    amount: str = ""
+    reached: str = ""
+    finished: str = ""
+    why: str = ""
+
+    @property
+    def text(self) -> str:
+        """The verdict as the table has it."""
+        return " ".join(filter(None, [self.kind, self.amount, self.reached, self.finished])) + (
+            f": {self.why}" if self.why else ""
+        )
 
 
 @dataclass(frozen=True)
@@ -29,6 +62,8 @@ class Reference:
         Standard deviation over the paper's seeds, None where it gives none.
     rounding
         Half a unit of the last decimal that is printed; 0 where the value was not given as text.
+    printed
+        As the paper prints it; empty where it was not given as text.
     source
         Table or figure that it stands in, where the item has several.
     reasons
@@ -43,6 +78,7 @@ class Reference:
     value: float | None
     spread: float | None = None
     rounding: float = 0.0
+    printed: str = ""
     source: str = ""
     reasons: tuple[str, ...] = ()
     data: str = ""
@@ -62,13 +98,12 @@ class Reference:
         return replace(self, reasons=tuple(kept))
 
     def text(self, measure: Measure) -> str:
-        """Return value and spread as the table shows them."""
+        """Return value and spread as the paper prints them."""
         if self.value is None:
             return NEVER
-        spread = "" if self.spread is None else f" ± {measure.number(self.spread)}"
-        return measure.number(self.value) + spread
+        return self.printed or measure.number(self.value)
 
-    def verdict(self, ours: float | None, reached: int, measure: Measure) -> str:
+    def verdict(self, ours: float | None, reached: int, measure: Measure) -> Verdict:
         """Return how our mean compares with the published value.
 
         Parameters
@@ -78,36 +113,40 @@ class Reference:
         reached
             Number of those seeds.
         """
+        kind, amount = self._compared(ours, reached, measure)
+        return Verdict(kind, amount, why=self.why if kind == OFF else "")
+
+    def _compared(self, ours: float | None, reached: int, measure: Measure) -> tuple[str, str]:
         if self.value is None:
-            return "never, as in the paper" if ours is None else self._off(f"reached by {reached}")
+            return ("never, as in the paper", "") if ours is None else (OFF, f"reached by {reached}")
         if ours is None:
-            return self._off("never reached" if measure.kind == "mean" else "no value")
+            return OFF, "never reached" if measure.kind == "mean" else "no value"
         difference = ours - self.value
         # A value on the edge must not fail by the last bit of a float.
         slack = self.rounding + 1e-9
         if self.spread is not None and abs(difference) <= self.spread + slack:
-            return "within the paper's spread"
+            return "within the paper's spread", ""
         if measure.near and abs(difference) <= measure.near + 1e-9:
-            return f"within {measure.near:g} {measure.unit}".strip()
+            return f"within {measure.near:g} {measure.unit}".strip(), ""
         if self.spread is None and abs(difference) <= slack:
-            return "equal"
-        return self._off(f"by {measure.number(difference, '+')}")
-
-    def _off(self, what: str) -> str:
-        return f"off {what}" + (f": {self.why}" if self.why else "")
+            return "equal", ""
+        return OFF, f"by {measure.number(difference, '+')}"
 
 
-def read_paper(blocks: Any, fault: Fault) -> Iterator[Reference]:
+def read_paper(blocks: Any, why: Mapping[Any, Any], fault: Fault) -> Iterator[Reference]:
     """Yield the values of an item's `paper`: blocks of one source and one measure each.
 
     Parameters
     ----------
+    why
+        Reasons of all blocks; those of a block win over them.
     fault
         Is told of every entry that cannot be read; the others are still yielded.
     """
     if not isinstance(blocks, list):
         fault("paper", "must be a list of blocks with the keys source, measure and values.")
         return
+    seen: set[tuple[str, str, str, str]] = set()
     for number, block in enumerate(blocks):
         place = f"paper.{number}"
         wrong = _wrong_keys(block)
@@ -115,22 +154,25 @@ def read_paper(blocks: Any, fault: Fault) -> Iterator[Reference]:
             fault(place, wrong)
             continue
         reasons = block.get("why", {})
-        used: set[str] = set()
+        used: set[Any] = set()
+        data = str(block.get("data", ""))
         for row, columns in block["values"].items():
             for column, figure in columns.items():
-                match = None if isinstance(figure, bool) else _FIGURE.fullmatch(str(figure).strip())
-                if match is None and figure != NEVER:
-                    fault(
-                        f"{place}.values.{row}.{column}", f"{figure}: must be a number, 'mean ± spread' or {NEVER}."
-                    )
+                at = f"{place}.values.{row}.{column}"
+                if (read := _read_figure(figure)) is None:
+                    fault(at, f"{figure}: must be a number, 'mean ± spread' or {NEVER}.")
                     continue
-                keys = [key for key in (f"{row}.{column}", str(column), str(row)) if key in reasons]
-                used.update(keys)
-                why = reasons[keys[0]] if keys else []
-                told = tuple(map(str, why if isinstance(why, list) else [why]))
                 names = (str(row), str(column), str(block["measure"]))
-                reference = _reference(names, match, isinstance(figure, str), str(block["source"]), told)
-                yield replace(reference, data=str(block.get("data", "")))
+                if (*names, data) in seen:
+                    fault(at, f"{figure}: this measure has a value there already; keep one of the two.")
+                seen.add((*names, data))
+                keys = (f"{row}.{column}", column, row)
+                used.update(key for key in keys if key in reasons)
+                told: Any = next((those[key] for those in (reasons, why) for key in keys if key in those), [])
+                texts = tuple(map(str, told if isinstance(told, list) else [told]))
+                yield Reference(
+                    *names, read.value, read.spread, read.rounding, read.printed, str(block["source"]), texts, data
+                )
         for key in reasons:
             if key not in used:
                 fault(f"{place}.why.{key}", "there is no such value; use a column, a row or <row>.<column>.")
@@ -145,16 +187,25 @@ def _wrong_keys(block: Any) -> str:
     return ""
 
 
-def _reference(
-    names: tuple[str, str, str],
-    match: re.Match[str] | None,
-    is_text: bool,
-    source: str,
-    reasons: tuple[str, ...],
-) -> Reference:
+class _Figure(NamedTuple):
+    """A figure as `Reference` has it."""
+
+    value: float | None
+    spread: float | None = None
+    rounding: float = 0.0
+    printed: str = ""
+
+
+def _read_figure(figure: Any) -> _Figure | None:
+    """Return a figure, read; None if it is none."""
+    if figure == NEVER:
+        return _Figure(None)
+    text = " ".join(str(figure).split())
+    match = None if isinstance(figure, bool) else _FIGURE.fullmatch(text)
     if match is None:
-        return Reference(*names, value=None, source=source, reasons=reasons)
+        return None
+    if not isinstance(figure, str):
+        # YAML has dropped the last zeros of what is no text: how it was rounded is not known.
+        return _Figure(float(match["value"]))
     spread = None if match["spread"] is None else float(match["spread"])
-    # YAML has dropped the last zeros of what is no text: how it was rounded is not known.
-    rounding = 0.5 * 10.0 ** -len(match["decimals"] or "") if is_text else 0.0
-    return Reference(*names, float(match["value"]), spread, rounding, source, reasons)
+    return _Figure(float(match["value"]), spread, 0.5 * 10.0 ** -len(match["decimals"] or ""), text)

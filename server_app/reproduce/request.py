@@ -3,15 +3,18 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app.reproduce.cells import Cell, folder_of
-from florets.server_app.reproduce.items import Item, as_mapping, find_item, item_names
+from florets.server_app.reproduce.item_file import as_mapping, find_item, item_names
+from florets.server_app.reproduce.items import Item
 
 _OWN_KEYS = ("scale", "n_jobs", "rows", "columns", "seeds", "stored")
+_MISTYPED = ("row", "column")
+"""Keys that are none, and would be looked for among those of runs."""
 _OF_NO_TABLE = ("results_dir", "workers")
 """Keys of all cells that change no value of a table."""
 
@@ -91,20 +94,12 @@ def read_request(words: Sequence[str]) -> Request:
     scale = own.get("scale", "paper")
     item = find_item(names[0], scale)
     item = replace(item, references=tuple(entry.beside(given) for entry in item.references))
+    if by_hand := [f"{key}={value}" for key, value in given.items() if key in item.cut_keys]:
+        item = replace(item, cut=f"{item.cut} (but {', '.join(by_hand)} by hand)")
     if "strategy" in given and any("strategy" in column.overrides for column in item.columns):
         problems.append(f"strategy={given['strategy']}: columns have their own; columns=<name>,... chooses some.")
-    chosen = {}
-    for kind, lines in (("rows", item.rows), ("columns", item.columns)):
-        if kind not in own:
-            continue
-        chosen[kind] = tuple(own[kind].strip("[]").replace(" ", "").split(","))
-        known = [line.name for line in lines]
-        problems += [
-            f"{kind}={name}: {item.name} has no such {kind[:-1]}.{did_you_mean(name, known)} There are: "
-            f"{', '.join(known)}."
-            for name in chosen[kind]
-            if name not in known
-        ]
+    chosen: dict[str, Sequence[str]] = {kind: _names(own[kind]) for kind in ("rows", "columns") if kind in own}
+    problems += _unknown_lines(item, chosen, scale, names[0])
     numbers = {key: _count(key, own[key], problems) for key in ("n_jobs", "seeds") if key in own}
     most = max(item.seeds, *(row.seeds or 0 for row in item.rows))
     if numbers.get("seeds", 0) > most:
@@ -125,9 +120,31 @@ def read_request(words: Sequence[str]) -> Request:
     )
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.strip("[]").replace(" ", "").split(","))
+
+
+def _unknown_lines(item: Item, chosen: Mapping[str, Sequence[str]], scale: str, typed: str) -> Iterator[str]:
+    """Yield what is wrong with each row and column that was chosen and is not there."""
+    whole = find_item(typed) if chosen and scale != "paper" else item
+    for kind, names in chosen.items():
+        lines, all_lines = ((i.rows if kind == "rows" else i.columns) for i in (item, whole))
+        known = [line.name for line in lines]
+        for name in names:
+            if name not in known and any(line.name == name for line in all_lines):
+                yield f"{kind}={name}: scale={scale} leaves it out; leave scale={scale} out to have it."
+            elif name not in known:
+                hint = did_you_mean(name, known)
+                yield f"{kind}={name}: {item.name} has no such {kind[:-1]}.{hint} There are: {', '.join(known)}."
+
+
 def read_keys(words: Sequence[str], problems: list[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the command's own keys, and those of all cells."""
     texts = [word for word in words if "=" in word]
+    for text in texts:
+        if (key := text.split("=")[0]) in _MISTYPED:
+            problems.append(f"{text}: there is no such key. Did you mean {key}s?")
+    texts = [text for text in texts if text.split("=")[0] not in _MISTYPED]
     own = dict(text.split("=", 1) for text in texts if text.split("=")[0] in _OWN_KEYS)
     return own, as_mapping([text for text in texts if text.split("=")[0] not in _OWN_KEYS], problems)
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from florets.server_app.reproduce.cells import Place, Progress
 from florets.server_app.reproduce.items import Item
 from florets.server_app.reproduce.measures import Measure, read_measure
-from florets.server_app.reproduce.references import Reference
+from florets.server_app.reproduce.references import Reference, Verdict
 from florets.server_app.results.statistics import Spread, bootstrap, paired, signed_rank_p
 
 Found = MutableMapping[int, Progress]
@@ -70,7 +70,7 @@ class Entry:
                 shown += f" ± {self.measure.deviation(self.spread.mean, self.spread.deviation)}"
         if self.measure.kind == "mean" and 0 < number < self.finished:
             shown += f" ({number} of {self.finished})"
-        return shown + (f" [{self.finished}/{self.seeds}]" if self.finished < self.seeds else "")
+        return f"{shown} {self._unfinished}".strip()
 
     @property
     def published(self) -> str:
@@ -85,15 +85,21 @@ class Entry:
         return self.spread.mean - self.reference.value
 
     @property
-    def verdict(self) -> str:
-        """How ours compares with the published value; empty where there is none."""
+    def verdict(self) -> Verdict | None:
+        """How ours compares with the published value, None where there is none."""
         if self.reference is None:
-            return ""
+            return None
         if not self.finished:
-            return self.open
+            return Verdict(self.open)
         number = self.spread.number
         verdict = self.reference.verdict(self.spread.mean if number else None, number, self.measure)
-        return verdict + (f" ({number} of {self.finished} seeds)" if 0 < number < self.finished else "")
+        reached = f"({number} of {self.finished} seeds)" if 0 < number < self.finished else ""
+        return replace(verdict, reached=reached, finished=self._unfinished)
+
+    @property
+    def _unfinished(self) -> str:
+        """Mark of a place of which not all seeds are finished."""
+        return f"[{self.finished}/{self.seeds}]" if self.finished < self.seeds else ""
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,14 @@
 
 import csv
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from florets.server_app.console import counted
 from florets.server_app.reproduce.measures import read_measure
-from florets.server_app.reproduce.references import NEVER
-from florets.server_app.reproduce.table import LEFT_OUT, MEANINGLESS, NOT_RUN, Matrix, Table
+from florets.server_app.reproduce.references import NEVER, OFF, Reference, Verdict
+from florets.server_app.reproduce.table import LEFT_OUT, MEANINGLESS, NOT_RUN, Entry, Matrix, Table
 from florets.server_app.results.folder import whole_file, write_whole
 from florets.server_app.results.latex import tabular
 from florets.server_app.sweep.sweep_report import markdown_table
@@ -105,42 +104,65 @@ def methods_grid(table: Table, matrix: Matrix) -> list[list[str]]:
 
 def compared_grid(table: Table) -> list[list[str]]:
     """Return the texts of the comparison with the paper, the first row its head."""
-    rows = {row.name: row.label for row in table.item.rows}
-    columns = {column.name: column.label for column in table.item.columns}
     cells = [["", "", "measure", "paper", "ours", "difference", "verdict"]]
     for reference, entry in table.comparisons():
         measure, _ = read_measure(reference.measure)
-        names = [rows[reference.row], columns[reference.column], measure.label]
+        names = [*_labels(table, reference), measure.label]
         if reference.source:
             names[2] += f" ({reference.source})"
+        verdict = _verdict(entry).text
         if entry is None:
-            cells.append([*names, reference.text(measure), "", "", NOT_RUN])
+            cells.append([*names, reference.text(measure), "", "", verdict])
             continue
         difference = "" if entry.difference is None else measure.number(entry.difference, "+")
-        cells.append([*names, entry.published, entry.text, difference, entry.verdict])
+        cells.append([*names, entry.published, entry.text, difference, verdict])
     return cells
 
 
 def verdict_words(table: Table) -> str:
     """Return how many published values there are, and how ours compare; empty where there is none."""
-    compared = [NOT_RUN if entry is None else entry.verdict for _, entry in table.comparisons()]
+    compared = [_verdict(entry) for _, entry in table.comparisons()]
     if not compared:
         return ""
-    counts = Counter(_kind(verdict) for verdict in compared)
-    kinds = sorted(counts, key=lambda kind: (_rank(kind), kind))
-    return f"{counted(len(compared), 'published value')}: " + ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
+    counts, parts = Counter(map(_counted_as, compared)), Counter(_counted_as(v) for v in compared if v.finished)
+    words = [
+        f"{counts[kind]} {kind}" + (f" ({parts[kind]} unfinished)" if parts[kind] else "")
+        for kind in sorted(counts, key=lambda kind: (_rank(kind), kind))
+    ]
+    return f"{counted(len(compared), 'published value')}: {', '.join(words)}"
 
 
-def _kind(verdict: str) -> str:
-    """Return a verdict without what belongs to its place alone."""
-    if verdict.startswith("off"):
-        return "off"
-    return "not finished" if verdict.startswith("stopped") else re.sub(r" \(\d+ of \d+ seeds\)$", "", verdict)
+def reasons(table: Table) -> list[str]:
+    """Return a line for each reason that is given for what is off, with the places that it is given for."""
+    places: dict[str, list[str]] = {}
+    for reference, entry in table.comparisons():
+        if (verdict := _verdict(entry)).kind == OFF:
+            measure, _ = read_measure(reference.measure)
+            row, column = _labels(table, reference)
+            several = f" ({measure.label})" if len({r.measure for r in table.references}) > 1 else ""
+            place = (
+                f"{column}, {row}{several} {verdict.amount.removeprefix('by ')} {verdict.reached} {verdict.finished}"
+            )
+            places.setdefault(verdict.why or "No reason is known", []).append(" ".join(place.split()))
+    return [f"{why[:1].upper()}{why[1:]}: {'; '.join(there)}." for why, there in places.items()]
+
+
+def _labels(table: Table, reference: Reference) -> list[str]:
+    lines = ((table.item.rows, reference.row), (table.item.columns, reference.column))
+    return [line.label for among, name in lines for line in among if line.name == name]
+
+
+def _verdict(entry: Entry | None) -> Verdict:
+    return (entry and entry.verdict) or Verdict(NOT_RUN)
+
+
+def _counted_as(verdict: Verdict) -> str:
+    return "not finished" if verdict.kind.startswith("stopped") else verdict.kind
 
 
 def _rank(kind: str) -> int:
     """Return the place of a kind of verdict: what agrees comes first, what was not run last."""
-    order = ("within the paper's spread", "within", "never", "off", "not finished", NOT_RUN)
+    order = ("within the paper's spread", "within", "never", OFF, "not finished", NOT_RUN)
     return next((place for place, begin in enumerate(order) if kind.startswith(begin)), len(order))
 
 
@@ -179,7 +201,8 @@ def _write_entries(table: Table, path: Path) -> None:
                 difference = "" if entry.difference is None else entry.difference
                 p = "" if entry.p is None else entry.p
                 counts = (entry.seeds, entry.finished, spread.number, successes)
-                compared = (*published, difference, entry.verdict, source)
+                verdict = "" if entry.verdict is None else entry.verdict.text
+                compared = (*published, difference, verdict, source)
                 resampled = entry.resampled or ("", "")
                 writer.writerow([matrix.name, row, column, *counts, *known, p, *resampled, *compared])
 

@@ -18,10 +18,13 @@ from florets.server_app.results.recorder import read_summary
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.checkpoint import CheckpointError, Checkpoints
 from florets.server_app.resume.resume import CHANGEABLE
+from florets.task.registry import reads_files
 
 log = logging.getLogger("florets")
 
-_ELSEWHERE = {"seed", *CHANGEABLE} - {"num_rounds", "data_dir"}
+_FOLDER = "data_dir"
+
+_ELSEWHERE = {"seed", *CHANGEABLE} - {"num_rounds", _FOLDER}
 """Keys that do not change what a run computes, or are compared by its folder's name."""
 
 _CHOSEN = "batch_clients"
@@ -37,8 +40,10 @@ class Engine:
 
 
 def plain(config: Config) -> dict[str, Any]:
-    """Return a configuration as a record holds it."""
+    """Return a configuration as a record holds it: without the data's folder where no data are read from it."""
     values: dict[str, Any] = json.loads(json.dumps(as_plain(config)))
+    if reads_files(config.task.data) is False:
+        del values[_FOLDER]
     return values
 
 
@@ -93,7 +98,7 @@ def same_settings(then: Any, now: Mapping[str, Any], prefix: str = "") -> bool:
         return False
     for name, old in then.items():
         key, new = f"{prefix}{name}", now.get(name)
-        if key in _ELSEWHERE:
+        if key in _ELSEWHERE or (key == _FOLDER and key not in now):
             continue
         # A run saves the number that `auto` came to, and `off` where it is one client at a time.
         if key == _CHOSEN and (new == "auto" or (old, new) == ("off", 1)):

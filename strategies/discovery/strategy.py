@@ -228,9 +228,10 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         state, models = self.state, context.models
         assert state.folds is not None
         state.phase = "discovery"
-        with context.meter.part("discover"):
+        with context.meter.part("describe"):
             replies = state.folds.ask_again(context)
             context.require(replies, "rows of folds")
+        with context.meter.part("discover"):
             state.folds.take(replies.ok)
             found = self._decide(state.folds, context)
         earlier = dict(self.assignment)

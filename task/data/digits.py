@@ -14,7 +14,7 @@ SPLIT_SEED = 1797
 TEST_SHARE = 0.2
 
 
-@register_data("digits")
+@register_data("digits", files=False)
 def digits(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
     """Load scikit-learn's digits, pixels in [0, 1], as images (n, 1, 8, 8).
 

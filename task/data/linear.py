@@ -17,7 +17,7 @@ TRIES = 10_000
 MOST_DEGREES = 8
 
 
-@register_data("linear")
+@register_data("linear", files=False)
 def linear(
     data_dir: Path | None,
     seed: int,

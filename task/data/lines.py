@@ -9,7 +9,7 @@ from florets.task.randomness import Purpose, generator
 from florets.task.registry import register_data
 
 
-@register_data("lines")
+@register_data("lines", files=False)
 def lines(
     data_dir: Path | None,
     seed: int,
