@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from florets.conf.problems import ConfigError
@@ -31,6 +32,7 @@ from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.go_on import Engine
 from florets.task.task import Task
 from tests import fake_cells
+from tests.public_files import write_idx
 
 ITEM = """
 title: Two methods on turned digits
@@ -458,6 +460,17 @@ def test_cells_without_data_are_left_out_and_the_others_run(
     assert ran == [("clove", 4, 0), ("clove", 4, 1), ("clove", 4, 2)]
 
 
+def test_a_public_set_that_was_cut_short_is_told(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for prefix, count in (("train", 40), ("t10k", 20)):
+        write_idx(item.parent / "MNIST" / "raw", prefix, count, np.arange(count) % 10)
+    item.write_text(ITEM.replace("overrides: [k=2, task", "overrides: [task.data=mnist, k=2, task"))
+    assert main(["reproduce", "item.yaml", "columns=clove", "rows=two", "data_dir=."]) == 0
+    assert "has 40 samples to train and 20 to test on, the public set 60,000 and 10,000" in capsys.readouterr().err
+    assert len(ran) == 1
+
+
 def test_more_seeds_than_the_item_has_are_refused(item: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "item.yaml", "seeds=99"]) == 2
     assert "seeds=99" in capsys.readouterr().err
@@ -467,6 +480,12 @@ def test_more_seeds_than_the_item_has_are_refused(item: Path, capsys: pytest.Cap
 def test_the_list_takes_no_item_and_no_choice(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "--list", *words]) == 2
     assert words[0] in capsys.readouterr().err
+
+
+def test_checkpoints_of_finished_cells_are_removed(item: Path, ran: list[tuple[str, int, int]]) -> None:
+    assert main(["reproduce", "item.yaml"]) == 0
+    assert len(list(item.parent.rglob("seed-*/rounds.jsonl"))) == 7
+    assert not list(item.parent.rglob("checkpoint"))
 
 
 def test_a_cell_that_fails_is_named_and_tried_again(

@@ -133,6 +133,40 @@ def test_reviews_that_are_missing_or_of_another_form_are_named(tmp_path):
         amazon_reviews(tmp_path, 0, 4)
 
 
+def test_archives_nested_in_one_folder_or_packed_on_a_mac_are_read_once(tmp_path):
+    write_reviews(tmp_path / "amazon_reviews" / "processed_acl", raw=False)
+    (tmp_path / "amazon_reviews" / "processed_acl" / "dvd" / "._positive.review").write_bytes(b"\0\5\x16\7")
+    assert len(amazon_reviews(tmp_path, 0, 4).x_train) == 36
+    write_reviews(tmp_path / "amazon_reviews" / "sorted_data_acl", raw=True)
+    with pytest.raises(ValueError, match=r"are both of books, and their reviews would count twice"):
+        amazon_reviews(tmp_path, 0, 4)
+
+
+def test_entities_are_the_signs_that_they_stand_for(tmp_path):
+    found = []
+    for name, quote in (("a", "&quot;"), ("b", '"')):
+        write_reviews(tmp_path / name / "sorted_data_acl", raw=True)
+        for path in (tmp_path / name).rglob("positive.review"):
+            path.write_text(path.read_text("latin-1").replace("great great", f"{quote}great{quote}"), "latin-1")
+        found.append(amazon_reviews(tmp_path / name, 0, 4, words=50).x_train)
+    np.testing.assert_array_equal(*found)
+
+
+def test_words_may_hold_what_unicode_calls_a_space(tmp_path):
+    write_reviews(tmp_path / "amazon_reviews", raw=False)
+    path = tmp_path / "amazon_reviews" / "dvd" / "positive.review"
+    path.write_text(path.read_text("latin-1").replace("great:2", "great\xa0or\x85not:2"), "latin-1")
+    assert len(amazon_reviews(tmp_path, 0, 4).x_train) == 36
+
+
+def test_a_rating_that_is_no_number_is_named_with_its_review(tmp_path):
+    write_reviews(tmp_path / "sorted_data_acl", raw=True)
+    path = tmp_path / "sorted_data_acl" / "books" / "positive.review"
+    path.write_text(path.read_text("latin-1").replace("5.0", "five", 2), "latin-1")
+    with pytest.raises(ValueError, match=r"the rating of review 1 is 'five', and no number"):
+        amazon_reviews(tmp_path, 0, 4)
+
+
 @pytest.mark.parametrize("packed", [True, False])
 def test_letters_stand_upright_and_are_numbered_from_zero(tmp_path, packed):
     folder, labels = tmp_path / "EMNIST" / "raw", np.array([1, 26, 5])

@@ -181,9 +181,9 @@ def _run(table: Table, folder: Path, request: Request, engine: Engine) -> bool:
     """Run what is asked for and not finished, and return whether somebody interrupted it."""
     cells = [cell for cell in in_order(table.places) if request.takes(cell)]
     waiting = [cell for cell in cells if _found(table, cell)[cell.seed].state != "finished"]
-    waiting, reasons = with_data(waiting)
-    for reason in reasons:
-        say(f"florets: cells without data are left out: {reason}", sys.stderr)
+    waiting, told = with_data(waiting)
+    for text in told:
+        say(f"florets: {text}", sys.stderr)
     say(f"{request.item.name}: {state_words(table)}; {counted(len(waiting), 'cell')} to run; results go to {folder}")
     if warning := crowded(request.n_jobs, [cell.config.workers for cell in waiting]):
         say(f"florets: {warning}", sys.stderr)

@@ -10,6 +10,9 @@ from florets.server_app.build import build_task
 from florets.server_app.reproduce.cells import Cell, folder_of
 from florets.task.registry import reads_files, resolve
 
+_WHOLE = {"mnist": (60_000, 10_000), "fashion_mnist": (60_000, 10_000), "cifar10": (50_000, 10_000)}
+"""Samples of public sets to train and to test on."""
+
 
 def check_folder(given: Mapping[str, str], caller: Path) -> None:
     """Raise ConfigError if `data_dir` was given and is no folder."""
@@ -18,7 +21,7 @@ def check_folder(given: Mapping[str, str], caller: Path) -> None:
 
 
 def with_data(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
-    """Return the cells whose data can be had, and why others' cannot, each reason once.
+    """Return the cells whose data can be had, and what there is to say of the data, each once.
 
     Files are read, once for each data set; data that are generated are not made for it.
 
@@ -27,18 +30,18 @@ def with_data(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
     ConfigError
         If there are cells, and none of them has its data.
     """
-    reasons: dict[str, str] = {}
+    looks: dict[str, tuple[str, str]] = {}
     ready = []
     for cell in cells:
         key = _source(cell.config)
-        if key not in reasons:
-            reasons[key] = _problem(cell.config)
-        if not reasons[key]:
+        if key not in looks:
+            looks[key] = _look(cell.config)
+        if not looks[key][0]:
             ready.append(cell)
-    told = list(dict.fromkeys(filter(None, reasons.values())))
-    if told and not ready:
-        raise ConfigError(told)
-    return ready, told
+    problems, notes = (list(dict.fromkeys(filter(None, (look[part] for look in looks.values())))) for part in (0, 1))
+    if problems and not ready:
+        raise ConfigError(problems)
+    return ready, [*(f"cells without data are left out: {problem}" for problem in problems), *notes]
 
 
 def _source(config: Config) -> str:
@@ -46,11 +49,20 @@ def _source(config: Config) -> str:
     return json.dumps([config.task.data, config.task.data_options, config.data_dir], sort_keys=True, default=str)
 
 
-def _problem(config: Config) -> str:
+def _look(config: Config) -> tuple[str, str]:
+    """Return why data cannot be had, and what else there is to say of them."""
+    name = config.task.data
     try:
-        resolve("data", config.task.data)
-        if reads_files(config.task.data):
-            _ = build_task(config).data
+        resolve("data", name)
+        if not reads_files(name):
+            return "", ""
+        data = build_task(config).data
     except ValueError as error:  # ConfigError is one
-        return str(error)
-    return ""
+        return str(error), ""
+    sizes = len(data.x_train), len(data.x_test)
+    if sizes == (whole := _WHOLE.get(name, sizes)):
+        return "", ""
+    return "", (
+        f"{name} in {config.data_dir} has {sizes[0]:,} samples to train and {sizes[1]:,} to test on, the public set "
+        f"{whole[0]:,} and {whole[1]:,}: results are not to be compared with published ones."
+    )

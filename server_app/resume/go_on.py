@@ -2,7 +2,6 @@
 
 import json
 import logging
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,7 +82,7 @@ def go_on(config: Config, overrides: Sequence[str], folder: Path, engine: Engine
             # Damaged, or of a version that wrote other settings: nothing can go on from it, and a new run would be
             # refused as long as it is there.
             log.warning("%s: the run begins anew", error)
-            shutil.rmtree(Checkpoints(folder).folder)
+            Checkpoints(folder).remove()
         except ConfigError:
             pass  # A new run says by itself what is wrong.
     return engine.run(config, overrides), True
