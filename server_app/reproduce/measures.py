@@ -92,6 +92,7 @@ def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall:
         "ari_at_10": summary.ari_at_10,
         "first_round_ari_90": summary.first_round_ari_90,
         "groups": lines[-1]["num_clusters"] if lines else None,
+        "frozen_from": summary.round_of_stability,
         "model_error": summary.final_model_error,
         "cluster_error": summary.final_cluster_error,
         "cluster_loss": summary.final_cluster_loss,
@@ -175,6 +176,14 @@ def _share_error(values: Values, config: Config) -> float | None:
     return share_error(values.get("mixtures", []), config.task.num_clusters, _own_fraction(config))
 
 
+def _rounds_to_freeze(values: Values, _: Config) -> float | None:
+    return None if values.get("frozen_from") is None else float(values["frozen_from"] - 1)
+
+
+def _freezes(config: Config) -> bool:
+    return _has_groups(config) and getattr(config.strategy.settings, "stop_when_stable", False)
+
+
 def _own_fraction(config: Config) -> float:
     return float(config.task.partition_options.get("own_fraction", 1.0))
 
@@ -234,6 +243,9 @@ MEASURES = {
     "ari_at_10": Measure("ARI in round 10", "mean", "{:.2f}", _number("ari_at_10"), _has_groups, 0.01),
     "rounds_to_ari_90": Measure(
         "first round with an ARI of 0.9", "mean", "{:.1f}", _number("first_round_ari_90"), _has_groups, 1.0, "round"
+    ),
+    "rounds_to_freeze": Measure(
+        "rounds before the clusters are frozen", "mean", "{:.1f}", _rounds_to_freeze, _freezes, 1.0, "round"
     ),
     "ari_participants": Measure(
         "ARI of the last round's participants", "mean", "{:.2f}", _number("ari_participants"), _has_groups, 0.01
