@@ -21,7 +21,7 @@ columns:
 measures: [accuracy, accuracy - clove]
 paper:
   - {source: Table 1, measure: accuracy, values: {one: {clove: 97.6 ± 0.1, ifca: 80, local: 70}}}
-why: {ifca: other seeds, local: another rate}
+why: {ifca: other seeds, local: another rate, two: a half}
 small: {cut: one seed, seeds: 1}
 """
 LIKE = """
@@ -64,7 +64,8 @@ def test_reasons_are_added_to_those_of_the_other_and_the_nearest_wins(base: Path
         ("one", "ifca"): ("other seeds",),
         ("one", "local"): ("no reason", "at all"),
         ("two", "ifca"): ("half the groups",),
-        ("two", "local"): ("no reason", "at all"),
+        # Of a column and of a row both hold.
+        ("two", "local"): ("no reason", "at all", "a half"),
     }
 
 

@@ -88,7 +88,7 @@ def test_every_item_has_a_line_with_its_state_and_its_verdicts(page: Path) -> No
     assert told[1].split("\n\n") == [
         "2 published values: 1 within 1 point (1 unfinished), 1 off (1 unfinished).",
         "Off:",
-        "- Another rate: CLoVE, 4 rotations -2.0 [2/3].",
+        "- Another rate: CLoVE in 4 rotations -2.0 [2/3].",
     ]
     # Where the runs are not, it is made of what is stored.
     assert main(["reproduce", "--results-page", "page.md", "results_dir=none"]) == 0

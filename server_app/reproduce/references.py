@@ -166,16 +166,25 @@ def read_paper(blocks: Any, why: Mapping[Any, Any], fault: Fault) -> Iterator[Re
                 if (*names, data) in seen:
                     fault(at, f"{figure}: this measure has a value there already; keep one of the two.")
                 seen.add((*names, data))
-                keys = (f"{row}.{column}", column, row)
-                used.update(key for key in keys if key in reasons)
-                told: Any = next((those[key] for those in (reasons, why) for key in keys if key in those), [])
-                texts = tuple(map(str, told if isinstance(told, list) else [told]))
+                used.update(key for key in (f"{row}.{column}", column, row) if key in reasons)
+                texts = _reasons(row, column, reasons, why)
                 yield Reference(
                     *names, read.value, read.spread, read.rounding, read.printed, str(block["source"]), texts, data
                 )
         for key in reasons:
             if key not in used:
                 fault(f"{place}.why.{key}", "there is no such value; use a column, a row or <row>.<column>.")
+
+
+def _reasons(row: Any, column: Any, block: Mapping[Any, Any], item: Mapping[Any, Any]) -> tuple[str, ...]:
+    """Return the reasons of a place: its own, else its column's and its row's; the block's win over the item's."""
+
+    def told(key: Any) -> tuple[str, ...] | None:
+        found = block.get(key, item.get(key))
+        return None if found is None else tuple(map(str, found if isinstance(found, list) else [found]))
+
+    own = told(f"{row}.{column}")
+    return (told(column) or ()) + (told(row) or ()) if own is None else own
 
 
 def _wrong_keys(block: Any) -> str:

@@ -133,18 +133,20 @@ def verdict_words(table: Table) -> str:
 
 
 def reasons(table: Table) -> list[str]:
-    """Return a line for each reason that is given for what is off, with the places that it is given for."""
-    places: dict[str, list[str]] = {}
+    """Return a line for each reason that is given for what is off: the places that it is given for, by measure."""
+    found: dict[str, dict[str, list[str]]] = {}
     for reference, entry in table.comparisons():
         if (verdict := _verdict(entry)).kind == OFF:
-            measure, _ = read_measure(reference.measure)
             row, column = _labels(table, reference)
-            several = f" ({measure.label})" if len({r.measure for r in table.references}) > 1 else ""
-            place = (
-                f"{column}, {row}{several} {verdict.amount.removeprefix('by ')} {verdict.reached} {verdict.finished}"
-            )
-            places.setdefault(verdict.why or "No reason is known", []).append(" ".join(place.split()))
-    return [f"{why[:1].upper()}{why[1:]}: {'; '.join(there)}." for why, there in places.items()]
+            how = " ".join(filter(None, [verdict.amount.removeprefix("by "), verdict.reached, verdict.finished]))
+            places = found.setdefault(verdict.why or "no reason is known", {})
+            places.setdefault(read_measure(reference.measure)[0].label, []).append(f"{column} in {row} {how}")
+    several = len({reference.measure for reference in table.references}) > 1
+    lines = []
+    for why, places in found.items():
+        told = [(f"{label}: " if several else "") + ", ".join(there) for label, there in places.items()]
+        lines.append(f"{why[:1].upper()}{why[1:]}: {'; '.join(told)}.")
+    return lines
 
 
 def _labels(table: Table, reference: Reference) -> list[str]:
