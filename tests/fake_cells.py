@@ -48,7 +48,6 @@ def begin(config: Config, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "rounds.jsonl").write_text(line(1, config))
     (folder / "config.yaml").write_text(yaml.safe_dump(as_plain(config)))
-    (folder / "checkpoint").mkdir(exist_ok=True)
 
 
 def end(config: Config, folder: Path) -> RunSummary:

@@ -24,9 +24,9 @@ paper:
 why: {ifca: other seeds, local: another rate, two: a half}
 small: {cut: one seed, seeds: 1}
 """
-LIKE = """
+EXTENDING = """
 title: Two of them
-like: base.yaml
+extends: base.yaml
 columns: [local, ifca]
 measures: [accuracy]
 paper:
@@ -41,7 +41,7 @@ why: {local: [no reason, at all]}
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
     (tmp_path / "base.yaml").write_text(BASE)
-    (tmp_path / "item.yaml").write_text(LIKE)
+    (tmp_path / "item.yaml").write_text(EXTENDING)
     return tmp_path
 
 
@@ -74,9 +74,9 @@ def test_reasons_are_added_to_those_of_the_other_and_the_nearest_wins(base: Path
     [
         ("columns: [local, ifca]", "columns: [locale, ifca]", "has no such column. Did you mean local?"),
         ("columns: [local, ifca]", "rows: [three]", "rows: three: "),
-        ("like: ", "like: no/such # ", "like: no/such: there is no such item"),
-        ("like: ", "like: no_such.yaml # ", "no_such.yaml: there is no such file"),
-        ("like: ", "liken: ", "liken: there is no such key. Did you mean like?"),
+        ("extends: ", "extends: no/such # ", "extends: no/such: there is no such item"),
+        ("extends: ", "extends: no_such.yaml # ", "no_such.yaml: there is no such file"),
+        ("extends: ", "extend: ", "extend: there is no such key. Did you mean extends?"),
         ("measures: [accuracy]", "measures: [accuracy - clove]", "measures: clove: there is no such column"),
     ],
 )
@@ -89,7 +89,7 @@ def test_what_cannot_be_taken_is_named(base: Path, old: str, new: str, message: 
 
 
 def test_items_that_lead_to_each_other_are_refused(base: Path) -> None:
-    (base / "base.yaml").write_text("like: item.yaml\n" + BASE)
+    (base / "base.yaml").write_text("extends: item.yaml\n" + BASE)
     with pytest.raises(ConfigError, match="leads back to this file"):
         item(base)
 

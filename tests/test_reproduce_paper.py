@@ -12,9 +12,10 @@ from florets.conf.problems import ConfigError
 from florets.server_app.reproduce.cells import places
 from florets.server_app.reproduce.item_file import find_item, item_names, read_item
 from florets.server_app.reproduce.items import Item
-from florets.server_app.reproduce.measures import MEASURES, read_measure, values_of
+from florets.server_app.reproduce.measures import MEASURES, read_measure
 from florets.server_app.reproduce.references import read_paper
 from florets.server_app.reproduce.request import read_request
+from florets.server_app.reproduce.run_values import values_of
 from florets.server_app.reproduce.table import Entry
 from florets.server_app.results.statistics import Spread, signed_rank_p
 from florets.strategies import STRATEGIES
@@ -101,6 +102,10 @@ def test_reasons_that_the_given_keys_undo_are_gone(tmp_path: Path) -> None:
     # Another value of the key, or one that begins alike, undoes nothing.
     assert reasons("train.learning_rate=0.1") == reasons("train.learning_rate=0.0") == both
     assert reasons("k=4") == ["", "the text has train.learning_rate=0.01; other seeds"]
+    # A number is the same however it is written; a longer key is another one.
+    assert reasons("train.learning_rate=1e-2") == ["k=4 is told", "other seeds"]
+    item.write_text(ITEM.replace("why: {ifca: the reason}", "why: {ifca: it says task.k=4, clove: it says k=4.}"))
+    assert reasons("k=4") == ["", "it says task.k=4"]
 
 
 def test_values_are_read_with_source_spread_and_reason(tmp_path: Path) -> None:
@@ -113,7 +118,10 @@ def test_values_are_read_with_source_spread_and_reason(tmp_path: Path) -> None:
 
 
 def test_runs_that_were_cut_short_are_off_because_of_that(tmp_path: Path) -> None:
-    assert {entry.why for entry in item_of(tmp_path, scale="small").references} == {"small scale"}
+    assert [entry.why for entry in item_of(tmp_path, scale="small").references[:2]] == [
+        "small scale",
+        "small scale; the reason",
+    ]
     own = ITEM.replace("[strategy=clove]", "[strategy=clove, num_rounds=9]")
     assert {column.overrides["num_rounds"] for column in item_of(tmp_path, own, "small").columns} == {"1"}
     whole = ITEM.replace("small: {cut: one round, overrides: [num_rounds=1]}", "small: {cut: one seed, seeds: 1}")
@@ -183,6 +191,21 @@ def test_accuracy_after_fine_tuning_is_shown_of_runs_that_fine_tune() -> None:
     assert (measure.fits(tuned), measure.fits(plain)) == (True, False)
     assert measure.read({"tuned_accuracy": 0.9}, tuned) == pytest.approx(90.0)
     assert measure.read({"tuned_accuracy": None}, tuned) is None
+
+
+def test_rounds_before_the_clusters_are_frozen_are_counted_where_they_can_be() -> None:
+    measure = MEASURES["rounds_to_freeze"]
+    config = compose(["strategy=clove"])
+    # Frozen in round 5, the first without clustering, which the paper counts from 0.
+    assert [measure.read({"frozen_from": first}, config) for first in (5, None)] == [4.0, None]
+    keys = (["strategy=clove"], ["strategy=clove", "strategy.stop_when_stable=false"], ["strategy=ifca"])
+    assert [measure.fits(compose(key)) for key in keys] == [True, False, False]
+
+
+def test_a_run_without_a_value_is_never_or_has_none() -> None:
+    nothing = {name: Entry(MEASURES[name], False, 3, 3, Spread.of([])) for name in ("rounds_to_ari_90", "loss")}
+    assert {name: entry.text for name, entry in nothing.items()} == {"rounds_to_ari_90": "never", "loss": "no value"}
+    assert verdict("0.5 ± 0.1", "loss", []) == "off no value"
 
 
 def test_models_are_found_where_all_are_near_their_truth() -> None:

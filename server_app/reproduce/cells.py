@@ -15,7 +15,7 @@ from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
 from florets.server_app import jobs
 from florets.server_app.reproduce.items import BLOCK, Item, Line
-from florets.server_app.reproduce.measures import Values, values_of
+from florets.server_app.reproduce.run_values import Values, values_of
 from florets.server_app.results.folder import MARKER, write_whole
 from florets.server_app.resume.go_on import finished_run, plain, same_settings
 from florets.task.registry import reads_files

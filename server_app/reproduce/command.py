@@ -17,6 +17,7 @@ from florets.server_app.reproduce.item_file import find_item, item_names
 from florets.server_app.reproduce.items import Item
 from florets.server_app.reproduce.measures import read_measure
 from florets.server_app.reproduce.page_command import remake
+from florets.server_app.reproduce.references import NEVER, NO_VALUE
 from florets.server_app.reproduce.request import Request, read_keys, read_request
 from florets.server_app.reproduce.run import run_cells
 from florets.server_app.reproduce.store import settings_of, stored_cells
@@ -225,6 +226,6 @@ def _outcome(item: Item, cell: Cell, progress: Progress) -> str:
         if measure.kind == "count":
             shown = "-" if value is None else "yes" if value else "no"
         else:
-            shown = "never" if value is None else measure.number(value)
+            shown = (NEVER if measure.may_be_never else NO_VALUE) if value is None else measure.number(value)
         texts.append(f"{name} {shown}")
     return ", ".join(texts[:_MOST_SHOWN])

@@ -1,18 +1,16 @@
 """Files of items: what a YAML file describes, its faults, and what it takes from another item's."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from florets.conf.compose import CONFIG_DIR
-from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.server_app.reproduce.items import Item, Line
+from florets.server_app.reproduce.item_reader import ItemReader
+from florets.server_app.reproduce.items import Item
 from florets.server_app.reproduce.measures import read_measure
-from florets.server_app.reproduce.references import read_paper
 from florets.server_app.reproduce.yaml_file import read_yaml
 
 FOLDER = CONFIG_DIR / "reproduce"
@@ -45,8 +43,8 @@ def read_item(path: Path, name: str, scale: str = "paper") -> Item:
     ConfigError
         With every problem of the file.
     """
-    values = _with_those_of_another(path)
-    reader = _Reader(str(path))
+    values = _with_inherited(path)
+    reader = ItemReader(str(path))
     item = reader.item(values, name)
     if item is not None and scale == "small":
         if "small" not in values:
@@ -55,12 +53,6 @@ def read_item(path: Path, name: str, scale: str = "paper") -> Item:
     if reader.problems or item is None:
         raise ConfigError(reader.problems)
     return item
-
-
-def as_mapping(overrides: Sequence[str], problems: list[str]) -> dict[str, str]:
-    """Return `key=value` texts by key; what cannot be read is appended to `problems`."""
-    read_overrides(overrides, problems)
-    return {key: value for key, _, value in (text.partition("=") for text in overrides)}
 
 
 def _path_of(name: str, folder: Path = Path()) -> Path:
@@ -89,247 +81,101 @@ def _read(path: Path) -> Any:
         raise ConfigError([f"{path}: cannot be read ({reason})."]) from error
 
 
-def _with_those_of_another(path: Path, above: tuple[Path, ...] = ()) -> Any:
-    """Return what a file holds, with the keys that it lacks from the item that its `like` names.
+def _with_inherited(path: Path, below: tuple[Path, ...] = ()) -> Any:
+    """Return what a file holds, with the keys that it lacks from the item that its `extends` names.
 
-    A list of names as its `rows` or `columns` chooses among those of that item; its `why` is added to that one's.
+    A list of names as its `rows` or `columns` chooses among those of that item. What the item says of lines that are
+    not here is left out; the reasons in the file's `why` are added to its own.
+
+    Parameters
+    ----------
+    below
+        The files that have led to this one.
     """
     values = _read(path)
-    if not isinstance(values, Mapping) or "like" not in values:
+    if not isinstance(values, Mapping) or "extends" not in values:
         return values
-    if path in above:
-        raise ConfigError([f"{path}: like: {values['like']}: leads back to this file; name another item."])
+    here, name = path.resolve(), str(values["extends"])
+    if here in below:
+        raise ConfigError([f"{path}: extends: {name}: leads back to this file; name another item."])
     try:
-        other = _with_those_of_another(_path_of(str(values["like"]), path.parent), (*above, path))
+        base_path = _path_of(name, path.parent)
+        base = _with_inherited(base_path, (*below, here))
+        reader = ItemReader(str(base_path))
+        reader.item(base, name)
+        if reader.problems:
+            raise ConfigError(reader.problems)
     except ConfigError as error:
-        raise ConfigError([f"{path}: like: {problem}" for problem in error.problems]) from error
-    if not isinstance(other, Mapping):
-        raise ConfigError([f"{path}: like: {values['like']}: must hold a mapping of keys to values."])
-    merged = {**other, **values}
-    if isinstance(own := values.get("why"), Mapping) and isinstance(theirs := other.get("why"), Mapping):
-        merged["why"] = {**theirs, **own}
-    problems = []
+        raise ConfigError([f"{path}: extends: {problem}" for problem in error.problems]) from error
+    chosen, problems = {}, list[str]()
     for kind in ("rows", "columns"):
-        lines = other.get(kind)
-        if isinstance(names := values.get(kind), list) and isinstance(lines, Mapping):
+        lines = {str(line): of_line for line, of_line in base[kind].items()}
+        names = values.get(kind, list(lines))
+        if isinstance(names, list):
             problems += [
-                f"{path}: {kind}: {name}: {values['like']} has no such {kind[:-1]}.{did_you_mean(str(name), lines)}"
-                for name in names
-                if name not in lines
+                f"{path}: {kind}: {line}: {name} has no such {kind[:-1]}.{did_you_mean(line, lines)}"
+                for line in map(str, names)
+                if line not in lines
             ]
-            merged[kind] = {name: lines[name] for name in names if name in lines}
+            chosen[kind] = {line: lines[line] for line in map(str, names) if line in lines}
+        else:
+            chosen[kind] = names
+    if "rows" not in values or isinstance(values["rows"], list):
+        chosen["rows"] = {row: _without_others(line, chosen["columns"]) for row, line in chosen["rows"].items()}
+    own = values.get("why")
+    if isinstance(own, Mapping):
+        rows, columns = ({*map(str, base[kind]), *map(str, chosen[kind] or ())} for kind in ("rows", "columns"))
+        places = {f"{row}.{column}" for row in rows for column in columns}
+        problems += [
+            f"{path}: why: {key}: there is no such row, column or <row>.<column>."
+            for key in map(str, own)
+            if key not in rows | columns | places
+        ]
     if problems:
         raise ConfigError(problems)
+    merged = _of_these_lines(base | chosen, values.get("measures", base["measures"])) | dict(values) | chosen
+    if isinstance(own, Mapping):
+        merged["why"] = {**base.get("why", {}), **own}
     return merged
 
 
-_ITEM_KEYS = (
-    *(
-        "title",
-        "like",
-        "source",
-        "about",
-        "seeds",
-        "overrides",
-        "rows",
-        "columns",
-        "measures",
-        "plot",
-        "paper",
-        "why",
-    ),
-    "small",
-)
-_LINE_KEYS = ("label", "overrides", "after", "seeds", "leave_out", "for_columns")
-_SMALL_KEYS = ("cut", "seeds", "overrides", "rows", "columns", "for_rows")
-_SMALL = "small scale"
-_PLOTS = {"grid": ("measure",), "rows": ("measures",), "curves": ("measure",), "features": (), "singular_values": ()}
-"""Kinds of plots, and what each needs beside its kind."""
+def _without_others(row: Mapping[str, Any], columns: Any) -> dict[str, Any]:
+    """Return a row without what it says of columns that are not there."""
+    names = set(map(str, columns or ()))
+    left_out = [name for name in row.get("leave_out", []) if str(name) in names]
+    own = {name: keys for name, keys in row.get("for_columns", {}).items() if str(name) in names}
+    return {**row, "leave_out": left_out, "for_columns": own}
 
 
-class _Reader:
-    """Reads the values of a file; collects what is wrong with them."""
+def _of_these_lines(values: dict[str, Any], measures: Any) -> dict[str, Any]:
+    """Return an item's values without what is said of rows, columns and measures that it does not have."""
+    rows, columns = ({str(name) for name in values[kind] or ()} for kind in ("rows", "columns"))
+    found = dict(values)
+    found["measures"] = [name for name in values["measures"] if read_measure(str(name))[1] in (None, *columns)]
+    found["paper"] = [
+        block | {"values": figures, "why": _of_places(block.get("why", {}), figures)}
+        for block in values.get("paper", [])
+        if block["measure"] in measures and (figures := _figures(block["values"], rows, columns))
+    ]
+    if "small" in values:
+        small = found["small"] = dict(values["small"])
+        for key, names in (("rows", rows), ("columns", columns)):
+            if key in small:
+                small[key] = [name for name in small[key] if str(name) in names]
+        small["for_rows"] = {row: texts for row, texts in small.get("for_rows", {}).items() if str(row) in rows}
+    return found
 
-    def __init__(self, path: str) -> None:
-        self.path, self.problems = path, list[str]()
 
-    def item(self, values: Any, name: str) -> Item | None:
-        self._keys("", values, _ITEM_KEYS, ("title", "seeds", "rows", "columns", "measures"))
-        if self.problems:
-            return None
-        rows, columns = (self._lines(kind, values[kind]) for kind in ("rows", "columns"))
-        names = {"rows": {row.name for row in rows}, "columns": {column.name for column in columns}}
-        for row in rows:
-            self._known(f"rows.{row.name}", (*row.leave_out, *row.for_columns), names["columns"], "column")
-        measures = tuple(self._names("measures", values["measures"]))
-        for measure in measures:
-            self._measure("measures", measure, names["columns"])
-        plot = values.get("plot", {})
-        if plot:
-            self._plot(plot, names["columns"])
-        why = self._mapping("why", values.get("why", {}))
-        if "like" not in values:
-            # Reasons that come from another item may be of lines that this one leaves out.
-            self._known(
-                "why", [str(key).split(".")[0] for key in why], names["rows"] | names["columns"], "row or column"
-            )
-        references = list(read_paper(values.get("paper", []), why, self._fault))
-        for reference in references:
-            self._known("paper", (reference.row,), names["rows"], "row")
-            self._known("paper", (reference.column,), names["columns"], "column")
-            self._known("paper", (reference.measure,), set(measures), "measure of the item")
-        return Item(
-            name=name,
-            title=str(values["title"]),
-            rows=rows,
-            columns=columns,
-            measures=measures,
-            seeds=self._count("seeds", values["seeds"]),
-            overrides=self._overrides("overrides", values.get("overrides", [])),
-            source=str(values.get("source", "")),
-            about=str(values.get("about", "")),
-            plot=plot,
-            references=tuple(references),
-        )
+def _figures(values: Mapping[Any, Any], rows: set[str], columns: set[str]) -> dict[Any, dict[Any, Any]]:
+    kept = {
+        row: {column: figure for column, figure in of_row.items() if str(column) in columns}
+        for row, of_row in values.items()
+        if str(row) in rows
+    }
+    return {row: figures for row, figures in kept.items() if figures}
 
-    def _plot(self, plot: Any, columns: set[str]) -> None:
-        kind = str(plot.get("kind")) if isinstance(plot, Mapping) else ""
-        if isinstance(plot, Mapping) and kind not in _PLOTS:
-            self._fault("plot.kind", f"{kind}: must be {' or '.join(_PLOTS)}.")
-            return
-        self._keys("plot", plot, known := ("kind", *_PLOTS.get(kind, ())), known)
-        for key in [key for key in known[1:] if key in plot]:
-            for measure in self._names("plot.measures", plot[key]) if key == "measures" else [str(plot[key])]:
-                self._measure(f"plot.{key}", measure, columns)
 
-    def smaller(self, item: Item, small: Any) -> Item:
-        """Return the item at the small scale."""
-        self._keys("small", small, _SMALL_KEYS, ("cut",))
-        if self.problems:
-            return item
-        chosen = {}
-        for kind, lines in (("rows", item.rows), ("columns", item.columns)):
-            names = self._names(f"small.{kind}", small.get(kind, [line.name for line in lines]))
-            self._known(f"small.{kind}", names, {line.name for line in lines}, kind[:-1])
-            chosen[kind] = tuple(line for line in lines if line.name in names)
-        seeds = self._count("small.seeds", small.get("seeds", item.seeds))
-        kept = {line.name for lines in chosen.values() for line in lines}
-        cut = self._overrides("small.overrides", small.get("overrides", []))
-        of_rows = {
-            str(row): self._overrides(f"small.for_rows.{row}", texts)
-            for row, texts in self._mapping("small.for_rows", small.get("for_rows", {})).items()
-        }
-        self._known("small.for_rows", tuple(of_rows), {row.name for row in item.rows}, "row")
-        return replace(
-            item,
-            rows=tuple(
-                replace(
-                    row,
-                    seeds=None if row.seeds is None else min(row.seeds, seeds),
-                    for_columns={
-                        column.name: {**row.for_columns.get(column.name, {}), **cut, **of_rows.get(row.name, {})}
-                        for column in chosen["columns"]
-                    },
-                )
-                for row in chosen["rows"]
-            ),
-            # What is cut is cut for all: a column's own number of rounds does not win over it.
-            columns=tuple(replace(column, overrides={**column.overrides, **cut}) for column in chosen["columns"]),
-            seeds=seeds,
-            cut=str(small.get("cut", "")),
-            cut_keys=frozenset(cut).union(*of_rows.values()),
-            # Runs that were cut short are no comparison: the table says so, whatever the file says of whole ones.
-            references=tuple(
-                replace(entry, reasons=(_SMALL,)) if cut or entry.row in of_rows else entry
-                for entry in item.references
-                if {entry.row, entry.column} <= kept
-            ),
-            measures=tuple(
-                name
-                for name in item.measures
-                if read_measure(name)[1] in (None, *(c.name for c in chosen["columns"]))
-            ),
-        )
-
-    def _lines(self, kind: str, values: Any) -> tuple[Line, ...]:
-        if not isinstance(values, Mapping) or not values:
-            self._fault(kind, "must be a mapping of names to what they are, and not empty.")
-            return ()
-        lines = []
-        for name, value in values.items():
-            place = f"{kind}.{name}"
-            self._keys(place, value, _LINE_KEYS if kind == "rows" else _LINE_KEYS[:3], ("overrides",))
-            if not isinstance(value, Mapping):
-                continue
-            of_columns = self._mapping(f"{place}.for_columns", value.get("for_columns", {}))
-            lines.append(
-                Line(
-                    name=str(name),
-                    label=str(value.get("label", name)),
-                    overrides=self._overrides(f"{place}.overrides", value.get("overrides", [])),
-                    after=self._count(f"{place}.after", value.get("after", 0), 0),
-                    seeds=self._count(f"{place}.seeds", value["seeds"]) if "seeds" in value else None,
-                    leave_out=tuple(self._names(f"{place}.leave_out", value.get("leave_out", []))),
-                    for_columns={
-                        str(column): self._overrides(f"{place}.for_columns.{column}", texts)
-                        for column, texts in of_columns.items()
-                    },
-                )
-            )
-        return tuple(lines)
-
-    def _overrides(self, place: str, texts: Any) -> dict[str, str]:
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            self._fault(place, "must be a list of key=value texts, as on the command line.")
-            return {}
-        problems: list[str] = []
-        found = as_mapping(texts, problems)
-        if "seed" in found:
-            problems.append("seed: is not set here; give the number of seeds.")
-        for problem in problems:
-            self._fault(place, problem)
-        return found
-
-    def _measure(self, place: str, measure: str, columns: set[str]) -> None:
-        try:
-            _, column = read_measure(measure)
-        except ValueError as error:
-            self._fault(place, str(error))
-            return
-        if column is not None:
-            self._known(place, (column,), columns, "column")
-
-    def _count(self, place: str, value: Any, least: int = 1) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            self._fault(place, f"{value}: must be an integer from {least}.")
-            return least
-        return value
-
-    def _names(self, place: str, values: Any) -> list[str]:
-        if not isinstance(values, list):
-            self._fault(place, f"{values}: must be a list of names.")
-            return []
-        return [str(value) for value in values]
-
-    def _mapping(self, place: str, values: Any) -> Mapping[Any, Any]:
-        if not isinstance(values, Mapping):
-            self._fault(place, f"{values}: must be a mapping of names to what holds for them.")
-            return {}
-        return values
-
-    def _keys(self, place: str, values: Any, known: Sequence[str], needed: Sequence[str]) -> None:
-        if not isinstance(values, Mapping):
-            self._fault(place, "must be a mapping of keys to values.")
-            return
-        self._known(place, [str(key) for key in values], set(known), "key")
-        for key in needed:
-            if key not in values:
-                self._fault(place, f"{key} is missing.")
-
-    def _known(self, place: str, names: Sequence[str], known: set[str], what: str) -> None:
-        for name in names:
-            if name not in known:
-                self._fault(place, f"{name}: there is no such {what}.{did_you_mean(name, known)}")
-
-    def _fault(self, place: str, text: str) -> None:
-        self.problems.append(f"{self.path}: {place}: {text}" if place else f"{self.path}: {text}")
+def _of_places(why: Mapping[Any, Any], figures: Mapping[Any, Mapping[Any, Any]]) -> dict[Any, Any]:
+    places = [(row, column) for row, of_row in figures.items() for column in of_row]
+    named = {name for row, column in places for name in (row, column, f"{row}.{column}")}
+    return {key: reasons for key, reasons in why.items() if key in named}

@@ -1,32 +1,14 @@
 """Measures of a finished run, and their cells in a table: counts of successes and means are never mixed."""
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from florets import strategies
 from florets.conf.problems import did_you_mean
 from florets.conf.schema import Config
-from florets.server_app.reproduce.mixtures import read_mixtures, share_error
-from florets.server_app.results.folder import MARKER
-from florets.server_app.results.summary import ARI_RECOVERED, ARI_ROUND, RunSummary
-from florets.strategies.base.report import EVIDENCE
-from florets.task.fingerprint import CLIENT_FOLDERS, fingerprint
-
-_SERVER_PARTS = ("cluster", "discover", "aggregate", "evaluate", "total")
-"""Parts of a round that are not the clients' work for training; in process all the rest is."""
-
-_ALL_RIGHT = 1.0 - 1e-9
-"""ARI that is 1 but for rounding."""
-
-_TARGET = 0.6
-"""Accuracy that the CFL-GP paper counts the cost of (Fig. 2e)."""
-
-Values = dict[str, Any]
-"""Results in a finished run's record; see `values_of`."""
+from florets.server_app.reproduce.mixtures import share_error
+from florets.server_app.reproduce.run_values import ALL_RIGHT, Values
 
 
 @dataclass(frozen=True)
@@ -50,6 +32,8 @@ class Measure:
         Difference from a published value that is named "within ...", in the unit shown; 0: none is.
     unit
         Of `near`, in words.
+    may_be_never
+        Whether a finished run without a value has not come so far; of others something else went wrong.
     """
 
     label: str
@@ -59,6 +43,7 @@ class Measure:
     fits: Callable[[Config], bool]
     near: float = 0.0
     unit: str = ""
+    may_be_never: bool = False
 
     def number(self, value: float, sign: str = "") -> str:
         """Return a value as the table shows it, with `sign` "+" also where it is positive."""
@@ -71,72 +56,6 @@ class Measure:
         if not self.form.endswith("g}") or "e" in shown or not decimals:
             return self.number(deviation)
         return f"{deviation:.{decimals}f}"
-
-
-def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall: float | None = None) -> Values:
-    """Return what all measures are made of, from a finished run's folder.
-
-    Parameters
-    ----------
-    cpu, wall
-        CPU and wall time of the whole run in seconds, None where they are not known: it ended in another process
-        than it began in.
-    """
-    lines = [json.loads(line) for line in (folder / MARKER).read_text(encoding="utf-8").splitlines()]
-    evidence = [line["details"][EVIDENCE] for line in lines if EVIDENCE in line["details"]]
-    clients = sum(seconds for line in lines for part, seconds in line["seconds"].items() if part not in _SERVER_PARTS)
-    return {
-        "accuracy": summary.final_accuracy,
-        "loss": summary.final_loss,
-        "ari": summary.final_ari,
-        "ari_at_10": summary.ari_at_10,
-        "first_round_ari_90": summary.first_round_ari_90,
-        "groups": lines[-1]["num_clusters"] if lines else None,
-        "frozen_from": summary.round_of_stability,
-        "model_error": summary.final_model_error,
-        "cluster_error": summary.final_cluster_error,
-        "cluster_loss": summary.final_cluster_loss,
-        **_at_accuracy(lines, _TARGET),
-        **_of_participants(lines),
-        "worst_tenth": summary.final_worst_tenth,
-        "tuned_accuracy": summary.final_tuned_accuracy,
-        "rounds_of_ari_1": [line["round"] for line in lines if (line.get("ari") or 0.0) >= _ALL_RIGHT],
-        "bytes": summary.bytes_down + summary.bytes_up,
-        "gradient_passes": summary.gradient_passes,
-        "mixtures": read_mixtures(folder),
-        "verdict": evidence[-1].get("verdict") if evidence else None,
-        "cpu_seconds": cpu,
-        # The rounds' parts are wall time, of which other processes take a part.
-        "client_seconds": None if cpu is None or not wall else clients * min(1.0, cpu / wall),
-        "code": _code(),
-        "warnings": summary.warnings,
-    }
-
-
-def _at_accuracy(lines: list[dict[str, Any]], target: float) -> Values:
-    """Return the first tested round with this mean accuracy, and the megabytes sent and received up to it."""
-    sent = 0
-    for line in lines:
-        sent += line["bytes_down"] + line["bytes_up"]
-        if line["accuracy"] is not None and line["accuracy"] >= target:
-            return {"first_round_accuracy_60": line["round"], "bytes_to_accuracy_60": sent}
-    return {}
-
-
-def _of_participants(lines: list[dict[str, Any]]) -> Values:
-    """Return the ARI over each round's participants alone: at the end, in round 10, and the first round of 0.9."""
-    known = {line["round"]: ari for line in lines if (ari := line.get("ari_participants")) is not None}
-    return {
-        "ari_participants": known[max(known)] if known else None,
-        "ari_participants_at_10": known.get(ARI_ROUND),
-        "first_round_ari_participants_90": next((r for r, ari in known.items() if ari >= ARI_RECOVERED), None),
-    }
-
-
-def _code() -> str:
-    """Return a hash of the code that decides a run's results, so that a table can say where versions are mixed."""
-    root = Path(strategies.__file__).parents[1]
-    return fingerprint(tuple(root / name for name in (*CLIENT_FOLDERS, "strategies")))
 
 
 def _number(name: str, factor: float = 1.0) -> Callable[[Values, Config], float | None]:
@@ -152,7 +71,7 @@ def _right_k(values: Values, config: Config) -> float | None:
 
 
 def _recovered(values: Values, _: Config) -> float | None:
-    return None if values.get("ari") is None else float(values["ari"] >= _ALL_RIGHT)
+    return None if values.get("ari") is None else float(values["ari"] >= ALL_RIGHT)
 
 
 def _reached(values: Values, _: Config) -> float | None:
@@ -242,10 +161,24 @@ MEASURES = {
     "ari": Measure("ARI at the end", "mean", "{:.2f}", _number("ari"), _has_groups, 0.01),
     "ari_at_10": Measure("ARI in round 10", "mean", "{:.2f}", _number("ari_at_10"), _has_groups, 0.01),
     "rounds_to_ari_90": Measure(
-        "first round with an ARI of 0.9", "mean", "{:.1f}", _number("first_round_ari_90"), _has_groups, 1.0, "round"
+        "first round with an ARI of 0.9",
+        "mean",
+        "{:.1f}",
+        _number("first_round_ari_90"),
+        _has_groups,
+        1.0,
+        "round",
+        may_be_never=True,
     ),
     "rounds_to_freeze": Measure(
-        "rounds before the clusters are frozen", "mean", "{:.1f}", _rounds_to_freeze, _freezes, 1.0, "round"
+        "rounds before the clusters are frozen",
+        "mean",
+        "{:.1f}",
+        _rounds_to_freeze,
+        _freezes,
+        1.0,
+        "round",
+        may_be_never=True,
     ),
     "ari_participants": Measure(
         "ARI of the last round's participants", "mean", "{:.2f}", _number("ari_participants"), _has_groups, 0.01
@@ -266,11 +199,17 @@ MEASURES = {
         _has_groups,
         1.0,
         "round",
+        may_be_never=True,
     ),
     "reached_ari_90": Measure("ARI of 0.9 reached", "count", "", _reached, _has_groups),
     "accuracy": Measure("accuracy in %", "mean", "{:.1f}", _number("accuracy", 100.0), _classes, 1.0, "point"),
     "rounds_to_accuracy_60": Measure(
-        "first tested round with an accuracy of 60 %", "mean", "{:.1f}", _number("first_round_accuracy_60"), _classes
+        "first tested round with an accuracy of 60 %",
+        "mean",
+        "{:.1f}",
+        _number("first_round_accuracy_60"),
+        _classes,
+        may_be_never=True,
     ),
     "megabytes_to_accuracy_60": Measure(
         "MB sent and received up to an accuracy of 60 %",
@@ -278,6 +217,7 @@ MEASURES = {
         "{:.2f}",
         _number("bytes_to_accuracy_60", 1e-6),
         _classes,
+        may_be_never=True,
     ),
     "worst_tenth": Measure(
         "accuracy of the worst tenth of the clients in %",
@@ -305,6 +245,7 @@ MEASURES = {
         _drifts,
         1.0,
         "round",
+        may_be_never=True,
     ),
     "share_error": Measure(
         "mean error of the clients' shares of the models", "mean", "{:.3f}", _share_error, _mixes_clusters

@@ -1,11 +1,15 @@
 """Published values of an item: what a paper gives, in which of its tables, and how ours compares."""
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from florets.server_app.reproduce.measures import Measure
+
+NO_VALUE = "no value"
+"""Stands where runs came to their end without one, as those that diverged."""
 
 NEVER = "never"
 """Stands where a paper has a dash: the value was never reached."""
@@ -93,8 +97,7 @@ class Reference:
 
         Where the released code's rate is given, that the paper's text has another is no reason any more.
         """
-        texts = [re.compile(rf"{re.escape(f'{key}={value}')}(?![\w.])") for key, value in given.items()]
-        kept = (reason for reason in self.reasons if not any(text.search(reason) for text in texts))
+        kept = (reason for reason in self.reasons if not any(_names(reason, *pair) for pair in given.items()))
         return replace(self, reasons=tuple(kept))
 
     def text(self, measure: Measure) -> str:
@@ -120,7 +123,7 @@ class Reference:
         if self.value is None:
             return ("never, as in the paper", "") if ours is None else (OFF, f"reached by {reached}")
         if ours is None:
-            return OFF, "never reached" if measure.kind == "mean" else "no value"
+            return OFF, "never reached" if measure.may_be_never else NO_VALUE
         difference = ours - self.value
         # A value on the edge must not fail by the last bit of a float.
         slack = self.rounding + 1e-9
@@ -131,6 +134,19 @@ class Reference:
         if self.spread is None and abs(difference) <= slack:
             return "equal", ""
         return OFF, f"by {measure.number(difference, '+')}"
+
+
+def _names(reason: str, key: str, value: str) -> bool:
+    """Return whether a reason names a key with this value."""
+    named = re.findall(rf"(?<![\w.]){re.escape(key)}=([^\s,;)]+)", reason)
+    return any(text.rstrip(".:") == value or _number(text.rstrip(".:")) == _number(value) for text in named)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def read_paper(blocks: Any, why: Mapping[Any, Any], fault: Fault) -> Iterator[Reference]:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app.reproduce.cells import Cell, folder_of
-from florets.server_app.reproduce.item_file import as_mapping, find_item, item_names
+from florets.server_app.reproduce.item_file import find_item, item_names
+from florets.server_app.reproduce.item_reader import as_mapping
 from florets.server_app.reproduce.items import Item
 
 _OWN_KEYS = ("scale", "n_jobs", "rows", "columns", "seeds", "stored")

@@ -15,9 +15,8 @@ from florets.server_app import jobs
 from florets.server_app.cpu_time import cpu_seconds
 from florets.server_app.parent_process import end_with_parent
 from florets.server_app.reproduce.cells import Cell, Progress, progress_of, write_record
-from florets.server_app.reproduce.measures import values_of
+from florets.server_app.reproduce.run_values import values_of
 from florets.server_app.results.folder import FolderLock, WriteFailed
-from florets.server_app.resume.checkpoint import Checkpoints
 from florets.server_app.resume.go_on import Engine, go_on
 
 ENDED = "its process ended before it did: killed, or out of memory"
@@ -41,10 +40,7 @@ def run_cell(cell: Cell, engine: Engine) -> Progress:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             summary, whole = go_on(cell.config, cell.overrides, cell.folder, engine)
         spent = (cpu_seconds() - cpu, time.perf_counter() - wall) if whole else ()
-        found = Progress("finished", write_record(cell, values_of(cell.folder, summary, *spent)))
-        # Nothing goes on from them any more, and those of many models take most of the room.
-        Checkpoints(cell.folder).remove()
-        return found
+        return Progress("finished", write_record(cell, values_of(cell.folder, summary, *spent)))
     except WriteFailed:
         # There is no room for a record either, and every further cell would fail alike.
         raise

@@ -8,7 +8,7 @@ from functools import cached_property
 from florets.server_app.reproduce.cells import Place, Progress
 from florets.server_app.reproduce.items import Item
 from florets.server_app.reproduce.measures import Measure, read_measure
-from florets.server_app.reproduce.references import Reference, Verdict
+from florets.server_app.reproduce.references import NEVER, NO_VALUE, Reference, Verdict
 from florets.server_app.results.statistics import Spread, bootstrap, paired, signed_rank_p
 
 Found = MutableMapping[int, Progress]
@@ -52,8 +52,8 @@ class Entry:
             return self.open
         number = self.spread.number
         if not number:
-            # Finished, but none has a value: an ARI of 0.9 was never reached.
-            shown = "never" if self.measure.kind == "mean" and not self.is_difference else MEANINGLESS
+            # Finished, but none has a value: an ARI of 0.9 was never reached, or the loss is not finite.
+            shown = NEVER if self.measure.may_be_never and not self.is_difference else NO_VALUE
         elif self.measure.kind == "count":
             shown = f"{round(self.spread.mean * number)} of {number}"
         elif self.is_difference:
@@ -189,8 +189,16 @@ class Table:
     @cached_property
     def references(self) -> tuple[Reference, ...]:
         """The published values of the data sets that are run: keys given by hand may choose another."""
-        used = {place.config.task.data for place in self.places if place.config is not None}
-        return tuple(entry for entry in self.item.references if entry.data in ("", *used))
+        data = {
+            (place.row.name, place.column.name): place.config.task.data
+            for place in self.places
+            if place.config is not None
+        }
+        return tuple(
+            entry
+            for entry in self.item.references
+            if entry.data in ("", data.get((entry.row, entry.column), entry.data))
+        )
 
     def comparisons(self) -> Iterator[tuple[Reference, Entry | None]]:
         """Yield each published value with our entry, None where the place is left out."""

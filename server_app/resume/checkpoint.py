@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,11 +116,6 @@ class Checkpoints:
         for old in self.files()[self.keep :]:
             old.unlink()
         return path
-
-    def remove(self) -> None:
-        """Remove all of them."""
-        if self.folder.exists():
-            shutil.rmtree(self.folder)
 
     def load(self, home: str = "") -> Checkpoint | None:
         """Return the newest checkpoint that can be read; None where there is no file at all.

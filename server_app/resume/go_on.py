@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,7 +83,7 @@ def go_on(config: Config, overrides: Sequence[str], folder: Path, engine: Engine
             # Damaged, or of a version that wrote other settings: nothing can go on from it, and a new run would be
             # refused as long as it is there.
             log.warning("%s: the run begins anew", error)
-            Checkpoints(folder).remove()
+            shutil.rmtree(Checkpoints(folder).folder)
         except ConfigError:
             pass  # A new run says by itself what is wrong.
     return engine.run(config, overrides), True
@@ -91,9 +92,9 @@ def go_on(config: Config, overrides: Sequence[str], folder: Path, engine: Engine
 def same_settings(then: Any, now: Mapping[str, Any], prefix: str = "") -> bool:
     """Return whether a run's configuration is the one that is asked for, as far as it changes results.
 
-    Keys that came after the run was made say nothing about it.
+    Keys that came after the run was made say nothing about it; without any there is no configuration.
     """
-    if not isinstance(then, Mapping):
+    if not isinstance(then, Mapping) or (now and not then):
         return False
     for name, old in then.items():
         key, new = f"{prefix}{name}", now.get(name)

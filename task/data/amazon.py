@@ -144,8 +144,7 @@ def _files(folder: Path, domain: str) -> list[Path]:
         path
         for path in folder.rglob("*.review")
         # Archives that were packed on a Mac hold a hidden file beside each.
-        if not path.name.startswith(".")
-        and any(part.lower().startswith(domain) for part in path.relative_to(folder).parts[:-1])
+        if not path.name.startswith(".") and path.parent.name.lower().startswith(domain)
     )
     apart = [path for path in paths if any(word in path.name for word in ("positive", "negative", "unlabeled"))]
     chosen = apart or paths
@@ -161,12 +160,12 @@ def _files(folder: Path, domain: str) -> list[Path]:
 def _lines(text: str, default: int | None, phrases: bool) -> Iterator[Review]:
     """Yield the reviews of a processed file: one a line."""
     for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip(" \t\r"):
+        if not line.strip(" \t"):
             continue
         counts: Counter[str] = Counter()
         label = default
         # A word may hold what Unicode calls a space, as \xa0.
-        for entry in re.findall(r"[^ \t\r]+", line):
+        for entry in re.findall(r"[^ \t]+", line):
             word, colon, count = entry.rpartition(":")
             if word == "#label#":
                 if count not in ("positive", "negative"):
