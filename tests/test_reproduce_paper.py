@@ -94,7 +94,7 @@ def test_reasons_that_the_given_keys_undo_are_gone(tmp_path: Path) -> None:
     item.write_text(ITEM.replace("why: {ifca: the reason}", several))
 
     def reasons(*given: str) -> list[str]:
-        return [entry.why for entry in read_request([str(item), *given]).item.references[:2]]
+        return ["; ".join(entry.reasons) for entry in read_request([str(item), *given]).item.references[:2]]
 
     both = ["k=4 is told", "the text has train.learning_rate=0.01; other seeds"]
     assert reasons() == both
@@ -111,14 +111,14 @@ def test_reasons_that_the_given_keys_undo_are_gone(tmp_path: Path) -> None:
 def test_values_are_read_with_source_spread_and_reason(tmp_path: Path) -> None:
     first, second, third, fourth = item_of(tmp_path).references
     assert (first.source, first.row, first.column, first.measure) == ("Table 1", "one", "clove", "accuracy")
-    assert (first.value, first.spread, first.rounding, first.why) == (97.6, 0.1, pytest.approx(0.05), "")
-    assert (second.value, second.spread, second.rounding, second.why) == (80.0, None, 0.0, "the reason")
+    assert (first.value, first.spread, first.rounding, first.reasons) == (97.6, 0.1, pytest.approx(0.05), ())
+    assert (second.value, second.spread, second.rounding, second.reasons) == (80.0, None, 0.0, ("the reason",))
     assert (third.text(MEASURES["rounds_to_ari_90"]), third.source) == ("2.0 ± 0.0", "Table 5")
     assert (fourth.value, fourth.text(MEASURES["rounds_to_ari_90"])) == (None, "never")
 
 
 def test_runs_that_were_cut_short_are_off_because_of_that(tmp_path: Path) -> None:
-    assert [entry.why for entry in item_of(tmp_path, scale="small").references[:2]] == [
+    assert ["; ".join(entry.reasons) for entry in item_of(tmp_path, scale="small").references[:2]] == [
         "small scale",
         "small scale; the reason",
     ]

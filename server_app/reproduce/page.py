@@ -12,7 +12,7 @@ from florets.server_app.reproduce.written import (
     compared_grid,
     grid,
     methods_grid,
-    reasons,
+    reason_letters,
     state_words,
     verdict_words,
 )
@@ -170,14 +170,15 @@ def _tables(table: Table, command: str, turned: bool) -> str:
     parts = [" ".join(filter(None, [f"`{command}`: {state_words(table)}.", code_words(table)]))]
     if table.item.cut:
         parts.append(f"Small scale: {table.item.cut}.")
+    letters = reason_letters(table)
     for matrix in table.matrices():
         if matrix.rows:
-            cells = methods_grid(table, matrix) if turned else grid(table, matrix)
+            cells = methods_grid(table, matrix, letters) if turned else grid(table, matrix)
             parts += [f"{matrix.label[:1].upper()}{matrix.label[1:]}:", markdown_table(cells)]
     if turned and (words := verdict_words(table)):
-        parts.append(f"In brackets what is published: {words}.")
-        if lines := reasons(table):
-            parts += ["Off:", "\n".join(f"- {line}" for line in lines)]
+        parts.append(f"In brackets what is published, with `off` where ours is not near it. {words}.")
+        if letters:
+            parts.append("\n".join(f"- off {letter}: {reason}" for reason, letter in letters.items()))
     elif len(compared := compared_grid(table)) > 1:
         parts += [f"{verdict_words(table)}:", markdown_table(compared)]
     return "\n\n".join(parts)

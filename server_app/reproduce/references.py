@@ -36,21 +36,21 @@ class Verdict:
         Of what is off: by how much.
     reached, finished
         Where not all seeds have a value, or are finished: how many do, or are.
-    why
-        Reasons for what is off.
+    reasons
+        For what is off.
     """
 
     kind: str
     amount: str = ""
     reached: str = ""
     finished: str = ""
-    why: str = ""
+    reasons: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         """The verdict as the table has it."""
         return " ".join(filter(None, [self.kind, self.amount, self.reached, self.finished])) + (
-            f": {self.why}" if self.why else ""
+            f": {'; '.join(self.reasons)}" if self.reasons else ""
         )
 
 
@@ -87,11 +87,6 @@ class Reference:
     reasons: tuple[str, ...] = ()
     data: str = ""
 
-    @property
-    def why(self) -> str:
-        """The reasons as one text."""
-        return "; ".join(self.reasons)
-
     def beside(self, given: Mapping[str, str]) -> "Reference":
         """Return it as it stands beside runs with these keys: reasons that name one of them with its value are gone.
 
@@ -117,7 +112,7 @@ class Reference:
             Number of those seeds.
         """
         kind, amount = self._compared(ours, reached, measure)
-        return Verdict(kind, amount, why=self.why if kind == OFF else "")
+        return Verdict(kind, amount, reasons=self.reasons if kind == OFF else ())
 
     def _compared(self, ours: float | None, reached: int, measure: Measure) -> tuple[str, str]:
         if self.value is None:

@@ -3,8 +3,9 @@
 import csv
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from string import ascii_lowercase
 
 from florets.server_app.console import counted
 from florets.server_app.reproduce.measures import read_measure
@@ -88,8 +89,14 @@ def grid(table: Table, matrix: Matrix) -> list[list[str]]:
     return cells
 
 
-def methods_grid(table: Table, matrix: Matrix) -> list[list[str]]:
-    """Return the texts of a matrix turned: methods down, data across, published values in brackets."""
+def methods_grid(table: Table, matrix: Matrix, letters: Mapping[str, str]) -> list[list[str]]:
+    """Return the texts of a matrix turned: methods down, data across, published values in brackets.
+
+    Parameters
+    ----------
+    letters
+        What stands for the reasons of what is off; see `reason_letters`.
+    """
     turned = [list(texts) for texts in zip(*grid(table, matrix), strict=True)]
     labels = {row.name: row.label for row in table.item.rows}
     columns = {column.label: column.name for column in table.item.columns}
@@ -98,8 +105,22 @@ def methods_grid(table: Table, matrix: Matrix) -> list[list[str]]:
         for place, label in enumerate(turned[0][1:], start=1):
             entry = matrix.entries.get((across[label], columns[texts[0]]))
             if entry is not None and entry.published:
-                texts[place] += f" ({entry.published})"
+                texts[place] += f" ({'; '.join(filter(None, [entry.published, _off_in_short(entry, letters)]))})"
     return turned
+
+
+def _off_in_short(entry: Entry, letters: Mapping[str, str]) -> str:
+    verdict = _verdict(entry)
+    return " ".join([OFF, *(letters[reason] for reason in verdict.reasons)]) if verdict.kind == OFF else ""
+
+
+def reason_letters(table: Table) -> dict[str, str]:
+    """Return the reasons that are given for what is off, and a letter for each."""
+    found = dict.fromkeys(reason for _, entry in table.comparisons() for reason in _verdict(entry).reasons)
+    return {
+        reason: ascii_lowercase[number % 26] + (str(number // 26) if number >= 26 else "")
+        for number, reason in enumerate(found)
+    }
 
 
 def compared_grid(table: Table) -> list[list[str]]:
@@ -130,23 +151,6 @@ def verdict_words(table: Table) -> str:
         for kind in sorted(counts, key=lambda kind: (_rank(kind), kind))
     ]
     return f"{counted(len(compared), 'published value')}: {', '.join(words)}"
-
-
-def reasons(table: Table) -> list[str]:
-    """Return a line for each reason that is given for what is off: the places that it is given for, by measure."""
-    found: dict[str, dict[str, list[str]]] = {}
-    for reference, entry in table.comparisons():
-        if (verdict := _verdict(entry)).kind == OFF:
-            row, column = _labels(table, reference)
-            how = " ".join(filter(None, [verdict.amount.removeprefix("by "), verdict.reached, verdict.finished]))
-            places = found.setdefault(verdict.why or "no reason is known", {})
-            places.setdefault(read_measure(reference.measure)[0].label, []).append(f"{column} in {row} {how}")
-    several = len({reference.measure for reference in table.references}) > 1
-    lines = []
-    for why, places in found.items():
-        told = [(f"{label}: " if several else "") + ", ".join(there) for label, there in places.items()]
-        lines.append(f"{why[:1].upper()}{why[1:]}: {'; '.join(told)}.")
-    return lines
 
 
 def _labels(table: Table, reference: Reference) -> list[str]:
