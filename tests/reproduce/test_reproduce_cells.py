@@ -1,0 +1,178 @@
+"""Cells of `florets reproduce`: in which order they run, and that none is run twice."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from florets.conf.schema import Config
+from florets.server_app import main as command
+from florets.server_app.build import build_task, make_data, one_task_kept
+from florets.server_app.main import main
+from florets.server_app.reproduce.cells import in_order, places
+from florets.server_app.reproduce.item_file import read_item
+from florets.server_app.reproduce.run import BUSY
+from florets.server_app.results.folder import FolderLock
+from florets.server_app.results.summary import RunSummary
+from florets.task.task import Task
+from tests import fake_cells
+from tests.reproduce_item import ITEM, breaks, interrupt, results, rows_of
+
+
+def test_the_runs_that_matter_most_come_first(item: Path, ran: list[tuple[str, int, int]]) -> None:
+    assert main(["reproduce", "item.yaml"]) == 0
+    # Steps: 0 for CLoVE on four, 1 on two, 2 for FedAvg.
+    assert ran == [("clove", 4, 0), ("clove", 4, 1), ("clove", 4, 2), ("clove", 2, 0)] + [
+        ("fedavg", 4, seed) for seed in range(3)
+    ]
+    many = read_item(item, "item")
+    cells = in_order(list(places(many, {"results_dir": "x"}, item.parent)))
+    assert all("pictures=false" in cell.overrides for cell in cells)
+    assert len({cell.folder for cell in cells}) == len(cells) == 7
+
+
+def test_methods_on_the_same_data_come_one_after_the_other_and_share_them(item: Path) -> None:
+    item.write_text(ITEM.replace(", after: 2", "").replace(", after: 1", ""))
+    cells = in_order(list(places(read_item(item, "item"), {"results_dir": "x"}, item.parent)))
+    told = [(cell.place.row.name, cell.seed, cell.place.column.name) for cell in cells]
+    assert told == [("four", seed, column) for seed in range(3) for column in ("clove", "fedavg")] + [
+        ("two", 0, "clove")
+    ]
+    with one_task_kept():
+        tasks = [build_task(cell.config) for cell in cells]
+        assert tasks[0] is tasks[1]
+        assert len(set(map(id, tasks))) == 4
+        # Before the clock of the first column begins, all of a row's data are there.
+        make_data(cells[0].config)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delattr(Task, "build_client")
+            assert len(build_task(cells[0].config).client(19).x_train)
+    assert build_task(cells[0].config) is not build_task(cells[0].config)
+
+
+@pytest.mark.slow
+def test_a_run_on_data_of_the_run_before_is_the_same_to_the_bit(item: Path) -> None:
+    found = []
+    for columns in ("clove,fedavg", "fedavg"):
+        folder = item.parent / str(len(columns))
+        given = ["seeds=1", "rows=four", f"columns={columns}", f"results_dir={folder}"]
+        assert main(["reproduce", "item.yaml", *given]) == 0
+        (models,) = folder.rglob("fedavg/**/models.safetensors")
+        found.append(models.read_bytes())
+    assert found[0] == found[1]
+
+
+def test_an_interrupted_grid_goes_on_and_runs_no_finished_cell_again(
+    item: Path, ran: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        breaks(patch, 3, interrupt)
+        assert main(["reproduce", "item.yaml", "results_dir=results"]) == 130
+    told = capsys.readouterr()
+    # As it was typed: it can be copied.
+    assert "the same command goes on: florets reproduce item.yaml results_dir=results\n" in told.err
+    assert "7 cells: 2 finished, 1 stopped, 4 not run" in told.out
+    states = [row["state"] for row in rows_of(results(item) / "cells.csv")]
+    assert states == ["finished", "finished", "stopped", "not run", "not run", "not run", "not run"]
+    assert main(["reproduce", "item.yaml"]) == 0
+    assert max(Counter(ran).values()) == 1
+    assert len(ran) == 7
+    ended = [json.loads(text)["cell"] for text in (results(item) / "log.jsonl").read_text().splitlines()]
+    assert len(ended) == len(set(ended)) == 7
+    assert main(["reproduce", "item.yaml"]) == 0
+    assert len(ran) == 7
+
+
+def test_a_run_that_ended_before_it_was_noted_is_not_run_again(item: Path, ran: list[tuple[str, int, int]]) -> None:
+    assert main(["reproduce", "item.yaml"]) == 0
+    records = sorted((item.parent / "results" / "reproduce" / "runs").rglob("seed-*.json"))
+    assert len(records) == 7
+    for record in records:
+        record.unlink()
+    assert main(["reproduce", "item.yaml"]) == 0
+    assert len(ran) == 7
+
+
+def test_a_run_of_other_settings_does_not_count(item: Path, ran: list[tuple[str, int, int]]) -> None:
+    assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
+    (record,) = (item.parent / "results" / "reproduce" / "runs").rglob("seed-*.json")
+    values = json.loads(record.read_text())
+    assert "versions of the code" not in (results(item) / "table.md").read_text()
+    # A key that this run did not know yet says nothing; another value of one that it knew does.
+    del values["config"]["eval_every"]
+    record.write_text(json.dumps(values))
+    assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
+    assert len(ran) == 1
+    values["values"]["code"] = "another"
+    record.write_text(json.dumps(values))
+    assert main(["reproduce", "item.yaml", "columns=clove"]) == 0
+    assert "The runs were made by 2 versions of the code" in (results(item) / "table.md").read_text()
+    ran.clear()
+    values["config"]["train"]["learning_rate"] = 7.0
+    record.write_text(json.dumps(values))
+    assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
+    assert len(ran) == 1
+
+
+def test_more_seeds_than_the_item_has_are_refused(item: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "item.yaml", "seeds=99"]) == 2
+    assert "seeds=99" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["clove/tabel_1"], ["rows=one"]])
+def test_the_list_takes_no_item_and_no_choice(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--list", *words]) == 2
+    assert words[0] in capsys.readouterr().err
+
+
+def test_a_cell_that_fails_is_named_and_tried_again(
+    item: Path, ran: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise ValueError("no such luck")
+
+    with monkeypatch.context() as patch:
+        breaks(patch, 4, fail)
+        assert main(["reproduce", "item.yaml"]) == 1
+    text = (results(item) / "table.md").read_text()
+    assert "7 cells: 6 finished, 1 failed." in text
+    assert "- 2 rotations | CLoVE & co | seed 0: failed: ValueError: no such luck" in text
+    assert main(["reproduce", "item.yaml"]) == 0
+    assert "7 cells: 7 finished." in (results(item) / "table.md").read_text()
+
+
+def test_a_stopped_run_with_checkpoints_goes_on_in_its_middle(
+    item: Path, ran: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resumed: list[Path] = []
+
+    def resume(config: Config, folder: Path) -> RunSummary:
+        resumed.append(folder)
+        return fake_cells.resume(config, folder)
+
+    monkeypatch.setattr(command, "resume", resume)
+    item.write_text(ITEM.replace("checkpoint_every=0", "checkpoint_every=1"))
+    with monkeypatch.context() as patch:
+        breaks(patch, 2, interrupt)
+        assert main(["reproduce", "item.yaml"]) == 130
+    assert main(["reproduce", "item.yaml"]) == 0
+    assert [folder.name for folder in resumed] == ["seed-1"]
+    cells = rows_of(results(item) / "cells.csv")
+    # What it cost in all is not known.
+    assert [row["cpu_seconds"] == "" for row in cells] == [False, True, False, False, False, False, False]
+
+
+def test_a_cell_that_another_process_runs_is_left_to_it(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
+    (record,) = (item.parent / "results" / "reproduce" / "runs").rglob("seed-*.json")
+    record.unlink()
+    folder = record.with_suffix("")
+    (folder / "report.html").unlink()
+    with FolderLock(folder):
+        assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
+    assert len(ran) == 1
+    assert f"2 rotations | CLoVE & co | seed 0: stopped: {BUSY}" in capsys.readouterr().out
+    assert "stopped after round 2" in (results(item) / "table.md").read_text()

@@ -1,0 +1,122 @@
+"""Items of `florets reproduce`, and the words of its command line."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from florets.conf.problems import ConfigError
+from florets.server_app.main import main
+from florets.server_app.reproduce.cells import places
+from florets.server_app.reproduce.item_file import find_item, item_names, read_item
+from tests.reproduce_item import ITEM
+
+BRIEFLY = ("discovery/recovery", "clove/table_5", "mixed_regression/figure_1")
+"""Items that the default suite reads; the slow tests read all."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in BRIEFLY else pytest.mark.slow) for name in item_names()]
+)
+def test_every_item_is_read_at_its_scales_and_its_runs_are_accepted(name: str) -> None:
+    item, small = find_item(name), find_item(name, "small")
+    assert item.title
+    assert small.cut
+    assert small.seeds <= item.seeds
+    # All cells, but of the largest every row and every column once: its 286 places would take seconds.
+    large = len(item.rows) * len(item.columns) > 100
+    parts = [replace(item, columns=item.columns[:1]), replace(item, rows=item.rows[:1])] if large else [item, small]
+    for part in parts:
+        assert not [place.problem for place in places(part, {}, Path("/")) if place.config is None]
+
+
+def test_an_item_that_does_not_exist_is_refused_with_those_that_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "discovery/recover"]) == 2
+    error = capsys.readouterr().err
+    assert "discovery/recover: there is no such item. Did you mean discovery/recovery?" in error
+    assert main(["reproduce"]) == 2
+    assert "takes one item, and there is none. There are: " in capsys.readouterr().err
+
+
+def test_a_file_that_does_not_exist_is_said_to_be_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "mine.yaml"]) == 2
+    assert capsys.readouterr().err == (
+        "florets: mine.yaml: there is no such file; florets reproduce --list names the items that come with it.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["rows=for"], "rows=for: item has no such row. Did you mean four?"),
+        (["columns=clove,ifca"], "columns=ifca: item has no such column"),
+        (["column=clove"], "column=clove: there is no such key. Did you mean columns?"),
+        (["scale=small", "rows=two"], "rows=two: scale=small leaves it out; leave scale=small out to have it"),
+        (["scale=small", "rows=fuor"], "rows=fuor: item has no such row. Did you mean four?"),
+        (["scale=large"], "scale=large: must be paper or small"),
+        (["n_jobs=0"], "n_jobs=0: must be an integer from 1"),
+        (["seed=3"], "seed=3: the seeds are the item's"),
+        (["strategy=fedprox"], "strategy=fedprox: columns have their own; columns=<name>,... chooses some"),
+        (["train.learning_rat=3"], "train.learning_rat=3: there is no such key"),
+        (["--lst"], "--lst: florets reproduce has no such option"),
+        (["other.yaml"], "takes one item, and item.yaml, other.yaml are 2"),
+    ],
+)
+def test_a_wrong_word_is_named(
+    item: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert main(["reproduce", "item.yaml", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not (item.parent / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("seeds: 3", "seeds: none", "seeds: none: must be an integer from 1"),
+        ("title: Two methods on turned digits", "titel: x", "titel: there is no such key. Did you mean title?"),
+        ("  two: {label", "  four: {label", "cannot be read (four stands twice"),
+        ("measures: [right_k", "measures: [right_q", "right_q: there is no such measure"),
+        ("accuracy - fedavg", "accuracy - local", "local: there is no such column"),
+        ("accuracy - fedavg", "right_k - fedavg", "a difference is <measure> - <column>"),
+        ("leave_out: [fedavg]", "leave_out: [oracle]", "rows.two: oracle: there is no such column"),
+        ("[strategy=clove]", "[strategy]", "columns.clove.overrides: strategy: is not of the form key=value"),
+        ("[strategy=clove]", "[seed=1]", "columns.clove.overrides: seed: is not set here"),
+        ("[strategy=clove]", "{strategy: clove}", "must be a list of key=value texts"),
+        ("kind: grid", "kind: pie", "plot.kind: pie: must be grid or rows or curves"),
+        ("{four: {clove: 92.5", "{fore: {clove: 92.5", "fore: there is no such row"),
+        ("clove: 92.5 ± 0.4", "clove: .nan", "paper.0.values.four.clove: nan: must be a number"),
+        ("values: {four: {clove: 8}}", "values: {four: {ifca: 8}}", "paper: ifca: there is no such column"),
+        (
+            "measure: rounds_to_ari_90, values: {four: {clove: 8",
+            "measure: accuracy, values: {four: {clove: 8",
+            "paper.1.values.four.clove: 8: this measure has a value there already",
+        ),
+        (
+            "measures: [right_k, recovered, rounds_to_ari_90, accuracy, accuracy - fedavg, loss, megabytes]",
+            "measures: accuracy",
+            "measures: accuracy: must be a list of names",
+        ),
+        ("leave_out: [fedavg]", "leave_out: fedavg", "rows.two.leave_out: fedavg: must be a list of names"),
+        ("leave_out: [fedavg]", "for_columns: [fedavg]", "rows.two.for_columns: ['fedavg']: must be a mapping"),
+        ("plot:", "why: {locale: x}\nplot:", "why: locale: there is no such row, column or <row>.<column>"),
+        ("plot:", "why: [x]\nplot:", "why: ['x']: must be a mapping"),
+        (ITEM, "", "must be a mapping"),
+        (ITEM, "{", "cannot be read"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(item: Path, old: str, new: str, message: str) -> None:
+    assert old in ITEM
+    item.write_text(ITEM.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        read_item(item, "item")
+
+
+def test_an_item_of_one_scale_has_no_small_one(item: Path) -> None:
+    item.write_text(ITEM[: ITEM.index("small:")])
+    with pytest.raises(ConfigError, match="scale=small: item has one scale alone"):
+        read_item(item, "item", "small")

@@ -1,0 +1,160 @@
+"""The table of `florets reproduce`: what it says of places that are finished, and of those that are not."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from florets.server_app.main import main
+from tests.reproduce_item import ITEM, breaks, interrupt, results, rows_of
+
+
+def test_the_table_marks_what_is_not_finished(
+    item: Path, ran: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        breaks(patch, 5, interrupt)
+        assert main(["reproduce", "item.yaml"]) == 130
+    text = (results(item) / "table.md").read_text()
+    sections = dict(re.findall(r"## ([^\n]*)\n\n(.*?)\n\n", text, re.DOTALL))
+    lines = {name: [re.sub(" +", " ", row) for row in body.splitlines()[2:]] for name, body in sections.items()}
+    # Seeds 0, 1 and 2 of CLoVE: 4, 3 and 4 groups; accuracy 90, 91 and 92 %. FedAvg's first seed was stopped.
+    assert lines["Right number of groups at the end"] == ["| 4 rotations | 2 of 3 |", "| 2 rotations | 1 of 1 |"]
+    assert lines["Accuracy in %"] == [
+        "| 4 rotations | 91.0 ± 1.0 | stopped after round 1 |",
+        "| 2 rotations | 90.0 | -- |",
+    ]
+    assert lines["First round with an ARI of 0.9"] == [
+        "| 4 rotations | 3.0 ± 1.4 (2 of 3) |",
+        "| 2 rotations | 2.0 |",
+    ]
+    assert "3 published values: 2 off, 1 not finished." in text
+    compared = [re.sub(" +", " ", row) for row in text.splitlines()]
+    accuracies = [row for row in compared if " | accuracy in % (Table 3) | " in row]
+    assert [row.partition(" | accuracy in % (Table 3) | ")[2] for row in accuracies] == [
+        "92.5 ± 0.4 | 91.0 ± 1.0 | -1.5 | off by -1.5 |",
+        "71.5 ± 0.25 | stopped after round 1 | | stopped after round 1 |",
+    ]
+    assert [row for row in compared if " | 8.0 | " in row] == [
+        "| 4 rotations | CLoVE & co | first round with an ARI of 0.9 (Table 3) | 8.0 | 3.0 ± 1.4 (2 of 3) | -5.0 "
+        "| off by -5.0 (2 of 3 seeds) |"
+    ]
+    assert lines["Accuracy in %, less that of FedAvg (equal seeds)"] == ["| 4 rotations | stopped after round 1 |"]
+    # A loss stands where there is no accuracy.
+    assert "Test loss" not in sections
+    assert "7 cells: 4 finished, 1 stopped, 2 not run." in text
+
+
+def test_the_screen_has_the_part_that_was_asked_for_and_the_files_have_the_whole(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "item.yaml", "rows=four", "columns=clove", "seeds=1"]) == 0
+    shown = capsys.readouterr().out
+    assert "| 4 rotations | 90.0" in shown
+    assert "[1/3]" not in shown
+    assert "not run" not in shown.split("# Two methods", 1)[1].rsplit("Table: ", 1)[0]
+    assert "2 rotations" not in shown
+    assert "FedAvg" not in shown.split("# Two methods", 1)[1]
+    text = (results(item) / "table.md").read_text()
+    assert "[1/3]" in text
+    assert "2 rotations" in text
+    assert main(["reproduce", "item.yaml", "--table"]) == 0
+    assert text in capsys.readouterr().out
+
+
+@pytest.mark.pictures
+def test_differences_are_paired_and_verdicts_are_the_papers(item: Path, ran: list[tuple[str, int, int]]) -> None:
+    item.write_text(ITEM.replace("92.5 ± 0.4", "90.8 ± 0.4"))
+    assert main(["reproduce", "item.yaml"]) == 0
+    entries = {(e["measure"], e["row"], e["column"]): e for e in rows_of(results(item) / "table.csv")}
+    difference = entries["accuracy - fedavg", "four", "clove"]
+    # 90, 91, 92 less 70: mean 21, sample deviation 1, t(2) = 4.303, so 21 ± 4.303 / sqrt(3).
+    assert float(difference["mean"]) == pytest.approx(21.0)
+    assert float(difference["low"]) == pytest.approx(21 - 4.3027 / 3**0.5, abs=1e-3)
+    assert entries["accuracy", "four", "clove"]["verdict"] == "within the paper's spread"
+    assert entries["accuracy", "four", "fedavg"]["verdict"] == "off by -1.5"
+    successes = entries["recovered", "four", "clove"]
+    assert (successes["successes"], successes["values"], successes["mean"]) == ("2", "3", "")
+    tex = (results(item) / "table.tex").read_text()
+    assert r"CLoVE \& co" in tex
+    assert r"91.0 $\pm$ 1.0" in tex
+    assert tex.count(r"\begin{tabular}") == 7
+    assert (results(item) / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_table_is_remade_without_a_run_and_the_list_says_how_far_items_are(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["reproduce", "item.yaml", "seeds=1"]) == 0
+    before = (results(item) / "table.md").read_text()
+    (results(item) / "table.md").unlink()
+    begun = len(ran)
+    assert main(["reproduce", "item.yaml", "--table"]) == 0
+    assert (results(item) / "table.md").read_text() == before
+    assert "91.0" not in before
+    assert "90.0 [1/3]" in before
+    assert len(ran) == begun == 3
+    (item.parent / "items").mkdir()
+    item.rename(item.parent / "items" / "item.yaml")
+    monkeypatch.setattr("florets.server_app.reproduce.item_file.FOLDER", item.parent / "items")
+    capsys.readouterr()
+    assert main(["reproduce", "--list"]) == 0
+    told = capsys.readouterr().out
+    assert "item  Two methods on turned digits" in told
+    assert "7 cells: 3 finished, 4 not run; 3 published values: 3 off" in told
+    assert len(ran) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.pictures
+def test_curves_lack_runs_whose_folders_were_removed_and_say_so(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    item.write_text(ITEM.replace("kind: grid", "kind: curves"))
+    assert main(["reproduce", "item.yaml", "rows=four", "seeds=2"]) == 0
+    before = (results(item) / "table.md").read_text()
+    (results(item) / "plot-four.png").unlink()
+    (removed, *_) = (item.parent / "results").rglob("clove/*/seed-1")
+    shutil.rmtree(removed)
+    capsys.readouterr()
+    assert main(["reproduce", "item.yaml", "--table"]) == 0
+    told = capsys.readouterr().out
+    assert "Not in the curves, as their runs' folders were removed: four/clove/seed-1\n" in told
+    assert (results(item) / "table.md").read_text() == before
+    assert (results(item) / "plot-four.png").is_file()
+
+
+def test_the_small_scale_says_what_was_cut(item: Path, ran: list[tuple[str, int, int]]) -> None:
+    assert main(["reproduce", "item.yaml", "scale=small"]) == 0
+    assert ran == [("clove", 4, 0), ("fedavg", 4, 0)]
+    text = (results(item, "small") / "table.md").read_text()
+    assert "Small scale: one seed and one row." in text
+    # What it has in common with the whole table is not run again.
+    assert main(["reproduce", "item.yaml"]) == 0
+    assert len(ran) == 7
+
+
+@pytest.mark.pictures
+@pytest.mark.slow
+def test_a_run_without_pictures_has_all_else(tmp_path: Path) -> None:
+    given = ["num_clients=4", "num_rounds=1", "task.model_options.hidden=[8]", "pictures=false", "strategy=discovery"]
+    assert main([*given, f"results_dir={tmp_path}", "-q"]) == 0
+    (page,) = tmp_path.rglob("report.html")
+    # The key says nothing of what is computed: it is not in the folder's name.
+    assert "pictures" not in str(page.relative_to(tmp_path))
+    assert not list(tmp_path.rglob("*.png"))
+    assert "<img" not in page.read_text()
+    assert (page.parent / "loss_matrix.csv").is_file()
+
+
+def test_a_place_whose_settings_are_refused_is_marked_and_fails_the_command(
+    item: Path, ran: list[tuple[str, int, int]]
+) -> None:
+    item.write_text(ITEM.replace("overrides: [strategy=clove]", "overrides: [strategy=clovee]"))
+    assert main(["reproduce", "item.yaml"]) == 1
+    table = " ".join((results(item) / "table.md").read_text().split())
+    assert "7 cells: 3 finished, 4 refused." in table
+    assert "| 4 rotations | refused | 70.0 ± 0.0 |" in table
+    assert "| 2 rotations | refused | -- |" in table
+    assert "| accuracy in % (Table 3) | 92.5 ± 0.4 | refused | | refused |" in table
