@@ -96,14 +96,14 @@ def test_items_that_lead_to_each_other_are_refused(base: Path) -> None:
 
 def test_a_list_of_lines_needs_another_item(base: Path) -> None:
     (base / "item.yaml").write_text(re.sub("rows: .*", "rows: [one, two]", BASE))
-    with pytest.raises(ConfigError, match="rows: must be a mapping"):
+    with pytest.raises(ConfigError, match=re.escape("rows: ['one', 'two']: must be a mapping")):
         item(base)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("small: {cut: one seed, seeds: 1}", "small: [one]", "small: must be a mapping"),
+        ("small: {cut: one seed, seeds: 1}", "small: [one]", "small: ['one']: must be a mapping"),
         ("seeds: 1}", "for_rows: [one]}", "small.for_rows: ['one']: must be a mapping"),
         ("seeds: 1}", "rows: one}", "small.rows: one: must be a list of names"),
     ],

@@ -168,7 +168,8 @@ def in_order(all_places: Sequence[Place]) -> list[Cell]:
 def progress_of(cell: Cell) -> Progress:
     """Return how far a cell is, from the files that its run has left.
 
-    Of a run that came to its end and was killed before it could say so, the record is written now. A run of other settings, as of an earlier version of the item's file or of a preset, does not count.
+    Of a run that came to its end and was killed before it could say so, the record is written now. A run of other
+    settings, as of an earlier version of the item's file or of a preset, does not count.
     """
     record = _read(cell.record_path)
     if record is not None:

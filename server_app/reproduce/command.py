@@ -87,7 +87,7 @@ def main(arguments: Sequence[str], engine: Engine) -> int:
         return remake(words, caller)
     request = read_request(words)
     all_places = list(places(request.item, request.given, caller))
-    _refuse_if_all_are(all_places)
+    _refuse_if_all_are([place for place in all_places if request.chooses(place)], request)
     progress, folder = _progress(request.stored, caller), request.folder(caller)
     table = _table(request.item, all_places, progress)
     try:
@@ -108,11 +108,14 @@ def main(arguments: Sequence[str], engine: Engine) -> int:
     return code
 
 
-def _refuse_if_all_are(all_places: Sequence[Place]) -> None:
-    """Raise ConfigError with the reasons if no place can be run."""
+def _refuse_if_all_are(all_places: Sequence[Place], request: Request | None = None) -> None:
+    """Raise ConfigError with the reasons if no place can be run; those that were not given by hand name the item."""
     refused = [place.problem for place in all_places if place.config is None]
-    if refused and len(refused) == len(all_places):
-        raise ConfigError(list(dict.fromkeys(refused)))
+    if not refused or len(refused) < len(all_places):
+        return
+    by_hand = {} if request is None else request.given
+    item = "" if request is None else f"{request.typed}: "
+    raise ConfigError([("" if p.partition("=")[0] in by_hand else item) + p for p in dict.fromkeys(refused)])
 
 
 def _progress(stored: str, caller: Path) -> Callable[[Cell], Progress]:

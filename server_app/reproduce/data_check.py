@@ -9,7 +9,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.server_app.build import build_task
 from florets.server_app.reproduce.cells import Cell, folder_of
-from florets.task.registry import reads_files, resolve
+from florets.task.registry import check_options, reads_files, resolve
 
 _WHOLE = {"mnist": 70_000, "fashion_mnist": 70_000, "cifar10": 60_000}
 """Samples of public sets, to train and to test on."""
@@ -61,7 +61,7 @@ def _source(config: Config) -> str:
 def _look(config: Config) -> _Look:
     name = config.task.data
     try:
-        resolve("data", name)
+        check_options(resolve("data", name), config.task.data_options, "data", name)
         if not reads_files(name):
             return _Look()
         data = build_task(config).data

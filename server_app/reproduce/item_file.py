@@ -46,13 +46,14 @@ def read_item(path: Path, name: str, scale: str = "paper") -> Item:
     values = _with_inherited(path)
     reader = ItemReader(str(path))
     item = reader.item(values, name)
-    if item is not None and scale == "small":
-        if "small" not in values:
-            raise ConfigError([f"scale=small: {name} has one scale alone; leave it out."])
-        item = reader.smaller(item, values["small"])
+    smaller = reader.smaller(item, values["small"]) if item is not None and "small" in values else None
     if reader.problems or item is None:
-        raise ConfigError(reader.problems)
-    return item
+        raise ConfigError(list(dict.fromkeys(reader.problems)))
+    if scale == "paper":
+        return item
+    if smaller is None:
+        raise ConfigError([f"scale=small: {name} has one scale alone; leave it out."])
+    return smaller
 
 
 def _path_of(name: str, folder: Path = Path()) -> Path:
@@ -61,9 +62,9 @@ def _path_of(name: str, folder: Path = Path()) -> Path:
         return folder / Path(name).expanduser()
     known = item_names()
     if name not in known:
-        hint = did_you_mean(name, known)
+        hint = did_you_mean(name, known) or f" There are: {', '.join(known)}."
         raise ConfigError(
-            [f"{name}: there is no such item.{hint} There are: {', '.join(known)}; or name a .yaml file of your own."]
+            [f"{name}: there is no such item.{hint} florets reproduce --list tells of all; or name a .yaml file."]
         )
     return FOLDER / f"{name}.yaml"
 
@@ -112,6 +113,8 @@ def _with_inherited(path: Path, below: tuple[Path, ...] = ()) -> Any:
         lines = {str(line): of_line for line, of_line in base[kind].items()}
         names = values.get(kind, list(lines))
         if isinstance(names, list):
+            if not names or len(set(map(str, names))) < len(names):
+                problems.append(f"{path}: {kind}: {names}: must name one at least, and none twice.")
             problems += [
                 f"{path}: {kind}: {line}: {name} has no such {kind[:-1]}.{did_you_mean(line, lines)}"
                 for line in map(str, names)

@@ -53,12 +53,15 @@ class ItemReader:
         rows, columns = (self._lines(kind, values[kind]) for kind in ("rows", "columns"))
         names = {"rows": {row.name for row in rows}, "columns": {column.name for column in columns}}
         for row in rows:
-            self._known(f"rows.{row.name}", (*row.leave_out, *row.for_columns), names["columns"], "column")
+            self._known(f"rows.{row.name}.leave_out", row.leave_out, names["columns"], "column")
+            self._known(f"rows.{row.name}.for_columns", tuple(row.for_columns), names["columns"], "column")
         measures = tuple(self._names("measures", values["measures"]))
+        if not measures:
+            self._fault("measures", "must name one at least.")
         for measure in measures:
             self._measure("measures", measure, names["columns"])
         plot = values.get("plot", {})
-        if plot:
+        if "plot" in values:
             self._plot(plot, names["columns"])
         why = self._mapping("why", values.get("why", {}))
         if "extends" not in values:
@@ -73,14 +76,14 @@ class ItemReader:
             self._known("paper", (reference.measure,), set(measures), "measure of the item")
         return Item(
             name=name,
-            title=str(values["title"]),
+            title=self._text("title", values["title"]),
             rows=rows,
             columns=columns,
             measures=measures,
             seeds=self._count("seeds", values["seeds"]),
             overrides=self._overrides("overrides", values.get("overrides", [])),
-            source=str(values.get("source", "")),
-            about=str(values.get("about", "")),
+            source=self._text("source", values.get("source", "")),
+            about=self._text("about", values.get("about", "")),
             plot=plot,
             references=tuple(references),
         )
@@ -131,7 +134,7 @@ class ItemReader:
             # What is cut is cut for all: a column's own number of rounds does not win over it.
             columns=tuple(replace(column, overrides={**column.overrides, **cut}) for column in chosen["columns"]),
             seeds=seeds,
-            cut=str(small.get("cut", "")),
+            cut=self._text("small.cut", small.get("cut", "")),
             cut_keys=frozenset(cut).union(*of_rows.values()),
             # Runs that were cut short are no comparison: the table says so, whatever the file says of whole ones.
             references=tuple(
@@ -148,7 +151,7 @@ class ItemReader:
 
     def _lines(self, kind: str, values: Any) -> tuple[Line, ...]:
         if not isinstance(values, Mapping) or not values:
-            self._fault(kind, "must be a mapping of names to what they are, and not empty.")
+            self._fault(kind, f"{_shown(values)}: must be a mapping of names to what they are, and not empty.")
             return ()
         lines = []
         for name, value in values.items():
@@ -160,7 +163,7 @@ class ItemReader:
             lines.append(
                 Line(
                     name=str(name),
-                    label=str(value.get("label", name)),
+                    label=self._text(f"{place}.label", value.get("label", name)),
                     overrides=self._overrides(f"{place}.overrides", value.get("overrides", [])),
                     after=self._count(f"{place}.after", value.get("after", 0), 0),
                     seeds=self._count(f"{place}.seeds", value["seeds"]) if "seeds" in value else None,
@@ -175,12 +178,14 @@ class ItemReader:
 
     def _overrides(self, place: str, texts: Any) -> dict[str, str]:
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            self._fault(place, "must be a list of key=value texts, as on the command line.")
+            self._fault(place, f"{_shown(texts)}: must be a list of key=value texts, as on the command line.")
             return {}
         problems: list[str] = []
         found = as_mapping(texts, problems)
         if "seed" in found:
             problems.append("seed: is not set here; give the number of seeds.")
+        if "results_dir" in found:
+            problems.append("results_dir: is not set here; give it on the command line.")
         for problem in problems:
             self._fault(place, problem)
         return found
@@ -196,25 +201,30 @@ class ItemReader:
 
     def _count(self, place: str, value: Any, least: int = 1) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            self._fault(place, f"{value}: must be an integer from {least}.")
+            self._fault(place, f"{_shown(value)}: must be an integer from {least}.")
             return least
         return value
 
     def _names(self, place: str, values: Any) -> list[str]:
         if not isinstance(values, list):
-            self._fault(place, f"{values}: must be a list of names.")
+            self._fault(place, f"{_shown(values)}: must be a list of names.")
             return []
         return [str(value) for value in values]
 
+    def _text(self, place: str, value: Any) -> str:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            self._fault(place, f"{_shown(value)}: must be a text.")
+        return str(value)
+
     def _mapping(self, place: str, values: Any) -> Mapping[Any, Any]:
         if not isinstance(values, Mapping):
-            self._fault(place, f"{values}: must be a mapping of names to what holds for them.")
+            self._fault(place, f"{_shown(values)}: must be a mapping of names to what holds for them.")
             return {}
         return values
 
     def _keys(self, place: str, values: Any, known: Sequence[str], needed: Sequence[str]) -> None:
         if not isinstance(values, Mapping):
-            self._fault(place, "must be a mapping of keys to values.")
+            self._fault(place, f"{_shown(values)}: must be a mapping of keys to values.")
             return
         self._known(place, [str(key) for key in values], set(known), "key")
         for key in needed:
@@ -228,3 +238,8 @@ class ItemReader:
 
     def _fault(self, place: str, text: str) -> None:
         self.problems.append(f"{self.path}: {place}: {text}" if place else f"{self.path}: {text}")
+
+
+def _shown(value: Any) -> str:
+    """Return a value as a file would have it, where its text alone would be nothing or a word of Python."""
+    return "null" if value is None else str(value) or "''"

@@ -68,6 +68,7 @@ def remake(words: Sequence[str], caller: Path) -> int:
     write_whole(path, made.text)
     for line in made.told:
         say(line)
+    say(f"Page: {path}")
     if not folder.is_dir():
         say(f"No cell is stored: there is no folder {folder}, and none is finished in results_dir.")
     return 0

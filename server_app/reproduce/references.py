@@ -128,7 +128,11 @@ class Reference:
             return f"within {measure.near:g} {measure.unit}".strip(), ""
         if self.spread is None and abs(difference) <= slack:
             return "equal", ""
-        return OFF, f"by {measure.number(difference, '+')}"
+        shown = measure.number(difference, "+")
+        if measure.near and abs(float(shown)) <= measure.near:
+            # Rounded it would look near enough.
+            shown = f"{difference:+.{len(shown.partition('.')[2]) + 1}f}"
+        return OFF, f"by {shown}"
 
 
 def _names(reason: str, key: str, value: str) -> bool:
@@ -154,6 +158,9 @@ def read_paper(blocks: Any, why: Mapping[Any, Any], fault: Fault) -> Iterator[Re
     fault
         Is told of every entry that cannot be read; the others are still yielded.
     """
+    if wrong := _wrong_reasons(why):
+        fault("why", wrong.removeprefix("why."))
+        return
     if not isinstance(blocks, list):
         fault("paper", "must be a list of blocks with the keys source, measure and values.")
         return
@@ -200,10 +207,20 @@ def _reasons(row: Any, column: Any, block: Mapping[Any, Any], item: Mapping[Any,
 
 def _wrong_keys(block: Any) -> str:
     if not isinstance(block, Mapping) or not {"source", "measure", "values"} <= set(block) <= set(_KEYS):
-        return f"must have the keys source, measure and values, may have data and why, none but {', '.join(_KEYS)}."
+        found = f"it has {', '.join(map(str, block))}" if isinstance(block, Mapping) else f"it is {block}"
+        return f"must have the keys source, measure and values, and may have data and why; {found}."
+    if not all(isinstance(block.get(key, ""), str | int | float) for key in ("source", "data", "measure")):
+        return "source, data and measure must be texts."
     nested = isinstance(block["values"], Mapping) and all(isinstance(v, Mapping) for v in block["values"].values())
     if not nested or not isinstance(block.get("why", {}), Mapping):
         return "values must be a mapping of rows to columns to figures, and why one of columns or rows to reasons."
+    return _wrong_reasons(block.get("why", {}))
+
+
+def _wrong_reasons(why: Mapping[Any, Any]) -> str:
+    for key, told in why.items():
+        if not all(isinstance(reason, str) for reason in (told if isinstance(told, list) else [told])):
+            return f"why.{key}: {told}: must be a text, or a list of texts."
     return ""
 
 

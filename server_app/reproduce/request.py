@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.server_app.reproduce.cells import Cell, folder_of
+from florets.server_app.reproduce.cells import Cell, Place, folder_of
 from florets.server_app.reproduce.item_file import find_item, item_names
 from florets.server_app.reproduce.item_reader import as_mapping
 from florets.server_app.reproduce.items import Item
@@ -68,10 +68,12 @@ class Request:
 
     def takes(self, cell: Cell) -> bool:
         """Return whether a cell is to be run."""
-        place = cell.place
+        return self.chooses(cell.place) and (self.seeds is None or cell.seed < self.seeds)
+
+    def chooses(self, place: Place) -> bool:
+        """Return whether a place is among the rows and columns that were asked for."""
         wanted = (("rows", place.row.name), ("columns", place.column.name))
-        inside = self.seeds is None or cell.seed < self.seeds
-        return inside and all(name in self.chosen.get(kind, (name,)) for kind, name in wanted)
+        return all(name in self.chosen.get(kind, (name,)) for kind, name in wanted)
 
 
 def read_request(words: Sequence[str]) -> Request:
@@ -142,6 +144,9 @@ def _unknown_lines(item: Item, chosen: Mapping[str, Sequence[str]], scale: str, 
 def read_keys(words: Sequence[str], problems: list[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the command's own keys, and those of all cells."""
     texts = [word for word in words if "=" in word]
+    keys = [text.split("=")[0] for text in texts]
+    problems += [f"{key}: is given twice; keep one." for key in dict.fromkeys(keys) if keys.count(key) > 1]
+    problems += [f"{text}: names no folder." for text in texts if text in ("data_dir=", "results_dir=")]
     for text in texts:
         if (key := text.split("=")[0]) in _MISTYPED:
             problems.append(f"{text}: there is no such key. Did you mean {key}s?")

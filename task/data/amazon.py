@@ -127,6 +127,8 @@ def _reviews(folder: Path, domain: str, phrases: bool) -> list[Review]:
             # Titles and texts are in several encodings; of this one every byte is a character.
             text = path.read_text(encoding="latin-1")
             default = next((label for label, word in enumerate(("negative", "positive")) if word in path.name), None)
+            if text.rfind("<review>") > text.rfind("</review>"):
+                raise ValueError("it ends within a review")
             of_file = list(_blocks(text, default) if "<review>" in text else _lines(text, default, phrases))
             if not of_file and default is not None:
                 raise ValueError("it holds no review")

@@ -83,7 +83,7 @@ def test_a_wrong_word_is_named(
         ("measures: [right_k", "measures: [right_q", "right_q: there is no such measure"),
         ("accuracy - fedavg", "accuracy - local", "local: there is no such column"),
         ("accuracy - fedavg", "right_k - fedavg", "a difference is <measure> - <column>"),
-        ("leave_out: [fedavg]", "leave_out: [oracle]", "rows.two: oracle: there is no such column"),
+        ("leave_out: [fedavg]", "leave_out: [oracle]", "rows.two.leave_out: oracle: there is no such column"),
         ("[strategy=clove]", "[strategy]", "columns.clove.overrides: strategy: is not of the form key=value"),
         ("[strategy=clove]", "[seed=1]", "columns.clove.overrides: seed: is not set here"),
         ("[strategy=clove]", "{strategy: clove}", "must be a list of key=value texts"),
