@@ -88,6 +88,7 @@ def test_every_item_has_a_line_with_its_state_and_its_verdicts(page: Path) -> No
     assert told is not None
     assert told[1].split("\n\n") == [
         "2 published values: 1 within 1 point (1 unfinished), 1 off (1 unfinished).",
+        "Possible reasons:",
         "- off a: another rate\n- off b: other seeds",
     ]
     assert "| 90.5 ± 0.7 [2/3] (92.5 ± 0.4; off a b) |" in before

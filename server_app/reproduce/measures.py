@@ -252,7 +252,7 @@ MEASURES = {
     ),
     "loss": Measure("test loss", "mean", "{:.4g}", _number("loss"), _values),
     "model_error": Measure(
-        "distance from the true models, the largest", "mean", "{:.4f}", _number("model_error"), _linear
+        "distance from the true models, the largest", "mean", "{:.4g}", _number("model_error"), _linear
     ),
     "models_found": Measure(
         "all true models found (distance below 0.6 sigma + 0.001)", "count", "", _models_found, _true_models

@@ -178,7 +178,9 @@ def _tables(table: Table, command: str, turned: bool) -> str:
     if turned and (words := verdict_words(table)):
         parts.append(f"In brackets what is published, with `off` where ours is not near it. {words}.")
         if letters:
-            parts.append("\n".join(f"- off {letter}: {reason}" for reason, letter in letters.items()))
+            parts.append(
+                "Possible reasons:\n\n" + "\n".join(f"- off {letter}: {reason}" for reason, letter in letters.items())
+            )
     elif len(compared := compared_grid(table)) > 1:
         parts += [f"{verdict_words(table)}:", markdown_table(compared)]
     return "\n\n".join(parts)
