@@ -10,7 +10,7 @@ from florets.conf.compose import CONFIG_DIR
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app.reproduce.item_reader import ItemReader
 from florets.server_app.reproduce.items import Item
-from florets.server_app.reproduce.measures import read_measure
+from florets.server_app.reproduce.narrowed import of_these_lines, without_others
 from florets.server_app.reproduce.yaml_file import read_yaml
 
 FOLDER = CONFIG_DIR / "reproduce"
@@ -100,85 +100,54 @@ def _with_inherited(path: Path, below: tuple[Path, ...] = ()) -> Any:
     if here in below:
         raise ConfigError([f"{path}: extends: {name}: leads back to this file; name another item."])
     try:
-        base_path = _path_of(name, path.parent)
-        base = _with_inherited(base_path, (*below, here))
-        reader = ItemReader(str(base_path))
-        reader.item(base, name)
-        if reader.problems:
-            raise ConfigError(reader.problems)
+        base = _checked_base(_path_of(name, path.parent), name, (*below, here))
     except ConfigError as error:
         raise ConfigError([f"{path}: extends: {problem}" for problem in error.problems]) from error
-    chosen, problems = {}, list[str]()
-    for kind in ("rows", "columns"):
-        lines = {str(line): of_line for line, of_line in base[kind].items()}
-        names = values.get(kind, list(lines))
-        if isinstance(names, list):
-            if not names or len(set(map(str, names))) < len(names):
-                problems.append(f"{path}: {kind}: {names}: must name one at least, and none twice.")
-            problems += [
-                f"{path}: {kind}: {line}: {name} has no such {kind[:-1]}.{did_you_mean(line, lines)}"
-                for line in map(str, names)
-                if line not in lines
-            ]
-            chosen[kind] = {line: lines[line] for line in map(str, names) if line in lines}
-        else:
-            chosen[kind] = names
+    problems: list[str] = []
+    chosen = {kind: _lines(kind, values, base, problems) for kind in ("rows", "columns")}
     if "rows" not in values or isinstance(values["rows"], list):
-        chosen["rows"] = {row: _without_others(line, chosen["columns"]) for row, line in chosen["rows"].items()}
+        chosen["rows"] = {row: without_others(line, chosen["columns"]) for row, line in chosen["rows"].items()}
     own = values.get("why")
     if isinstance(own, Mapping):
-        rows, columns = ({*map(str, base[kind]), *map(str, chosen[kind] or ())} for kind in ("rows", "columns"))
-        places = {f"{row}.{column}" for row in rows for column in columns}
-        problems += [
-            f"{path}: why: {key}: there is no such row, column or <row>.<column>."
-            for key in map(str, own)
-            if key not in rows | columns | places
-        ]
+        problems += _unknown_reasons(own, base, chosen)
     if problems:
-        raise ConfigError(problems)
-    merged = _of_these_lines(base | chosen, values.get("measures", base["measures"])) | dict(values) | chosen
+        raise ConfigError([f"{path}: {problem}" for problem in problems])
+    merged = of_these_lines(base | chosen, values.get("measures", base["measures"])) | dict(values) | chosen
     if isinstance(own, Mapping):
         merged["why"] = {**base.get("why", {}), **own}
     return merged
 
 
-def _without_others(row: Mapping[str, Any], columns: Any) -> dict[str, Any]:
-    """Return a row without what it says of columns that are not there."""
-    names = set(map(str, columns or ()))
-    left_out = [name for name in row.get("leave_out", []) if str(name) in names]
-    own = {name: keys for name, keys in row.get("for_columns", {}).items() if str(name) in names}
-    return {**row, "leave_out": left_out, "for_columns": own}
+def _checked_base(path: Path, name: str, below: tuple[Path, ...]) -> dict[str, Any]:
+    """Return what another item's file holds, without a fault."""
+    values = _with_inherited(path, below)
+    reader = ItemReader(str(path))
+    reader.item(values, name)
+    if reader.problems:
+        raise ConfigError(reader.problems)
+    return dict(values)
 
 
-def _of_these_lines(values: dict[str, Any], measures: Any) -> dict[str, Any]:
-    """Return an item's values without what is said of rows, columns and measures that it does not have."""
-    rows, columns = ({str(name) for name in values[kind] or ()} for kind in ("rows", "columns"))
-    found = dict(values)
-    found["measures"] = [name for name in values["measures"] if read_measure(str(name))[1] in (None, *columns)]
-    found["paper"] = [
-        block | {"values": figures, "why": _of_places(block.get("why", {}), figures)}
-        for block in values.get("paper", [])
-        if block["measure"] in measures and (figures := _figures(block["values"], rows, columns))
+def _lines(kind: str, values: Mapping[str, Any], base: Mapping[str, Any], problems: list[str]) -> Any:
+    """Return a file's rows or columns: its own, or those that it takes from another item's."""
+    lines = {str(line): of_line for line, of_line in base[kind].items()}
+    names = values.get(kind, list(lines))
+    if not isinstance(names, list):
+        return names
+    if not names or len(set(map(str, names))) < len(names):
+        problems.append(f"{kind}: {names}: must name one at least, and none twice.")
+    problems += [
+        f"{kind}: {line}: {values['extends']} has no such {kind[:-1]}.{did_you_mean(line, lines)}"
+        for line in map(str, names)
+        if line not in lines
     ]
-    if "small" in values:
-        small = found["small"] = dict(values["small"])
-        for key, names in (("rows", rows), ("columns", columns)):
-            if key in small:
-                small[key] = [name for name in small[key] if str(name) in names]
-        small["for_rows"] = {row: texts for row, texts in small.get("for_rows", {}).items() if str(row) in rows}
-    return found
+    return {line: lines[line] for line in map(str, names) if line in lines}
 
 
-def _figures(values: Mapping[Any, Any], rows: set[str], columns: set[str]) -> dict[Any, dict[Any, Any]]:
-    kept = {
-        row: {column: figure for column, figure in of_row.items() if str(column) in columns}
-        for row, of_row in values.items()
-        if str(row) in rows
-    }
-    return {row: figures for row, figures in kept.items() if figures}
-
-
-def _of_places(why: Mapping[Any, Any], figures: Mapping[Any, Mapping[Any, Any]]) -> dict[Any, Any]:
-    places = [(row, column) for row, of_row in figures.items() for column in of_row]
-    named = {name for row, column in places for name in (row, column, f"{row}.{column}")}
-    return {key: reasons for key, reasons in why.items() if key in named}
+def _unknown_reasons(why: Mapping[Any, Any], *items: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with reasons of places that none of the items has."""
+    rows, columns = ({str(line) for item in items for line in item[kind] or ()} for kind in ("rows", "columns"))
+    known = rows | columns | {f"{row}.{column}" for row in rows for column in columns}
+    return [
+        f"why: {key}: there is no such row, column or <row>.<column>." for key in map(str, why) if key not in known
+    ]

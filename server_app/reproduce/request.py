@@ -143,16 +143,17 @@ def _unknown_lines(item: Item, chosen: Mapping[str, Sequence[str]], scale: str, 
 
 def read_keys(words: Sequence[str], problems: list[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the command's own keys, and those of all cells."""
-    texts = [word for word in words if "=" in word]
-    keys = [text.split("=")[0] for text in texts]
+    pairs = [tuple(word.split("=", 1)) for word in words if "=" in word]
+    keys = [key for key, _ in pairs]
     problems += [f"{key}: is given twice; keep one." for key in dict.fromkeys(keys) if keys.count(key) > 1]
-    problems += [f"{text}: names no folder." for text in texts if text in ("data_dir=", "results_dir=")]
-    for text in texts:
-        if (key := text.split("=")[0]) in _MISTYPED:
-            problems.append(f"{text}: there is no such key. Did you mean {key}s?")
-    texts = [text for text in texts if text.split("=")[0] not in _MISTYPED]
-    own = dict(text.split("=", 1) for text in texts if text.split("=")[0] in _OWN_KEYS)
-    return own, as_mapping([text for text in texts if text.split("=")[0] not in _OWN_KEYS], problems)
+    problems += [
+        f"{key}=: names no folder." for key, value in pairs if key in ("data_dir", "results_dir") and not value
+    ]
+    problems += [
+        f"{key}={value}: there is no such key. Did you mean {key}s?" for key, value in pairs if key in _MISTYPED
+    ]
+    given = [f"{key}={value}" for key, value in pairs if key not in (*_OWN_KEYS, *_MISTYPED)]
+    return {key: value for key, value in pairs if key in _OWN_KEYS}, as_mapping(given, problems)
 
 
 def _count(key: str, text: str, problems: list[str]) -> int:
