@@ -11,7 +11,7 @@ from florets.server_app.build import build_task
 from florets.server_app.reproduce.cells import Cell, folder_of
 from florets.task.registry import check_options, reads_files, resolve
 
-_WHOLE = {"mnist": 70_000, "fashion_mnist": 70_000, "cifar10": 60_000}
+WHOLE = {"mnist": 70_000, "fashion_mnist": 70_000, "cifar10": 60_000}
 """Samples of public sets, to train and to test on."""
 
 
@@ -67,8 +67,9 @@ def _look(config: Config) -> _Look:
         data = build_task(config).data
     except ValueError as error:  # ConfigError is one
         return _Look(problem=str(error))
-    samples = len(data.x_train) + len(data.x_test)
-    if samples == (whole := _WHOLE.get(name, samples)):
+    # A pool stands under both names.
+    samples = len(data.x_train) + (0 if data.x_test is data.x_train else len(data.x_test))
+    if samples == (whole := WHOLE.get(name, samples)):
         return _Look()
     return _Look(
         note=f"{name} in {config.data_dir} has {samples:,} samples, the public set {whole:,}: results are not to be "

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from florets.server_app.main import main
+from florets.server_app.reproduce import data_check
 from tests.public_files import write_idx
 from tests.reproduce_item import ITEM
 
@@ -78,13 +79,15 @@ def test_cells_without_data_are_left_out_and_the_others_run(
     assert ran == [("clove", 4, 0), ("clove", 4, 1), ("clove", 4, 2)]
 
 
+@pytest.mark.parametrize("options", ["{}", "{pooled: true}"])
 def test_a_public_set_that_was_cut_short_is_told(
-    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str], options: str
 ) -> None:
     for prefix, count in (("train", 40), ("t10k", 20)):
         write_idx(item.parent / "MNIST" / "raw", prefix, count, np.arange(count) % 10)
     item.write_text(ITEM.replace("overrides: [k=2, task", "overrides: [task.data=mnist, k=2, task"))
-    assert main(["reproduce", "item.yaml", "columns=clove", "rows=two", "data_dir=."]) == 0
+    given = ["columns=clove", "rows=two", "data_dir=.", f"task.data_options={options}"]
+    assert main(["reproduce", "item.yaml", *given]) == 0
     assert "has 60 samples, the public set 70,000" in capsys.readouterr().err
     assert len(ran) == 1
 
@@ -96,3 +99,15 @@ def test_folders_that_cannot_be_made_are_refused_with_the_remedy(
     assert main(["reproduce", "item.yaml", "results_dir=file"]) == 2
     assert "cannot be made (Not a directory); name another folder: results_dir=DIR." in capsys.readouterr().err
     assert not ran
+
+
+def test_a_pool_of_a_whole_public_set_is_whole(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(data_check.WHOLE, "mnist", 60)
+    for prefix, count in (("train", 40), ("t10k", 20)):
+        write_idx(item.parent / "MNIST" / "raw", prefix, count, np.arange(count) % 10)
+    item.write_text(ITEM.replace("overrides: [k=2, task", "overrides: [task.data=mnist, k=2, task"))
+    given = ["columns=clove", "rows=two", "data_dir=.", "task.data_options={pooled: true}"]
+    assert main(["reproduce", "item.yaml", *given]) == 0
+    assert "public set" not in capsys.readouterr().err
