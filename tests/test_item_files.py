@@ -59,7 +59,9 @@ def test_an_item_takes_what_it_lacks_from_another(base: Path) -> None:
 
 
 def test_reasons_are_added_to_those_of_the_other_and_the_nearest_wins(base: Path) -> None:
-    reasons = {(entry.row, entry.column): entry.reasons for entry in item(base).references}
+    reasons = {
+        (entry.row, entry.column): tuple(reason.text for reason in entry.reasons) for entry in item(base).references
+    }
     assert reasons == {
         ("one", "ifca"): ("other seeds",),
         ("one", "local"): ("no reason", "at all"),

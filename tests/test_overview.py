@@ -9,6 +9,7 @@ from florets.conf.problems import ConfigError
 from florets.server_app import main as app
 from florets.server_app.main import main
 from florets.server_app.reproduce.overview import _natural, overview_block
+from florets.server_app.reproduce.reasons import UNDECIDED
 from tests import fake_cells
 
 ITEM = """
@@ -87,11 +88,11 @@ def test_every_item_has_a_line_with_its_state_and_its_verdicts(page: Path) -> No
     )
     assert told is not None
     assert told[1].split("\n\n") == [
-        "2 published values: 1 within 1 point (1 unfinished), 1 off (1 unfinished).",
+        "2 comparisons with published values: 1 within 1 point (1 unfinished), 1 off (1 unfinished).",
         "Possible reasons:",
-        "- off a: another rate\n- off b: other seeds",
+        f"- off a: {UNDECIDED}\n- off b: another rate\n- off c: other seeds",
     ]
-    assert "| 90.5 ± 0.7 [2/3] (92.5 ± 0.4; off a b) |" in before
+    assert "| 90.5 ± 0.7 [2/3] (92.5 ± 0.4; off a b c) |" in before
     # Where the runs are not, it is made of what is stored.
     assert main(["reproduce", "--results-page", "page.md", "results_dir=none"]) == 0
     assert page.read_text() == before

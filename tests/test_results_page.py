@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from florets.conf.compose import compose
+from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.reproduce.cells import Place, Progress
 from florets.server_app.reproduce.items import Line
@@ -23,7 +24,7 @@ from florets.server_app.sweep.sweep_store import store_sweeps, stored_jobs
 from tests.pages import ROOT
 
 PAGE = ROOT / "docs" / "results.md"
-PLACE = Place(Line("four", "4", {}), Line("clove", "CLoVE", {}), ("strategy=clove", "data_dir=/here"), 2, None)
+PLACE = Place(Line("four", "4", {}), Line("clove", "CLoVE", {}), (), 2, compose(["strategy=clove", "data_dir=/here"]))
 DONE = Progress("finished", {"accuracy": 1 / 3, "groups": 4, "loss": None, "code": "12e4", "warnings": ["none"]})
 
 
@@ -106,9 +107,10 @@ def test_rounds_are_stored_where_the_data_change(tmp_path: Path) -> None:
 def test_cells_of_other_settings_do_not_count(tmp_path: Path) -> None:
     store = Store(tmp_path / "cells.csv")
     store.put(PLACE, 0, DONE)
-    elsewhere = replace(PLACE, overrides=("strategy=clove", "data_dir=/there"))
+    elsewhere = replace(PLACE, config=compose(["strategy=clove", "data_dir=/there", "task.data=digits"]))
     assert store.get(elsewhere, 0).state == "finished"
-    changed = replace(PLACE, overrides=("strategy=clove", "data_dir=/here", "k=3"))
+    # Be it typed or in a preset that has changed.
+    changed = replace(PLACE, config=compose(["strategy=clove", "data_dir=/here", "k=3"]))
     assert store.get(changed, 0) == Progress("not run")
     # It is kept, unseen, until a run takes its place.
     store.write([changed])
@@ -145,6 +147,9 @@ def test_a_sweep_is_stored_from_its_folders(tmp_path: Path) -> None:
     # The same jobs: the last folder's count.
     assert store_sweeps([tmp_path / "first", tmp_path / "second"], path) == 2
     assert str(tmp_path) not in path.read_text()
+    # A job that has failed replaces none that was finished.
+    write_sweep(tmp_path / "third", [JobResult({**given}, None, None, "no memory")])
+    assert store_sweeps([tmp_path / "second", tmp_path / "third"], path) == 2
     done, failed = stored_jobs(path)
     assert done.summary == replace(
         base, final_accuracy=0.7, folder="", final_metrics={"accuracy": {"worst_tenth": 0.25}}
@@ -155,6 +160,14 @@ def test_a_sweep_is_stored_from_its_folders(tmp_path: Path) -> None:
     assert body is not None
     assert body.splitlines()[0].startswith("2 runs, 1 failed: `k=4`, `experiment=tiny`, `strategy=clove`, ")
     assert re.sub(" +", " ", body.splitlines()[-1]) == "| clove | 70.00 | 1.00 |"
+
+
+def test_sweeps_of_one_job_on_two_folders_of_data_are_not_stored_as_one(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        given = {"strategy": "clove", "seed": "0", "data_dir": name}
+        write_sweep(tmp_path / name, [JobResult(given, None, None, "no memory")])
+    with pytest.raises(ConfigError, match="was run on data_dir=second, before on first; store these sweeps apart"):
+        store_sweeps([tmp_path / "first", tmp_path / "second"], tmp_path / "page" / "sweep-tiny.csv")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Cells of an item: which runs it is made of, in what order, and how far each is."""
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from florets.conf.defaults import beyond_defaults
 from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import quote
@@ -18,6 +20,7 @@ from florets.server_app.reproduce.items import BLOCK, Item, Line
 from florets.server_app.reproduce.run_values import Values, values_of
 from florets.server_app.results.folder import MARKER, write_whole
 from florets.server_app.resume.go_on import finished_run, plain, same_settings
+from florets.server_app.resume.resume import CHANGEABLE
 from florets.task.registry import reads_files
 
 RUNS = Path("reproduce") / "runs"
@@ -25,6 +28,9 @@ RUNS = Path("reproduce") / "runs"
 
 _NO_PAPERWORK = {"quiet": "true", "loss_matrix": "false", "pictures": "false"}
 """Settings that leave out results which no table needs."""
+
+_ELSEWHERE = {"experiment", "seed", *CHANGEABLE} - {"num_rounds"}
+"""Keys that name a run, or say where and how it was made, and not what it computed."""
 
 State = Literal["finished", "failed", "stopped", "not run"]
 
@@ -57,6 +63,15 @@ class Place:
     def plain(self) -> dict[str, Any]:
         """The configuration as a record holds it."""
         return plain(self.config) if self.config is not None else {}
+
+    @cached_property
+    def settings(self) -> str:
+        """Hash of the runs' settings, without folders and defaults; empty where they are refused.
+
+        It changes with a preset, and stays when the code gets another key.
+        """
+        asked = sorted((key, value) for key, value in beyond_defaults(self.plain).items() if key not in _ELSEWHERE)
+        return hashlib.sha256(json.dumps(asked).encode(errors="surrogateescape")).hexdigest()[:8] if asked else ""
 
     def cell(self, seed: int) -> "Cell":
         """Return the cell of one seed; the configuration must not have been refused."""

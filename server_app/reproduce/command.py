@@ -20,7 +20,7 @@ from florets.server_app.reproduce.page_command import remake
 from florets.server_app.reproduce.references import NEVER, NO_VALUE
 from florets.server_app.reproduce.request import Request, read_keys, read_request
 from florets.server_app.reproduce.run import run_cells
-from florets.server_app.reproduce.store import settings_of, stored_cells
+from florets.server_app.reproduce.store import stored_cells
 from florets.server_app.reproduce.table import Found, Table
 from florets.server_app.reproduce.written import markdown, state_words, verdict_words, write_table
 from florets.server_app.results.folder import append_line
@@ -128,7 +128,7 @@ def _progress(stored: str, caller: Path) -> Callable[[Cell], Progress]:
 
     def progress(cell: Cell) -> Progress:
         found = progress_of(cell)
-        return found if found.state == "finished" else known.get((settings_of(cell.place), cell.seed), found)
+        return found if found.state == "finished" else known.get((cell.place.settings, cell.seed), found)
 
     return progress
 

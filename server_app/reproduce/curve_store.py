@@ -8,7 +8,6 @@ import numpy as np
 
 from florets.conf.problems import ConfigError
 from florets.server_app.reproduce.cells import Place
-from florets.server_app.reproduce.store import settings_of
 from florets.server_app.results.folder import whole_file
 from florets.server_app.results.plots import TITLES, panels_of
 from florets.server_app.results.summary import RoundLine
@@ -59,12 +58,12 @@ class CurveStore:
         if not lines:
             return
         curves = {key: _thinned({line["round"]: line[key] for line in lines}) for key in panels_of([lines])}
-        self._runs[place.row.name, place.column.name, seed] = settings_of(place), curves
+        self._runs[place.row.name, place.column.name, seed] = place.settings, curves
 
     def get(self, place: Place, seed: int) -> list[RoundLine]:
         """Return the rounds that are stored of a run, none if it was stored with other settings."""
         settings, curves = self._runs.get((place.row.name, place.column.name, seed), ("", {}))
-        if settings != settings_of(place):
+        if settings != place.settings:
             return []
         rounds = sorted({number for values in curves.values() for number in values})
         return [{"round": number} | {key: curves.get(key, {}).get(number) for key in TITLES} for number in rounds]

@@ -8,6 +8,7 @@ from florets.conf.overrides import read_overrides
 from florets.conf.problems import did_you_mean
 from florets.server_app.reproduce.items import Item, Line
 from florets.server_app.reproduce.measures import read_measure
+from florets.server_app.reproduce.reasons import Reason
 from florets.server_app.reproduce.references import read_paper
 
 
@@ -138,7 +139,7 @@ class ItemReader:
             cut_keys=frozenset(cut).union(*of_rows.values()),
             # Runs that were cut short are no comparison: the table says so, whatever the file says of whole ones.
             references=tuple(
-                replace(entry, reasons=(_SMALL, *entry.reasons)) if cut or entry.row in of_rows else entry
+                replace(entry, reasons=(Reason(_SMALL), *entry.reasons)) if cut or entry.row in of_rows else entry
                 for entry in item.references
                 if {entry.row, entry.column} <= kept
             ),
@@ -213,7 +214,7 @@ class ItemReader:
 
     def _text(self, place: str, value: Any) -> str:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            self._fault(place, f"{_shown(value)}: must be a text.")
+            self._fault(place, f"{_shown(value)}: must be text.")
         return str(value)
 
     def _mapping(self, place: str, values: Any) -> Mapping[Any, Any]:

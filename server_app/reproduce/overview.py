@@ -10,7 +10,7 @@ from florets.server_app.reproduce.page import Asked
 from florets.server_app.reproduce.written import verdict_words
 from florets.server_app.sweep.sweep_report import markdown_table
 
-_HEAD = ("item", "settings", "cells finished", "published values")
+_HEAD = ("item", "settings", "cells finished", "comparisons with published values")
 _OF_A_PART = ("rows", "columns", "seeds", "measures", "layout", "plot")
 """Words of a block that choose a part of its item, or its look."""
 

@@ -9,7 +9,7 @@ from florets.conf.problems import ConfigError
 from florets.server_app.reproduce.cells import Progress, in_order, places, progress_of
 from florets.server_app.reproduce.page import Asked
 from florets.server_app.reproduce.request import Request, read_keys, read_request
-from florets.server_app.reproduce.store import Store, settings_of, stored_cells
+from florets.server_app.reproduce.store import Store, stored_cells
 from florets.server_app.reproduce.table import Found, Table
 
 
@@ -60,7 +60,7 @@ class PageTables:
             place, seed = cell.place, cell.seed
             store.put(place, seed, progress_of(cell))
             if store.get(place, seed).state != "finished":
-                store.put(place, seed, others.get((settings_of(place), seed), Progress("not run")))
+                store.put(place, seed, others.get((place.settings, seed), Progress("not run")))
         store.write(all_places)
         # What is stored makes the page, be the runs there or not: their digits beyond the sixth do not.
         store = Store(store.path)

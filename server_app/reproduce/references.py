@@ -1,12 +1,13 @@
 """Published values of an item: what a paper gives, in which of its tables, and how ours compares."""
 
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from florets.server_app.reproduce.measures import Measure
+from florets.server_app.reproduce.reasons import UNDECIDED, Reason, reasons_of, wrong_reasons
+from florets.server_app.results.statistics import Spread
 
 NO_VALUE = "no value"
 """Stands where runs came to their end without one, as those that diverged."""
@@ -84,7 +85,7 @@ class Reference:
     rounding: float = 0.0
     printed: str = ""
     source: str = ""
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
     data: str = ""
 
     def beside(self, given: Mapping[str, str]) -> "Reference":
@@ -92,7 +93,7 @@ class Reference:
 
         Where the released code's rate is given, that the paper's text has another is no reason any more.
         """
-        kept = (reason for reason in self.reasons if not any(_names(reason, *pair) for pair in given.items()))
+        kept = (reason for reason in self.reasons if not any(reason.names(*pair) for pair in given.items()))
         return replace(self, reasons=tuple(kept))
 
     def text(self, measure: Measure) -> str:
@@ -101,18 +102,17 @@ class Reference:
             return NEVER
         return self.printed or measure.number(self.value)
 
-    def verdict(self, ours: float | None, reached: int, measure: Measure) -> Verdict:
-        """Return how our mean compares with the published value.
-
-        Parameters
-        ----------
-        ours
-            Mean over the finished seeds that have a value; None if none has.
-        reached
-            Number of those seeds.
-        """
-        kind, amount = self._compared(ours, reached, measure)
-        return Verdict(kind, amount, reasons=self.reasons if kind == OFF else ())
+    def verdict(self, spread: Spread, measure: Measure) -> Verdict:
+        """Return how ours, of the finished seeds that have a value, compares with the published value."""
+        ours = spread.mean if spread.number else None
+        kind, amount = self._compared(ours, spread.number, measure)
+        if kind != OFF:
+            return Verdict(kind, amount)
+        difference = None if ours is None or self.value is None else ours - self.value
+        reasons = [reason.text for reason in self.reasons if reason.fits(difference)]
+        if self.value is not None and spread.low - self.rounding <= self.value <= spread.high + self.rounding:
+            reasons.insert(0, UNDECIDED)
+        return Verdict(kind, amount, reasons=tuple(reasons))
 
     def _compared(self, ours: float | None, reached: int, measure: Measure) -> tuple[str, str]:
         if self.value is None:
@@ -135,19 +135,6 @@ class Reference:
         return OFF, f"by {shown}"
 
 
-def _names(reason: str, key: str, value: str) -> bool:
-    """Return whether a reason names a key with this value."""
-    named = re.findall(rf"(?<![\w.]){re.escape(key)}=([^\s,;)]+)", reason)
-    return any(text.rstrip(".:") == value or _number(text.rstrip(".:")) == _number(value) for text in named)
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
 def read_paper(blocks: Any, why: Mapping[Any, Any], fault: Fault) -> Iterator[Reference]:
     """Yield the values of an item's `paper`: blocks of one source and one measure each.
 
@@ -158,7 +145,7 @@ def read_paper(blocks: Any, why: Mapping[Any, Any], fault: Fault) -> Iterator[Re
     fault
         Is told of every entry that cannot be read; the others are still yielded.
     """
-    if wrong := _wrong_reasons(why):
+    if wrong := wrong_reasons(why):
         fault("why", wrong.removeprefix("why."))
         return
     if not isinstance(blocks, list):
@@ -185,7 +172,7 @@ def read_paper(blocks: Any, why: Mapping[Any, Any], fault: Fault) -> Iterator[Re
                     fault(at, f"{figure}: this measure has a value there already; keep one of the two.")
                 seen.add((*names, data))
                 used.update(key for key in (f"{row}.{column}", column, row) if key in reasons)
-                texts = _reasons(row, column, reasons, why)
+                texts = reasons_of(row, column, reasons, why)
                 yield Reference(
                     *names, read.value, read.spread, read.rounding, read.printed, str(block["source"]), texts, data
                 )
@@ -194,34 +181,16 @@ def read_paper(blocks: Any, why: Mapping[Any, Any], fault: Fault) -> Iterator[Re
                 fault(f"{place}.why.{key}", "there is no such value; use a column, a row or <row>.<column>.")
 
 
-def _reasons(row: Any, column: Any, block: Mapping[Any, Any], item: Mapping[Any, Any]) -> tuple[str, ...]:
-    """Return the reasons of a place: its own, else its column's and its row's; the block's win over the item's."""
-
-    def told(key: Any) -> tuple[str, ...] | None:
-        found = block.get(key, item.get(key))
-        return None if found is None else tuple(map(str, found if isinstance(found, list) else [found]))
-
-    own = told(f"{row}.{column}")
-    return (told(column) or ()) + (told(row) or ()) if own is None else own
-
-
 def _wrong_keys(block: Any) -> str:
     if not isinstance(block, Mapping) or not {"source", "measure", "values"} <= set(block) <= set(_KEYS):
         found = f"it has {', '.join(map(str, block))}" if isinstance(block, Mapping) else f"it is {block}"
         return f"must have the keys source, measure and values, and may have data and why; {found}."
     if not all(isinstance(block.get(key, ""), str | int | float) for key in ("source", "data", "measure")):
-        return "source, data and measure must be texts."
+        return "source, data and measure must be text."
     nested = isinstance(block["values"], Mapping) and all(isinstance(v, Mapping) for v in block["values"].values())
     if not nested or not isinstance(block.get("why", {}), Mapping):
         return "values must be a mapping of rows to columns to figures, and why one of columns or rows to reasons."
-    return _wrong_reasons(block.get("why", {}))
-
-
-def _wrong_reasons(why: Mapping[Any, Any]) -> str:
-    for key, told in why.items():
-        if not all(isinstance(reason, str) for reason in (told if isinstance(told, list) else [told])):
-            return f"why.{key}: {told}: must be a text, or a list of texts."
-    return ""
+    return wrong_reasons(block.get("why", {}))
 
 
 class _Figure(NamedTuple):

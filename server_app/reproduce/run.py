@@ -25,14 +25,16 @@ BUSY = "another process runs it"
 
 def run_cell(cell: Cell, engine: Engine) -> Progress:
     """Run a cell, or go on with it, unless it is finished; leave a record however it ends, and return where it is."""
-    # Another command may have come first.
     if (found := progress_of(cell)).state == "finished":
         return found
     try:
-        FolderLock(cell.folder).release()
+        with FolderLock(cell.folder):
+            # Another command may have come first.
+            if (found := progress_of(cell)).state == "finished":
+                return found
+            cell.record_path.unlink(missing_ok=True)
     except ValueError:
         return Progress("stopped", note=BUSY)
-    cell.record_path.unlink(missing_ok=True)
     try:
         _make_data(cell)
         cpu, wall = cpu_seconds(), time.perf_counter()
@@ -126,9 +128,12 @@ class _Worker:
             found = self.pipe.recv()
         except EOFError:
             self.end()
-            write_record(cell, None, ENDED)
+            # It may have ended after the run and before it could say so.
+            found = progress_of(cell)
+            if found.state != "finished":
+                write_record(cell, None, ENDED)
+                found = Progress("failed", note=ENDED)
             self._begin(engine)
-            found = Progress("failed", note=ENDED)
         if isinstance(found, Exception):
             raise found
         return cell, found, time.perf_counter() - self._since

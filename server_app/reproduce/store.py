@@ -1,7 +1,6 @@
 """Cells of an item in one small file: tables are made of it where the folders of the runs are not."""
 
 import csv
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,6 @@ from typing import Any
 from florets.conf.problems import ConfigError
 from florets.server_app.reproduce.cells import Place, Progress, State
 from florets.server_app.results.folder import whole_file
-from florets.server_app.resume.resume import CHANGEABLE
 
 _HEAD = ("row", "column", "seed", "settings", "state", "note")
 _WORDS = ("verdict", "code")
@@ -20,8 +18,6 @@ _WORDS = ("verdict", "code")
 _LEFT_OUT = ("warnings",)
 _OF_DRIFT = ("rounds_of_ari_1",)
 """Lists as long as the run, which are of use only where the data change."""
-_ELSEWHERE = set(CHANGEABLE) - {"num_rounds"}
-"""Keys that say where and how a run was made, and not what it computed."""
 _STATES: tuple[State, ...] = ("finished", "failed", "stopped")
 
 
@@ -69,12 +65,12 @@ class Store:
         if found.state == "not run" or (found.state != "finished" and self.get(place, seed).state == "finished"):
             return
         shown = replace(found, note=_public(found.note))
-        self._cells[place.row.name, place.column.name, seed] = settings_of(place), shown
+        self._cells[place.row.name, place.column.name, seed] = place.settings, shown
 
     def get(self, place: Place, seed: int) -> Progress:
         """Return how far a cell is; one that was stored with other settings is not run."""
         settings, found = self._cells.get((place.row.name, place.column.name, seed), ("", Progress("not run")))
-        return found if settings == settings_of(place) else Progress("not run")
+        return found if settings == place.settings else Progress("not run")
 
     def finished(self) -> Iterator[tuple[str, int, Progress]]:
         """Yield of each finished cell the hash of its settings, its seed, and what it came to."""
@@ -93,7 +89,7 @@ class Store:
             Those of the whole item.
         """
         asked = {
-            (place.row.name, place.column.name, seed): (settings_of(place), found)
+            (place.row.name, place.column.name, seed): (place.settings, found)
             for place in places
             for seed in range(place.seeds)
             if (found := self.get(place, seed)).state != "not run"
@@ -138,13 +134,6 @@ def stored_cells(folder: Path) -> dict[tuple[str, int], Progress]:
         if is_cells and "data_dir=" not in path.name:
             found |= {(settings, seed): progress for settings, seed, progress in Store(path).finished()}
     return found
-
-
-def settings_of(place: Place) -> str:
-    """Return a hash of what a place asks its runs for, without the folders that they use."""
-    keys = dict(text.split("=", 1) for text in place.overrides)
-    asked = sorted((key, value) for key, value in keys.items() if key not in _ELSEWHERE)
-    return hashlib.sha256(json.dumps(asked).encode(errors="surrogateescape")).hexdigest()[:8]
 
 
 def _public(note: str) -> str:

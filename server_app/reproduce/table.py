@@ -92,7 +92,7 @@ class Entry:
         if not self.finished:
             return Verdict(self.open)
         number = self.spread.number
-        verdict = self.reference.verdict(self.spread.mean if number else None, number, self.measure)
+        verdict = self.reference.verdict(self.spread, self.measure)
         reached = f"({number} of {self.finished} seeds)" if 0 < number < self.finished else ""
         return replace(verdict, reached=reached, finished=self._unfinished)
 

@@ -141,7 +141,7 @@ def compared_grid(table: Table) -> list[list[str]]:
 
 
 def verdict_words(table: Table) -> str:
-    """Return how many published values there are, and how ours compare; empty where there is none."""
+    """Return how many of our values stand beside a published one, and how they compare; empty where none does."""
     compared = [_verdict(entry) for _, entry in table.comparisons()]
     if not compared:
         return ""
@@ -150,7 +150,7 @@ def verdict_words(table: Table) -> str:
         f"{counts[kind]} {kind}" + (f" ({parts[kind]} unfinished)" if parts[kind] else "")
         for kind in sorted(counts, key=lambda kind: (_rank(kind), kind))
     ]
-    return f"{counted(len(compared), 'published value')}: {', '.join(words)}"
+    return f"{counted(len(compared), 'comparison')} with published values: {', '.join(words)}"
 
 
 def _labels(table: Table, reference: Reference) -> list[str]:

@@ -10,8 +10,9 @@ from typing import Any
 
 import yaml
 
+from florets.conf.defaults import default_values, dotted
 from florets.conf.problems import ConfigError
-from florets.conf.schema import OPTION_KEYS, Config, as_plain
+from florets.conf.schema import Config, as_plain
 from florets.server_app import jobs
 from florets.server_app.results.folder import FINISHED, MARKER
 from florets.server_app.results.recorder import read_summary
@@ -89,21 +90,21 @@ def go_on(config: Config, overrides: Sequence[str], folder: Path, engine: Engine
     return engine.run(config, overrides), True
 
 
-def same_settings(then: Any, now: Mapping[str, Any], prefix: str = "") -> bool:
+def same_settings(then: Any, now: Mapping[str, Any]) -> bool:
     """Return whether a run's configuration is the one that is asked for, as far as it changes results.
 
-    Keys that came after the run was made say nothing about it; without any there is no configuration.
+    A key that came after the run was made had its default then; without any key there is no configuration.
     """
     if not isinstance(then, Mapping) or (now and not then):
         return False
-    for name, old in then.items():
-        key, new = f"{prefix}{name}", now.get(name)
-        if key in _ELSEWHERE or (key == _FOLDER and key not in now):
+    before, after, defaults = dict(dotted(then)), dict(dotted(now)), default_values(now)
+    for key in {*before, *after} - _ELSEWHERE:
+        if key == _FOLDER and not (key in before and key in after):
             continue
+        old, new = before.get(key, defaults.get(key)), after.get(key)
         # A run saves the number that `auto` came to, and `off` where it is one client at a time.
         if key == _CHOSEN and (new == "auto" or (old, new) == ("off", 1)):
             continue
-        nested = isinstance(old, Mapping) and isinstance(new, Mapping) and key not in OPTION_KEYS
-        if not (same_settings(old, new or {}, f"{key}.") if nested else old == new):
+        if old != new:
             return False
     return True

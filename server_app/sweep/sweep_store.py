@@ -40,16 +40,17 @@ def store_sweeps(folders: Sequence[Path], path: Path) -> int:
     Parameters
     ----------
     folders : sequence of Path
-        Folders of sweeps; a job that several have is taken from the last.
+        Folders of sweeps; a job that several have is taken from the last one in which it did not fail.
     path : Path
         The file.
 
     Raises
     ------
     ConfigError
-        If a folder holds no sweep's summary.
+        If a folder holds no sweep's summary, or a job was run on two folders of data.
     """
     jobs: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+    data: dict[tuple[tuple[str, str], ...], str] = {}
     for folder in folders:
         for line in _lines(folder / "summary.csv"):
             # Everything before the first figure is what the command gave; a summary adds these three.
@@ -57,7 +58,15 @@ def store_sweeps(folders: Sequence[Path], path: Path) -> int:
             keys = {name: line[name] for name in given if line[name]}
             known = {name: _short(line.get(name, "")) for name in (*_FIGURES, _WORST)}
             known |= {_SHARE: _share(Path(line["folder"])) if line["folder"] else "", "error": line["error"]}
-            jobs[tuple(sorted(keys.items()))] = keys | known
+            job = tuple(sorted(keys.items()))
+            here = line.get("data_dir", "")
+            if (before := data.setdefault(job, here)) != here:
+                told = " ".join(f"{key}={value}" for key, value in keys.items())
+                raise ConfigError(
+                    [f"{folder}: {told}: was run on data_dir={here}, before on {before}; store these sweeps apart."]
+                )
+            if not (known["error"] and job in jobs and not jobs[job]["error"]):
+                jobs[job] = keys | known
     names = list(dict.fromkeys(name for job in jobs.values() for name in job if name not in _OWN))
     used = [name for name in _OWN if any(job[name] for job in jobs.values())]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +143,7 @@ def _job(line: Mapping[str, str]) -> JobResult:
 
 
 def _short(text: str) -> str:
-    """Return a figure with six digits, which are more than any table shows; a whole number as it is."""
+    """Return a figure with six digits, which are more than any table shows; an integer as it is."""
     return text if not text or text.lstrip("-").isdecimal() else json.dumps(float(f"{float(text):.6g}"))
 
 

@@ -99,7 +99,7 @@ def test_a_run_of_other_settings_does_not_count(item: Path, ran: list[tuple[str,
     (record,) = (item.parent / "results" / "reproduce" / "runs").rglob("seed-*.json")
     values = json.loads(record.read_text())
     assert "versions of the code" not in (results(item) / "table.md").read_text()
-    # A key that this run did not know yet says nothing; another value of one that it knew does.
+    # A key that this run did not know yet had its default, which is what is asked for.
     del values["config"]["eval_every"]
     record.write_text(json.dumps(values))
     assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
@@ -113,6 +113,12 @@ def test_a_run_of_other_settings_does_not_count(item: Path, ran: list[tuple[str,
     record.write_text(json.dumps(values))
     assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
     assert len(ran) == 1
+    values = json.loads(record.read_text())
+    # The default is 4 rotations, and two are asked for.
+    del values["config"]["task"]["num_clusters"]
+    record.write_text(json.dumps(values))
+    assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
+    assert len(ran) == 2
 
 
 def test_more_seeds_than_the_item_has_are_refused(item: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,11 +16,12 @@ from tests.reproduce_item import ITEM, results
 
 
 @pytest.mark.slow
-def test_cells_in_processes_survive_one_that_is_killed(item: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cells_in_processes_survive_those_that_are_killed(item: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from florets.server_app.reproduce.command import main as reproduce
 
     item.write_text(ITEM.replace("strategy=fedavg", "strategy=ifca"))
     engine = Engine(fake_cells.run, fake_cells.resume)
+    # One in the middle of seed 2, one at the end of seed 1.
     assert reproduce(["item.yaml", "n_jobs=2"], engine) == 1
     table = (results(item) / "table.md").read_text()
     assert "7 cells: 6 finished, 1 failed." in table

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from florets.server_app.main import main
+from florets.server_app.reproduce.reasons import UNDECIDED
 from tests.reproduce_item import ITEM, breaks, interrupt, results, rows_of
 
 
@@ -29,16 +30,16 @@ def test_the_table_marks_what_is_not_finished(
         "| 4 rotations | 3.0 ± 1.4 (2 of 3) |",
         "| 2 rotations | 2.0 |",
     ]
-    assert "3 published values: 2 off, 1 not finished." in text
+    assert "3 comparisons with published values: 2 off, 1 not finished." in text
     compared = [re.sub(" +", " ", row) for row in text.splitlines()]
     accuracies = [row for row in compared if " | accuracy in % (Table 3) | " in row]
     assert [row.partition(" | accuracy in % (Table 3) | ")[2] for row in accuracies] == [
-        "92.5 ± 0.4 | 91.0 ± 1.0 | -1.5 | off by -1.5 |",
+        f"92.5 ± 0.4 | 91.0 ± 1.0 | -1.5 | off by -1.5: {UNDECIDED} |",
         "71.5 ± 0.25 | stopped after round 1 | | stopped after round 1 |",
     ]
     assert [row for row in compared if " | 8.0 | " in row] == [
         "| 4 rotations | CLoVE & co | first round with an ARI of 0.9 (Table 3) | 8.0 | 3.0 ± 1.4 (2 of 3) | -5.0 "
-        "| off by -5.0 (2 of 3 seeds) |"
+        f"| off by -5.0 (2 of 3 seeds): {UNDECIDED} |"
     ]
     assert lines["Accuracy in %, less that of FedAvg (equal seeds)"] == ["| 4 rotations | stopped after round 1 |"]
     # A loss stands where there is no accuracy.
@@ -102,7 +103,7 @@ def test_the_table_is_remade_without_a_run_and_the_list_says_how_far_items_are(
     assert main(["reproduce", "--list"]) == 0
     told = capsys.readouterr().out
     assert "item  Two methods on turned digits" in told
-    assert "7 cells: 3 finished, 4 not run; 3 published values: 3 off" in told
+    assert "7 cells: 3 finished, 4 not run; 3 comparisons with published values: 3 off" in told
     assert len(ran) == 3
 
 
