@@ -48,7 +48,7 @@ PAGE = """# Results
 <!-- reproduce ours/table_2 measures=accuracy layout=methods -->
 <!-- end of reproduce -->
 
-<!-- reproduce ours/table_2 eval_every=1 -->
+<!-- reproduce ours/table_2 eval_every=2 -->
 <!-- end of reproduce -->
 """
 
@@ -79,7 +79,7 @@ def test_every_item_has_a_line_with_its_state_and_its_verdicts(page: Path) -> No
     assert lines(page) == [
         # The whole item, whatever its blocks show of it: 3 seeds of two methods, and 1.
         [link, "", "4 of 7", "1 within 1 point (1 unfinished), 1 off (1 unfinished)"],
-        ["[ours/table_2](#more-of-it)", "`eval_every=1`", "0 of 7", "2 not run"],
+        ["[ours/table_2](#more-of-it)", "`eval_every=2`", "0 of 7", "2 not run"],
         ["ours/table_10", "", "0 of 7", ""],
     ]
     before = page.read_text()
@@ -114,7 +114,7 @@ def test_a_block_with_wrong_words_is_named_with_its_own_line(page: Path, capsys:
         ("eval_evry=1", "eval_evry=1: there is no such key"),
         ("measures=arii", "measures=arii: ours"),
     ):
-        page.write_text(PAGE.replace("eval_every=1", words))
+        page.write_text(PAGE.replace("eval_every=2", words))
         assert main(["reproduce", "--results-page", "page.md"]) == 2
         assert f"line 20, <!-- reproduce ours/table_2 {words} -->: {rule}" in capsys.readouterr().err
 
@@ -148,7 +148,7 @@ def test_a_run_that_two_items_share_is_taken_from_either_ones_stored_cells(page:
     # Another item asks for the same runs under other names, where the runs are not.
     other = page.parent / "items" / "ours" / "table_10.yaml"
     other.write_text(ITEM.replace("four", "quarter").replace("fedavg:", "average:").replace("[fedavg]", "[average]"))
-    page.write_text(PAGE.replace("ours/table_2 eval_every=1", "ours/table_10 measures=accuracy"))
+    page.write_text(PAGE.replace("ours/table_2 eval_every=2", "ours/table_10 measures=accuracy"))
     assert main(["reproduce", "--results-page", "page.md", "results_dir=none"]) == 0
     assert [
         "[ours/table_10](#more-of-it)",

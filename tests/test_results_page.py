@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from florets.conf.compose import compose
-from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.reproduce.cells import Place, Progress
 from florets.server_app.reproduce.items import Line

@@ -119,7 +119,7 @@ def outside(text: str) -> str:
 
 
 def item_block(
-    words: Sequence[str], asked_of: Callable[[Sequence[str]], Asked], on_page: OnPage
+    words: Sequence[str], asked_of: Callable[[Sequence[str]], Asked], on_page: OnPage, described: set[str]
 ) -> tuple[str | None, str]:
     """Return the tables of an item as a block's text; None where no cell is finished: the page is not emptied.
 
@@ -131,6 +131,8 @@ def item_block(
         Returns what the words without the last three ask for.
     on_page
         Draws what ``plot=yes`` asks for.
+    described
+        Names of the items whose settings the page has already; this one's is added.
 
     Raises
     ------
@@ -158,7 +160,9 @@ def item_block(
         table = table.narrowed({"measures": names})
     if not table.states["finished"]:
         return None, "no cell is finished; left as it was"
-    text = _tables(table, asked.command, turned="layout" in own)
+    about = "" if table.item.name in described else table.item.about
+    described.add(table.item.name)
+    text = _tables(table, asked.command, about, turned="layout" in own)
     if "plot" not in own:
         return text, said
     drawn = on_page(asked.table, asked.name)
@@ -166,8 +170,10 @@ def item_block(
     return "\n\n".join(filter(None, [text, *images, drawn.note])), f"{said}; {drawn.said}"
 
 
-def _tables(table: Table, command: str, turned: bool) -> str:
+def _tables(table: Table, command: str, about: str, turned: bool) -> str:
     parts = [" ".join(filter(None, [f"`{command}`: {state_words(table)}.", code_words(table)]))]
+    if about:
+        parts.append(about)
     if table.item.cut:
         parts.append(f"Small scale: {table.item.cut}.")
     letters = reason_letters(table)

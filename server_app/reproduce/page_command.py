@@ -56,11 +56,11 @@ def remake(words: Sequence[str], caller: Path) -> int:
             say(f"sweep {name}: {counted(store_sweeps(folders, _stored_sweep(folder, name)), 'job')} stored")
 
     asked_of = PageTables(folder, given, caller)
-    pictures = PagePictures(folder)
+    pictures, described = PagePictures(folder), set[str]()
     made = made_page(
         text,
         {
-            "reproduce": lambda block: item_block(block, asked_of, pictures),
+            "reproduce": lambda block: item_block(block, asked_of, pictures, described),
             "sweep": lambda block: sweep_block(block, folder),
             "overview": lambda block: overview_block(block, text, asked_of),
         },

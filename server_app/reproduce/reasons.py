@@ -24,7 +24,7 @@ class Reason(NamedTuple):
         return any(text.rstrip(".:") == value or _number(text.rstrip(".:")) == _number(value) for text in named)
 
     def fits(self, difference: float | None) -> bool:
-        """Return whether it can be the reason for ours less the published value; None: one of them was not reached."""
+        """Return whether it can be the reason for a difference, ours less the published value; None: not reached."""
         if not self.side:
             return True
         return difference is not None and (difference > 0) == (self.side == "above")

@@ -232,7 +232,9 @@ def code_words(table: Table) -> str:
     finished = (progress.values for found in table.found.values() for progress in found.values())
     versions = len({str(values["code"]) for values in finished if values.get("code")})
     return (
-        f"The runs were made by {versions} versions of the code (column code of cells.csv)." if versions > 1 else ""
+        f"The runs were made by {versions} versions of the code (see the column code of its cells)."
+        if versions > 1
+        else ""
     )
 
 

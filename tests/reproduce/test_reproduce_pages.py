@@ -46,6 +46,18 @@ def test_a_pages_tables_are_made_of_finished_cells_alone(
     assert "no cell is finished; left as it was" in capsys.readouterr().out
 
 
+def test_a_page_tells_once_in_what_an_item_is_not_the_papers(item: Path, ran: list[tuple[str, int, int]]) -> None:
+    item.write_text(ITEM.replace("seeds: 3", "about: Of 20 rounds, where the paper has 5.\nseeds: 3"))
+    page = item.parent / "page.md"
+    block = "<!-- reproduce item.yaml measures={} -->\n<!-- end of reproduce -->\n"
+    page.write_text(block.format("accuracy") + block.format("right_k"))
+    assert main(["reproduce", "item.yaml", "columns=clove"]) == 0
+    assert main(["reproduce", "--results-page", "page.md"]) == 0
+    text = page.read_text()
+    assert text.count("Of 20 rounds, where the paper has 5.") == 1
+    assert text.index("Of 20 rounds") < text.index("Accuracy in %:") < text.index("Right number of groups")
+
+
 def test_cells_that_are_stored_beside_a_page_are_not_run_again(
     item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
