@@ -11,7 +11,7 @@ from florets.server_app.build import build_task
 from florets.server_app.reproduce.cells import Cell, folder_of
 from florets.task.registry import check_options, reads_files, resolve
 
-WHOLE = {"mnist": 70_000, "fashion_mnist": 70_000, "cifar10": 60_000}
+WHOLE = {"mnist": 70_000, "fashion_mnist": 70_000, "cifar10": 60_000, "ag_news": 127_600}
 """Samples of public sets, to train and to test on."""
 
 
