@@ -21,13 +21,16 @@ def dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def default_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults of all dotted keys that a plain configuration with this strategy can have."""
+    """Return the defaults of the dotted keys that a plain configuration with this strategy can have.
+
+    The strategy's name has none: the other keys' defaults depend on it.
+    """
     strategy = values.get("strategy")
     return _defaults(str(strategy.get("name", DEFAULT)) if isinstance(strategy, Mapping) else DEFAULT)
 
 
 def beyond_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the dotted keys of a plain configuration that are not at their defaults.
+    """Return the dotted keys of a plain configuration that are not at their defaults, the strategy's name among them.
 
     Unlike the whole configuration it does not change when the code gets a new key.
     """
@@ -38,10 +41,10 @@ def beyond_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
 @lru_cache(maxsize=256)
 def _defaults(strategy: str) -> dict[str, Any]:
     try:
-        config = Config(strategy=Chosen(strategy, settings_type(strategy)()))
+        own = as_plain(Config(strategy=Chosen(strategy, settings_type(strategy)())))
+        del own["strategy"]["name"]
     except UnknownStrategy:
         # It was registered elsewhere, or is gone: there is nothing that its settings could be compared with.
-        config = Config()
-    values: dict[str, Any] = json.loads(json.dumps(as_plain(config)))
-    own = {"name": strategy} if config.strategy.name != strategy else values["strategy"]
-    return dict(dotted(values | {"strategy": own}))
+        own = as_plain(Config())
+        del own["strategy"]
+    return dict(dotted(json.loads(json.dumps(own))))

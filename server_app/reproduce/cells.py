@@ -71,7 +71,7 @@ class Place:
         It changes with a preset, and stays when the code gets another key.
         """
         asked = sorted((key, value) for key, value in beyond_defaults(self.plain).items() if key not in _ELSEWHERE)
-        return hashlib.sha256(json.dumps(asked).encode(errors="surrogateescape")).hexdigest()[:8] if asked else ""
+        return hashlib.sha256(json.dumps(asked).encode(errors="surrogateescape")).hexdigest()[:12] if asked else ""
 
     def cell(self, seed: int) -> "Cell":
         """Return the cell of one seed; the configuration must not have been refused."""

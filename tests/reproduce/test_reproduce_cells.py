@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from florets.conf.compose import compose
 from florets.conf.schema import Config
 from florets.server_app import main as command
 from florets.server_app.build import build_task, make_data, one_task_kept
 from florets.server_app.main import main
-from florets.server_app.reproduce.cells import in_order, places
+from florets.server_app.reproduce.cells import Place, in_order, places
 from florets.server_app.reproduce.item_file import read_item
+from florets.server_app.reproduce.items import Line
 from florets.server_app.reproduce.run import BUSY
 from florets.server_app.results.folder import FolderLock
 from florets.server_app.results.summary import RunSummary
@@ -182,3 +184,19 @@ def test_a_cell_that_another_process_runs_is_left_to_it(
     assert len(ran) == 1
     assert f"2 rotations | CLoVE & co | seed 0: stopped: {BUSY}" in capsys.readouterr().out
     assert "stopped after round 2" in (results(item) / "table.md").read_text()
+
+
+def test_places_share_a_run_only_where_their_settings_are_equal() -> None:
+    def settings(*overrides: str) -> str:
+        return Place(Line("r", "r", {}), Line("c", "c", {}), overrides, 1, compose(overrides)).settings
+
+    different = [
+        *(settings(f"strategy={name}") for name in ("clove", "ifca", "fedavg", "local", "stocfl", "oracle")),
+        *(settings("strategy=clove", text) for text in ("k=3", "train.learning_rate=0.5", "num_rounds=3")),
+        settings("strategy=clove", "task.partition_options={angles: [0, 180]}", "k=2", "task.num_clusters=2"),
+        settings("strategy=clove", "strategy.memory=true"),
+        settings("experiment=digits_label_skew", "strategy=clove"),
+    ]
+    assert len(set(different)) == len(different)
+    # What is typed at its default, where the run is and how its preset is called make no other run.
+    assert settings("strategy=clove", "seed=3", "results_dir=there", "strategy.memory=false") == different[0]
