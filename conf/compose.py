@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from florets.conf.aliases import modernise, old_names, renamed
 from florets.conf.folders import file_of, files_below, names_of, own_dir
 from florets.conf.follow import follow, start_of_folds
-from florets.conf.layers import flatten, is_option, nest, overlay, whole_options
+from florets.conf.layers import dotted, is_option, nest, overlay, whole_options
 from florets.conf.overrides import GROUPS, Given, read_overrides
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.run_config import quote
@@ -225,7 +225,7 @@ def _own_keys(
 
 def _check_preset(values: Mapping[str, Any], strategy: str, preset: str, problems: list[str]) -> None:
     known = {*known_keys(strategy), "strategy.name", *old_names(values["strategy"])}
-    for key in flatten(values):
+    for key, _ in dotted(values):
         if key not in known and not is_option(key):
             problems.append(f"{preset}: {key}: {_no_such_key(key, strategy)}")
 

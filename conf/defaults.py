@@ -1,29 +1,21 @@
-"""A configuration beside the defaults: what it says, whichever keys its version of the code had."""
+"""Defaults of a configuration's keys, and what differs from them."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from florets.conf.layers import is_option
+from florets.conf.follow import follow
+from florets.conf.layers import dotted
 from florets.conf.schema import Chosen, Config, as_plain
 from florets.strategies.registry import DEFAULT, UnknownStrategy, settings_type
-
-
-def dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted keys of a plain configuration with their values; option mappings count as one value."""
-    for name, value in values.items():
-        key = f"{prefix}{name}"
-        if isinstance(value, Mapping) and not is_option(key):
-            yield from dotted(value, f"{key}.")
-        else:
-            yield key, value
 
 
 def default_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the defaults of the dotted keys that a plain configuration with this strategy can have.
 
-    The strategy's name has none: the other keys' defaults depend on it.
+    Run-level choices such as ``averaging`` have the value that the strategy takes by itself. The strategy's name has
+    no default: those of the other keys depend on it.
     """
     strategy = values.get("strategy")
     return _defaults(str(strategy.get("name", DEFAULT)) if isinstance(strategy, Mapping) else DEFAULT)
@@ -41,10 +33,13 @@ def beyond_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
 @lru_cache(maxsize=256)
 def _defaults(strategy: str) -> dict[str, Any]:
     try:
-        own = as_plain(Config(strategy=Chosen(strategy, settings_type(strategy)())))
-        del own["strategy"]["name"]
+        settings = settings_type(strategy)
     except UnknownStrategy:
         # It was registered elsewhere, or is gone: there is nothing that its settings could be compared with.
         own = as_plain(Config())
         del own["strategy"]
+    else:
+        own = as_plain(Config(strategy=Chosen(strategy, settings())))
+        follow(own, settings, {}, strategy)
+        del own["strategy"]["name"]
     return dict(dotted(json.loads(json.dumps(own))))

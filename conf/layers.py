@@ -1,6 +1,6 @@
 """Nested mappings in layers: reading their dotted keys, laying one over another."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from florets.conf.overrides import Given
@@ -14,15 +14,14 @@ def is_option(key: str) -> bool:
     return any(key == option or key.startswith(f"{option}.") for option in OPTION_KEYS)
 
 
-def flatten(values: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return the dotted keys of nested mappings; option mappings count as one value."""
-    keys = []
+def dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys of nested mappings with their values; option mappings count as one value."""
     for name, value in values.items():
-        if isinstance(value, Mapping) and not is_option(f"{prefix}{name}"):
-            keys += flatten(value, f"{prefix}{name}.")
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and not is_option(key):
+            yield from dotted(value, f"{key}.")
         else:
-            keys.append(f"{prefix}{name}")
-    return keys
+            yield key, value
 
 
 def whole_options(given: Sequence[Given]) -> list[str]:

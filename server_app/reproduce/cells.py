@@ -68,10 +68,11 @@ class Place:
     def settings(self) -> str:
         """Hash of the runs' settings, without folders and defaults; empty where they are refused.
 
-        It changes with a preset, and stays when the code gets another key.
+        It changes with a preset, but not when the code gets another key, nor when a default changes.
         """
         asked = sorted((key, value) for key, value in beyond_defaults(self.plain).items() if key not in _ELSEWHERE)
-        return hashlib.sha256(json.dumps(asked).encode(errors="surrogateescape")).hexdigest()[:12] if asked else ""
+        text = json.dumps(asked, sort_keys=True)
+        return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:12] if asked else ""
 
     def cell(self, seed: int) -> "Cell":
         """Return the cell of one seed; the configuration must not have been refused."""

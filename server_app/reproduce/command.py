@@ -157,14 +157,14 @@ def _list(words: Sequence[str], caller: Path) -> int:
     width = max(map(len, item_names()), default=0)
     items = [find_item(name, own.get("scale", "paper")) for name in item_names()]
     # Told item by item: all their places take half a minute.
-    for item, all_places in _once_one_can_run((item, list(places(item, given, caller))) for item in items):
+    for item, all_places in _refusing_if_none_can_run((item, list(places(item, given, caller))) for item in items):
         table = _table(item, all_places, progress)
         say(f"{item.name.ljust(width)}  {item.title}")
         say(f"{' ' * width}  {'; '.join(filter(None, [state_words(table), verdict_words(table)]))}")
     return 0
 
 
-def _once_one_can_run(items: Iterator[tuple[Item, list[Place]]]) -> Iterator[tuple[Item, list[Place]]]:
+def _refusing_if_none_can_run(items: Iterator[tuple[Item, list[Place]]]) -> Iterator[tuple[Item, list[Place]]]:
     """Pass on items and their places as soon as one of these can be run; raise ConfigError if none ever can."""
     held = []
     for item, all_places in items:

@@ -67,8 +67,7 @@ def _look(config: Config) -> _Look:
         data = build_task(config).data
     except ValueError as error:  # ConfigError is one
         return _Look(problem=str(error))
-    # A pool stands under both names.
-    samples = len(data.x_train) + (0 if data.x_test is data.x_train else len(data.x_test))
+    samples = len(data.x_train) + (0 if data.pooled else len(data.x_test))
     if samples == (whole := WHOLE.get(name, samples)):
         return _Look()
     return _Look(

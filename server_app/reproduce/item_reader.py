@@ -8,7 +8,7 @@ from florets.conf.overrides import read_overrides
 from florets.conf.problems import did_you_mean
 from florets.server_app.reproduce.items import Item, Line
 from florets.server_app.reproduce.measures import read_measure
-from florets.server_app.reproduce.reasons import Reason
+from florets.server_app.reproduce.reasons import SMALL, Reason
 from florets.server_app.reproduce.references import read_paper
 
 
@@ -35,7 +35,6 @@ _ITEM_KEYS = (
 )
 _LINE_KEYS = ("label", "overrides", "after", "seeds", "leave_out", "for_columns")
 _SMALL_KEYS = ("cut", "seeds", "overrides", "rows", "columns", "for_rows")
-_SMALL = "small scale"
 _PLOTS = {"grid": ("measure",), "rows": ("measures",), "curves": ("measure",), "features": (), "singular_values": ()}
 """Kinds of plots, and what each needs beside its kind."""
 
@@ -139,7 +138,7 @@ class ItemReader:
             cut_keys=frozenset(cut).union(*of_rows.values()),
             # Runs that were cut short are no comparison: the table says so, whatever the file says of whole ones.
             references=tuple(
-                replace(entry, reasons=(Reason(_SMALL), *entry.reasons)) if cut or entry.row in of_rows else entry
+                replace(entry, reasons=(Reason(SMALL), *entry.reasons)) if cut or entry.row in of_rows else entry
                 for entry in item.references
                 if {entry.row, entry.column} <= kept
             ),

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 SIDES = ("above", "below")
 """Where ours may be, beside the published value."""
 
-UNDECIDED = "too few seeds to tell (the paper's value is within the 95 % interval of our mean)"
-"""Reason that no item gives: it follows from the spread of ours."""
+SMALL = "small scale"
+UNDECIDED = "seeds differ too much to tell (the paper's value is within the 95 % interval of our mean)"
+"""Reasons that no item gives: of runs that were cut short, and of the spread of ours."""
 
 
 class Reason(NamedTuple):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from florets.server_app.reproduce.measures import Measure
-from florets.server_app.reproduce.reasons import UNDECIDED, Reason, reasons_of, wrong_reasons
+from florets.server_app.reproduce.reasons import SMALL, UNDECIDED, Reason, reasons_of, wrong_reasons
 from florets.server_app.results.statistics import Spread
 
 NO_VALUE = "no value"
@@ -110,9 +110,13 @@ class Reference:
             return Verdict(kind, amount)
         difference = None if ours is None or self.value is None else ours - self.value
         reasons = [reason.text for reason in self.reasons if reason.fits(difference)]
-        if self.value is not None and spread.low - self.rounding <= self.value <= spread.high + self.rounding:
+        # More seeds would not make a run that was cut short comparable.
+        if SMALL not in reasons and self._is_within(spread.low, spread.high):
             reasons.insert(0, UNDECIDED)
         return Verdict(kind, amount, reasons=tuple(reasons))
+
+    def _is_within(self, low: float, high: float) -> bool:
+        return self.value is not None and low - self.rounding <= self.value <= high + self.rounding
 
     def _compared(self, ours: float | None, reached: int, measure: Measure) -> tuple[str, str]:
         if self.value is None:

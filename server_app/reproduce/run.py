@@ -16,7 +16,7 @@ from florets.server_app.cpu_time import cpu_seconds
 from florets.server_app.parent_process import end_with_parent
 from florets.server_app.reproduce.cells import Cell, Progress, progress_of, write_record
 from florets.server_app.reproduce.run_values import values_of
-from florets.server_app.results.folder import FolderLock, WriteFailed
+from florets.server_app.results.folder import FolderBusy, FolderLock, WriteFailed
 from florets.server_app.resume.go_on import Engine, go_on
 
 ENDED = "its process ended before it did: killed, or out of memory"
@@ -33,9 +33,6 @@ def run_cell(cell: Cell, engine: Engine) -> Progress:
             if (found := progress_of(cell)).state == "finished":
                 return found
             cell.record_path.unlink(missing_ok=True)
-    except ValueError:
-        return Progress("stopped", note=BUSY)
-    try:
         _make_data(cell)
         cpu, wall = cpu_seconds(), time.perf_counter()
         # A table is made of it: what a run shows on the screen would bury the lines of the cells.
@@ -47,6 +44,8 @@ def run_cell(cell: Cell, engine: Engine) -> Progress:
         # There is no room for a record either, and every further cell would fail alike.
         raise
     except Exception as error:  # whatever ends a cell, the others go on and the table names it
+        if FolderBusy in (type(error), type(error.__cause__)):
+            return Progress("stopped", note=BUSY)
         reason = jobs.explain(error)
         write_record(cell, None, reason)
         return Progress("failed", note=reason)

@@ -111,7 +111,8 @@ def methods_grid(table: Table, matrix: Matrix, letters: Mapping[str, str]) -> li
 
 def _off_in_short(entry: Entry, letters: Mapping[str, str]) -> str:
     verdict = _verdict(entry)
-    return " ".join([OFF, *sorted(letters[reason] for reason in verdict.reasons)]) if verdict.kind == OFF else ""
+    found = sorted((letters[reason] for reason in verdict.reasons), key=lambda letter: (len(letter), letter))
+    return " ".join([OFF, *found]) if verdict.kind == OFF else ""
 
 
 def reason_letters(table: Table) -> dict[str, str]:

@@ -165,6 +165,10 @@ class RunLog(logging.FileHandler):
             self.stream = None
 
 
+class FolderBusy(ValueError):
+    """Another process holds a run's folder."""
+
+
 class FolderLock:
     """Hold a run's folder, which is made where it is missing, until `release`, or the end of the block or process.
 
@@ -172,8 +176,10 @@ class FolderLock:
 
     Raises
     ------
+    FolderBusy
+        If another process holds the folder.
     ValueError
-        If another process holds the folder, or it cannot be made.
+        If it cannot be made.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -186,7 +192,7 @@ class FolderLock:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.release()
-            raise ValueError(f"another process writes to {folder}; end it first, or set results_dir.") from None
+            raise FolderBusy(f"another process writes to {folder}; end it first, or set results_dir.") from None
         except (ImportError, OSError):
             self.release()
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from florets.conf.defaults import default_values, dotted
+from florets.conf.defaults import default_values
+from florets.conf.layers import dotted
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, as_plain
 from florets.server_app import jobs

@@ -60,7 +60,8 @@ def store_sweeps(folders: Sequence[Path], path: Path) -> int:
             known |= {_SHARE: _share(Path(line["folder"])) if line["folder"] else "", "error": line["error"]}
             job = tuple(sorted(keys.items()))
             here = line.get("data_dir", "")
-            if (before := data.setdefault(job, here)) != here:
+            # Where it is not named nothing is known of it.
+            if here and (before := data.setdefault(job, here)) != here:
                 told = " ".join(f"{key}={value}" for key, value in keys.items())
                 raise ConfigError(
                     [f"{folder}: {told}: was run on data_dir={here}, before on {before}; store these sweeps apart."]

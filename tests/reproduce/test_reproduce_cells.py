@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from florets.conf.compose import compose
-from florets.conf.schema import Config
+from florets.conf.defaults import beyond_defaults
+from florets.conf.problems import ConfigError
+from florets.conf.schema import Config, as_plain
 from florets.server_app import main as command
 from florets.server_app.build import build_task, make_data, one_task_kept
 from florets.server_app.main import main
@@ -15,8 +17,9 @@ from florets.server_app.reproduce.cells import Place, in_order, places
 from florets.server_app.reproduce.item_file import read_item
 from florets.server_app.reproduce.items import Line
 from florets.server_app.reproduce.run import BUSY
-from florets.server_app.results.folder import FolderLock
+from florets.server_app.results.folder import FolderBusy, FolderLock
 from florets.server_app.results.summary import RunSummary
+from florets.strategies import STRATEGIES
 from florets.task.task import Task
 from tests import fake_cells
 from tests.reproduce_item import ITEM, breaks, interrupt, results, rows_of
@@ -102,7 +105,7 @@ def test_a_run_of_other_settings_does_not_count(item: Path, ran: list[tuple[str,
     values = json.loads(record.read_text())
     assert "versions of the code" not in (results(item) / "table.md").read_text()
     # A key that this run did not know yet had its default, which is what is asked for.
-    del values["config"]["eval_every"]
+    del values["config"]["eval_every"], values["config"]["averaging"], values["config"]["personal"]
     record.write_text(json.dumps(values))
     assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
     assert len(ran) == 1
@@ -186,6 +189,22 @@ def test_a_cell_that_another_process_runs_is_left_to_it(
     assert "stopped after round 2" in (results(item) / "table.md").read_text()
 
 
+def test_a_cell_that_another_process_takes_in_between_is_left_to_it(
+    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken() -> None:
+        try:
+            raise FolderBusy("another process writes to it")
+        except FolderBusy as error:
+            # As the start of a run says it.
+            raise ConfigError([str(error)]) from error
+
+    breaks(monkeypatch, 1, taken)
+    assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
+    assert f"2 rotations | CLoVE & co | seed 0: stopped: {BUSY}" in capsys.readouterr().out
+    assert not list((item.parent / "results" / "reproduce" / "runs").rglob("seed-*.json"))
+
+
 def test_places_share_a_run_only_where_their_settings_are_equal() -> None:
     def settings(*overrides: str) -> str:
         return Place(Line("r", "r", {}), Line("c", "c", {}), overrides, 1, compose(overrides)).settings
@@ -198,5 +217,24 @@ def test_places_share_a_run_only_where_their_settings_are_equal() -> None:
         settings("experiment=digits_label_skew", "strategy=clove"),
     ]
     assert len(set(different)) == len(different)
-    # What is typed at its default, where the run is and how its preset is called make no other run.
+    # What is typed at its default, where the run is, how its preset is called and the order of options make no other.
     assert settings("strategy=clove", "seed=3", "results_dir=there", "strategy.memory=false") == different[0]
+    orders = ("{angles: [0, 180], seed: 1}", "{seed: 1, angles: [0, 180]}")
+    assert len({settings(f"task.partition_options={text}", "k=2", "task.num_clusters=2") for text in orders}) == 1
+
+
+def test_a_new_key_leaves_a_places_settings_as_they_are() -> None:
+    for strategy in STRATEGIES:
+        config = compose([f"strategy={strategy}"])
+        place = Place(Line("r", "r", {}), Line("c", "c", {}), (), 1, config)
+        # Keys that the strategy resolves by itself are at their defaults too.
+        assert not {"first_round", "loss_data", "personal"} & set(beyond_defaults(place.plain))
+        assert beyond_defaults(place.plain)["strategy.name"] == strategy
+
+
+def test_of_a_strategy_that_is_gone_all_settings_count() -> None:
+    gone = as_plain(compose(["strategy=clove"])) | {"strategy": {"name": "gone", "radius": 3.0}}
+    assert {key: value for key, value in beyond_defaults(gone).items() if key.startswith("strategy.")} == {
+        "strategy.name": "gone",
+        "strategy.radius": 3.0,
+    }

@@ -46,6 +46,17 @@ def test_a_pages_tables_are_made_of_finished_cells_alone(
     assert "no cell is finished; left as it was" in capsys.readouterr().out
 
 
+def test_a_page_gives_no_method_the_runs_of_another(item: Path, ran: list[tuple[str, int, int]]) -> None:
+    page = item.parent / "page.md"
+    page.write_text("<!-- reproduce item.yaml rows=four measures=accuracy -->\n<!-- end of reproduce -->\n")
+    assert main(["reproduce", "item.yaml", "columns=clove"]) == 0
+    for _ in range(2):
+        assert main(["reproduce", "--results-page", "page.md"]) == 0
+    assert "| 4 rotations | 91.0 ± 1.0 | not run |" in " ".join(page.read_text().split())
+    assert main(["reproduce", "item.yaml", "columns=fedavg", "stored=page", "results_dir=elsewhere"]) == 0
+    assert {strategy for strategy, _, _ in ran} == {"clove", "fedavg"}
+
+
 def test_a_page_tells_once_in_what_an_item_is_not_the_papers(item: Path, ran: list[tuple[str, int, int]]) -> None:
     item.write_text(ITEM.replace("seeds: 3", "about: Of 20 rounds, where the paper has 5.\nseeds: 3"))
     page = item.parent / "page.md"
