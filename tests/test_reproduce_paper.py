@@ -139,6 +139,8 @@ def test_runs_that_were_cut_short_are_off_because_of_that(tmp_path: Path) -> Non
     cut = item_of(tmp_path, scale="small").references[1]
     # Near the mean of three seeds that differ much: more seeds would not make 80 of it.
     assert cut.verdict(Spread.of([60.0, 70.0, 95.0]), MEASURES["accuracy"]).reasons == ("small scale", "the reason")
+    never = item_of(tmp_path, scale="small").references[3]
+    assert never.verdict(Spread.of([]), MEASURES["rounds_to_ari_90"]).text == "never, small scale"
     own = ITEM.replace("[strategy=clove]", "[strategy=clove, num_rounds=9]")
     assert {column.overrides["num_rounds"] for column in item_of(tmp_path, own, "small").columns} == {"1"}
     whole = ITEM.replace("small: {cut: one round, overrides: [num_rounds=1]}", "small: {cut: one seed, seeds: 1}")

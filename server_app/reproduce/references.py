@@ -120,7 +120,9 @@ class Reference:
 
     def _compared(self, ours: float | None, reached: int, measure: Measure) -> tuple[str, str]:
         if self.value is None:
-            return ("never, as in the paper", "") if ours is None else (OFF, f"reached by {reached}")
+            # A run that was cut short says nothing of the paper's last rounds.
+            agrees = "small scale" if any(reason.text == SMALL for reason in self.reasons) else "as in the paper"
+            return (f"never, {agrees}", "") if ours is None else (OFF, f"reached by {reached}")
         if ours is None:
             return OFF, "never reached" if measure.may_be_never else NO_VALUE
         difference = ours - self.value
