@@ -157,6 +157,9 @@ def test_runs_that_were_cut_short_are_off_because_of_that(tmp_path: Path) -> Non
         ("why: {ifca: the", "why: {fedavg: the", "paper.0.why.fedavg: there is no such value"),
         ("{one: {clove: 97.6", "{two: {clove: 97.6", "two: there is no such row"),
         ("measure: accuracy", "measure: loss", "loss: there is no such measure of the item"),
+        ("source: Table 1", "source: Table 1\n    data: mnits", "mnits: there is no such data. Did you mean mnist?"),
+        ("why: {ifca: the reason}", "why: {ifca: {under: it}}", "{above: text} or {below: text}"),
+        ("why: {ifca: the reason}", "why: {ifca: {above: 3}}", "{above: text} or {below: text}"),
     ],
 )
 def test_what_is_wrong_in_published_values_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:

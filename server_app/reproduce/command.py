@@ -19,7 +19,7 @@ from florets.server_app.reproduce.measures import read_measure
 from florets.server_app.reproduce.page_command import remake
 from florets.server_app.reproduce.references import NEVER, NO_VALUE
 from florets.server_app.reproduce.request import Request, read_keys, read_request
-from florets.server_app.reproduce.run import run_cells
+from florets.server_app.reproduce.run import BUSY, run_cells
 from florets.server_app.reproduce.store import stored_cells
 from florets.server_app.reproduce.table import Found, Table
 from florets.server_app.reproduce.written import markdown, state_words, verdict_words, write_table
@@ -64,7 +64,7 @@ command leaves the last."""
 
 
 def main(arguments: Sequence[str], engine: Engine) -> int:
-    """Run `florets reproduce` and return its exit code: 0, 1 if a cell failed, 130 if it was interrupted.
+    """Run `florets reproduce` and return its exit code: 0, 130 if it was interrupted, 1 if a cell failed or is busy.
 
     Raises
     ------
@@ -99,12 +99,19 @@ def main(arguments: Sequence[str], engine: Engine) -> int:
     if "--table" in options:
         return _show(table, folder, request)
     check_folder(request.given, caller)
-    interrupted = _run(table, folder, request, engine)
-    code = _show(_table(request.item, all_places, progress), folder, request)
-    if interrupted:
-        same = shlex.join(["florets", "reproduce", *arguments])
+    same = shlex.join(["florets", "reproduce", *arguments])
+    busy: list[Cell] = []
+    try:
+        _run(table, folder, request, engine, busy)
+    except KeyboardInterrupt:
+        _show(_table(request.item, all_places, progress), folder, request)
         say(f"florets: interrupted; the same command goes on: {same}", sys.stderr)
         return 130
+    code = _show(_table(request.item, all_places, progress), folder, request)
+    if left := [cell for cell in busy if progress(cell).state != "finished"]:
+        told = f"{counted(len(left), 'cell')} left to another command that is running"
+        say(f"florets: {told}; once it has ended, give this one again: {same}", sys.stderr)
+        return 1
     return code
 
 
@@ -192,8 +199,8 @@ def _show(table: Table, folder: Path, request: Request) -> int:
     return 1 if asked.states["failed"] or asked.states["refused"] else 0
 
 
-def _run(table: Table, folder: Path, request: Request, engine: Engine) -> bool:
-    """Run what is asked for and not finished, and return whether somebody interrupted it."""
+def _run(table: Table, folder: Path, request: Request, engine: Engine, busy: list[Cell]) -> None:
+    """Run what is asked for and not finished; add to `busy` what another process is running."""
     cells = [cell for cell in in_order(table.places) if request.takes(cell)]
     waiting = [cell for cell in cells if _found(table, cell)[cell.seed].state != "finished"]
     waiting, told = with_data(waiting)
@@ -203,18 +210,16 @@ def _run(table: Table, folder: Path, request: Request, engine: Engine) -> bool:
     if warning := crowded(request.n_jobs, [cell.config.workers for cell in waiting]):
         say(f"florets: {warning}", sys.stderr)
     due = _write(table, folder, request.command)
-    try:
-        for number, (cell, progress, seconds) in enumerate(run_cells(waiting, engine, request.n_jobs), start=1):
-            _found(table, cell)[cell.seed] = progress
-            append_line(folder / "log.jsonl", json.dumps({"cell": cell.title, "state": progress.state}))
-            finished = progress.state == "finished"
-            outcome = _outcome(request.item, cell, progress) if finished else f"{progress.state}: {progress.note}"
-            say(f"[{number}/{len(waiting)}] {cell.title}: {outcome} ({seconds:.1f} s)")
-            if time.monotonic() > due:
-                due = _write(table, folder, request.command)
-    except KeyboardInterrupt:
-        return True
-    return False
+    for number, (cell, progress, seconds) in enumerate(run_cells(waiting, engine, request.n_jobs), start=1):
+        _found(table, cell)[cell.seed] = progress
+        append_line(folder / "log.jsonl", json.dumps({"cell": cell.title, "state": progress.state}))
+        finished = progress.state == "finished"
+        outcome = _outcome(request.item, cell, progress) if finished else f"{progress.state}: {progress.note}"
+        say(f"[{number}/{len(waiting)}] {cell.title}: {outcome} ({seconds:.1f} s)")
+        if progress.note == BUSY:
+            busy.append(cell)
+        if time.monotonic() > due:
+            due = _write(table, folder, request.command)
 
 
 def _write(table: Table, folder: Path, command: str) -> float:

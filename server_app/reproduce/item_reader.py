@@ -10,6 +10,7 @@ from florets.server_app.reproduce.items import Item, Line
 from florets.server_app.reproduce.measures import read_measure
 from florets.server_app.reproduce.reasons import SMALL, Reason
 from florets.server_app.reproduce.references import read_paper
+from florets.task.registry import names as names_of
 
 
 def as_mapping(overrides: Sequence[str], problems: list[str]) -> dict[str, str]:
@@ -35,6 +36,8 @@ _ITEM_KEYS = (
 )
 _LINE_KEYS = ("label", "overrides", "after", "seeds", "leave_out", "for_columns")
 _SMALL_KEYS = ("cut", "seeds", "overrides", "rows", "columns", "for_rows")
+_MOST = 10_000
+"""Seeds of an item: each has a line in a file."""
 _PLOTS = {"grid": ("measure",), "rows": ("measures",), "curves": ("measure",), "features": (), "singular_values": ()}
 """Kinds of plots, and what each needs beside its kind."""
 
@@ -74,6 +77,8 @@ class ItemReader:
             self._known("paper", (reference.row,), names["rows"], "row")
             self._known("paper", (reference.column,), names["columns"], "column")
             self._known("paper", (reference.measure,), set(measures), "measure of the item")
+            if reference.data and ":" not in reference.data:
+                self._known("paper", (reference.data,), set(names_of("data")), "data")
         return Item(
             name=name,
             title=self._text("title", values["title"]),
@@ -108,8 +113,8 @@ class ItemReader:
             names = self._names(f"small.{kind}", small.get(kind, [line.name for line in lines]))
             self._known(f"small.{kind}", names, {line.name for line in lines}, kind[:-1])
             chosen[kind] = tuple(line for line in lines if line.name in names)
-            if not chosen[kind]:
-                self._fault(f"small.{kind}", f"{', '.join(names) or 'none'}: leaves nothing to run.")
+            if not names:
+                self._fault(f"small.{kind}", f"none: leaves nothing to run; name some, or leave out {kind}.")
         seeds = self._count("small.seeds", small.get("seeds", item.seeds))
         kept = {line.name for lines in chosen.values() for line in lines}
         cut = self._overrides("small.overrides", small.get("overrides", []))
@@ -200,8 +205,8 @@ class ItemReader:
             self._known(place, (column,), columns, "column")
 
     def _count(self, place: str, value: Any, least: int = 1) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            self._fault(place, f"{_shown(value)}: must be an integer from {least}.")
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST:
+            self._fault(place, f"{_shown(value)}: must be an integer from {least} to {_MOST:,}.")
             return least
         return value
 
@@ -209,7 +214,10 @@ class ItemReader:
         if not isinstance(values, list):
             self._fault(place, f"{_shown(values)}: must be a list of names.")
             return []
-        return [str(value) for value in values]
+        names = [str(value) for value in values]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            self._fault(place, f"{twice}: stands twice; keep one.")
+        return names
 
     def _text(self, place: str, value: Any) -> str:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -229,12 +237,13 @@ class ItemReader:
         self._known(place, [str(key) for key in values], set(known), "key")
         for key in needed:
             if key not in values:
-                self._fault(place, f"{key} is missing.")
+                self._fault(place, f"{key} is missing; docs/reproduce.md has a file to begin with.")
 
     def _known(self, place: str, names: Sequence[str], known: set[str], what: str) -> None:
         for name in names:
             if name not in known:
-                self._fault(place, f"{name}: there is no such {what}.{did_you_mean(name, known)}")
+                among = did_you_mean(name, known) or (f" There are: {', '.join(sorted(known))}." if known else "")
+                self._fault(place, f"{name}: there is no such {what}.{among}")
 
     def _fault(self, place: str, text: str) -> None:
         self.problems.append(f"{self.path}: {place}: {text}" if place else f"{self.path}: {text}")

@@ -132,7 +132,7 @@ def item_block(
     on_page
         Draws what ``plot=yes`` asks for.
     described
-        Names of the items whose settings the page has already; this one's is added.
+        What the page has told of items' settings already; this one's `about` is added.
 
     Raises
     ------
@@ -160,8 +160,8 @@ def item_block(
         table = table.narrowed({"measures": names})
     if not table.states["finished"]:
         return None, "no cell is finished; left as it was"
-    about = "" if table.item.name in described else table.item.about
-    described.add(table.item.name)
+    about = "" if table.item.about in described else table.item.about
+    described.add(about)
     text = _tables(table, asked.command, about, turned="layout" in own)
     if "plot" not in own:
         return text, said

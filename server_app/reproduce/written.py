@@ -9,6 +9,7 @@ from string import ascii_lowercase
 
 from florets.server_app.console import counted
 from florets.server_app.reproduce.measures import read_measure
+from florets.server_app.reproduce.reasons import UNDECIDED
 from florets.server_app.reproduce.references import NEVER, OFF, Reference, Verdict
 from florets.server_app.reproduce.table import LEFT_OUT, MEANINGLESS, NOT_RUN, Entry, Matrix, Table
 from florets.server_app.results.folder import whole_file, write_whole
@@ -147,10 +148,13 @@ def verdict_words(table: Table) -> str:
     if not compared:
         return ""
     counts, parts = Counter(map(_counted_as, compared)), Counter(_counted_as(v) for v in compared if v.finished)
-    words = [
-        f"{counts[kind]} {kind}" + (f" ({parts[kind]} unfinished)" if parts[kind] else "")
-        for kind in sorted(counts, key=lambda kind: (_rank(kind), kind))
-    ]
+    undecided = sum(UNDECIDED in verdict.reasons for verdict in compared)
+    words = []
+    for kind in sorted(counts, key=lambda kind: (_rank(kind), kind)):
+        notes = [f"{parts[kind]} unfinished"] if parts[kind] else []
+        if kind == OFF and undecided:
+            notes.append(f"{undecided} may be chance")
+        words.append(f"{counts[kind]} {kind}" + (f" ({', '.join(notes)})" if notes else ""))
     return f"{counted(len(compared), 'comparison')} with published values: {', '.join(words)}"
 
 

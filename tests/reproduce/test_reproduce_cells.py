@@ -183,9 +183,12 @@ def test_a_cell_that_another_process_runs_is_left_to_it(
     folder = record.with_suffix("")
     (folder / "report.html").unlink()
     with FolderLock(folder):
-        assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
+        assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 1
     assert len(ran) == 1
-    assert f"2 rotations | CLoVE & co | seed 0: stopped: {BUSY}" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert f"2 rotations | CLoVE & co | seed 0: stopped: {BUSY}" in told.out
+    again = "once it has ended, give this one again: florets reproduce item.yaml columns=clove rows=two"
+    assert f"1 cell left to another command that is running; {again}" in told.err
     assert "stopped after round 2" in (results(item) / "table.md").read_text()
 
 
@@ -200,7 +203,7 @@ def test_a_cell_that_another_process_takes_in_between_is_left_to_it(
             raise ConfigError([str(error)]) from error
 
     breaks(monkeypatch, 1, taken)
-    assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 0
+    assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 1
     assert f"2 rotations | CLoVE & co | seed 0: stopped: {BUSY}" in capsys.readouterr().out
     assert not list((item.parent / "results" / "reproduce" / "runs").rglob("seed-*.json"))
 

@@ -78,6 +78,11 @@ def test_a_wrong_word_is_named(
     ("old", "new", "message"),
     [
         ("seeds: 3", "seeds: none", "seeds: none: must be an integer from 1"),
+        ("seeds: 3", f"seeds: {10**30}", "must be an integer from 1 to 10,000"),
+        ("title: Two methods on turned digits\n", "", "title is missing; docs/reproduce.md has a file to begin with"),
+        ("measures: [right_k", "measures: [right_k, right_k", "measures: right_k: stands twice; keep one"),
+        ("rows: [four]}", "rows: []}", "small.rows: none: leaves nothing to run; name some, or leave out rows"),
+        ("rows: [four]}", "rows: [zzz]}", "small.rows: zzz: there is no such row. There are: four, two."),
         ("title: Two methods on turned digits", "titel: x", "titel: there is no such key. Did you mean title?"),
         ("  two: {label", "  four: {label", "cannot be read (four stands twice"),
         ("measures: [right_k", "measures: [right_q", "right_q: there is no such measure"),
@@ -107,6 +112,7 @@ def test_a_wrong_word_is_named(
         ("plot:", "why: [x]\nplot:", "why: ['x']: must be a mapping"),
         (ITEM, "", "must be a mapping"),
         (ITEM, "{", "cannot be read"),
+        (ITEM, "[" * 9000, "cannot be read"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(item: Path, old: str, new: str, message: str) -> None:
