@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app import main as app
 from florets.server_app.main import main
@@ -36,7 +37,7 @@ measures: [ari, accuracy]
 plot: {kind: curves, measure: accuracy}
 """
 BLOCK = "<!-- reproduce item.yaml plot=yes -->\n<!-- end of reproduce -->\n"
-PLACE = Place(Line("four", "4", {}), Line("clove", "CLoVE", {}), ("strategy=clove", "data_dir=/here"), 2, None)
+PLACE = Place(Line("four", "4", {}), Line("clove", "CLoVE", {}), (), 2, compose(["strategy=clove", "data_dir=/here"]))
 
 pytestmark = pytest.mark.pictures
 
@@ -129,8 +130,9 @@ def test_curves_are_stored_and_count_for_their_settings_alone(tmp_path: Path) ->
     again = CurveStore(store.path)
     assert again.get(PLACE, 1) == [curve(1, ari=0.25), curve(2, ari=0.5, accuracy=0.3333)]
     assert again.get(PLACE, 0) == []
-    assert again.get(replace(PLACE, overrides=("strategy=clove", "data_dir=/there")), 1) == again.get(PLACE, 1)
-    changed = replace(PLACE, overrides=("strategy=clove", "k=3"))
+    elsewhere = replace(PLACE, config=compose(["strategy=clove", "data_dir=/there"]))
+    assert again.get(elsewhere, 1) == again.get(PLACE, 1)
+    changed = replace(PLACE, config=compose(["strategy=clove", "k=3"]))
     assert again.get(changed, 1) == []
     written = store.path.read_text()
     assert "here" not in written
