@@ -100,14 +100,14 @@ def main(arguments: Sequence[str], engine: Engine) -> int:
         return _show(table, folder, request)
     check_folder(request.given, caller)
     same = shlex.join(["florets", "reproduce", *arguments])
-    busy: list[Cell] = []
     try:
-        _run(table, folder, request, engine, busy)
+        _run(table, folder, request, engine)
     except KeyboardInterrupt:
         _show(_table(request.item, all_places, progress), folder, request)
         say(f"florets: interrupted; the same command goes on: {same}", sys.stderr)
         return 130
     code = _show(_table(request.item, all_places, progress), folder, request)
+    busy = [cell for cell in in_order(all_places) if _found(table, cell)[cell.seed].note == BUSY]
     if left := [cell for cell in busy if progress(cell).state != "finished"]:
         told = f"{counted(len(left), 'cell')} left to another command that is running"
         say(f"florets: {told}; once it has ended, give this one again: {same}", sys.stderr)
@@ -199,8 +199,8 @@ def _show(table: Table, folder: Path, request: Request) -> int:
     return 1 if asked.states["failed"] or asked.states["refused"] else 0
 
 
-def _run(table: Table, folder: Path, request: Request, engine: Engine, busy: list[Cell]) -> None:
-    """Run what is asked for and not finished; add to `busy` what another process is running."""
+def _run(table: Table, folder: Path, request: Request, engine: Engine) -> None:
+    """Run what is asked for and not finished; the table has what became of each cell."""
     cells = [cell for cell in in_order(table.places) if request.takes(cell)]
     waiting = [cell for cell in cells if _found(table, cell)[cell.seed].state != "finished"]
     waiting, told = with_data(waiting)
@@ -216,8 +216,6 @@ def _run(table: Table, folder: Path, request: Request, engine: Engine, busy: lis
         finished = progress.state == "finished"
         outcome = _outcome(request.item, cell, progress) if finished else f"{progress.state}: {progress.note}"
         say(f"[{number}/{len(waiting)}] {cell.title}: {outcome} ({seconds:.1f} s)")
-        if progress.note == BUSY:
-            busy.append(cell)
         if time.monotonic() > due:
             due = _write(table, folder, request.command)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 SIDES = ("above", "below")
-"""Where ours may be, beside the published value."""
+"""Sides of a published value on which ours must be for a reason to hold."""
 
 SMALL = "small scale"
 UNDECIDED = "seeds differ too much to tell (the paper's value is within the 95 % interval of our mean)"
