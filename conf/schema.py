@@ -158,6 +158,11 @@ class Config(RunKeys):
         False,
         "at evaluations also test all K models on each true cluster's test data, on the server; simulation only",
     )
+    statistics: bool = key(
+        False,
+        "at evaluations clients also send sums of their tests and bootstrap replicates of their figures, from which "
+        "figures over all clients' records together follow (tests.json)",
+    )
     stop_at_ari: float | None = key(None, "end the run once the ARI is at least this", above=0, most=1)
     loss_matrix: bool = key(
         True, "at the end ask every client for the loss of every final model (loss_matrix.csv and its picture)"

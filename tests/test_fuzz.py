@@ -19,6 +19,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 
+from florets.task.training.sums import sums_of
 from florets.task.wire import Layout, MalformedMessage, kinds, payload_bytes
 from florets.task.wire.folds import RowForm, read_fold_rows, read_fold_update
 from florets.task.wire.introduction import read_introduction
@@ -33,6 +34,7 @@ from florets.task.wire.replies import (
     read_update,
 )
 from florets.task.wire.soft import read_soft_update
+from florets.task.wire.sums import PartSums, pack_sums
 
 MOST_MEMORY = 1 << 30
 """Bytes beyond those in use; a reader that believes a claim of 1e11 values asks for far more."""
@@ -96,6 +98,19 @@ def reply(
     return content
 
 
+SCORES = np.array([[0.0, 1.0], [0.0, -1.0], [0.0, 2.0]])
+CLASS_PART = sums_of(SCORES, np.array([1, 0, 0]), 2, np.random.default_rng(0))
+VALUE_PART = sums_of(SCORES[:, 1:], np.array([1.0, 0.5, 0.0]), 0, np.random.default_rng(0))
+
+
+def with_sums(part: PartSums | None, width: int) -> RecordDict:
+    assert part is not None
+    test = TEST | {kinds.EVAL_LOSS: float(part.sums[0]) / 3, kinds.EVAL_ACCURACY: 2 / 3}
+    content = reply(test)
+    content[kinds.TEST_SUMS] = pack_sums({"test": part}, np.array([3.0, 2.0, 1.0])[:width])
+    return content
+
+
 # Kind, its valid reply, its reader.
 READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object]]] = [
     (kinds.LOSSES, lambda: reply(LOSSES), lambda content: read_losses(content, 2)),
@@ -103,6 +118,8 @@ READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object
     (kinds.TRAIN_SELECT, lambda: reply(NUMBERS | CHOICE, MODEL), lambda sent: read_selected_update(sent, LAYOUT, 2)),
     (kinds.EVALUATE, lambda: reply(TEST), read_evaluation),
     ("tuned", lambda: reply(TESTS), lambda sent: read_evaluation(sent, tuned=True, validation=True)),
+    ("sums", lambda: with_sums(CLASS_PART, 2), lambda sent: read_evaluation(sent, sums_of=2)),
+    ("value sums", lambda: with_sums(VALUE_PART, 3), lambda sent: read_evaluation(sent, sums_of=0)),
     (kinds.HELLO, lambda: reply(HELLO, None, TEXTS), read_introduction),
     ("probe", lambda: reply(NUMBERS, MODEL, profile=PROBED), lambda sent: read_probe_update(sent, LAYOUT, 0, 5)),
     ("subspace", lambda: reply(COUNT, {kinds.TERMS: BLOCK}), lambda sent: read_term(sent, (2, 3, 4))),

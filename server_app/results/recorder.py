@@ -29,6 +29,8 @@ from florets.server_app.results.folder import (
 )
 from florets.server_app.results.progress import Progress
 from florets.server_app.results.summary import RoundLine, RunSummary, round_line, round_seconds, summarise
+from florets.server_app.results.test_statistics import FILE as TESTS
+from florets.server_app.results.test_statistics import statistics_of, to_json
 from florets.strategies.base.report import Client, Evaluation, RoundReport
 
 log = logging.getLogger("florets")
@@ -211,6 +213,8 @@ class Recorder:
         self._write_clients(evaluations, assignment, mixtures or {})
         if loss_matrix is not None:
             self._write_losses(*loss_matrix)
+        if statistics := statistics_of(evaluations):
+            write_whole(self.folder / TESTS, to_json(statistics))
         if confusions:
             self._write_confusions(confusions)
         if changes:

@@ -59,7 +59,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         Rounds between two test evaluations; the last round is always evaluated.
     eval_clients
         "all": all online clients that have a model test it; "participants": of these the round's participants.
-    fine_tune_epochs, validation
+    fine_tune_epochs, validation, statistics
         What clients do besides at an evaluation, see `EvaluationSettings`.
     personal
         What clients have of their own within the groups that the algorithm finds; None: their group's model.
@@ -102,6 +102,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         eval_clients: Literal["all", "participants"] = RunKeys.eval_clients,
         fine_tune_epochs: float = RunKeys.fine_tune_epochs,
         validation: bool = False,
+        statistics: bool = False,
         personal: PersonalMethod[Any, Any] | None = None,
         quorum: float = RunKeys.quorum,
         start_timeout: float = RunKeys.start_timeout,
@@ -125,7 +126,8 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self.seed = seed
         self.eval_every = eval_every
         self.eval_clients = eval_clients
-        self.evaluation = EvaluationSettings(fine_tune_epochs, validation)
+        classes = num_outputs if loss == "cross_entropy" else 0
+        self.evaluation = EvaluationSettings(fine_tune_epochs, validation, classes if statistics else None)
         self.quorum = quorum
         self.round_timeout = round_timeout
         self.grace = grace

@@ -7,7 +7,8 @@
 | `train`           | one model, training settings          | its update, examples, training loss                   |
 | `train.select`    | K models, training settings           | the same, the chosen model's index, K losses          |
 | `evaluate`        | one model, epochs of fine-tuning,     | test loss, test accuracy, examples; the same after    |
-|                   | whether to test on validation data,   | fine-tuning a copy, and on validation data            |
+|                   | whether to test on validation data,   | fine-tuning a copy, and on validation data; sums of   |
+|                   | whether to send sums of the tests,    | these tests and of the training targets               |
 |                   | what to adapt the model by before: a  |                                                       |
 |                   | step, or own layers and their weights |                                                       |
 | `train.probe`     | own model, probe model                | as `train`, and its compressed change on the probe    |
@@ -97,6 +98,8 @@ PROBE = "probe"
 PROFILE = "profile"
 SCORES = "scores"
 """Record beside a test's metrics: further scores, and counts; see `task.wire.scores`."""
+TEST_SUMS = "test-sums"
+"""In a message, whether sums of the tests are asked for; in its reply their record, see `task.wire.sums`."""
 WORK = "work"
 """Record beside every reply: what handling the message cost the client; see `task.wire.work`."""
 FOLDS = "folds"
@@ -238,6 +241,8 @@ COLUMNS = "columns"
 
 # In a node's config: the server may be told the counts of its tests, label by label.
 SHARE_CONFUSION = "share-confusion"
+# In a node's config: false keeps it from sending sums of its tests.
+SHARE_STATISTICS = "share-statistics"
 # In a node's config: its messages are all handled by one process, which can keep models from one to the next.
 ONE_PROCESS = "one-process"
 
