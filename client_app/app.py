@@ -14,6 +14,7 @@ from florets.client_app.handlers.anchored import train_anchored
 from florets.client_app.handlers.bilevel import train_bilevel
 from florets.client_app.handlers.closest import closest
 from florets.client_app.handlers.custom import custom
+from florets.client_app.handlers.describe import describe
 from florets.client_app.handlers.descriptor import descriptor
 from florets.client_app.handlers.estimate import estimate
 from florets.client_app.handlers.evaluate import evaluate
@@ -51,6 +52,7 @@ import_as_caller_did()
 
 _HANDLERS: dict[str, Callable[[Client], RecordDict]] = {
     kinds.HELLO: hello,
+    kinds.DESCRIBE: describe,
     kinds.KMEANS: kmeans,
     kinds.LABELS: labels,
     kinds.PRINCIPAL_VECTORS: principal_vectors,

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.incoming import Config
+from florets.task.data.tables.site_table import ROWS_OF
 from florets.task.device import find_device
 from florets.task.task import ClientData, Task, TaskSpec
 from florets.task.training.linear_steps import LinearModels, LinearNames, linear_names
@@ -60,22 +61,22 @@ class Session:
             # One task at a time: a process that serves another run needs none of the last one's data.
             self._forget()
             self._description = text
-        key = "" if folder is None else str(folder)
-        columns = _columns(config)
-        if key not in self._tasks or not self._tasks[key].has_order(columns):
+        rows_of = context.node_config.get(kinds.ROWS_OF)
+        key = "" if folder is None else str(folder) if rows_of is None else f"{folder}\0{rows_of}"
+        if key not in self._tasks:
             spec = TaskSpec.from_json(text)
             if spec.drift and not is_simulated(context):
                 raise ValueError("task.drift is for simulations: a real node's data are what they are; leave it out")
             if folder is not None:
-                spec = dataclasses.replace(spec, data_dir=str(Path(key).expanduser()))
-            task = Task(spec, columns)
+                spec = dataclasses.replace(spec, data_dir=str(Path(str(folder)).expanduser()))
+            if rows_of is not None:
+                spec = dataclasses.replace(spec, table={**spec.table, ROWS_OF: str(rows_of)})
+            task = Task(spec)
             if task.is_own and folder is None:
                 raise ValueError(
                     "task.partition=own needs a data-dir in each node's config; simulated nodes have none"
                 )
             self._tasks[key] = task
-            # What was read for hello had the file's own order.
-            self._moved = {place: data for place, data in self._moved.items() if place[0] != spec.data_dir}
         return self._tasks[key]
 
     def adopt(self, task: Task | None) -> None:
@@ -97,7 +98,7 @@ class Session:
         data, device = task.client(part, server_round), device_of(config, context)
         if device.type == "cpu":
             return data
-        place = (task.spec.data_dir, part, str(device))
+        place = (str(context.node_config.get(kinds.ROWS_OF, task.spec.data_dir)), part, str(device))
         if place not in self._moved or self._moved[place][0] is not data:
             tensors = {name: value.to(device) for name, value in vars(data).items() if isinstance(value, Tensor)}
             self._moved[place] = data, ClientData(**{**vars(data), **tensors})
@@ -178,12 +179,6 @@ class Session:
             values = [{name: view_array(array) for name, array in model.items()} for model in bank.models(record)]
             self._stacked = (record, LinearModels.of(values, names))
         return self._stacked[1]
-
-
-def _columns(config: Config) -> list[str]:
-    """Return the agreed order of a table's columns; nothing where there is none."""
-    names = config.get(kinds.COLUMNS)
-    return [str(name) for name in names] if isinstance(names, list) else []
 
 
 session = Session()

@@ -24,7 +24,7 @@ from florets.conf.aliases import modernise, old_names, renamed
 from florets.conf.folders import file_of, files_below, names_of, own_dir
 from florets.conf.follow import follow, start_of_folds
 from florets.conf.layers import dotted, is_option, nest, overlay, whole_options
-from florets.conf.overrides import GROUPS, Given, read_overrides
+from florets.conf.overrides import GROUPS, SHORT, Given, full, read_overrides
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.run_config import quote
 from florets.conf.schema import Config, TaskConfig, known_keys
@@ -33,6 +33,8 @@ from florets.conf.validate import OWN, checked_config
 from florets.strategies import STRATEGIES
 from florets.strategies.registry import DEFAULT, find_strategy, settings_type
 
+OWN_DATA = "own_data"
+"""Preset of nodes with data of their own."""
 CONFIG_DIR = Path(__file__).resolve().parent
 
 # So that a preset may say `${sum:25000,${k}}` where one number follows from another.
@@ -68,9 +70,12 @@ def compose(overrides: Sequence[str]) -> Config:
         With every problem found: a wrong key, type, range or combination, one key with two values.
     """
     problems: list[str] = []
-    given = [renamed(entry) for entry in read_overrides(overrides, problems)]
+    given = [full(renamed(entry)) for entry in read_overrides(overrides, problems)]
     problems += _twice(given)
     groups = {entry.key: str(entry.value) for entry in given if entry.key in GROUPS}
+    if any(entry.key in SHORT.values() for entry in given):
+        # Only nodes with tables of their own have a target or an owner's column.
+        groups.setdefault("experiment", OWN_DATA)
     for entry in given:
         if entry.key in GROUPS and entry.value not in choices(entry.key):
             names = choices(entry.key)
@@ -78,7 +83,7 @@ def compose(overrides: Sequence[str]) -> Config:
             problems.append(f"{entry.text}: there is no such {entry.key}.{hint} There are: {', '.join(names)}.")
             # Without the preset every further problem would be a guess.
             del groups[entry.key]
-    if len(groups) < sum(entry.key in GROUPS for entry in given):
+    if problems and any(entry.key in GROUPS and entry.key not in groups for entry in given):
         raise ConfigError(problems)
 
     values = _compose_groups(groups)

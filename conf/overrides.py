@@ -16,6 +16,10 @@ GROUPS = ("experiment", "task", "train")
 """Keys whose value names a file in conf/: they choose many settings at once. So does `strategy`, without a file."""
 
 
+SHORT = {"target": "task.table.target", "owner": "task.table.owner"}
+"""Keys of the tables of real sites that may be typed without their group."""
+
+
 @dataclass(frozen=True)
 class Given:
     """One key that a user gave a value: the key, the value as read, and the text as typed."""
@@ -23,6 +27,13 @@ class Given:
     key: str
     value: Any
     text: str
+
+
+def full(given: Given) -> Given:
+    """Return a key that was typed for short under its full name; a column's name may look like a number."""
+    if given.key not in SHORT:
+        return given
+    return Given(SHORT[given.key], given.text.partition("=")[2].strip("'\""), given.text)
 
 
 def parse_overrides_string(text: str) -> list[str]:

@@ -34,6 +34,42 @@ class DriftConfig:
 
 
 @dataclass(frozen=True)
+class TableConfig:
+    """Tables of real sites (task.data=own); `florets.task.data.tables.declaration.Declaration` reads the same keys."""
+
+    target: str = key("", "column to predict; for short target=<column>. Empty: the last one")
+    columns: list[str] = key(
+        [], "columns of an input; none: those that most sites have. With header=false all columns of the file"
+    )
+    drop: list[str] = key([], "columns that are no inputs")
+    id: list[str] = key([], "columns that name a record: never trained on, given back in predictions")
+    group: str = key("", "column whose equal values belong together (a patient, a device), in every split and fold")
+    owner: str = key(
+        "", "one table for all: the column that says which client each record is of; for short owner=<column>"
+    )
+    categorical: list[str] = key([], "columns of numbers that are codes of categories; words are categories anyway")
+    missing: list[str] = key(
+        [], "cells that mean a missing value, besides empty ones, ?, NA, N/A, NaN, null and None"
+    )
+    units: dict[str, Any] = key({}, "unit of a column, for reports: {cholesterol: mg/dl}")
+    classes: dict[str, Any] = key(
+        {}, "classes of the target with the cells that mean each, {none: [0], disease: [1,2,3,4]}; none: as they are"
+    )
+    regression: bool | None = key(None, "whether the target is a value; null: as it looks")
+    header: bool = key(True, "whether the first line of a file holds names; else task.table.columns has them")
+    standardise: Literal["pooled", "site", "none"] = key(
+        "pooled", "numeric inputs have mean 0 and spread 1 over all sites' training records, or over each site's own"
+    )
+    incomplete: Literal["impute", "drop"] = key(
+        "impute", "records with missing inputs: impute (pooled mean or most frequent category), or drop them"
+    )
+    test_share: float = key(0.2, "fraction of the records of an undivided table that is tested on", above=0, below=1)
+    split_seed: int | None = key(None, "seed of the split into training and test records; null: the run's", least=0)
+    stratify: bool = key(True, "split each class, or quantile of a regression's target, in the same fractions")
+    min_count: int = key(5, "records that a category or a column's figures must have at a site to be sent", least=1)
+
+
+@dataclass(frozen=True)
 class TaskConfig:
     """Data, how they are spread over clients, model and loss."""
 
@@ -68,6 +104,7 @@ class TaskConfig:
         least=0,
         below=1,
     )
+    table: TableConfig = key(TableConfig(), "tables of real sites")
     drift: DriftConfig = key(DriftConfig(), "groups that change")
 
 
@@ -188,7 +225,14 @@ class Config(RunKeys):
     train: TrainConfig = key(TrainConfig(), "local training")
 
 
-OPTION_KEYS = ("task.data_options", "task.partition_options", "task.model_options", "personal_options")
+OPTION_KEYS = (
+    "task.data_options",
+    "task.partition_options",
+    "task.model_options",
+    "task.table.units",
+    "task.table.classes",
+    "personal_options",
+)
 """Keys whose value is a free mapping: the function that takes the options checks them."""
 
 

@@ -15,6 +15,7 @@ from florets.conf.schema import Config, as_plain
 from florets.server_app.blocks import choose_blocks
 from florets.server_app.build import build_checked, build_task, refused
 from florets.server_app.console import counted
+from florets.server_app.data_agreement import agree_on_data, saved_data
 from florets.server_app.new_client.run_models import save_clusters, save_own_models
 from florets.server_app.results.diagnostics import chance_level, divergence, refusals, too_few_models
 from florets.server_app.results.folder import FolderLock, WriteFailed
@@ -92,7 +93,9 @@ def _run(
     checkpoint: Checkpoint | None = None,
 ) -> RunSummary:
     """Start a new run or, with its folder's lock, go on with an interrupted one."""
-    task = build_task(config)
+    own = agree_on_data(grid, config) if checkpoint is None else saved_data(config, folder)
+    config = own.config
+    task = build_task(config, own.table)
     strategy, models, settings = build_checked(config, task)
     with refused():
         config, block_line = choose_blocks(grid, config, task)
@@ -111,9 +114,6 @@ def _run(
             )
         strategy.state = checkpoint.state
     # Clients first, folder second: a run that cannot start leaves the results of an earlier one alone.
-    if checkpoint is not None:
-        # Whoever is back first, the columns stay in the order in which the models know them.
-        strategy.federation.columns.names = checkpoint.columns
     strategy.federation.refresh(grid, settings)
     strategy.federation.remember(checkpoint.clients if checkpoint is not None else ())
     done_rounds = checkpoint.server_round if checkpoint is not None else 0
@@ -139,6 +139,7 @@ def _run(
         command = resume_command(folder, bool(imported_functions(config)))
         raise WriteFailed(f"{error}. Once the cause is gone, go on with: {command}") from error
     with recorder:
+        own.save(recorder.folder)
         truth = Truth(task, config.cluster_test)
         outputs = task.num_outputs
         checkpoints = Checkpoints(recorder.folder, config.checkpoint_keep)
@@ -146,7 +147,7 @@ def _run(
         recorder.clients(list(strategy.federation.clients.values()))
         if warning := too_few_models(config):
             recorder.warn(warning)
-        for line in filter(None, (first_phase, block_line, _prolonged(config, checkpoint))):
+        for line in filter(None, (*own.lines, first_phase, block_line, _prolonged(config, checkpoint))):
             recorder.note(line)
 
         def on_round(report: RoundReport, arrays: ArrayRecord) -> bool:
@@ -205,7 +206,6 @@ def _run(
                 strategy.evaluations,
                 strategy.assignment,
                 losses,
-                federation.columns.names,
                 federation.left_out,
                 config.pictures,
                 strategy.state.confusions,

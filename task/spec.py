@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-_SELDOM: Mapping[str, Any] = {"head_layers": [], "validation_fraction": 0.0, "drift": {}}
+_SELDOM: Mapping[str, Any] = {"head_layers": [], "validation_fraction": 0.0, "drift": {}, "table": {}}
 """Fields that are left out of the text where they have these values."""
 
 
@@ -33,6 +33,8 @@ class TaskSpec:
         Fraction of each client's training samples that it does not train on.
     drift
         What changes during the run, see `florets.task.drift.Drift`; empty: nothing.
+    table
+        What is declared of tables, and how they are prepared, see `florets.task.data.tables.site_table`.
     """
 
     data: str
@@ -49,6 +51,7 @@ class TaskSpec:
     head_layers: Sequence[str] = field(default_factory=list)
     validation_fraction: float = 0.0
     drift: Mapping[str, Any] = field(default_factory=dict)
+    table: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the description as JSON with sorted keys: equal tasks give equal texts."""

@@ -1,6 +1,6 @@
 """A task: data, their partition over clients, a model and a loss, from one plain description."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from torch.nn import Module
 
 from florets.task.client_data import ClientData
 from florets.task.data.dataset import Dataset, Inputs, IntArray, TargetArray
+from florets.task.data.own import describe
+from florets.task.data.tables.description import Description
 from florets.task.drift import Drift
 from florets.task.held_out import with_validation
 from florets.task.layers import body_and_head
@@ -37,13 +39,10 @@ class Task:
     ----------
     spec
         The description.
-    columns
-        Names of a table's input columns, in the order that all nodes with data of their own agreed on.
     """
 
-    def __init__(self, spec: TaskSpec, columns: Sequence[str] = ()) -> None:
+    def __init__(self, spec: TaskSpec) -> None:
         self.spec = spec
-        self._columns = tuple(columns)
         self._clients: dict[int, tuple[Version, ClientData]] = {}
         self._cluster_tests: tuple[Version, dict[int, tuple[Tensor, Tensor]]] | None = None
 
@@ -80,14 +79,17 @@ class Task:
         function = resolve("data", spec.data)
         check_options(function, spec.data_options, "data", spec.data)
         folder = Path(spec.data_dir).expanduser() if spec.data_dir else None
-        data = _call("data", spec.data, function, folder, spec.seed, spec.num_clusters, **spec.data_options)
+        options = {**spec.data_options, "table": spec.table} if spec.data == OWN else spec.data_options
+        data = _call("data", spec.data, function, folder, spec.seed, spec.num_clusters, **options)
         if not isinstance(data, Dataset):
             raise ValueError(f"data {spec.data!r} returned a {type(data).__name__}: return a task.data.Dataset.")
-        return data.with_columns(self._columns) if self._columns else data
+        return data
 
-    def has_order(self, columns: Sequence[str]) -> bool:
-        """Say whether the data's columns are in this order, have no names, or no order is asked for."""
-        return not columns or self.data.columns in (None, tuple(columns))
+    def describe(self) -> Description:
+        """Return what a node says of its own data before training."""
+        spec = self.spec
+        check_options(resolve("data", OWN), spec.data_options, "data", OWN)
+        return describe(Path(spec.data_dir).expanduser(), spec.data_options, spec.table, spec.seed)
 
     @cached_property
     def shards(self) -> list[Shard]:
@@ -191,7 +193,9 @@ class Task:
         if self.is_own:
             # Elsewhere the server has seen the data already.
             self._check_targets(y_train)
-        whole = ClientData(x_train, y_train, x_test, y_test, shard.cluster)
+        # A partition takes samples in an order of its own; a node's own data stay as they are.
+        subjects = None if data.subjects_train is None or not self.is_own else torch.from_numpy(data.subjects_train)
+        whole = ClientData(x_train, y_train, x_test, y_test, shard.cluster, subjects=subjects)
         if fraction := self.spec.validation_fraction:
             rng = generator(self.spec.seed, 0, Purpose.VALIDATION, partition_id)
             whole = with_validation(whole, fraction, rng)

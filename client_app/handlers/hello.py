@@ -38,8 +38,6 @@ def hello(client: Client) -> RecordDict:
             kinds.FINGERPRINT: code_fingerprint(tuple(handlers)),
         }
     )
-    if task.is_own and task.data.columns:
-        texts[kinds.COLUMNS] = list(task.data.columns)
     content[kinds.CONFIG] = texts
     return content
 

@@ -176,7 +176,6 @@ class Recorder:
         evaluations: Mapping[str, Evaluation],
         assignment: Mapping[str, int],
         loss_matrix: tuple[Sequence[str], NDArray[np.float64]] | None = None,
-        columns: Sequence[str] = (),
         left_out: int = 0,
         pictures: bool = True,
         confusions: Mapping[int, Sequence[int]] | None = None,
@@ -195,8 +194,6 @@ class Recorder:
             Model of each client that has one.
         loss_matrix : (sequence of str, array (M, K)), optional
             Client keys, and the mean loss of each model on each client's training data.
-        columns : sequence of str
-            Names of the models' inputs where clients read them from tables.
         left_out : int
             Nodes that were online and could not take part.
         pictures : bool
@@ -220,8 +217,6 @@ class Recorder:
         if changes:
             self._write_changes(changes)
         names = {"experiment": self._experiment, "strategy": self._strategy, "seed": str(self._seed)}
-        if columns:
-            names["columns"] = json.dumps(list(columns), ensure_ascii=False)
         with whole_file(self.folder / "models.safetensors", "wb") as file:
             write_arrays(file, models, names)
         summary = summarise(

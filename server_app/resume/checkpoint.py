@@ -55,8 +55,6 @@ class Checkpoint:
         All clients seen so far: some may be offline when the run goes on. A list that is handed over is not changed.
     config
         The configuration, as nested plain values.
-    columns
-        Agreed order of the columns of the clients' tables.
     """
 
     server_round: int
@@ -64,7 +62,6 @@ class Checkpoint:
     state: State
     clients: list[Client]
     config: dict[str, Any]
-    columns: tuple[str, ...] = ()
 
 
 class Checkpoints:
@@ -166,7 +163,6 @@ def _pack(checkpoint: Checkpoint, clients: str) -> tuple[Arrays, dict[str, str]]
         "round": checkpoint.server_round,
         "config": checkpoint.config,
         "models": encode_record(checkpoint.models, arrays, "models"),
-        "columns": list(checkpoint.columns),
         "state": encode(checkpoint.state, arrays),
     }
     text = f'{json.dumps(content)[:-1]}, "clients": {clients}}}'
@@ -214,7 +210,6 @@ def _read(path: Path, home: str) -> Checkpoint:
         ],
         config=config,
         # Those of an earlier release have none.
-        columns=tuple(map(str, content.get("columns", []))),
     )
 
 

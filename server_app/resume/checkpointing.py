@@ -81,6 +81,6 @@ class Checkpointing:
         found = list(strategy.federation.clients.values())
         if len(found) != len(self._found) or not all(map(operator.is_, found, self._found)):
             self._found, self._clients = found, sorted(found, key=lambda client: client.key)
-        config, columns = as_plain(self._config), strategy.federation.columns.names
-        self._checkpoints.save(Checkpoint(server_round, models, strategy.state, self._clients, config, columns))
+        config = as_plain(self._config)
+        self._checkpoints.save(Checkpoint(server_round, models, strategy.state, self._clients, config))
         self._saved = server_round

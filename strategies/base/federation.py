@@ -12,7 +12,6 @@ import numpy as np
 from flwr.app import ConfigRecord, Message
 from flwr.serverapp import Grid
 
-from florets.strategies.base.columns import TableColumns
 from florets.strategies.base.exchange import Patience, Replies, Request, exchange, joined
 from florets.strategies.base.report import Client
 from florets.task.randomness import client_number
@@ -112,7 +111,6 @@ class Federation:
         self._online: set[int] = set()
         # Whether all of them had introduced themselves when they were last looked for.
         self._all_known = False
-        self.columns = TableColumns()
         self._left_out: set[str] = set()
         self._sorted: list[Client] | None = None
         self._tries: Counter[int] = Counter()
@@ -132,7 +130,7 @@ class Federation:
             If no node comes online in time.
         """
         if not self.clients:
-            self._introduce(self._wait_for_nodes(grid), grid, config)
+            self._introduce(self.wait_for_nodes(grid), grid, config)
             return
         if not self.wait_for(grid, config):
             raise RoundFailed(f"no client came back online within {self.start_timeout:g} s; start SuperNodes")
@@ -200,12 +198,10 @@ class Federation:
         named = {
             node: _client(node, hello, names.get(node, ""), keys.get(node, b"")) for node, hello in hellos.items()
         }
-        fitting = {node: hello for node, hello in hellos.items() if not self._other_code(node, hello)}
-        self.columns.agree({named[node].key: hello.columns for node, hello in fitting.items()})
         problems = []
         for node_id, hello in hellos.items():
             client = named[node_id]
-            if problem := self._other_code(node_id, hello) or self.columns.problem(client.key, hello.columns):
+            if problem := self._other_code(node_id, hello):
                 problems.append(problem)
                 self._tries[node_id] = _MOST_TRIES
                 continue
@@ -279,7 +275,14 @@ class Federation:
         chosen = generator.choice(len(clients), size=count, replace=False) if count < len(clients) else None
         return clients if chosen is None else [clients[index] for index in sorted(chosen)]
 
-    def _wait_for_nodes(self, grid: Grid) -> list[int]:
+    def wait_for_nodes(self, grid: Grid) -> list[int]:
+        """Return the nodes that are online, once those that the run wants are there or the deadline has come.
+
+        Raises
+        ------
+        FederationError
+            If fewer nodes than `min_clients` came; `RoundFailed` if none did.
+        """
         # Simulated nodes register together before the app starts or within moments of it; deployed ones come one by
         # one. So: wait until the number wanted is there, or (as far as the deadline allows) it has settled.
         deadline = time.monotonic() + self.start_timeout
@@ -333,10 +336,15 @@ def _called(node_id: int, name: str) -> str:
     return f"{name} (node {node_id})" if name else f"node {node_id}"
 
 
+def client_key(node_id: int, told: str, registered_name: str, public_key: bytes) -> str:
+    """Return the key of a client that calls itself `told`: the name that its node is registered under comes first."""
+    key = registered_name or told
+    return hashlib.sha256(public_key or str(node_id).encode()).hexdigest()[:16] if key == kinds.NO_KEY else key
+
+
 def _client(node_id: int, hello: Introduction, registered_name: str, public_key: bytes) -> Client:
-    key = registered_name or hello.key
-    if key == kinds.NO_KEY:
-        key = hashlib.sha256(public_key or str(node_id).encode()).hexdigest()[:16]
+    key = client_key(node_id, hello.key, registered_name, public_key)
+    if (registered_name or hello.key) == kinds.NO_KEY:
         log.warning("node %d has no name: it will be client %s; set client-id in its node config", node_id, key)
     return Client(key, node_id, client_number(key), hello.num_examples, hello.cluster, hello.device)
 

@@ -180,7 +180,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self._context = RoundContext(
             server_round=server_round,
             seed=self.seed,
-            config=with_loss_samples(self.federation.columns.add_to(config), self.loss_data, self.loss_batch),
+            config=with_loss_samples(config, self.loss_data, self.loss_batch),
             grid=grid,
             online=self.federation.online(),
             participants=self.federation.sample(
@@ -235,9 +235,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         """Let the clients that have a model test it, every `eval_every` rounds and in the last one."""
         due = server_round % self.eval_every == 0 or server_round == self.last_round
         asked = self.context.participants if self.eval_clients == "participants" else self.federation.online()
-        self._tests = self.plan_evaluation(
-            replace(self.context, config=self.federation.columns.add_to(config), testers=asked if due else [])
-        )
+        self._tests = self.plan_evaluation(replace(self.context, config=config, testers=asked if due else []))
         return [request.message for request in self._tests.requests]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:

@@ -1,7 +1,6 @@
 """The one form in which every data set arrives: whole arrays in memory, split into train and test."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,10 +35,13 @@ class Dataset:
         What partitions go by, int64 (n,). By default the class labels.
     true_models
         float32 (K, R): the models behind synthetic data, row k that of group k, else None.
-    columns
-        Names of the columns of flat inputs, None where they have none.
     owners_train, owners_test
         Whose each sample is (n,), by name: the writer, the hospital. None where that is not known.
+    subjects_train
+        int64 (n,): training samples of one number belong together, such as those of one patient. None: each stands for
+        itself.
+    target_scale
+        Unit of the targets of a regression: errors times it are in the unit that the data came in.
 
     Raises
     ------
@@ -55,9 +57,10 @@ class Dataset:
     group_train: IntArray = field(default_factory=lambda: _BY_CLASS)
     group_test: IntArray = field(default_factory=lambda: _BY_CLASS)
     true_models: FloatArray | None = None
-    columns: tuple[str, ...] | None = None
     owners_train: NDArray[np.str_] | None = None
     owners_test: NDArray[np.str_] | None = None
+    subjects_train: IntArray | None = None
+    target_scale: float = 1.0
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
@@ -100,30 +103,6 @@ class Dataset:
                 f"train inputs have shape {self.x_train.shape[1:]}, test inputs {self.x_test.shape[1:]}: "
                 f"they must be equal."
             )
-        if self.columns is not None and self.input_shape != (len(self.columns),):
-            raise ValueError(f"inputs of shape {self.input_shape} have {len(self.columns)} names of columns.")
-
-    def with_columns(self, columns: Sequence[str]) -> "Dataset":
-        """Return the data set with its columns in another order; one without names is returned as it is.
-
-        Raises
-        ------
-        ValueError
-            If it has other columns.
-        """
-        if self.columns is None or self.columns == tuple(columns):
-            return self
-        # Here, for it loads Flower, which reading data needs nowhere else.
-        from florets.task.wire.columns import column_difference
-
-        if difference := column_difference(self.columns, columns):
-            raise ValueError(
-                f"this node's table does not have the columns that the run's nodes agreed on: it {difference}. "
-                "Rename or remove columns, or name the inputs of all nodes in task.data_options.columns."
-            )
-        place = {name: number for number, name in enumerate(self.columns)}
-        order = [place[name] for name in columns]
-        return replace(self, x_train=self.x_train[:, order], x_test=self.x_test[:, order], columns=tuple(columns))
 
     @property
     def pooled(self) -> bool:

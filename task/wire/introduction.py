@@ -8,18 +8,10 @@ from florets.task.wire import kinds
 from florets.task.wire.layout import MalformedMessage
 from florets.task.wire.replies import MAX_EXAMPLES, example_count, reply_metrics
 
-MAX_COLUMNS = 100_000
-"""The names travel with every message to a node with a table."""
-
-_LONGEST_NAME = 200
-
 
 @dataclass(frozen=True)
 class Introduction:
-    """Reply to `query.hello`. `num_partitions` is 0 unless the node is simulated.
-
-    `columns` are the names of a table's input columns, in the file's order; none where the data are no table.
-    """
+    """Reply to `query.hello`. `num_partitions` is 0 unless the node is simulated."""
 
     key: str
     num_examples: int
@@ -27,7 +19,6 @@ class Introduction:
     device: str
     fingerprint: str
     num_partitions: int
-    columns: tuple[str, ...] = ()
 
 
 def read_introduction(content: RecordDict) -> Introduction:
@@ -40,7 +31,7 @@ def read_introduction(content: RecordDict) -> Introduction:
     """
     config = content.get(kinds.CONFIG)
     expected = {kinds.CLIENT_KEY: str, kinds.DEVICE: str, kinds.FINGERPRINT: str}
-    if not isinstance(config, ConfigRecord) or config.keys() - {kinds.COLUMNS} != expected.keys():
+    if not isinstance(config, ConfigRecord) or config.keys() != expected.keys():
         raise MalformedMessage(f"hello must carry the settings {sorted(expected)}")
     texts = {key: config[key] for key in expected}
     if not all(isinstance(text, str) and 0 < len(text) <= 200 for text in texts.values()):
@@ -63,21 +54,7 @@ def read_introduction(content: RecordDict) -> Introduction:
         device=str(texts[kinds.DEVICE]),
         fingerprint=str(texts[kinds.FINGERPRINT]),
         num_partitions=int(str(numbers[kinds.NUM_PARTITIONS])),
-        columns=_read_columns(config),
     )
-
-
-def _read_columns(config: ConfigRecord) -> tuple[str, ...]:
-    names = config.get(kinds.COLUMNS, [])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise MalformedMessage(f"{kinds.COLUMNS} is no list of texts")
-    columns = tuple(str(name) for name in names)
-    if len(columns) > MAX_COLUMNS or len(set(columns)) < len(columns):
-        raise MalformedMessage(f"{kinds.COLUMNS} are not at most {MAX_COLUMNS} different names")
-    # They reach the log and other nodes.
-    if not all(len(name) <= _LONGEST_NAME and name.isprintable() for name in columns):
-        raise MalformedMessage(f"a name of {kinds.COLUMNS} is no printable text of up to {_LONGEST_NAME} characters")
-    return columns
 
 
 def _is_plain(text: str) -> bool:

@@ -3,6 +3,7 @@
 | kind              | server sends                          | client replies                                        |
 |-------------------|---------------------------------------|-------------------------------------------------------|
 | `query.hello`     | the task                              | key, examples, device, true cluster, code fingerprint |
+| `query.describe`  | the task                              | description of its own data: counts, sums, categories |
 | `evaluate.losses` | K models                              | K losses, examples, whether it kept the models        |
 | `train`           | one model, training settings          | its update, examples, training loss                   |
 | `train.select`    | K models, training settings           | the same, the chosen model's index, K losses          |
@@ -41,8 +42,6 @@
 | `<any>.custom`    | what the strategy likes, and the      | what its handler returns (docs/extending.md)          |
 |                   | import path of a handler of its own   |                                                       |
 
-A client with a table also tells the names of its columns in hello; every later message holds their agreed order.
-
 CLoVE sends with `train` the client's history, and the client also replies whether it declares itself stable; a client
 that has kept the models of `evaluate.losses` is sent the index of its own instead of the model.
 
@@ -62,6 +61,7 @@ statistics, hold their values after the pass in place of a gradient.
 """
 
 HELLO = "query.hello"
+DESCRIBE = "query.describe"
 LOSSES = "evaluate.losses"
 TRAIN = "train"
 TRAIN_SELECT = "train.select"
@@ -236,13 +236,14 @@ CLIENT_KEY = "client-key"
 CLUSTER = "true-cluster"
 NUM_PARTITIONS = "num-partitions"
 FINGERPRINT = "fingerprint"
-COLUMNS = "columns"
-"""Names of a table's input columns: told in hello, and their agreed order in every later message."""
+DESCRIPTION = "description"
 
 # In a node's config: the server may be told the counts of its tests, label by label.
 SHARE_CONFUSION = "share-confusion"
 # In a node's config: false keeps it from sending sums of its tests.
 SHARE_STATISTICS = "share-statistics"
+# In a node's config: of a table that several nodes share, the rows with this value in the owner's column are its own.
+ROWS_OF = "rows-of"
 # In a node's config: its messages are all handled by one process, which can keep models from one to the next.
 ONE_PROCESS = "one-process"
 
