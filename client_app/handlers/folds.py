@@ -1,5 +1,6 @@
 """`train.folds` and `query.folds`: one common model trained on folds of this client's data, for discovery."""
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from florets.client_app.client import Client
@@ -30,19 +31,24 @@ def query_folds(client: Client) -> RecordDict:
 def _rows(client: Client, record: str) -> ArrayRecord:
     """Return the compressed change of the trainable parameters on each fold, (m, columns).
 
-    One row, of all data, where there are fewer different records than folds.
+    One row, of all data, where there are fewer different records than folds, and where the message asks for it of a
+    client whose records are all of one class.
     """
     data, folds = client.data, int(client.number(kinds.NUM_FOLDS))
     # Of one fold alone nothing is held out: it takes what is there.
     size = int(client.number(kinds.FOLD_SIZE)) if folds > 1 else client.num_examples
     rng = client.random(Purpose.FOLDS)
+    if client.config.get(kinds.FOLD_CLASSES) is True and bool((data.y_train == data.y_train[0]).all()):
+        parts = [np.arange(len(data.y_train), dtype=np.int64)]
+    else:
+        parts = disjoint_folds(data.x_train, data.y_train, folds, size, rng)
     changes = fold_changes(
         client.module,
         client.states(record)[0],
         data.x_train,
         data.y_train,
         client.loss,
-        disjoint_folds(data.x_train, data.y_train, folds, size, rng),
+        parts,
         int(client.number(kinds.FOLD_STEPS)),
         rng,
         client.names(kinds.UNTRAINED),

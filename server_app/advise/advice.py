@@ -1,12 +1,49 @@
 """`Advice`: what was found, what was compared, and what follows."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from florets.server_app.advise.compare import Difference, best, choose, difference, low_sites
+from florets.server_app.advise.causes import Reason
+from florets.server_app.advise.compare import (
+    FEW_RECORDS,
+    Criterion,
+    Difference,
+    best,
+    choose,
+    low_sites,
+)
+from florets.server_app.advise.constant import ConstantAnswer
 from florets.server_app.advise.findings import Finding
 from florets.server_app.advise.methods import TITLES
 from florets.server_app.advise.outcomes import Outcome
+
+_OF_GROUPS = ("discovery", "group_intercept", "clove")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What an advice stands on in addition to the methods' results.
+
+    Attributes
+    ----------
+    standardised
+        What was found once every client had standardised its inputs; None where that was not looked at.
+    one_class
+        Clients whose training records are all of one class.
+    names
+        Of clients that have others than their keys.
+    reasons
+        In which respects sites differ; see `causes`.
+    tried
+        What was tried in addition because nothing was better than a constant answer, in words.
+    """
+
+    standardised: Finding | None = None
+    one_class: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    reasons: tuple[Reason, ...] = ()
+    tried: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -19,10 +56,12 @@ class Advice:
         Whether there are groups.
     outcomes
         Of every method, the simplest first.
+    criterion
+        By which they are compared.
+    constant
+        The constant answer.
     chosen
-        Name of the method to use.
-    standardised
-        What was found once every client had standardised its inputs; None where that was not looked at.
+        Name of the method to use; None where none is better than the constant answer.
     low
         Clients that the chosen method serves worse than the others, by more than chance.
     own_is_low
@@ -31,10 +70,12 @@ class Advice:
 
     finding: Finding
     outcomes: tuple[Outcome, ...]
-    chosen: str
-    standardised: Finding | None = None
+    criterion: Criterion
+    constant: ConstantAnswer
+    chosen: str | None
+    evidence: Evidence = field(default_factory=Evidence)
     low: tuple[str, ...] = ()
-    own_is_low: tuple[str, ...] = field(default=())
+    own_is_low: tuple[str, ...] = ()
 
     def outcome(self, name: str) -> Outcome | None:
         """Return a method's results; None where it was not run."""
@@ -42,10 +83,9 @@ class Advice:
 
     @property
     def best(self) -> Outcome:
-        """Results of the method to use."""
-        found = self.outcome(self.chosen)
-        assert found is not None
-        return found
+        """Results of the method to use; of the best one where none is worth it."""
+        found = None if self.chosen is None else self.outcome(self.chosen)
+        return found or best([self.judged(one) for one in self.outcomes], self.criterion)
 
     def judged(self, outcome: Outcome) -> Outcome:
         """Return results without those of clients whose records no model predicts: chance alone sets them apart."""
@@ -54,36 +94,60 @@ class Advice:
     @property
     def is_scale(self) -> bool:
         """Whether what sets the clients apart goes once each has standardised its inputs."""
-        return self.standardised is not None and self.standardised.kind == "none"
+        after = self.evidence.standardised
+        return after is not None and after.kind == "none" and self.finding.kind in ("groups", "lone", "all_differ")
+
+    @property
+    def few(self) -> tuple[str, ...]:
+        """Clients with few test records."""
+        return tuple(key for key, test in self.best.test.items() if test.n < FEW_RECORDS)
 
     def against(self, name: str) -> Difference | None:
         """Return the gain of the chosen method over another on the test records; None where that was not run."""
         other = self.outcome(name)
         if other is None:
             return None
-        return difference(self.judged(self.best).test, self.judged(other).test, other.metric)
+        return self.criterion.difference(self.judged(self.best).test, self.judged(other).test)
+
+    @property
+    def over_constant(self) -> Difference:
+        """Gain of the chosen method over the constant answer on the test records."""
+        return self.constant.beaten_by(self.judged(self.best).test, self.criterion, "test")
 
     @property
     def runner_up(self) -> tuple[Outcome, Difference] | None:
         """The best of the other methods on the validation records, and the chosen one's gain over it there."""
         others = [self.judged(one) for one in self.outcomes if one.name != self.chosen]
-        if not others:
+        if not others or self.chosen is None:
             return None
-        second = best(others)
-        return second, difference(self.judged(self.best).validation, second.validation, second.metric)
+        second = best(others, self.criterion)
+        return second, self.criterion.difference(self.judged(self.best).validation, second.validation)
+
+    def name(self, key: str) -> str:
+        """Return a client's name."""
+        return self.evidence.names.get(key, key)
 
 
-def advise(finding: Finding, outcomes: Mapping[str, Outcome], standardised: Finding | None = None) -> Advice:
+def advise(
+    finding: Finding,
+    outcomes: Mapping[str, Outcome],
+    criterion: Criterion,
+    constant: ConstantAnswer,
+    evidence: Evidence | None = None,
+) -> Advice:
     """Return the advice that a finding and the methods' results lead to.
 
-    The method is chosen on the validation records alone. Of the methods that none beats there by more than chance the
-    simplest is taken. Where groups were found, their models and the one model for all are both simple, and the better
-    of them comes first: that there are groups is settled already. Where the groups go once inputs are standardised,
-    one model on standardised inputs is taken, unless another beats it. Clients that fit nobody, and on which no
-    method does well, their own model neither, have no say.
+    The method is chosen on the validation records alone. What is not better there than a constant answer is not
+    considered, and what turns out not to be on the test records is not advised. Of the methods that none beats by more
+    than chance the simplest is taken. Where groups were found, their models and the one model for all are both simple,
+    and the better of them comes first: that there are groups is settled already. Where the groups go once inputs are
+    standardised, one model on standardised inputs comes first, unless another beats it. Clients that fit nobody, and on
+    which no method does well, their own model neither, have no say. Standardised inputs that were tried for another
+    reason count as equally simple as those that are not.
     """
+    evidence = evidence or Evidence()
     # With few records a client's own model is bad, whatever these say: others' models then do better.
-    low = {name: low_sites(one) for name, one in outcomes.items() if name != "standardised"}
+    low = {name: low_sites(one, criterion) for name, one in outcomes.items() if name != "standardised"}
     own_is_low = tuple(
         key
         for key in finding.lone
@@ -91,24 +155,34 @@ def advise(finding: Finding, outcomes: Mapping[str, Outcome], standardised: Find
     )
     # Without groups discovery's one model is FedAvg's.
     several = finding.kind in ("groups", "lone")
-    ordered = [outcomes[name] for name in TITLES if name in outcomes and (several or name != "discovery")]
-    compared = [one for one in ordered if one.name != "standardised"]
+    ordered = [outcomes[name] for name in TITLES if name in outcomes and (several or name not in _OF_GROUPS[:2])]
+    compared = [one.without(own_is_low) for one in ordered if one.name != "standardised"]
     if finding.kind == "groups" and {"fedavg", "discovery"} <= outcomes.keys():
-        first = best(_on_the_same([outcomes["fedavg"], outcomes["discovery"]], own_is_low))
+        pair = _on_the_same([outcomes["fedavg"], outcomes["discovery"]], own_is_low)
+        first = best(pair, criterion)
         compared.sort(key=lambda one: one.name != first.name)
-    # Where not even a client's own model predicts its records, they are no reason for or against any.
-    chosen = choose([one.without(own_is_low) for one in compared])
     scaled = outcomes.get("standardised")
-    if standardised is not None and standardised.kind == "none" and scaled is not None:
-        chosen = choose([scaled, chosen])
-    return Advice(
+    if scaled is not None:
+        compared.insert(0, scaled.without(own_is_low))
+        goes = evidence.standardised is not None and evidence.standardised.kind == "none" and several
+        if not goes and "fedavg" in outcomes:
+            pair = _on_the_same([outcomes["fedavg"], scaled], own_is_low)
+            first = best(pair, criterion)
+            compared.sort(key=lambda one: one.name != first.name)
+    useful = [one for one in compared if constant.is_beaten(one.validation, criterion, "validation")]
+    chosen = choose(useful, criterion).name if useful else None
+    found = Advice(
         finding=finding,
         outcomes=tuple(ordered),
-        chosen=chosen.name,
-        standardised=standardised,
-        low=tuple(low_sites(outcomes[chosen.name])),
+        criterion=criterion,
+        constant=constant,
+        chosen=chosen,
+        evidence=evidence,
         own_is_low=own_is_low,
     )
+    if chosen is not None and not found.over_constant.mean > 0 and math.isfinite(constant.figure(criterion)):
+        found = replace(found, chosen=None)
+    return replace(found, low=tuple(low_sites(found.best, criterion)))
 
 
 def _on_the_same(outcomes: Sequence[Outcome], without: Collection[str]) -> list[Outcome]:

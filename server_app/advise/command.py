@@ -3,41 +3,58 @@
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
+
+import numpy as np
 
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
-from florets.server_app.advise.advice import Advice, advise
+from florets.server_app.advise.advice import Advice, Evidence, advise
+from florets.server_app.advise.budget import Budget, Meter
+from florets.server_app.advise.causes import Reason, differences, read_losses, read_sites, rule_of
+from florets.server_app.advise.compare import Criterion
+from florets.server_app.advise.constant import ConstantAnswer
 from florets.server_app.advise.findings import Finding, finding_of
+from florets.server_app.advise.measures import OF_CLASSES, OF_VALUES, RARE, Name, rare_share, suitable
 from florets.server_app.advise.methods import (
     Question,
-    dry_check,
+    Setup,
+    candidates,
     first_run,
-    other_runs,
-    standardised_run,
+    remedies,
+    setup_of,
 )
-from florets.server_app.advise.outcomes import Outcome, read_outcome
+from florets.server_app.advise.outcomes import Outcome, read_names, read_outcome
 from florets.server_app.advise.page import write_page
+from florets.server_app.advise.search import Trial, rates_criterion, search
+from florets.server_app.advise.sites import site_rows
 from florets.server_app.advise.words import Words
 from florets.server_app.console import say
 from florets.server_app.jobs import absolute
 from florets.server_app.results.folder import write_whole
+from florets.server_app.results.progress import listening
 from florets.server_app.results.summary import RunSummary, last_evidence
+from florets.server_app.results.test_statistics import read_test_statistics
 
 HELP = """florets advise [<key>=<value> ...]
-  Should these clients be grouped, and what should they use? Looks for groups, then runs FedAvg (plain, and with
-  fine-tuning), Local-only, CLoVE and a model for each group on one budget of rounds, with a part of each client's
-  training records held out for the choice. Keys are those of an experiment, without a strategy and k:
+  Should these clients be grouped, and what should they use? Looks for groups, then compares FedAvg (plain, with
+  fine-tuning, with an intercept per client), Local-only, CLoVE and a model per group with the answer that ignores its
+  input. Each method is tried with three learning rates and trained until it no longer improves on validation records.
+  Keys are those of an experiment, without a strategy and k; a given train.learning_rate or num_rounds holds:
 
     florets advise                                           the quickstart's clients
-    florets advise experiment=own_data data_dir=DIR ...      a folder for each site, in process
+    florets advise data_dir=DIR target=COLUMN                a folder or a table for each site, in process
     florets advise engine=flwr ...                           on Flower's simulation
-    flwr run . <connection> --stream --run-config "advise=true experiment='own_data' ..."   on real nodes
+    flwr run . <connection> --stream --run-config "advise=true overrides='target=COLUMN ...'"    on real nodes
 
-Results: <results_dir>/<experiment>/advise/<other keys>/seed-<seed>/: advice.html to read, advice.json, the runs."""
+  measure=accuracy, balanced_accuracy, auc, macro_f1, log_loss, r2, mae or rmse; auto: AUC where one of two classes is
+  rare (under 20 % of a site's records), R2 for values, else accuracy.
+
+Results: <results_dir>/<experiment>/advise/<other keys>/seed-<seed>/: advice.html to read, advice.json, the runs. Exit
+code 1: nothing was learned that is better than a constant answer."""
 
 
 class Play(Protocol):
@@ -48,7 +65,7 @@ class Play(Protocol):
 
 
 def main(arguments: Sequence[str], play: Play) -> int:
-    """Answer the question of a command line and return the exit code."""
+    """Answer the question of a command line and return the exit code: 1 where nothing can be advised."""
     options = [text for text in arguments if text.startswith("-")]
     if {"-h", "--help"} & set(options):
         print(HELP)
@@ -57,9 +74,9 @@ def main(arguments: Sequence[str], play: Play) -> int:
         raise ConfigError([f"{text}: florets advise has no such option (-h, -q, --debug)." for text in unknown])
     overrides = [text for text in arguments if not text.startswith("-")]
     question = Question.of([*overrides, *(["quiet=true"] if {"-q", "--quiet"} & set(options) else [])])
-    _, folder = answer(question, play)
+    advice, folder = answer(question, play)
     say((folder / "advice.txt").read_text(encoding="utf-8").rstrip())
-    return 0
+    return 0 if advice.chosen is not None else 1
 
 
 def answer(question: Question, play: Play, caller: Path | None = None) -> tuple[Advice, Path]:
@@ -81,30 +98,10 @@ def answer(question: Question, play: Play, caller: Path | None = None) -> tuple[
     """
     here = caller or Path.cwd()
     folder = advice_folder(question, here)
-    outcomes: dict[str, Outcome] = {}
-
-    def run(name: str, config: Config) -> Path:
-        say(f"advise: {name}")
-        data, results = (str(absolute(path, here)) for path in (config.data_dir, config.results_dir))
-        return Path(play(dataclasses.replace(config, data_dir=data, results_dir=results), folder / name).folder)
-
-    place = run("discovery", first_run(question))
-    finding = _finding(place)
-    if finding.num_clients < 2:
-        raise ConfigError(["advise: compares what several clients should do, and there is one; add clients."])
-    outcomes["discovery"] = read_outcome("discovery", place)
-    for name, config in other_runs(question, finding).items():
-        place = run(name, config)
-        outcomes[name] = read_outcome(name, place)
-        if name == "fedavg":
-            outcomes["tuned"] = read_outcome("tuned", place, tuned=True)
-    after = None
-    if (check := dry_check(question, finding)) is not None:
-        after = _finding(run("standardised-discovery", check))
-        if after.kind == "none":
-            outcomes["standardised"] = read_outcome("standardised", run("standardised", standardised_run(question)))
-    advice = advise(finding, outcomes, after)
-    _write(folder, advice, question)
+    with Meter(question.base.quiet) as meter:
+        study = _Study(question, play, folder, here, meter)
+        advice, setup, trials = study.advise()
+    _write(folder, advice, question, setup, trials)
     return advice, folder
 
 
@@ -117,30 +114,216 @@ def advice_folder(question: Question, caller: Path) -> Path:
     return root / "advise" / run.relative_to(root / "fedavg")
 
 
-def _finding(place: Path) -> Finding:
+class _Study:
+    """The runs of one answer, in their order.
+
+    Parameters
+    ----------
+    question, play, folder, here
+        As in `answer`.
+    meter
+        Shows how far it is.
+    """
+
+    def __init__(self, question: Question, play: Play, folder: Path, here: Path, meter: Meter) -> None:
+        self._question, self._play, self._folder, self._here, self._meter = question, play, folder, here, meter
+
+    def advise(self) -> tuple[Advice, Setup, list[Trial]]:
+        """Make all runs and return the advice, the setup that was used, and the trials of learning rates."""
+        question = self._question
+        place = self._run("discovery", first_run(question), _groups_of)
+        first = read_outcome("discovery", place)
+        counts = {} if self._is_regression(place) else first.train
+        one_class = tuple(sorted(key for key, own in counts.items() if np.count_nonzero(own) < 2))
+        finding = _finding(place, one_class)
+        if finding.num_clients < 2:
+            raise ConfigError(["advise: compares what several clients should do, and there is one; add clients."])
+        measure = self._measure(place, first)
+        usable = [own for key, own in counts.items() if key not in one_class]
+        setup = setup_of(question, measure, rare_share(usable) < RARE)
+        criterion = Criterion.of(measure, first.test, one_class if measure in OF_CLASSES else ())
+        reasons = differences(read_sites(place, first.train, measure in OF_VALUES), one_class)
+        after = self._standardised_finding(finding, reasons, one_class)
+        methods = self._methods(finding, reasons, after)
+        self._say_budget(methods, setup, place)
+        outcomes, trials = self._compared(setup, methods, criterion)
+        tried: list[str] = []
+        constant = self._constant(outcomes, measure)
+        if not _any_useful(outcomes, criterion, constant):
+            setup, outcomes, more, tried = self._rescued(setup, methods, outcomes, criterion, constant)
+            trials += more
+        evidence = Evidence(after, one_class, read_names(place), (), tuple(tried))
+        advice = advise(finding, outcomes, criterion, constant, evidence)
+        rule = self._rule(advice)
+        found = tuple([rule, *(one for one in reasons if one.kind != "labels")] if rule else reasons)
+        return dataclasses.replace(advice, evidence=dataclasses.replace(evidence, reasons=found)), setup, trials
+
+    def _run(self, name: str, config: Config, said: Callable[[Path], str]) -> Path:
+        data, results = (str(absolute(path, self._here)) for path in (config.data_dir, config.results_dir))
+        config = dataclasses.replace(config, data_dir=data, results_dir=results)
+        self._meter.begin(name)
+        with listening(self._meter.round):
+            place = Path(self._play(config, self._folder / name).folder)
+        self._meter.end(said(place))
+        return place
+
+    def _is_regression(self, place: Path) -> bool:
+        statistics = read_test_statistics(place)
+        scores = {name for one in statistics.values() for part in one.parts.values() for name in part.scores}
+        return "r2" in scores or "rmse" in scores
+
+    def _measure(self, place: Path, first: Outcome) -> Name:
+        """Return the measure that was asked for, or the one that suits the data."""
+        given = str(getattr(self._question.base, "measure", "auto"))
+        statistics = read_test_statistics(place)
+        if not statistics:
+            has_classes = all("accuracy" in test.scores for test in first.test.values())
+            return "accuracy" if has_classes and first.test else "loss"
+        is_regression = self._is_regression(place)
+        if given == "auto":
+            return suitable(is_regression, list(first.train.values()))
+        allowed = OF_VALUES if is_regression else OF_CLASSES
+        chosen = next((name for name in allowed if name == given), None)
+        if chosen is None:
+            what = "values" if is_regression else "classes"
+            raise ConfigError([f"measure={given}: the targets are {what}; choose one of {', '.join(allowed)}, or auto."])
+        return chosen
+
+    def _standardised_finding(
+        self, finding: Finding, reasons: Sequence[Reason], one_class: Sequence[str]
+    ) -> Finding | None:
+        """Look for groups again after each client has standardised its inputs; None: there is no need.
+
+        It costs a few rounds, and tells nobody anything of anybody's columns.
+        """
+        keys = self._question.standardise_keys
+        if finding.kind not in ("groups", "lone", "all_differ") or not keys:
+            return None
+        config = first_run(self._question, "pictures=false", *keys)
+        return _finding(self._run("standardised-discovery", config, _groups_of), one_class)
+
+    def _methods(
+        self, finding: Finding, reasons: Sequence[Reason], after: Finding | None
+    ) -> dict[str, tuple[str, ...]]:
+        methods = candidates(self._question, finding)
+        keys = self._question.standardise_keys
+        in_units = any(one.kind in ("unit", "inputs") for one in reasons)
+        if keys and ((after is not None and after.kind == "none") or in_units):
+            methods["standardised"] = ("strategy=fedavg", *keys)
+        return methods
+
+    def _say_budget(self, methods: Mapping[str, object], setup: Setup, place: Path) -> None:
+        lines = [json.loads(line) for line in (place / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+        runs, rounds = len(methods) * len(setup.rates), self._question.rounds
+        clients = max(line["participants"] for line in lines)
+        self._meter.note(f"advise: {Budget.of(runs, rounds, clients, lines).text}")
+        self._meter.plan(runs, rounds)
+
+    def _compared(
+        self, setup: Setup, methods: Mapping[str, Sequence[str]], criterion: Criterion, prefix: str = ""
+    ) -> tuple[dict[str, Outcome], list[Trial]]:
+        return search(self._question, setup, methods, rates_criterion(criterion), self._run, prefix)
+
+    def _constant(self, outcomes: Mapping[str, Outcome], measure: Name) -> ConstantAnswer:
+        return ConstantAnswer.of(measure, read_test_statistics(Path(outcomes["fedavg"].folder)))
+
+    def _rescued(
+        self,
+        setup: Setup,
+        methods: Mapping[str, Sequence[str]],
+        outcomes: Mapping[str, Outcome],
+        criterion: Criterion,
+        constant: ConstantAnswer,
+    ) -> tuple[Setup, dict[str, Outcome], list[Trial], list[str]]:
+        """Try the obvious where nothing is better than a constant answer: with FedAvg, then, if it helps, with all."""
+        tried: list[str] = []
+        trials: list[Trial] = []
+        for number, (words, other) in enumerate(remedies(self._question, setup), start=1):
+            tried.append(words)
+            self._meter.note(f"advise: nothing is better than a constant answer; trying: {words}")
+            prefix = f"remedy-{number}-"
+            found, more = self._compared(other, {"fedavg": methods["fedavg"]}, criterion, prefix)
+            trials += more
+            if not _any_useful(found, criterion, constant):
+                continue
+            rest = {name: keys for name, keys in methods.items() if name not in ("fedavg", "standardised")}
+            others, more = self._compared(other, rest, criterion, prefix)
+            return other, {**found, **others}, [*trials, *more], tried
+        return setup, dict(outcomes), trials, tried
+
+    def _rule(self, advice: Advice) -> Reason | None:
+        """Return whether groups follow different rules, by their models' losses on each other's records."""
+        groups = advice.outcome("discovery")
+        together = advice.outcome("fedavg")
+        if advice.finding.kind != "groups" or advice.is_scale or groups is None or together is None:
+            return None
+        gain = advice.criterion.difference(advice.judged(groups).test, advice.judged(together).test)
+        return rule_of(advice.finding.groups, read_losses(Path(groups.folder)), groups.groups, gain.is_gain)
+
+
+def _any_useful(outcomes: Mapping[str, Outcome], criterion: Criterion, constant: ConstantAnswer) -> bool:
+    return any(constant.is_beaten(one.validation, criterion, "validation") for one in outcomes.values())
+
+
+def _finding(place: Path, placed: Sequence[str]) -> Finding:
     lines = [json.loads(line) for line in (place / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
     evidence = last_evidence(lines)
     assert evidence is not None
-    return finding_of(evidence, read_outcome("discovery", place).groups)
+    return finding_of(evidence, read_outcome("discovery", place).groups, placed)
 
 
-def _write(folder: Path, advice: Advice, question: Question) -> None:
-    words = Words(advice, question)
+def _groups_of(place: Path) -> str:
+    found = _finding(place, ())
+    return f"{len(found.groups)} groups" if found.kind in ("groups", "lone") else "no groups"
+
+
+def _write(folder: Path, advice: Advice, question: Question, setup: Setup, trials: Sequence[Trial]) -> None:
+    words = Words(advice, question, setup)
     values = {
         "answer": words.answer,
         "reasons": words.reasons,
         "changes": words.changes,
         "chosen": advice.chosen,
-        **dataclasses.asdict(advice),
+        "measure": advice.criterion.measure,
+        "over_all_records": advice.criterion.together,
+        "finding": dataclasses.asdict(advice.finding),
+        "evidence": dataclasses.asdict(advice.evidence),
+        "methods": [_method(advice, one) for one in advice.outcomes],
+        "constant": {
+            "figure": advice.constant.figure(advice.criterion),
+            "validation_figure": advice.constant.figure(advice.criterion, "validation"),
+        },
+        "sites": [dataclasses.asdict(row) for row in site_rows(advice)],
+        "low": advice.low,
+        "own_is_low": advice.own_is_low,
+        "trials": [dataclasses.asdict(trial) for trial in trials],
     }
     write_whole(folder / "advice.json", json.dumps(_finite(values), indent=2, allow_nan=False) + "\n")
-    page = write_page(folder, advice, question)
+    page = write_page(folder, advice, question, setup)
     write_whole(folder / "advice.txt", f"{words.short}\nPage: {page}\n")
+
+
+def _method(advice: Advice, outcome: Outcome) -> dict[str, Any]:
+    criterion, gain = advice.criterion, advice.against(outcome.name)
+    kept = {"name", "groups", "num_bytes", "seconds", "folder", "rate", "rounds"}
+    parts = {
+        part: {key: {"records": test.n, **test.scores} for key, test in tests.items()}
+        for part, tests in (("test", outcome.test), ("validation", outcome.validation))
+    }
+    return {
+        **{field.name: getattr(outcome, field.name) for field in dataclasses.fields(outcome) if field.name in kept},
+        "figure": criterion.figure(advice.judged(outcome).test),
+        "validation_figure": criterion.figure(advice.judged(outcome).validation),
+        "mean_of_sites": criterion.mean_of_sites(advice.judged(outcome).test),
+        "over_records": criterion.over_records(advice.judged(outcome).test),
+        "advised_gains": None if gain is None else dataclasses.asdict(gain),
+        **parts,
+    }
 
 
 def _finite(value: Any) -> Any:
     """Return plain values with None for what is no finite number: JSON has none."""
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]

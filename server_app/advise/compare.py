@@ -1,27 +1,43 @@
-"""Differences between two methods on the same clients, with their intervals, and the choice among several."""
+"""Comparison of methods on the same clients: figures over them, differences with their intervals, and the choice."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from statistics import NormalDist
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist, median
 
-from florets.server_app.advise.outcomes import Figure, Metric, Outcome, mean
-from florets.server_app.results.statistics import Spread
+import numpy as np
+import numpy.typing as npt
+
+from florets.server_app.advise.measures import (
+    FORMS,
+    NOT_ADDITIVE,
+    OF_CLASSES,
+    OF_VALUES,
+    FloatArray,
+    Name,
+    gain,
+    is_better,
+)
+from florets.server_app.advise.outcomes import Outcome, Tests
+from florets.server_app.results.test_statistics import PartStatistics, pooled
+from florets.task.wire.kinds import DIVERGED
 
 FEW_CLIENTS = 10
 """Below this, clients are no sample from which anything follows for others: the interval is over their records."""
+FEW_RECORDS = 30
+"""Test records below which a client's own figure is mostly noise: it enters no comparison between clients."""
 _QUANTILE = 1.959964
 """Of the normal distribution, for intervals of 95 %."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean gain of one method over another on the same clients: points of accuracy, or loss saved.
+    """Gain of one method over another on the same clients, positive where the first is better.
 
     Attributes
     ----------
     mean
-        Above 0 where the first method is better.
+        In points where the measure has percentages.
     half
         Half the width of the 95 % interval; infinite where nothing is known of it.
     clients
@@ -43,64 +59,209 @@ class Difference:
         return self.mean + self.half < 0
 
 
-def gains(first: Mapping[str, Figure], second: Mapping[str, Figure], metric: Metric) -> dict[str, float]:
-    """Return the gain of the first over the second for every client that has both, by client."""
-    factor = 100.0 if metric == "accuracy" else -1.0
-    keys = sorted(first.keys() & second.keys())
-    return {key: factor * (first[key].value - second[key].value) for key in keys}
+@dataclass(frozen=True)
+class Criterion:
+    """What methods are compared by.
 
-
-def difference(first: Mapping[str, Figure], second: Mapping[str, Figure], metric: Metric) -> Difference:
-    """Return the mean gain of the first method over the second, with its 95 % interval.
-
-    Of `FEW_CLIENTS` clients or more, and of losses, the interval is Student's over the clients' paired differences:
-    it says what other clients like these would see. A handful of sites says nothing about others, and their
-    differences need not be alike (a wrong model may cost one site everything and the others nothing): of accuracies
-    of few clients the interval is over the records that these sites tested, whose choice is what is left to chance.
-
-    Source: for few clients the variance of Agresti and Caffo 2000, a difference of two proportions with one success
-    and one failure added to each, here averaged over clients. Two methods' mistakes on one client's records are taken
-    as independent. They mostly coincide, and the interval is then too wide; where one model is right just where the
-    other is wrong, as with labels coded the other way round, it is too narrow, by a factor of sqrt(2) at most.
+    Attributes
+    ----------
+    measure
+        Of every figure.
+    together
+        Figures are over the records of all clients together: clients have few test records, and the measure says
+        little of a handful. Otherwise they are means over clients.
+    apart
+        Clients that enter no comparison between clients: few test records, or records of one class.
     """
-    found = gains(first, second, metric)
-    if not found or not all(map(math.isfinite, found.values())):
-        return Difference(math.nan, math.inf, len(found))
-    middle = math.fsum(found.values()) / len(found)
-    if metric == "accuracy" and len(found) < FEW_CLIENTS:
-        variance = math.fsum(_variance(figures[key]) for figures in (first, second) for key in found)
-        return Difference(middle, 100 * _QUANTILE * math.sqrt(variance) / len(found), len(found))
-    if len(found) < 2:
-        return Difference(middle, math.inf, len(found))
-    spread = Spread.of(list(found.values()))
-    return Difference(middle, spread.high - spread.mean, len(found))
+
+    measure: Name
+    together: bool = False
+    apart: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, measure: Name, tests: Tests, one_class: Collection[str]) -> "Criterion":
+        """Return the criterion for clients with these tests; `one_class` names those with records of one class."""
+        few = {key for key, test in tests.items() if test.n < FEW_RECORDS}
+        middle = median([test.n for test in tests.values()]) if tests else 0
+        has_sums = any(test.sums is not None for test in tests.values())
+        together = middle < FEW_RECORDS and measure in NOT_ADDITIVE and has_sums
+        return cls(measure, together, tuple(sorted(few.union(one_class))))
+
+    def with_measure(self, measure: Name) -> "Criterion":
+        """Return the same with another measure."""
+        return replace(self, measure=measure)
+
+    def own(self, test: PartStatistics) -> float:
+        """Return a client's own figure; NaN where it has none, the worst there is where its model diverged."""
+        if test.scores.get("loss", 0.0) >= DIVERGED:
+            return -math.inf if FORMS[self.measure].higher else math.inf
+        # A client that sends no sums has no log loss; its loss is the same, but for class weights.
+        other = test.scores.get("loss", math.nan) if self.measure == "log_loss" else math.nan
+        return test.scores.get(self.measure, other)
+
+    def figure(self, tests: Tests) -> float:
+        """Return the figure that methods are compared by.
+
+        Over all records, or the mean over clients. In that mean a client's weight grows with its records up to
+        `FEW_RECORDS`: two records count for less than a thousand, and a thousand do not outweigh all other sites.
+        """
+        return pooled(tests.values(), self.measure) if self.together else self._mean(tests)  # type: ignore[arg-type]
+
+    def _mean(self, tests: Tests) -> float:
+        known = [(self.weight(test), self.own(test)) for test in tests.values() if not math.isnan(self.own(test))]
+        total = math.fsum(weight for weight, _ in known)
+        return math.fsum(weight * figure for weight, figure in known) / total if total else math.nan
+
+    def weight(self, test: PartStatistics) -> float:
+        """Return a client's weight in the mean over clients."""
+        return min(effective(test, self.measure), FEW_RECORDS)
+
+    def mean_of_sites(self, tests: Tests) -> float:
+        """Return the unweighted mean over the clients that enter comparisons; NaN if there are none.
+
+        Where all have few test records, over all of them, unless the measure says little of few.
+        """
+        known = [self.own(test) for key, test in tests.items() if key not in self.apart]
+        if len(known) < min(2, len(tests)) and not self.together:
+            known = [self.own(test) for test in tests.values()]
+        known = [figure for figure in known if not math.isnan(figure)]
+        return math.fsum(known) / len(known) if known else math.nan
+
+    def over_records(self, tests: Tests) -> float:
+        """Return the figure over all records; NaN where clients send no sums, unless it is a plain mean."""
+        if self.measure in (*OF_CLASSES, *OF_VALUES) and all(test.sums is not None for test in tests.values()):
+            return pooled(tests.values(), self.measure)  # type: ignore[arg-type]
+        if self.measure not in ("accuracy", "log_loss", "mae", "loss"):
+            return math.nan
+        count = sum(test.n for test in tests.values())
+        return math.fsum(test.n * self.own(test) for test in tests.values()) / count if count else math.nan
+
+    def worst(self, tests: Tests) -> str | None:
+        """Return the client with the worst figure among those that enter comparisons; None if there are none."""
+        known = {key: self.own(test) for key, test in tests.items() if key not in self.apart}
+        known = {key: figure for key, figure in known.items() if not math.isnan(figure)}
+        sign = 1 if FORMS[self.measure].higher else -1
+        return min(known, key=lambda key: (sign * known[key], key), default=None)
+
+    def difference(self, first: Tests, second: Tests) -> Difference:
+        """Return the gain of the first method over the second, with its 95 % interval.
+
+        Of `FEW_CLIENTS` clients or more the interval is over clients: it says what other clients like these would
+        see. A handful of sites says nothing about others, and their differences need not be alike: the interval is
+        then over the records that these sites have, by the bootstrap replicates that each sends (of the same
+        resamples for every method, so that differences are paired).
+
+        Source: over clients the standard error of a ratio, and the jackknife for figures over all records (Efron
+        1982). Over records one record on which the methods differ is added, as for small samples of paired proportions
+        (Agresti and Min 2005): where two models have the same mistakes no resample differs, and the bootstrap alone
+        would have no width.
+        """
+        keys = sorted(
+            key
+            for key in first.keys() & second.keys()
+            if not math.isnan(self.own(first[key])) and not math.isnan(self.own(second[key]))
+        )
+        if self.together:
+            keys = sorted(first.keys() & second.keys())
+        one, other = ({key: tests[key] for key in keys} for tests in (first, second))
+        mean = gain(self.figure(one), self.figure(other), self.measure)
+        if not keys or not math.isfinite(mean):
+            return Difference(math.nan, math.inf, len(keys))
+        if len(keys) >= FEW_CLIENTS:
+            error = self._jackknifed(one, other) if self.together else self.error_over_clients(one, other)
+        else:
+            error = self.error_over_records(one, {key: test.replicates.get(self.measure) for key, test in other.items()})
+        return Difference(mean, _QUANTILE * error if math.isfinite(error) else math.inf, len(keys))
+
+    def _jackknifed(self, first: Tests, second: Tests) -> float:
+        count = len(first)
+        without = [
+            gain(
+                *(self.figure({k: test for k, test in tests.items() if k != key}) for tests in (first, second)),
+                self.measure,
+            )
+            for key in first
+        ]
+        return float(np.sqrt((count - 1) / count * np.square(np.array(without) - np.mean(without)).sum()))
+
+    def error_over_clients(self, first: Tests, second: Tests) -> float:
+        """Return the standard error of the mean gain over clients."""
+        count = len(first)
+        gains = np.array([gain(self.own(first[key]), self.own(second[key]), self.measure) for key in first])
+        weights = np.array([self.weight(first[key]) for key in first])
+        centre = np.average(gains, weights=weights)
+        squares = np.square(weights * (gains - centre)).sum()
+        return float(np.sqrt(squares * count / (count - 1)) / weights.sum())
+
+    def error_over_records(self, first: Tests, second: Mapping[str, npt.NDArray[np.floating] | None]) -> float:
+        """Return the standard error of the gain by the clients' replicates; infinite where there are none.
+
+        Parameters
+        ----------
+        second
+            By client, replicates of the other method's figures, or one figure for all.
+        """
+        replicates = [self._gains(test.replicates.get(self.measure), second[key]) for key, test in first.items()]
+        known = [own for own in replicates if own is not None]
+        if len(known) < len(replicates) or not known:
+            return math.inf
+        values, weights = np.stack(known), np.array([self._share(test) for test in first.values()])
+        # Of resamples without one of the classes the figure is not defined.
+        there = np.isfinite(values)
+        total = (weights[:, np.newaxis] * there).sum(axis=0)
+        summed = (weights[:, np.newaxis] * np.where(there, values, 0.0)).sum(axis=0)
+        means = summed[total > 0] / total[total > 0]
+        if len(means) < 2:
+            return math.inf
+        shares = weights / weights.sum()
+        sizes = np.array([max(effective(test, self.measure), 1.0) for test in first.values()])
+        # Of measures without an upper end nobody knows what one record more would do.
+        one_more = float((shares**2 / sizes).sum()) if self.measure in OF_CLASSES[:4] else 0.0
+        one_more *= abs(gain(1.0, 0.0, self.measure))
+        return float(np.sqrt(means.var(ddof=1) + one_more**2))
+
+    def _gains(
+        self, own: npt.NDArray[np.floating] | None, others: npt.NDArray[np.floating] | None
+    ) -> FloatArray | None:
+        if own is None or others is None:
+            return None
+        scale = gain(1.0, 0.0, self.measure)
+        return scale * (own.astype(np.float64) - others.astype(np.float64))
+
+    def _share(self, test: PartStatistics) -> float:
+        return effective(test, self.measure) if self.together else self.weight(test)
+
+    def gain_of(self, first: PartStatistics, second: PartStatistics) -> tuple[float, float, float]:
+        """Return a client's own gain of one method over another, and its 95 % interval by paired replicates.
+
+        NaN ends where the client sends no replicates, or too few resamples have a figure.
+        """
+        mean = gain(self.own(first), self.own(second), self.measure)
+        replicates = self._gains(first.replicates.get(self.measure), second.replicates.get(self.measure))
+        found = np.empty(0) if replicates is None else replicates[np.isfinite(replicates)]
+        if len(found) < 100:
+            return mean, math.nan, math.nan
+        low, high = np.quantile(found, [0.025, 0.975])
+        return mean, float(low), float(high)
 
 
-def _fraction(figure: Figure) -> float:
-    """Return an accuracy with one success and one failure added: of few records it says little."""
-    return (figure.value * figure.records + 1) / (figure.records + 2)
+def effective(test: PartStatistics, measure: Name) -> float:
+    """Return the records that a client's figure rests on.
+
+    A figure that compares two classes rests on the rarer one: with 2 of 100 records in a class on about 8.
+    """
+    if measure not in ("auc", "balanced_accuracy", "macro_f1") or test.sums is None:
+        return float(test.n)
+    cells = test.sums.confusion
+    counts = np.bincount(cells[:, 0], weights=cells[:, 2])
+    counts = counts[counts > 0]
+    if len(counts) < 2:
+        # One class: no figure that compares classes.
+        return 0.0
+    return min(float(test.n), float(len(counts) * len(counts) / (1 / counts).sum()))
 
 
-def _variance(figure: Figure) -> float:
-    fraction = _fraction(figure)
-    return fraction * (1 - fraction) / (figure.records + 2)
-
-
-def pooled(outcome: Outcome, clients: Sequence[str]) -> Figure | None:
-    """Return a method's accuracy on the test records of some clients together; None without any."""
-    found = [outcome.test[key] for key in clients if key in outcome.test]
-    records = sum(figure.records for figure in found)
-    return Figure(math.fsum(one.value * one.records for one in found) / records, records) if records else None
-
-
-def is_below(figure: Figure, accuracy: float) -> bool:
-    """Say whether a model is right less often than so by more than chance (binomial test, one-sided at 2.5 %)."""
-    from scipy.stats import binom  # half a second that only this needs
-
-    return float(binom.cdf(round(figure.value * figure.records), figure.records, accuracy)) < 0.025
-
-
-def choose(candidates: Sequence[Outcome]) -> Outcome:
+def choose(candidates: Sequence[Outcome], criterion: Criterion) -> Outcome:
     """Return the method to use, by the validation records alone: the simplest that none beats by more than chance.
 
     Parameters
@@ -109,57 +270,82 @@ def choose(candidates: Sequence[Outcome]) -> Outcome:
         In the order of preference, the simplest first; at least one. One without a finite result is taken only where
         none has any.
     """
-    candidates = [one for one in candidates if math.isfinite(mean(one.validation))] or candidates
+    candidates = [one for one in candidates if math.isfinite(criterion.figure(one.validation))] or list(candidates)
 
     # Every further method is another chance to seem better (Bonferroni): all of them together stay at 95 %.
     wider = NormalDist().inv_cdf(1 - 0.025 / max(len(candidates) - 1, 1)) / _QUANTILE
 
     def beaten(one: Outcome) -> bool:
-        found = (difference(other.validation, one.validation, one.metric) for other in candidates)
+        found = (criterion.difference(other.validation, one.validation) for other in candidates if other is not one)
         return any(gain.mean - wider * gain.half > 0 for gain in found)
 
-    unbeaten = [one for one in candidates if not beaten(one)]
+    unbeaten = next((one for one in candidates if not beaten(one)), None)
     # Differences that chance allows need not be transitive.
-    return unbeaten[0] if unbeaten else best(candidates)
+    return unbeaten or best(candidates, criterion)
 
 
-def best(candidates: Sequence[Outcome]) -> Outcome:
-    """Return the method with the best mean on the validation records; of equals the first."""
-    sign = 1 if candidates[0].metric == "accuracy" else -1
-
-    def value(one: Outcome) -> float:
-        found = sign * mean(one.validation)
-        return found if math.isfinite(found) else -math.inf
-
-    # `max` returns the first of equals.
-    return max(candidates, key=value)
+def best(candidates: Sequence[Outcome], criterion: Criterion) -> Outcome:
+    """Return the method with the best figure on the validation records; of equals the first."""
+    found = candidates[0]
+    for one in candidates[1:]:
+        figures = criterion.figure(one.validation), criterion.figure(found.validation)
+        if is_better(*figures, criterion.measure):
+            found = one
+    return found
 
 
-def low_sites(outcome: Outcome, level: float = 0.01) -> list[str]:
-    """Return the clients on which a method's accuracy is below that on the median of the others by more than chance.
+def low_sites(outcome: Outcome, criterion: Criterion, level: float = 0.01) -> list[str]:
+    """Return the clients whose figure is below that of the median client by more than chance.
 
     The test is one-sided at `level`, divided by the number of clients that are looked at, on test and validation
-    records together; of losses, whose spread nobody has told, it is never made.
+    records together. It is made of accuracies and areas under the curve: errors in a unit of their own, and R2, differ
+    between clients whatever a model does.
     """
-    from scipy.stats import norm  # half a second that only this needs
-
-    if outcome.metric != "accuracy" or len(outcome.test) < 3:
+    if criterion.measure not in ("accuracy", "balanced_accuracy", "auc"):
         return []
-    both = {key: _joined(figure, outcome.validation.get(key)) for key, figure in outcome.test.items()}
-    quantile = float(norm.isf(level / len(both)))
+    both = {
+        key: found
+        for key, test in outcome.test.items()
+        if (found := _joined(test, outcome.validation.get(key), criterion)) is not None
+    }
+    if len(both) < 3:
+        return []
+    quantile = NormalDist().inv_cdf(1 - level / len(both))
     found = []
-    for key, figure in both.items():
-        rest = [other for name, other in both.items() if name != key]
+    for key, (figure, variance) in both.items():
+        rest = sorted(other for name, other in both.items() if name != key)
         # The median: another client that does badly must not hide this one.
-        middle = sorted(rest, key=lambda other: other.value)[len(rest) // 2]
-        gap = _fraction(middle) - _fraction(figure)
-        if gap > quantile * math.sqrt(_variance(figure) + _variance(middle)):
+        middle, of_middle = rest[len(rest) // 2]
+        if middle - figure > quantile * math.sqrt(variance + of_middle):
             found.append(key)
     return sorted(found)
 
 
-def _joined(test: Figure, validation: Figure | None) -> Figure:
-    if validation is None:
-        return test
-    records = test.records + validation.records
-    return Figure((test.value * test.records + validation.value * validation.records) / records, records)
+def _joined(
+    test: PartStatistics, validation: PartStatistics | None, criterion: Criterion
+) -> tuple[float, float] | None:
+    """Return a client's figure on test and validation records with its variance; of few records it says little."""
+    parts = [one for one in (test, validation) if one is not None and not math.isnan(criterion.own(one))]
+    records = math.fsum(effective(one, criterion.measure) for one in parts)
+    if not records:
+        return None
+    mean = math.fsum(effective(one, criterion.measure) * criterion.own(one) for one in parts) / records
+    # Source: Agresti and Caffo 2000, one success and one failure added.
+    fraction = (mean * records + 1) / (records + 2)
+    return fraction, fraction * (1 - fraction) / (records + 2)
+
+
+def joined_accuracy(outcome: Outcome, clients: Sequence[str]) -> tuple[float, int] | None:
+    """Return a method's accuracy on the test records of some clients together, and their number; None without any."""
+    found = [outcome.test[key] for key in clients if key in outcome.test]
+    records = sum(test.n for test in found)
+    if not records or any("accuracy" not in test.scores for test in found):
+        return None
+    return math.fsum(test.scores["accuracy"] * test.n for test in found) / records, records
+
+
+def is_below(accuracy: float, records: int, chance: float) -> bool:
+    """Say whether a model is right less often than so by more than chance (binomial test, one-sided at 2.5 %)."""
+    from scipy.stats import binom  # half a second that only this needs
+
+    return float(binom.cdf(round(accuracy * records), records, chance)) < 0.025

@@ -1,10 +1,10 @@
 """The finding of discovery in the terms of advice: groups, a client that fits nobody, or one population."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal["groups", "lone", "none", "all_differ", "too_few", "open"]
+Kind = Literal["groups", "lone", "none", "all_differ", "too_few", "open", "moving"]
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,8 @@ class Finding:
     kind
         "groups": at least two groups of at least two clients. "lone": one group, and clients that fit nobody. "none":
         the clients cannot be told apart. "all_differ": every client differs from every other. "too_few": no test was
-        possible. "open": the rounds were samples of the clients, and too few of these took part.
+        possible. "open": the rounds were samples of the clients, and too few of these took part. "moving": the model
+        had not learned yet what all clients share.
     groups
         The clients of each group, the largest first; of "none" all in one.
     lone
@@ -36,7 +37,7 @@ class Finding:
         return sum(map(len, self.groups)) + len(set(self.lone) - {key for group in self.groups for key in group})
 
 
-def finding_of(evidence: Mapping[str, Any], models: Mapping[str, int]) -> Finding:
+def finding_of(evidence: Mapping[str, Any], models: Mapping[str, int], placed: Collection[str] = ()) -> Finding:
     """Return what the evidence of a run's discovery says.
 
     Parameters
@@ -45,6 +46,8 @@ def finding_of(evidence: Mapping[str, Any], models: Mapping[str, int]) -> Findin
         The detail of the round that looked for groups.
     models
         Model of each client at the end of the run, where it has one.
+    placed
+        Clients that took no part in the search: they are in their groups, and none of them is called alone.
     """
     members: dict[int, list[str]] = {}
     for key, model in sorted(models.items()):
@@ -54,7 +57,10 @@ def finding_of(evidence: Mapping[str, Any], models: Mapping[str, int]) -> Findin
     if verdict != "groups":
         everybody = (tuple(sorted(models)),)
         kind: Kind = verdict if verdict in ("none", "all_differ", "open") else "too_few"
+        if verdict == "open" and not evidence.get("needed", 1):
+            kind = "moving"
         return Finding(kind, everybody, (), p_value)
-    lone = tuple(sorted(keys[0] for keys in groups if len(keys) == 1))
-    several = sum(len(keys) > 1 for keys in groups) > 1
+    searched = [[key for key in keys if key not in placed] for keys in groups]
+    lone = tuple(sorted(keys[0] for keys in searched if len(keys) == 1))
+    several = sum(len(keys) > 1 for keys in searched) > 1
     return Finding("groups" if several else "lone", groups, lone, p_value)

@@ -2,54 +2,96 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from florets.conf.compose import compose
 from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.server_app.advise.findings import Finding
+from florets.server_app.advise.measures import Name, for_stopping
+from florets.strategies.settings import RunKeys
+
+# TODO until merged
+import typing
+from florets.strategies import settings as _s
+HAS_PATIENCE = hasattr(RunKeys, "patience") or "patience" in RunKeys.__dataclass_fields__
+HAS_INTERCEPT = "intercept" in typing.get_args(_s.PersonalName)
 
 VALIDATION = 0.2
 """Of each client's training records, unless `task.validation_fraction` says otherwise."""
+ROUNDS, PATIENCE = 40, 5
+"""Rounds of a run at most, and evaluations without progress after which it stops, unless the keys say otherwise."""
+STEPS = (1 / 3, 1.0, 3.0)
+"""Learning rates that are tried, in units of the experiment's."""
+_LOOK = 4
+"""Rounds of the first run: replies may be lost, and are then waited for."""
+_LATEST_LOOK = 41
+"""The same where groups are only looked for once a model has learned what all clients share."""
+_TIMES = 3
+"""Factor of the rounds where nothing useful was learned."""
 
 TITLES = {
     "fedavg": "One model for all (FedAvg)",
-    "discovery": "One model for each group (discovery)",
-    "tuned": "One model for all, fine-tuned by each (FedAvg + fine-tuning)",
-    "two_groups": "Two groups all the same (discovery, k=2)",
-    "clove": "One model for each group (CLoVE)",
-    "local": "Everybody alone (Local-only)",
-    "standardised": "One model for all, inputs standardised (FedAvg)",
+    "standardised": "One model for all, inputs standardised per site (FedAvg)",
+    "intercept": "One model with an intercept per site (FedAvg)",
+    "discovery": "One model per group (discovery)",
+    "group_intercept": "One model per group, an intercept per site (discovery)",
+    "tuned": "One model for all, fine-tuned by each (FedAvg)",
+    "two_groups": "Two groups regardless (discovery, k=2)",
+    "clove": "One model per group (CLoVE)",
+    "local": "Each alone (Local-only)",
 }
 """The methods, the simplest first: what clients share costs nobody more than what they do alone."""
+CONSTANT = "constant"
+CONSTANT_TITLES = {True: "Constant answer (mean)", False: "Constant answer (most frequent class)"}
+"""By whether the targets are values."""
 
 NAMES = {
     "fedavg": "FedAvg",
-    "discovery": "a model for each group",
+    "standardised": "FedAvg on inputs standardised per {site}",
+    "intercept": "FedAvg with an intercept per {site}",
+    "discovery": "one model per group",
+    "group_intercept": "one model per group with an intercept per {site}",
     "tuned": "FedAvg with fine-tuning",
-    "two_groups": "two groups all the same",
+    "two_groups": "two groups regardless",
     "clove": "CLoVE",
     "local": "each {site} alone",
-    "standardised": "FedAvg on standardised inputs",
 }
 """Names of the methods within a sentence."""
 
+SHORT_NAMES = {
+    "fedavg": "one for all",
+    "standardised": "standardised",
+    "intercept": "intercepts",
+    "discovery": "groups",
+    "group_intercept": "groups, intercepts",
+    "tuned": "fine-tuned",
+    "two_groups": "two groups",
+    "clove": "CLoVE",
+    "local": "alone",
+}
+"""Heads of columns."""
+
 COMMANDS = {
     "fedavg": "strategy=fedavg",
+    "standardised": "strategy=fedavg {standardise}",
+    "intercept": "strategy=fedavg personal=intercept",
     "discovery": "strategy=discovery k=auto",
+    "group_intercept": "strategy=discovery k=auto personal=intercept",
     "tuned": "strategy=fedavg fine_tune_epochs={epochs:g}",
     "two_groups": "strategy=discovery k=2",
     "clove": "strategy=clove k={k}",
     "local": "strategy=local",
-    "standardised": "strategy=fedavg task.data_options.standardise=true",
 }
-"""The keys that use a method."""
+"""The keys of a method."""
 
-_OURS = ("strategy", "k", "k_max", "stop_at_ari")
+_PER_SITE = ("task.table.standardise=site",)
+_OURS = ("strategy", "k", "k_max", "stop_at_ari", "statistics", "personal")
 _HOW = ("quiet", "results_dir", "pictures", "checkpoint_every", "loss_matrix")
 """Keys that say nothing of what is used."""
 _MAY_STAY = ("strategy.fraction_train",)
+_REGRESSIONS = ("squared_error", "half_squared_error")
 
 
 @dataclass(frozen=True)
@@ -84,6 +126,10 @@ class Question:
             raise ConfigError(problems)
         return cls(tuple(overrides), compose([*overrides, "strategy=fedavg"]))
 
+    def gives(self, key: str) -> bool:
+        """Return whether a key was typed."""
+        return any(text.partition("=")[0] == key for text in self.overrides)
+
     @property
     def is_own(self) -> bool:
         """Whether clients are nodes with data of their own."""
@@ -100,54 +146,136 @@ class Question:
         return self.base.task.validation_fraction or VALIDATION
 
     @property
-    def can_standardise(self) -> bool:
-        """Whether the inputs can be standardised by each client, and are not yet."""
+    def standardise_keys(self) -> tuple[str, ...]:
+        """Keys with which each client standardises its inputs by itself; none where that is not possible."""
         task = self.base.task
-        return task.data == "own" and task.data_options.get("standardise") is not True
+        return _PER_SITE if task.data == "own" and task.table.standardise != "site" else ()
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of a run at most."""
+        return self.base.num_rounds if self.gives("num_rounds") else max(self.base.num_rounds, ROUNDS)
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The learning rates that are tried: three, unless one was typed."""
+        rate = self.base.train.learning_rate
+        return (rate,) if self.gives("train.learning_rate") else tuple(float(f"{rate * step:.3g}") for step in STEPS)
 
     def config(self, *own: str) -> Config:
-        """Return the experiment with a strategy, tested at its end alone, on validation records as well."""
+        """Return the experiment with a strategy, and tests of validation records with sums of them."""
         given = {text.partition("=")[0] for text in self.overrides}
         shared = {
             "task.validation_fraction": self.validation,
-            "eval_every": self.base.num_rounds,
             "loss_matrix": "false",
+            "statistics": "false" if self.base.task.loss == "reconstruction" else "true",
+            "num_rounds": self.rounds,
         }
         keys = [text.partition("=")[0] for text in own]
         ours = [f"{key}={value}" for key, value in shared.items() if key not in (*given, *keys)]
         return compose([*(text for text in self.overrides if text.partition("=")[0] not in keys), *ours, *own])
 
 
-def first_run(question: Question) -> Config:
-    """Return the run that looks for groups."""
-    return question.config("strategy=discovery", "k=auto")
+@dataclass(frozen=True)
+class Setup:
+    """What all methods that are compared share.
 
-
-def other_runs(question: Question, finding: Finding) -> dict[str, Config]:
-    """Return the other runs by the name of their method, in the order in which they are run."""
-    runs = {
-        "fedavg": question.config("strategy=fedavg", f"fine_tune_epochs={question.fine_tune_epochs}"),
-        "local": question.config("strategy=local"),
-        "clove": question.config("strategy=clove", f"k={num_groups(finding)}"),
-    }
-    if finding.kind not in ("groups", "lone"):
-        runs["two_groups"] = question.config("strategy=discovery", "k=2")
-    return runs
-
-
-def dry_check(question: Question, finding: Finding) -> Config | None:
-    """Return the run of one round that looks for groups once everybody has standardised its inputs; None: no need.
-
-    It costs one local training, and tells nobody anything of anybody's columns.
+    Attributes
+    ----------
+    measure
+        By which rounds, rates and the method are chosen.
+    rates
+        Learning rates that each method is tried with.
+    keys
+        Further keys of all runs.
     """
-    if finding.kind not in ("groups", "lone", "all_differ") or not question.can_standardise:
-        return None
-    return question.config("strategy=discovery", "k=auto", "num_rounds=1", "task.data_options.standardise=true")
+
+    measure: Name
+    rates: tuple[float, ...]
+    keys: tuple[str, ...] = ()
+
+    @property
+    def standardises(self) -> bool:
+        """Whether each client standardises its inputs by itself."""
+        return any(key in self.keys for key in _PER_SITE)
 
 
-def standardised_run(question: Question) -> Config:
-    """Return FedAvg on standardised inputs."""
-    return question.config("strategy=fedavg", "task.data_options.standardise=true")
+def setup_of(question: Question, measure: Name, is_rare: bool) -> Setup:
+    """Return the first setup: stopping by patience, and class weights where a class is rare."""
+    keys = []
+    if HAS_PATIENCE and not question.gives("patience"):
+        keys.append(f"patience={PATIENCE}")
+    if HAS_PATIENCE and not question.gives("measure"):
+        keys.append(f"measure={for_stopping(measure)}")
+    if is_rare and not question.gives("train.class_weights"):
+        keys.append("train.class_weights=balanced")
+    return Setup(measure, question.rates, tuple(keys))
+
+
+def remedies(question: Question, setup: Setup) -> list[tuple[str, Setup]]:
+    """Return what is tried where no method is better than a constant answer: in words, and as a setup."""
+    found = []
+    keys = {key.partition("=")[0] for key in setup.keys}
+    if question.standardise_keys:
+        found.append(
+            (
+                "each site standardises its own inputs",
+                replace(setup, keys=(*setup.keys, *question.standardise_keys)),
+            )
+        )
+    is_classes = question.base.task.loss == "cross_entropy"
+    if is_classes and "train.class_weights" not in keys and not question.gives("train.class_weights"):
+        found.append(("class weights", replace(setup, keys=(*setup.keys, "train.class_weights=balanced"))))
+    if not question.gives("train.learning_rate"):
+        least, most = min(setup.rates), max(setup.rates)
+        wider = tuple(float(f"{rate:.3g}") for rate in (least / 30, least / 5, most * 3))
+        found.append(("smaller and larger learning rates", replace(setup, rates=wider)))
+    if not question.gives("num_rounds"):
+        more = replace(setup, keys=(*setup.keys, f"num_rounds={_TIMES * question.rounds}", *(["patience=15"] if HAS_PATIENCE else [])))
+        kept = tuple(key for key in more.keys if key.partition("=")[0] != "patience" or key == "patience=15")
+        found.append(("more rounds", replace(more, keys=kept)))
+    return found
+
+
+def first_run(question: Question, *keys: str) -> Config:
+    """Return the run that looks for groups: a few rounds, or as many as it takes to have seen what it needs.
+
+    Sites with records of one class say nothing of a rule that tells classes apart: they are placed afterwards.
+    """
+    at_once = question.base.task.loss not in _REGRESSIONS and question.base.strategy.settings.fraction_train == 1
+    rounds = _LOOK if at_once else max(question.rounds, _LATEST_LOOK)
+    return question.config(
+        "strategy=discovery", "k=auto", "strategy.place_one_class=true", f"num_rounds={rounds}", f"eval_every={rounds}", *keys
+    )  # fmt: skip
+
+
+def candidates(question: Question, finding: Finding) -> dict[str, tuple[str, ...]]:
+    """Return the keys of each method that is run, by name, in the order in which they are run.
+
+    Fine-tuned copies are tested in the runs of FedAvg.
+    """
+    found: dict[str, tuple[str, ...]] = {
+        "fedavg": ("strategy=fedavg", f"fine_tune_epochs={question.fine_tune_epochs}"),
+        "intercept": ("strategy=fedavg", "personal=intercept"),
+        "local": ("strategy=local",),
+    }
+    if finding.kind in ("groups", "lone"):
+        look = ("strategy=discovery", "k=auto", "strategy.place_one_class=true", "loss_matrix=true")
+        found["discovery"] = look
+        if finding.kind == "groups":
+            found["group_intercept"] = (*look, "personal=intercept")
+    else:
+        found["two_groups"] = ("strategy=discovery", "k=2")
+    found["clove"] = ("strategy=clove", f"k={num_groups(finding)}")
+    if not HAS_INTERCEPT or question.base.task.loss == "reconstruction":
+        found.pop("intercept", None)
+        found.pop("group_intercept", None)
+    return found
+
+
+def candidate_run(question: Question, setup: Setup, keys: Sequence[str], rate: float) -> Config:
+    """Return one run of a method, with one learning rate."""
+    return question.config(f"train.learning_rate={rate:g}", "eval_every=1", "pictures=false", *setup.keys, *keys)
 
 
 def num_groups(finding: Finding) -> int:
@@ -155,8 +283,14 @@ def num_groups(finding: Finding) -> int:
     return max(2, len(finding.groups)) if finding.kind in ("groups", "lone") else 2
 
 
-def command(question: Question, method: str, finding: Finding) -> str:
-    """Return the command that uses a method."""
-    keys = COMMANDS[method].format(epochs=question.fine_tune_epochs, k=num_groups(finding))
+def command(question: Question, method: str, finding: Finding, setup: Setup, rate: float, rounds: int) -> str:
+    """Return the command that uses a method, with the settings that were chosen."""
+    keys = COMMANDS[method].format(
+        epochs=question.fine_tune_epochs, k=num_groups(finding), standardise=" ".join(_PER_SITE)
+    )
     shown = [text for text in question.overrides if text.partition("=")[0] not in _HOW]
-    return " ".join(["florets", *map(shlex.quote, shown), keys])
+    chosen = [] if question.gives("train.learning_rate") else [f"train.learning_rate={rate:g}"]
+    chosen += [key for key in setup.keys if key.startswith(("train.", "task."))]
+    if not question.gives("num_rounds"):
+        chosen.append(f"num_rounds={rounds}")
+    return " ".join(["florets", *map(shlex.quote, shown), keys, *chosen])

@@ -4,22 +4,20 @@ import csv
 import json
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from florets.server_app.advise.measures import FloatArray
 from florets.server_app.results.summary import round_seconds
+from florets.server_app.results.test_statistics import (
+    PartStatistics,
+    TestStatistics,
+    read_test_statistics,
+)
 
-Metric = Literal["accuracy", "loss"]
 Part = Literal["test", "validation"]
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A client's result on some records that nobody has trained on: accuracy in 0..1, or mean loss."""
-
-    value: float
-    records: int
+Tests = Mapping[str, PartStatistics]
 
 
 @dataclass(frozen=True)
@@ -30,30 +28,29 @@ class Outcome:
     ----------
     name
         One of `methods.TITLES`.
-    metric
-        "accuracy" where all clients have one, else "loss".
     test, validation
-        By client.
+        By client, of those with a result.
     groups
         Model of each client that has one.
     num_bytes, seconds
         Of all rounds, both directions, without the tests; with those of the fine-tuned copies where the method is
         they.
+    rate
+        The learning rate.
+    rounds
+        Rounds of the run.
     """
 
     name: str
-    metric: Metric
-    test: dict[str, Figure]
-    validation: dict[str, Figure]
-    groups: dict[str, int]
+    test: Tests
+    validation: Tests
+    groups: Mapping[str, int]
     num_bytes: int
     seconds: float
     folder: str
-
-    @property
-    def mean(self) -> float:
-        """Unweighted mean over clients on the test records; NaN without any."""
-        return mean(self.test)
+    rate: float = math.nan
+    rounds: int = 0
+    train: Mapping[str, FloatArray] = field(default_factory=dict)
 
     def without(self, clients: Collection[str]) -> "Outcome":
         """Return the results without those of some clients."""
@@ -63,21 +60,8 @@ class Outcome:
         )
         return replace(self, test=test, validation=validation)
 
-    @property
-    def worst(self) -> tuple[str, Figure] | None:
-        """The client with the lowest accuracy, or the highest loss."""
-        if not self.test:
-            return None
-        sign = 1 if self.metric == "accuracy" else -1
-        return min(self.test.items(), key=lambda item: (sign * item[1].value, item[0]))
 
-
-def mean(figures: Mapping[str, Figure]) -> float:
-    """Return the unweighted mean over clients; NaN without any."""
-    return math.fsum(figure.value for figure in figures.values()) / len(figures) if figures else math.nan
-
-
-def read_outcome(name: str, folder: Path, tuned: bool = False) -> Outcome:
+def read_outcome(name: str, folder: Path, rate: float = math.nan, tuned: bool = False) -> Outcome:
     """Read a finished run.
 
     Parameters
@@ -85,32 +69,52 @@ def read_outcome(name: str, folder: Path, tuned: bool = False) -> Outcome:
     name
         The method's.
     folder
-        The run's, with ``clients.csv`` and ``rounds.jsonl``.
+        The run's, with ``clients.csv``, ``rounds.jsonl`` and, if clients send sums of their tests, ``tests.json``.
+    rate
+        The learning rate of the run.
     tuned
         Take the results of the copies that clients fine-tuned, and what that cost.
     """
     with (folder / "clients.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    told = read_test_statistics(folder) or {row["client"]: _without_sums(row) for row in rows}
     prefix = "tuned_" if tuned else ""
-    tested = [row for row in rows if row.get(f"{prefix}test_loss")]
-    metric: Metric = "accuracy" if tested and all(row[f"{prefix}test_accuracy"] for row in tested) else "loss"
     tests = 0.0 if tuned else math.fsum(line["seconds"].get("evaluate", 0.0) for line in lines)
     return Outcome(
         name=name,
-        metric=metric,
-        test=_figures(tested, prefix, "test", metric),
-        validation=_figures(tested, prefix, "validation", metric),
+        test=_part(told, f"{prefix}test"),
+        validation=_part(told, f"{prefix}validation"),
         groups={row["client"]: int(row["found_cluster"]) for row in rows if row["found_cluster"]},
         num_bytes=sum(line["bytes_down"] + line["bytes_up"] for line in lines),
         seconds=math.fsum(map(round_seconds, lines)) - tests,
         folder=str(folder),
+        rate=rate,
+        rounds=len(lines),
+        train={key: client.train for key, client in told.items() if client.train is not None},
     )
 
 
-def _figures(rows: list[dict[str, str]], prefix: str, part: Part, metric: Metric) -> dict[str, Figure]:
-    return {
-        row["client"]: Figure(float(row[f"{prefix}{part}_{metric}"]), int(row[f"{part}_examples"]))
-        for row in rows
-        if row.get(f"{prefix}{part}_{metric}")
-    }
+def read_names(folder: Path) -> dict[str, str]:
+    """Return the clients' names in a run's ``clients.csv`` where they have others than their keys."""
+    with (folder / "clients.csv").open(newline="", encoding="utf-8") as file:
+        return {row["client"]: row["name"] for row in csv.DictReader(file) if row.get("name")}
+
+
+def _part(told: Mapping[str, TestStatistics], name: str) -> dict[str, PartStatistics]:
+    return {key: client.parts[name] for key, client in sorted(told.items()) if name in client.parts}
+
+
+def _without_sums(row: Mapping[str, str]) -> TestStatistics:
+    """Return what ``clients.csv`` says of a client that sends no sums: loss and, of classes, the accuracy."""
+    parts = {}
+    for prefix in ("", "tuned_"):
+        for part in ("test", "validation"):
+            if row.get(f"{prefix}{part}_loss"):
+                scores = {
+                    name: float(row[f"{prefix}{part}_{name}"])
+                    for name in ("loss", "accuracy")
+                    if row.get(f"{prefix}{part}_{name}")
+                }
+                parts[f"{prefix}{part}"] = PartStatistics(int(row[f"{part}_examples"]), scores)
+    return TestStatistics(parts)

@@ -2,25 +2,38 @@
 
 STYLE = """
 .answer { font-size: 1.12rem; }
+.verdict.none { border-color: #b45309; }
 ul.why { margin: .9rem 0 0; padding-left: 1.2rem; }
 ul.why li { margin: .25rem 0; }
 table.methods { width: 100%; font-size: .88rem; }
-table.methods td:first-child, table.methods th:first-child { white-space: normal; min-width: 13rem; }
+table.methods td:first-child, table.methods th:first-child { white-space: normal; min-width: 9.5rem; }
 table.methods th, table.methods td:last-child { white-space: normal; }
 table.methods tr.chosen > * { background: #eaf4fb; font-weight: 600; }
 table.sites { width: 100%; }
-svg.dots { display: block; width: 100%; min-width: 38rem; height: auto; }
-svg.dots text { font: 12px -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #1f2933; }
-svg.dots .tick { fill: #5a6673; font-size: 11px; }
-svg.dots .grid { stroke: #e3e8ed; }
-svg.dots .site { fill: #0072b2; fill-opacity: .38; }
-svg.dots .mean { stroke: #1f2933; stroke-width: 2.5; }
-svg.dots .is-chosen { font-weight: 700; }
+table.sites td.gain { color: var(--good); font-weight: 600; }
+table.sites td.loss { color: #a33a00; font-weight: 600; }
+table.sites td:last-child { text-align: left; color: var(--quiet); }
+.wide td:first-child, .wide th:first-child { position: sticky; left: 0; background: var(--paper); }
+table.methods tr.chosen > td:first-child { background: #eaf4fb; }
+.dots { position: relative; margin: 0 .4rem 1rem; font-size: .84rem; }
+.dots .row { display: grid; grid-template-columns: minmax(9rem, 40%) 1fr; align-items: center; min-height: 1.9rem; }
+.dots .row.is-chosen > span { font-weight: 700; }
+.dots .track { position: relative; height: 1.5rem; border-bottom: 1px solid var(--line); }
+.dots .track i { position: absolute; top: 0; bottom: 0; width: 1px; background: var(--line); }
+.dots .track i.constant { width: 0; background: none; border-left: 2px dashed #b45309; }
+.dots .track b { position: absolute; top: .45rem; width: .62rem; height: .62rem; margin-left: -.31rem;
+  border-radius: 50%; background: #0072b2; opacity: .4; }
+.dots .track b.apart { background: none; border: 1px solid #0072b2; opacity: .6; }
+.dots .track u { position: absolute; top: .1rem; bottom: .1rem; width: 3px; margin-left: -1px; background: #1f2933; }
+.dots .ticks { height: 1.2rem; border: 0; color: var(--quiet); }
+.dots .ticks span { position: absolute; transform: translateX(-50%); white-space: nowrap; }
 code { font: .9rem ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; overflow-wrap: anywhere; }
 section ul { margin: 0; padding-left: 1.2rem; }
-section li { margin: .3rem 0; }
+section li { margin: .3rem 0; overflow-wrap: anywhere; }
+.answer, ul.why li, .found { overflow-wrap: anywhere; }
 dl.terms dt { font-weight: 600; margin-top: .6rem; }
 dl.terms dd { margin: 0; color: var(--quiet); }
+@media (max-width: 44rem) { .dots .row { grid-template-columns: 1fr; padding-top: .3rem; } }
 """
 
 PAGE = """<!doctype html>
@@ -36,7 +49,7 @@ PAGE = """<!doctype html>
 <header>
 <p>{{ title }}</p>
 <h1>What should these {{ words.sites(finding.num_clients) }} use?</h1>
-<p class="verdict good answer">{{ words.answer }}</p>
+<p class="verdict {{ 'good' if useful else 'none' }} answer">{{ words.answer }}</p>
 <ul class="why">{% for text in words.reasons %}<li>{{ text }}</li>{% endfor %}</ul>
 </header>
 
@@ -49,39 +62,48 @@ PAGE = """<!doctype html>
 
 <section>
 <h2>What was compared</h2>
-<p>Every method had {{ rounds }} on the same records. Each {{ words.site }}'s records were split in three: to
-train on, to choose the method by ({{ validation }}), and to test the choice. Figures are of the
-test records, which had no part in the choice. A dot is a {{ words.site }}, a bar the mean.</p>
-<div class="wide"><svg class="dots" viewBox="0 0 {{ chart.width }} {{ chart.height }}" role="img"
-aria-label="Test result of every {{ words.site }} under every method">
-{% for tick in chart.ticks -%}
-<line class="grid" x1="{{ tick.x }}" x2="{{ tick.x }}" y1="4" y2="{{ chart.bottom }}"/>
-<text class="tick" x="{{ tick.x }}" y="{{ chart.bottom + 16 }}" text-anchor="middle">{{ tick.text }}</text>
-{% endfor -%}
+<p>Each {{ words.site }}'s records were split in three: to train on, to choose by ({{ validation }}), and to test the
+choice. Every method was trained with learning rates of {{ rates }} for up to {{ rounds }}, and stopped once it no
+longer improved on the validation records, which also decided on the rate and on the method. All figures below are of
+the test records, which had no part in that. A dot is a {{ words.site }} (hollow: few test records, or one class), a
+bar the {{ "figure over all records" if together else "mean" }}{% if chart.constant is not none %}, the dashed line the
+constant answer{% endif %}; {{ better }} is better.</p>
+<div class="dots">
 {% for row in chart.rows -%}
-<text x="0" y="{{ row.y + 4 }}"{% if row.chosen %} class="is-chosen"{% endif %}>{{ row.title }}</text>
-{% for dot in row.dots -%}
-<circle class="site" cx="{{ dot.x }}" cy="{{ row.y }}" r="5"><title>{{ dot.title }}</title></circle>
+<div class="row{% if row.chosen %} is-chosen{% endif %}"><span>{{ row.title }}</span>
+<div class="track">
+{%- for tick in chart.ticks %}<i style="left: {{ tick.x }}%"></i>{% endfor %}
+{%- if chart.constant is not none %}<i class="constant" style="left: {{ chart.constant }}%"></i>{% endif %}
+{%- for dot in row.dots %}
+<b{% if dot.apart %} class="apart"{% endif %} style="left: {{ dot.x }}%" title="{{ dot.title }}"></b>
+{%- endfor %}
+{%- if row.mean is not none %}<u style="left: {{ row.mean }}%"></u>{% endif %}
+</div></div>
 {% endfor -%}
-{% if row.mean %}
-<line class="mean" x1="{{ row.mean }}" x2="{{ row.mean }}" y1="{{ row.y - 9 }}" y2="{{ row.y + 9 }}"/>
-{% endif %}
-{% endfor -%}
-</svg></div>
+<div class="row"><span></span><div class="track ticks">
+{%- for tick in chart.ticks %}<span style="left: {{ tick.x }}%">{{ tick.text }}</span>{% endfor -%}
+</div></div>
+</div>
 <div class="wide"><table class="methods">
-<thead><tr><th scope="col">method</th><th scope="col">{{ figure }}, mean</th>
+<thead><tr><th scope="col">method</th>
+<th scope="col">{{ measure }}, mean over {{ words.site }}s</th><th scope="col">over all records</th>
+{% if second %}<th scope="col">{{ second }}</th>{% endif %}
 <th scope="col">compared with the advised</th>
-<th scope="col">worst {{ words.site }}</th><th scope="col">sent and received, time</th>
+<th scope="col">lowest {{ words.site }}</th><th scope="col">learning rate, rounds</th>
+<th scope="col">sent and received, time</th>
 </tr></thead>
 <tbody>
 {% for row in methods -%}
 <tr{% if row.chosen %} class="chosen"{% endif %}>
-<td>{{ row.title }}</td><td>{{ row.mean }}</td><td>{{ row.gain }}</td>
-<td>{{ row.worst }}</td><td>{{ row.cost }}</td></tr>
+<td>{{ row.title }}</td><td>{{ row.mean }}</td><td>{{ row.pooled }}</td>
+{% if second %}<td>{{ row.second }}</td>{% endif %}
+<td>{{ row.gain }}</td><td>{{ row.worst }}</td><td>{{ row.settings }}</td><td>{{ row.cost }}</td></tr>
 {% endfor -%}
 </tbody></table></div>
-<p>{{ words.interval }}{% if fine_tuned %} Fine-tuning is one local training more than the other methods have
-({{ epochs }} passes over the records, at the end).{% endif %}</p>
+<p>{{ words.interval }} The mean over {{ words.site }}s is of those with at least {{ fewest }} test records
+{%- if together %}; methods are compared by the figure over all records{% endif %}.
+{%- if fine_tuned %} Fine-tuning is one more local training at the end ({{ epochs }} passes over the records).{% endif %}
+</p>
 </section>
 
 <section>
@@ -99,13 +121,21 @@ alt="Score over the number of groups, and similarity of every pair of {{ words.s
 <details{% if sites | length <= 40 %} open{% endif %}>
 <summary>Each {{ words.site }}</summary>
 {% if more_sites %}<p>The first {{ sites | length }}; all are in advice.json, beside this page.</p>{% endif %}
+<p>{{ measure[0] | upper }}{{ measure[1:] }} on the test records. Gain: advised minus {{ other }}, with a 95 % interval by
+resampling the {{ words.site }}'s own test records.</p>
 <div class="wide"><table class="sites">
-<thead><tr>{% for name in site_head %}<th scope="col">{{ name }}</th>{% endfor %}</tr></thead>
+<thead><tr><th scope="col">{{ words.site }}</th>{% if several %}<th scope="col">group</th>{% endif %}
+<th scope="col">training records</th><th scope="col">test records</th><th scope="col">advised</th>
+<th scope="col">alone</th><th scope="col">one model</th><th scope="col">gain</th><th></th></tr></thead>
 <tbody>
 {% for row in sites -%}
-<tr>{% for cell in row %}<td{% if cell == "-" %} class="none"{% endif %}>{{ cell }}</td>{% endfor %}</tr>
+<tr><td>{{ row.name }}</td>{% if several %}<td>{{ row.group }}</td>{% endif %}<td>{{ row.train }}</td>
+<td>{{ row.test }}</td>{% for cell in row.figures %}<td{% if cell == "-" %} class="none"{% endif %}>{{ cell }}</td>
+{%- endfor %}<td{% if row.is_gain %} class="gain"{% elif row.is_loss %} class="loss"{% endif %}>{{ row.gain }}</td>
+<td>{{ row.note }}</td></tr>
 {% endfor -%}
 </tbody></table></div>
+{% if words.paragraphs %}<ul>{% for text in words.paragraphs %}<li>{{ text }}</li>{% endfor %}</ul>{% endif %}
 </details>
 </section>
 
@@ -115,24 +145,28 @@ alt="Score over the number of groups, and similarity of every pair of {{ words.s
 </section>
 
 <section>
-<h2>How to use it</h2>
-<p><code>{{ command }}</code></p>
-<p>What left a {{ words.site }}: models and their changes, and figures of tests; for the search for groups also a
-compressed change of the model for each of a few parts of its records. No record, and no mean or range of a
-column.</p>
+<h2>{{ "How to use it" if useful else "The best that was found" }}</h2>
+<p><code>{{ words.command }}</code></p>
+<p>What left a {{ words.site }}: models and their changes, sums of test results, and for tables counts, means and
+spreads of columns; for the search for groups also a compressed change of the model for each of a few parts of its
+records. No record.</p>
 </section>
 
 <section>
 <details>
-<summary>Words</summary>
+<summary>Terms</summary>
 <dl class="terms">
-<dt>p</dt><dd>How often {{ words.site }}s that do not differ at all would look as different as these do. Groups are
-claimed at 0.005 or less: once in 200 times by mistake.</dd>
-<dt>{{ figure }}</dt><dd>{{ figure_words }}</dd>
-<dt>FedAvg</dt><dd>Everybody trains one model in turns; the server averages what comes back.</dd>
-<dt>fine-tuning</dt><dd>Everybody trains a copy of that model on its own records at the end, and keeps the copy.</dd>
-<dt>discovery, CLoVE</dt><dd>Groups of {{ words.site }}s are found while training, each with a model of its own.</dd>
-<dt>Local-only</dt><dd>Everybody trains on its own records alone.</dd>
+<dt>{{ measure }}</dt><dd>{{ meaning }}</dd>
+{% if second %}<dt>{{ second }}</dt><dd>{{ second_meaning }}</dd>{% endif %}
+<dt>constant answer</dt><dd>Always the most frequent class, or the mean of the target. A model must beat it.</dd>
+<dt>p</dt><dd>How often {{ words.site }}s without any difference would look as different as these. Groups are claimed at
+0.005 or less: by mistake once in 200 times.</dd>
+<dt>FedAvg</dt><dd>All train one model; the server averages what they send back, round after round.</dd>
+<dt>intercept per {{ words.site }}</dt><dd>One model for all, and a constant per {{ words.site }} that is added to its
+output, shrunk towards the common one where a {{ words.site }} has few records.</dd>
+<dt>fine-tuning</dt><dd>At the end each {{ words.site }} trains a copy of the common model on its own records.</dd>
+<dt>discovery, CLoVE</dt><dd>Groups of {{ words.site }}s are found during training, each with its own model.</dd>
+<dt>Local-only</dt><dd>Each {{ words.site }} trains on its own records alone.</dd>
 </dl>
 </details>
 </section>

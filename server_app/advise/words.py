@@ -4,33 +4,49 @@ import math
 from collections.abc import Sequence
 
 from florets.server_app.advise.advice import Advice
-from florets.server_app.advise.compare import FEW_CLIENTS, Difference, is_below, low_sites, pooled
-from florets.server_app.advise.methods import NAMES, Question, command
-from florets.server_app.advise.outcomes import Metric, Outcome
+from florets.server_app.advise.causes import ColumnShift, Reason
+from florets.server_app.advise.compare import (
+    FEW_CLIENTS,
+    FEW_RECORDS,
+    Difference,
+    is_below,
+    joined_accuracy,
+    low_sites,
+)
+from florets.server_app.advise.measures import FORMS, amount, named, value
+from florets.server_app.advise.methods import NAMES, Question, Setup, command
+from florets.server_app.advise.outcomes import Outcome
+from florets.server_app.advise.sites import SiteRow, alternative, site_rows
 from florets.server_app.console import counted
 from florets.server_app.results.report_figures import duration, size
 
 _MOST_NAMES = 6
+_MOST_COLUMNS = 3
+_MOST_SITES = 8
 _NEAR = 0.05
 """A p value above the level and below this is near it."""
 
 SHORT = {
-    "fedavg": "FedAvg, one model for all",
-    "discovery": "one model for each group (strategy=discovery)",
-    "tuned": "FedAvg, and let each {site} fine-tune its copy of the model",
+    "fedavg": "one model for all (FedAvg)",
+    "standardised": "one model for all, each {site} standardising its own inputs (FedAvg)",
+    "intercept": "one model with an intercept per {site} (FedAvg, personal=intercept)",
+    "discovery": "one model per group (strategy=discovery)",
+    "group_intercept": "one model per group, with an intercept per {site} (strategy=discovery, personal=intercept)",
+    "tuned": "one model for all, fine-tuned by each {site} (FedAvg with fine-tuning)",
     "two_groups": "two groups, with a model each (strategy=discovery k=2)",
-    "clove": "one model for each group (strategy=clove)",
-    "local": "no federation: each {site} does better with a model of its own",
-    "standardised": "FedAvg after each {site} has standardised its own inputs (task.data_options.standardise=true)",
+    "clove": "one model per group (strategy=clove)",
+    "local": "no federation: each {site} trains its own model",
 }
 
 
 class Words:
     """Texts of one advice."""
 
-    def __init__(self, advice: Advice, question: Question) -> None:
-        self.advice, self.question = advice, question
+    def __init__(self, advice: Advice, question: Question, setup: Setup) -> None:
+        self.advice, self.question, self.setup = advice, question, setup
         self.site = "site" if question.is_own else "client"
+        self.measure = advice.criterion.measure
+        self.rows = site_rows(advice)
 
     def sites(self, number: int) -> str:
         """Return a number of sites (clients, in a simulation)."""
@@ -38,36 +54,105 @@ class Words:
 
     def named(self, keys: Sequence[str]) -> str:
         """Return names of clients; numbers are called what they are of."""
-        plain = not any(key.isdecimal() for key in keys)
-        return listed(keys) if plain else f"{self.site}{'' if len(keys) == 1 else 's'} {listed(keys)}"
+        names = [self.advice.name(key) for key in keys]
+        plain = not any(name.isdecimal() for name in names)
+        return listed(names) if plain else f"{self.site}{'' if len(names) == 1 else 's'} {listed(names)}"
 
     @property
     def use(self) -> str:
         """What to use, without a verb."""
-        return SHORT[self.advice.chosen].format(site=self.site)
+        return SHORT[self.advice.best.name].format(site=self.site)
+
+    @property
+    def found(self) -> str:
+        """What was found of groups, without a verb."""
+        finding, lone = self.advice.finding, self.named(self.advice.finding.lone)
+        count, p = self.sites(finding.num_clients), p_text(finding.p_value)
+        if self.advice.is_scale:
+            return f"{count} that differ only in the scale of their inputs"
+        if finding.kind == "none":
+            return f"{count}, no groups ({p})"
+        if finding.kind == "too_few":
+            return f"{count}, too few records or {self.site}s to test for groups"
+        if finding.kind == "open":
+            return f"{count}; groups were not tested for, because too few took part in the rounds"
+        if finding.kind == "moving":
+            return f"{count}; groups were not tested for, because the common model was still improving"
+        if finding.kind == "all_differ":
+            return f"{count}, each different from all others ({p})"
+        if finding.kind == "lone":
+            fits = "fits" if len(finding.lone) == 1 else "fit"
+            return f"{count}, no groups; {lone} {fits} no other {self.site} ({p})"
+        return f"{count} in {len(finding.groups)} groups ({p})"
 
     @property
     def answer(self) -> str:
         """The answer in one line."""
-        finding, lone = self.advice.finding, self.named(self.advice.finding.lone)
-        count, p = self.sites(finding.num_clients), p_text(finding.p_value)
-        if finding.kind == "none":
-            return f"{count}, no groups ({p}): {self.use}."
-        if finding.kind == "too_few":
-            return f"{count}, too few to tell groups from chance: {self.use}."
-        if finding.kind == "open":
-            return f"{count}, of which too few took part to look for groups: {self.use}."
-        if finding.kind == "all_differ":
-            return f"{count}, and each differs from every other ({p}), so that groups do not help: {self.use}."
-        if finding.kind == "lone":
-            fits = "fits" if len(finding.lone) == 1 else "fit"
-            return f"{count}, no groups of at least two; {lone} {fits} nobody ({p}): {self.use}."
-        return f"{count} in {len(finding.groups)} groups ({p}): {self.use}."
+        if self.advice.chosen is None:
+            return f"Nothing to advise yet: no method is better than the constant answer. {self.found}."
+        return f"{self.found}: {self.use}."
 
     @property
     def reasons(self) -> list[str]:
         """What the answer stands on, in a few sentences."""
-        return [*self._chance(), *self._groups(), *self._lone(), *self._scale(), *self._gain(), *self._low()]
+        useless = self._useless() if self.advice.chosen is None else []
+        return [
+            *useless,
+            *self._figures(),
+            *self._chance(),
+            *self._groups(),
+            *self._differences(),
+            *self._lone(),
+            *self._gain(),
+            *self._apart(),
+            *self._low(),
+        ]
+
+    def _useless(self) -> list[str]:
+        """Say that nothing was learned, and what to do about it."""
+        advice = self.advice
+        criterion = advice.criterion
+        best, constant = criterion.figure(advice.judged(advice.best).test), advice.constant.figure(criterion)
+        name = NAMES[advice.best.name].format(site=self.site)
+        if not math.isfinite(best) or any(not math.isfinite(criterion.own(t)) for t in advice.best.test.values()):
+            said = [f"Training diverged, also with the best method ({name})."]
+        else:
+            said = [
+                f"The best method ({name}) reaches {named(best, self.measure)} on the test records; the constant "
+                f"answer reaches {value(constant, self.measure)}."
+            ]
+        if advice.evidence.tried:
+            said.append(f"Also tried, without success: {', '.join(advice.evidence.tried)}.")
+        return [
+            *said,
+            "Check that the inputs can predict the target, that units and codes agree (`florets check`), and that "
+            "there are enough records; then try other inputs or another model (task.model).",
+        ]
+
+    def _figures(self) -> list[str]:
+        """Say what is expected, and how figures are taken."""
+        advice, criterion = self.advice, self.advice.criterion
+        if advice.chosen is None:
+            return []
+        tests = advice.judged(advice.best).test
+        constant = advice.constant.figure(criterion)
+        versus = f"; the constant answer reaches {value(constant, self.measure)}" if math.isfinite(constant) else ""
+        over = "over all records together" if criterion.together else f"mean over {self.site}s"
+        said = [f"Expected on new records: {named(criterion.figure(tests), self.measure)} ({over}){versus}."]
+        if advice.evidence.tried:
+            said.append(
+                "Nothing was better than the constant answer at first; what helped: "
+                f"{advice.evidence.tried[-1]}."
+            )
+        if criterion.together:
+            said.append(
+                f"Most {self.site}s have fewer than {FEW_RECORDS} test records, too few for {FORMS[self.measure].title} "
+                f"per {self.site}: it is taken over the records of all {self.site}s together."
+            )
+        if "train.class_weights=balanced" in self.setup.keys:
+            said.append("One class is rare: training weights the classes equally, and methods are compared by AUC."
+                        if self.measure == "auc" else "One class is rare: training weights the classes equally.")
+        return said
 
     def _chance(self) -> list[str]:
         """Say in words what p value speaks against groups; small ones need no words."""
@@ -75,132 +160,234 @@ class Words:
         if finding.kind != "none" or finding.p_value is None:
             return []
         often = max(1, round(100 * finding.p_value))
-        who = self.site.capitalize()
-        return [f"{who}s that do not differ at all look as different as these in {often} of 100 cases."]
+        return [f"{self.site.capitalize()}s without any difference would look as different as these in {often} of 100 cases."]
 
     def _groups(self) -> list[str]:
         finding = self.advice.finding
-        if finding.kind != "groups":
+        if finding.kind != "groups" or self.advice.is_scale:
             return []
         found = [self.named(group) for group in finding.groups]
         said = [f"The groups: {' | '.join(found)}."]
         if self.advice.chosen == "fedavg":
-            said.append("One model serves all of them as well as one for each group, so that nobody need be apart.")
-        return [*said, *self._swapped()]
+            said.append("One model serves them as well as one per group does.")
+        return said
+
+    def _differences(self) -> list[str]:
+        """Say in which respects sites differ, one explanation for each: standardising first, then groups."""
+        advice = self.advice
+        said = []
+        after = advice.evidence.standardised
+        if advice.is_scale and after is not None:
+            who = self.named(_departing(advice))
+            said.append(
+                f"What sets {who} apart is the scale of the inputs: once each {self.site} standardises its own inputs "
+                f"the difference is gone ({p_text(after.p_value)}). Look for other units or instruments, and declare "
+                "them (scale in node.toml)."
+            )
+        for reason in advice.evidence.reasons:
+            said += self._reason(reason)
+        if not advice.is_scale and after is not None and after.p_value is not None and advice.finding.kind == "groups":
+            said.append(f"Standardising the inputs per {self.site} does not remove the groups.")
+        return said
+
+    def _reason(self, reason: Reason) -> list[str]:
+        who = self.named(reason.sites)
+        their = "its" if len(reason.sites) == 1 else "their"
+        have = "has" if len(reason.sites) == 1 else "have"
+        many = len(reason.sites) > _MOST_SITES
+        if reason.kind == "unit" and reason.factor is not None:
+            return [
+                f"Inputs: all columns of {who} are {_times(reason.factor)} those of the other {self.site}s, as "
+                "with another unit. Declare the unit (scale in node.toml); the rule may be the same."
+            ]
+        if reason.kind == "unit":
+            columns = ", ".join(
+                f"{one.column} (x {one.factor:.3g})" for one in reason.columns[:_MOST_COLUMNS] if one.factor
+            )
+            return [f"Inputs: {who} {have} {columns} in another unit, it seems. Declare it (scale in node.toml)."]
+        if reason.kind == "inputs":
+            columns = ", ".join(_column(one) for one in reason.columns[:_MOST_COLUMNS])
+            whom = f"{len(reason.sites)} {self.site}s have" if many else f"{who} {have}"
+            return [f"Inputs: {whom} another distribution than the other {self.site}s, most of all in {columns}."]
+        if reason.kind == "labels":
+            return [self._label_reason(reason, who, their, many)]
+        said = f"Rule: the same inputs mean something else at {who}"
+        if reason.cross is not None:
+            other, own = reason.cross
+            said += f": the other group's model has a loss of {other:.3g} there, {their} own {own:.3g}"
+        return [f"{said}.", *self._swapped()]
+
+    def _label_reason(self, reason: Reason, who: str, their: str, many: bool) -> str:
+        values = sorted(reason.shares.values())
+        if self.measure in ("r2", "mae", "rmse"):
+            shown = _range(values, "{:.3g}")
+            return f"Target: its mean at {f'{len(values)} {self.site}s' if many else who} is {shown}, and {reason.elsewhere:.3g} at the others."
+        shown = _range([100 * share for share in values], "{:.0f}")
+        where = f"{len(values)} {self.site}s" if many else who
+        return (
+            f"Labels: class {reason.label} is {shown} % of the records of {where}, and {100 * reason.elsewhere:.0f} % "
+            f"elsewhere. {'Its' if their == 'its' else 'Their'} inputs differ no more than these shares explain."
+            if not any(one.kind in ("inputs", "unit") for one in self.advice.evidence.reasons)
+            else f"Labels: class {reason.label} is {shown} % of the records of {where}, and "
+            f"{100 * reason.elsewhere:.0f} % elsewhere."
+        )
 
     def _swapped(self) -> list[str]:
         """Say whose labels may be coded the other way round: of two classes one model then takes the wrong one."""
-        together, outputs = (
-            self.advice.outcome("fedavg"),
-            self.question.base.task.partition_options.get("num_outputs"),
-        )
-        if together is None or together.metric != "accuracy" or outputs != 2:
+        advice, together = self.advice, self.advice.outcome("fedavg")
+        counts = [own for own in (together.train.values() if together else ()) if len(own) == 2]
+        if together is None or not counts:
             return []
         said = []
-        for group in self.advice.finding.groups:
-            joined = pooled(together, group)
-            if joined is not None and is_below(joined, 0.5):
+        for group in advice.finding.groups:
+            joined = joined_accuracy(together, group)
+            if joined is not None and is_below(*joined, 0.5):
                 said.append(
-                    f"One model for all is wrong on most records of {self.named(group)} ({100 * joined.value:.1f} % "
-                    "right). Of two classes that is what labels look like that are coded the other way round: "
-                    "compare the codes."
+                    f"One model for all is wrong on most records of {self.named(group)} ({100 * joined[0]:.1f} % "
+                    "correct). This is how labels look that are coded the other way round: compare the codes."
                 )
         return said
 
     def _lone(self) -> list[str]:
         advice = self.advice
-        if advice.finding.kind not in ("groups", "lone") or not advice.finding.lone:
+        if advice.finding.kind not in ("groups", "lone") or not advice.finding.lone or advice.is_scale:
             return []
         said = []
         bad = advice.own_is_low
         good = [key for key in advice.finding.lone if key not in bad]
-        if bad:
-            their = "its" if len(bad) == 1 else "their"
-            alone = advice.outcome("local")
-            others = "" if alone is None else f"mean of the others {_figure(advice.judged(alone))}"
-            figures = "" if alone is None else f" ({_of_sites(alone, bad)} alone; {others})"
-            said.append(
-                f"No model predicts the records of {self.named(bad)}, {their} own neither{figures}: look for "
-                "mistakes there, such as labels that do not belong to their records. Means and differences are of "
-                f"the other {self.site}s."
-            )
         alone = advice.outcome("local")
-        badly = [] if alone is None else low_sites(alone)
+        if bad:
+            own = "its own" if len(bad) == 1 else "their own"
+            figures = ""
+            if alone is not None:
+                others = value(advice.criterion.figure(advice.judged(alone).test), self.measure)
+                figures = f" ({self._of_sites(alone, bad)} alone, {others} elsewhere)"
+            said.append(
+                f"No model predicts the records of {self.named(bad)}, not even {own}{figures}. Look for mistakes there, "
+                f"such as labels that do not belong to their records. Figures are of the other {self.site}s."
+            )
+        badly = [] if alone is None else low_sites(alone, advice.criterion)
         scarce = [key for key in good if key in badly]
         good = [key for key in good if key not in badly]
         if scarce:
-            their = "its" if len(scarce) == 1 else "their"
             said.append(
-                f"{self.named(scarce)}: a model of {their} own does badly here, and another does not. More records "
-                f"would say what sets {'it' if len(scarce) == 1 else 'them'} apart."
+                f"{self.named(scarce)} {'differs' if len(scarce) == 1 else 'differ'} from the others, and a model "
+                f"trained there alone does badly; it takes more records to say why."
             )
-        if good and (alone is None or alone.metric != "accuracy" or len(alone.test) < 3):
-            they = "follows" if len(good) == 1 else "follow"
+        if good:
+            follows = "follows" if len(good) == 1 else "follow"
             said.append(
-                f"{self.named(good)} {they} another rule than the others, such as other codes, units, or patients, "
-                "or there are mistakes in the records: compare the definitions."
-            )
-        elif good:
-            their, its = ("its", "it follows") if len(good) == 1 else ("their", "they follow")
-            said.append(
-                f"{self.named(good)} can be predicted from {their} own records: {its} another rule than the others, "
-                f"such as other codes, units, or patients. A model of {their} own is the way, or equal definitions."
+                f"{self.named(good)} {follows} another rule than the others: other codes, other patients, or mistakes "
+                "in the records. Compare the definitions; until then a separate model is the way."
             )
         return said
-
-    def _scale(self) -> list[str]:
-        advice, after = self.advice, self.advice.standardised
-        if after is None or after.p_value is None:
-            return []
-        if advice.is_scale:
-            return [
-                f"The difference is gone once each {self.site} standardises its own inputs "
-                f"({p_text(after.p_value)}): it lies in units, instruments or their settings, and not in what is to "
-                "be predicted."
-            ]
-        return [f"Standardising the inputs at each {self.site} does not remove the difference."]
 
     def _gain(self) -> list[str]:
         advice = self.advice
+        if advice.chosen is None:
+            return []
+        shown = {
+            "fedavg": "One model for all",
+            "discovery": "One model per group",
+            "two_groups": "Two groups regardless",
+            "local": f"Each {self.site} alone",
+            "standardised": "Standardised inputs",
+        }
+        if advice.finding.kind == "lone" and advice.own_is_low == advice.finding.lone:
+            shown["discovery"] = f"Training without {self.named(advice.finding.lone)}"
         said = []
-        if advice.finding.kind not in ("groups", "lone"):
-            other, gain = "two_groups", advice.against("two_groups")
-            subject = "Two groups"
-        elif advice.chosen == "fedavg":
-            # One group, and the clients that fit nobody: its model is one that they had no part in.
-            apart = advice.finding.kind == "lone" and advice.own_is_low == advice.finding.lone
-            lone = self.named(advice.finding.lone)
-            other, subject = "discovery", f"Training without {lone}" if apart else "A model for each group"
-            gain = advice.against(other)
-        else:
-            other, gain = "fedavg", advice.against("fedavg")
-            as_is = advice.chosen == "standardised"
-            subject = "FedAvg on the inputs as they are" if as_is else "One model for all (FedAvg)"
-        if gain is not None and math.isfinite(gain.mean) and advice.chosen != other:
-            said.append(f"{subject} would {self._lose(gain)}.")
-        alone = advice.against("local")
-        if advice.chosen != "local" and alone is not None and math.isfinite(alone.mean):
-            said.append(f"Each {self.site} alone would {self._lose(alone)}.")
+        for name, subject in shown.items():
+            gain = advice.against(name)
+            if name == advice.chosen or gain is None or not math.isfinite(gain.mean):
+                continue
+            said.append(f"{subject}: {self._compared(gain)}.")
         return said
 
-    def _lose(self, gain: Difference) -> str:
-        """Return what another method would lose, given the chosen one's gain over it."""
-        metric = self.advice.best.metric
+    def _compared(self, gain: Difference) -> str:
+        """Return how another method compares, given the chosen one's gain over it."""
         if gain.is_gain:
-            return f"lose {amount(gain.mean, gain.half, metric)}"
+            return f"worse by {amount(gain.mean, gain.half, self.measure)}"
         if gain.is_loss:
-            return f"gain {amount(-gain.mean, gain.half, metric)} on the test records"
-        return f"change {amount(-gain.mean, gain.half, metric, sign=True)}, which chance explains"
+            return f"better by {amount(-gain.mean, gain.half, self.measure)} on the test records"
+        return f"no clear difference ({amount(-gain.mean, gain.half, self.measure, sign=True)})"
+
+    def _apart(self) -> list[str]:
+        """Name the sites that enter no comparison."""
+        advice = self.advice
+        said = []
+        if one := advice.evidence.one_class:
+            have = "has" if len(one) == 1 else "have"
+            said.append(
+                f"{self.named(one)} {have} records of one class only: nothing there tells the classes apart, so "
+                f"{'it takes' if len(one) == 1 else 'they take'} no part in the comparison or the search for groups."
+            )
+        few = [key for key in advice.few if key not in advice.evidence.one_class]
+        if few and len(few) < len(self.rows):
+            have = "has" if len(few) == 1 else "have"
+            who = f"{len(few)} {self.site}s" if len(few) > _MOST_SITES else self.named(few)
+            said.append(
+                f"{who} {have} fewer than {FEW_RECORDS} test records; {'its' if len(few) == 1 else 'their'} own "
+                "figures are mostly noise and enter no comparison."
+            )
+        return said
 
     def _low(self) -> list[str]:
         advice = self.advice
-        low = [key for key in advice.low if key not in advice.finding.lone]
-        if not low:
+        low = [key for key in advice.low if key not in (*advice.finding.lone, *advice.criterion.apart)]
+        if not low or advice.chosen is None:
             return []
         return [
             f"{self.named(low)}: the advised model does worse here than elsewhere, by more than chance "
-            f"({_of_sites(advice.best, low)}; mean {_figure(advice.best)})."
+            f"({self._of_sites(advice.best, low)})."
         ]
+
+    def _of_sites(self, outcome: Outcome, keys: Sequence[str]) -> str:
+        tests = outcome.test
+        return ", ".join(value(self.advice.criterion.own(tests[key]), self.measure) for key in keys if key in tests)
+
+    @property
+    def paragraphs(self) -> list[str]:
+        """One paragraph per site that departs, with its one explanation."""
+        return [text for row in self.rows if (text := self._paragraph(row))]
+
+    def _paragraph(self, row: SiteRow) -> str:
+        advice = self.advice
+        said = []
+        if row.key in advice.evidence.one_class:
+            said.append(f"{row.note}; no comparison with other {self.site}s")
+        elif row.note:
+            return ""
+        elif row.key in advice.own_is_low:
+            said.append("no model predicts its records; look for mistakes there")
+        elif advice.is_scale and row.key in _departing(advice):
+            said.append(f"its inputs have another scale; nothing else sets it apart once each {self.site} standardises")
+        elif row.key in advice.finding.lone:
+            said.append("it follows another rule than all others")
+        kinds = {one.kind: one for one in advice.evidence.reasons if row.key in one.sites}
+        if not row.note and not said and "rule" in kinds:
+            said.append("the same inputs mean something else here than in the larger group")
+        if not said:
+            if "unit" in kinds:
+                said.append("its inputs seem to be in another unit")
+            if "inputs" in kinds:
+                said.append("its inputs are distributed otherwise")
+            if "labels" in kinds and row.key in kinds["labels"].shares:
+                said.append("its classes have other shares" if self.measure not in ("r2", "mae", "rmse") else "its target has another level")
+        other = "its own model alone" if alternative(advice) == "local" else "one model for all"
+        if row.is_gain:
+            said.append(f"the advised method gains over {other} here ({self.interval_of(row)})")
+        elif row.is_loss:
+            said.append(f"{other} would be better here ({self.interval_of(row)})")
+        return f"{row.name}: {'; '.join(said)}." if said else ""
+
+    def interval_of(self, row: SiteRow) -> str:
+        """Return a site's gain with its interval."""
+        if math.isnan(row.gain):
+            return "-"
+        if math.isnan(row.low):
+            return amount(row.gain, math.inf, self.measure, sign=True)
+        low, high = (amount(end, math.inf, self.measure, sign=True).removesuffix(" points") for end in (row.low, row.high))
+        return f"{amount(row.gain, math.inf, self.measure, sign=True).removesuffix(' points')} ({low} to {high})"
 
     @property
     def changes(self) -> list[str]:
@@ -210,117 +397,118 @@ class Words:
         if (second := advice.runner_up) is not None and math.isfinite(second[1].half):
             other, gain = second
             title = NAMES[other.name].format(site=self.site)
-            there = amount(-gain.mean, gain.half, other.metric, sign=True)
-            seen = f", some {_plain(gain.half, other.metric)}: less cannot be seen" if gain.half else ""
+            there = amount(-gain.mean, gain.half, self.measure, sign=True)
             said.append(
-                f"On the records that the method was chosen by, the next best is {title}: {there}. It would be "
-                f"advised if it gained more than chance allows{seen}."
+                f"On the validation records, by which the method was chosen, the next best is {title} ({there}). It "
+                "would be advised if it were better by more than chance."
             )
         if finding.p_value is not None and finding.kind == "none":
             near = finding.p_value < _NEAR
             said.append(
                 "Groups are claimed at p = 0.005 or less. "
                 + (
-                    f"{p_text(finding.p_value)} is near: with more records at each {self.site} look again."
+                    f"{p_text(finding.p_value)} is near: look again with more records per {self.site}."
                     if near
-                    else f"More records at each {self.site} would show smaller differences, which matter less."
+                    else f"More records per {self.site} would show smaller differences, which matter less."
                 )
             )
         if finding.kind == "too_few":
-            said.append(f"With more {self.site}s, or more records at each, groups can be looked for.")
+            said.append(f"With more {self.site}s, or more records per {self.site}, groups can be tested for.")
         if finding.kind == "open":
-            said.append(f"With more rounds, or more {self.site}s in each, groups are looked for.")
-        mistakes = bool(advice.own_is_low) and advice.own_is_low == finding.lone
-        if finding.kind == "lone" and mistakes:
-            said.append(f"Once the records of {self.named(finding.lone)} have been looked at, ask again.")
-        elif finding.kind in ("groups", "lone") and not advice.is_scale:
-            said.append(
-                f"If the {self.site}s agreed on what sets them apart (codes of the labels, units, whom they record), "
-                "one model could learn from all records."
-            )
+            said.append(f"With more rounds, or more {self.site}s per round, groups are tested for.")
+        if finding.kind == "moving":
+            said.append("With more rounds (num_rounds) groups are tested for.")
+        if finding.kind in ("groups", "lone") and not advice.is_scale:
+            if advice.own_is_low and advice.own_is_low == finding.lone:
+                said.append(f"Ask again once the records of {self.named(finding.lone)} are corrected.")
+            else:
+                said.append(
+                    f"If the {self.site}s agreed on what sets them apart (codes, units, whom they record), one model "
+                    "could learn from all records."
+                )
         if advice.is_scale:
             said.append(
-                f"If a {self.site}'s level itself tells something (its patients are more severe cases), "
-                "standardising hides that: compare the figures of both."
+                f"If a {self.site}'s level means something (more severe cases), standardising hides it: compare both."
             )
-        return [*said, f"{self._place('Another')} changes the answer only as far as it is unlike these: ask again."]
-
-    def _place(self, word: str) -> str:
-        return f"{word} {self.site}"
+        return [*said, f"A new {self.site} changes the answer if it differs from these: ask again."]
 
     @property
     def interval(self) -> str:
-        """What the intervals are over."""
+        """What the intervals are over, and which direction is better."""
         count = len(self.advice.judged(self.advice.best).test)
-        points = "Points are percentage points of accuracy; " if self.advice.best.metric == "accuracy" else ""
-        if count < FEW_CLIENTS and self.advice.best.metric == "accuracy":
+        form = FORMS[self.measure]
+        better = f"{form.title[0].upper()}{form.title[1:]}: {'higher' if form.higher else 'lower'} is better."
+        points = " Points are percentage points." if form.percent else ""
+        if count < FEW_CLIENTS:
             return (
-                f"{points}± is a 95 % interval for these {self.sites(count)}: it comes from the number of records "
-                f"that each tested, and says nothing about other {self.site}s."
+                f"{better}{points} ± is a 95 % interval for these {self.sites(count)}, from their test records; it says "
+                f"nothing about other {self.site}s."
             )
-        return f"{points}± is a 95 % interval over {self.site}s like these (Student's t over paired differences)."
+        return f"{better}{points} ± is a 95 % interval over {self.site}s like these."
 
     @property
     def cost(self) -> str:
         """What the advised method took, all clients together."""
-        best, rounds = self.advice.best, self.question.base.num_rounds
+        best = self.advice.best
         return (
-            f"{size(best.num_bytes)} sent and received by all {self.site}s together in {counted(rounds, 'round')}, "
-            f"which took {duration(best.seconds)} in this trial."
+            f"{size(best.num_bytes)} sent and received by all {self.site}s in {counted(best.rounds, 'round')}, "
+            f"{duration(best.seconds)} in this trial."
         )
+
+    @property
+    def command(self) -> str:
+        """The command that uses the advised method."""
+        best = self.advice.best
+        return command(self.question, best.name, self.advice.finding, self.setup, best.rate, best.rounds)
 
     @property
     def short(self) -> str:
         """The answer for the screen."""
-        advice = self.advice
-        expected = advice.judged(advice.best)
-        worst = expected.worst
         lines = [self.answer, *self.reasons]
-        if worst is not None:
-            lines.append(
-                f"Expected: {_figure(expected)} on records that no model has seen (mean over {self.site}s); "
-                f"worst at {self.named([worst[0]])}, {value(worst[1].value, advice.best.metric)}."
-            )
-        lines.append(f"Cost: {self.cost}")
-        lines += [self.interval, f"What would change this answer: {' '.join(self.changes)}"]
-        return "\n".join([*lines, f"Use: {command(self.question, advice.chosen, advice.finding)}"])
+        paragraphs = self.paragraphs
+        if paragraphs and len(paragraphs) <= _MOST_SITES:
+            lines += [f"  {text}" for text in paragraphs]
+        lines.append(self.interval)
+        if self.advice.chosen is not None:
+            lines += [f"Cost: {self.cost}", f"Use: {self.command}"]
+        return "\n".join(lines)
 
 
-def listed(keys: Sequence[str]) -> str:
-    """Return names of clients, the first few of them."""
-    names = list(keys[:_MOST_NAMES])
-    if len(keys) > len(names):
-        return f"{', '.join(names)} and {len(keys) - len(names)} more"
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+def _departing(advice: Advice) -> list[str]:
+    """Return the clients outside the largest group."""
+    groups = advice.finding.groups
+    if len(groups) < 2:
+        return [key for group in groups for key in group]
+    return sorted({key for group in groups[1:] for key in group} | set(advice.finding.lone))
+
+
+def _times(factor: float) -> str:
+    return f"{factor:.2g} times" if factor > 1 else f"1/{1 / factor:.2g} of"
+
+
+def _column(one: ColumnShift) -> str:
+    name, equals, category = one.column.partition(" = ")
+    if equals:
+        return f"{name} ({category} is {'more' if one.shift > 0 else 'less'} frequent)"
+    if abs(one.shift) < 0.2:
+        return f"{name} (spread x {one.ratio:.2g})"
+    return f"{name} (mean {one.shift:+.1f} standard deviations)"
+
+
+def _range(values: Sequence[float], form: str) -> str:
+    low, high = form.format(values[0]), form.format(values[-1])
+    return low if low == high else f"{low} to {high}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names, the first few of them."""
+    shown = list(names[:_MOST_NAMES])
+    if len(names) > len(shown):
+        return f"{', '.join(shown)} and {len(names) - len(shown)} more"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
 def p_text(p_value: float | None) -> str:
     """Return a p value as it is written."""
     return "no test" if p_value is None else f"p = {p_value:.2g}"
 
-
-def value(number: float, metric: Metric) -> str:
-    """Return an accuracy or a loss as it is written."""
-    return f"{100 * number:.1f} %" if metric == "accuracy" else f"{number:.4g}"
-
-
-def _figure(outcome: Outcome) -> str:
-    return value(outcome.mean, outcome.metric) if outcome.metric == "accuracy" else f"loss {outcome.mean:.4g}"
-
-
-def _of_sites(outcome: Outcome, keys: Sequence[str]) -> str:
-    return ", ".join(value(outcome.test[key].value, outcome.metric) for key in keys if key in outcome.test)
-
-
-def _plain(number: float, metric: Metric) -> str:
-    return f"{number:.1f} points" if metric == "accuracy" else f"{number:.3g} of loss"
-
-
-def amount(mean: float, half: float, metric: Metric, sign: bool = False) -> str:
-    """Return a difference with its interval."""
-    plus = "+" if sign else ""
-    between = f" ± {half:.1f}" if metric == "accuracy" else f" ± {half:.2g}"
-    # No minus before what is rounded to 0.
-    mean = round(mean, 1) + 0.0 if metric == "accuracy" else mean
-    number = f"{mean:{plus}.1f}" if metric == "accuracy" else f"{mean:{plus}.3g}"
-    return f"{number}{between if math.isfinite(half) else ''} {'points' if metric == 'accuracy' else 'of loss'}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
@@ -101,6 +103,21 @@ def _fitted(title: str, figures: str, width: int) -> str:
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
+Listener = Callable[[RoundLine], None]
+
+_LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Show nothing of the runs inside, but pass each finished round on: whoever started them has a bar for all."""
+    token = _LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(token)
+
+
 class Progress:
     """Show one round after the other.
 
@@ -128,13 +145,17 @@ class Progress:
         self._task = TaskID(0)
         self._figures = ""
         self._console = Console(file=self._stream)
-        if self._console.is_terminal and not quiet:
+        self._listener = _LISTENER.get()
+        if self._listener is None and self._console.is_terminal and not quiet:
             self._bar = _Bar(self._console, num_rounds)
             self._task = self._bar.add_task(title, total=num_rounds, completed=done)
             self._bar.start()
 
     def show(self, line: RoundLine, seconds: float) -> None:
         """Show a finished round: its line of ``rounds.jsonl``, and how long it took."""
+        if self._listener is not None:
+            self._listener(line)
+            return
         if self._bar is not None:
             # A bar that loses the figures in the rounds without evaluation would flicker: it keeps the last.
             self._figures = describe(line) or self._figures
@@ -150,6 +171,8 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Show a line of text, above the bar where there is one."""
+        if self._listener is not None:
+            return
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
         else:

@@ -47,6 +47,11 @@ class DiscoverySettings(SharedLayers):
         least=0,
         note="0 means never",
     )
+    place_one_class: bool = key(
+        False,
+        "clients whose training records are all of one class take no part in the search for groups, and are placed "
+        "afterwards: they differ from all others, whatever rule tells the classes apart",
+    )
     rediscover_every: int = key(
         0,
         "rounds after which groups are looked for again, among all clients; 0: never",

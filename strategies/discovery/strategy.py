@@ -158,7 +158,10 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         """Plan a round in which participants send what they learn on their folds, and decide when enough have."""
         if self.state.folds is None:
             trained = self.loss in _REGRESSION and context.server_round > 1
-            self.state.folds = FoldRound.begin(context, self.settings.fold_upload, self.settings.fold_width, trained)
+            given = self.settings
+            self.state.folds = FoldRound.begin(
+                context, given.fold_upload, given.fold_width, trained, given.place_one_class
+            )
         folds = self.state.folds
         requests, read = folds.train(context)
 

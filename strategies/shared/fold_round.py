@@ -58,13 +58,15 @@ class FoldRound:
         Draws what a compressed row holds.
     held_out
         Clients keep some of their samples for losses, and train on the others alone.
+    place_one_class
+        Clients whose records are all of one class send one row and are placed afterwards.
     rows
         By client, (m, width).
     short
         Clients whose folds are smaller than the others'.
     small
-        Of clients with too few samples for folds, or too few that differ, or that learned nothing on some fold: one
-        row, (1, width).
+        Of clients with too few samples for folds, or too few that differ, or that learned nothing on some fold, and of
+        those with one class where `place_one_class` is set: one row, (1, width).
     """
 
     common: Models
@@ -72,13 +74,19 @@ class FoldRound:
     form: RowForm
     seed: int
     held_out: bool = False
+    place_one_class: bool = False
     rows: dict[str, NDArray[np.floating]] = field(default_factory=dict)
     small: dict[str, NDArray[np.floating]] = field(default_factory=dict)
     short: set[str] = field(default_factory=set)
 
     @classmethod
     def begin(
-        cls, context: RoundContext, upload: Upload = "projection", width: int | None = None, fine: bool = False
+        cls,
+        context: RoundContext,
+        upload: Upload = "projection",
+        width: int | None = None,
+        fine: bool = False,
+        place_one_class: bool = False,
     ) -> "FoldRound":
         """Fix the common model, the first of the round's, and the folds, by the samples of all who are online."""
         held_out = context.config.get(kinds.LOSS_DATA) == kinds.HELD_OUT
@@ -86,14 +94,14 @@ class FoldRound:
         models = context.models
         common = models if models.count == 1 else models.replaced(models.bank[:1])
         form = RowForm.of(upload, width, int(models.layout.trained.sum()), plan.folds)
-        return cls(common, plan, form, context.seed, held_out)
+        return cls(common, plan, form, context.seed, held_out, place_one_class)
 
     def __contains__(self, key: str) -> bool:
         return key in self.rows or key in self.small
 
     def emptied(self) -> "FoldRound":
         """Return it without the rows: what later clients need."""
-        return FoldRound(self.common, self.plan, self.form, self.seed, self.held_out)
+        return FoldRound(self.common, self.plan, self.form, self.seed, self.held_out, self.place_one_class)
 
     def has_folds(self, client: Client) -> bool:
         """Say whether a client has enough samples for folds."""
@@ -217,8 +225,10 @@ class FoldRound:
     def _settings(self, size: int) -> dict[str, str | float]:
         # Only what is not usual: every message costs its bytes.
         rate = {} if self.plan.rate == RATE else {kinds.FOLD_RATE: self.plan.rate}
+        classes = {kinds.FOLD_CLASSES: True} if self.place_one_class else {}
         return {
             **rate,
+            **classes,
             kinds.NUM_FOLDS: self._folds(size),
             kinds.FOLD_SIZE: size or self.plan.size,
             kinds.FOLD_STEPS: self.plan.steps,

@@ -1,0 +1,369 @@
+"""Reasons why sites differ: their inputs P(x), their label shares P(y), or the rule P(y|x), by what the sites sent."""
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import NormalDist, median
+from typing import Literal
+
+import numpy as np
+
+from florets.server_app.advise.compare import FEW_RECORDS
+from florets.server_app.advise.measures import FloatArray
+from florets.server_app.data_agreement import DESCRIPTION
+from florets.task.data.tables.description import Description
+
+_LEVEL = 0.01
+"""Of all tests of all sites and columns together."""
+_SHIFT = 0.35
+"""Standard deviations that a mean differs by, below which a difference says nothing of how sites work."""
+_RATIO = 1.4
+"""Factor of a spread, likewise."""
+_SHARE = 0.1
+"""Difference of a class's share, likewise."""
+_TAILS = 2.0
+"""Variance of the log of a standard deviation, times the records: that of a distribution with heavy tails."""
+_ALIKE = 0.15
+"""Relative deviation up to which factors of different columns count as one."""
+_CROSS = 1.5
+"""Loss of another group's model relative to that of the own, from which on the groups follow different rules."""
+
+Kind = Literal["unit", "inputs", "labels", "rule"]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Number, mean and variance of the known values of a column, or of a target."""
+
+    count: int
+    mean: float
+    variance: float
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a site said of its training records.
+
+    Attributes
+    ----------
+    columns
+        Of the numeric inputs, and the share of each category as ``column = category``.
+    counts
+        Records of each class (C,); None for values.
+    target
+        None for classes.
+    """
+
+    columns: Mapping[str, Moments] = field(default_factory=dict)
+    counts: FloatArray | None = None
+    target: Moments | None = None
+
+    @property
+    def records(self) -> int:
+        """Training records."""
+        if self.counts is not None:
+            return int(self.counts.sum())
+        return self.target.count if self.target else max((one.count for one in self.columns.values()), default=0)
+
+
+@dataclass(frozen=True)
+class ColumnShift:
+    """How a column of a site departs from the reference: by standard deviations of its mean, by a factor of its spread.
+
+    `factor` is that of its spread and its mean alike where the column is in another unit; None where it is not.
+    """
+
+    column: str
+    shift: float
+    ratio: float
+    factor: float | None = None
+
+    @property
+    def size(self) -> float:
+        """How far it departs, in one number, for sorting."""
+        return max(abs(self.shift) / _SHIFT, abs(math.log(self.ratio)) / math.log(_RATIO))
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One respect in which some sites differ from the others.
+
+    Attributes
+    ----------
+    kind
+        "unit": inputs times a factor. "inputs": the distribution of the inputs. "labels": the shares of the classes, or
+        the level of the target. "rule": what is to be predicted from the same inputs.
+    sites
+        Those that depart.
+    columns
+        Of "unit" and "inputs": the columns that differ most, over all of these sites.
+    factor
+        Of "unit" where all columns share one.
+    shares
+        Of "labels": the share of the class, or the mean of the target, at each site that departs; and elsewhere.
+    cross
+        Of "rule": mean loss of the other groups' models on these sites' records, and of their own model.
+    """
+
+    kind: Kind
+    sites: tuple[str, ...]
+    columns: tuple[ColumnShift, ...] = ()
+    factor: float | None = None
+    shares: Mapping[str, float] = field(default_factory=dict)
+    elsewhere: float = math.nan
+    label: int = 1
+    cross: tuple[float, float] | None = None
+
+
+def read_sites(folder: Path, train: Mapping[str, FloatArray], is_regression: bool) -> dict[str, Site]:
+    """Return what the sites of a run said of their data.
+
+    Parameters
+    ----------
+    folder
+        The run's, with ``description.json`` where sites described tables.
+    train
+        By site the training records of each class (C,), or number, mean and sum of squares of the targets (3,).
+    """
+    path = folder / DESCRIPTION
+    told = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    found = {}
+    for key in sorted({*told, *train}):
+        columns = _columns(Description.of(told[key])) if key in told else {}
+        own = train.get(key)
+        if own is None:
+            found[key] = Site(columns)
+        elif is_regression:
+            found[key] = Site(columns, None, Moments(int(own[0]), float(own[1]), float(own[2] / max(own[0], 1))))
+        else:
+            found[key] = Site(columns, own)
+    return found
+
+
+def _columns(site: Description) -> dict[str, Moments]:
+    found = {}
+    for column in site.columns:
+        if column.role != "input":
+            continue
+        if column.kind == "numeric" and math.isfinite(column.mean) and column.known:
+            found[column.name] = Moments(column.known, column.mean, column.m2 / column.known)
+        for category, count in column.categories.items():
+            share = count / column.known
+            found[f"{column.name} = {category}"] = Moments(column.known, share, share * (1 - share))
+    return found
+
+
+def differences(sites: Mapping[str, Site], one_class: Sequence[str] = ()) -> list[Reason]:
+    """Return in which respects some sites' data differ from those of the others, beyond chance and beyond a trifle.
+
+    The reference of each figure is the site in the middle, weighted by records. Sites with few records or one class
+    are not looked at. Where label shares differ, so do the inputs, as far as those of the classes do: differences of
+    inputs that label shares can explain are none of their own.
+    """
+    known = {key: site for key, site in sites.items() if site.records >= FEW_RECORDS and key not in one_class}
+    if len(known) < 2:
+        return []
+    tests = sum(2 * len(site.columns) + 1 for site in known.values())
+    quantile = NormalDist().inv_cdf(1 - _LEVEL / (2 * tests))
+    labels = _label_reason(known, quantile)
+    shifts = {key: _shifts(key, known, quantile, labels) for key in known}
+    shifts = {key: found for key, found in shifts.items() if found}
+    return [*_input_reasons(shifts, known), *([labels] if labels else [])]
+
+
+def _reference(values: Mapping[str, tuple[float, int]]) -> str:
+    """Return the site whose value is in the middle, weighted by records."""
+    ordered = sorted(values, key=lambda key: values[key][0])
+    half = sum(records for _, records in values.values()) / 2
+    total = 0.0
+    for key in ordered:
+        total += values[key][1]
+        if total >= half:
+            return key
+    return ordered[-1]
+
+
+def _shifts(key: str, sites: Mapping[str, Site], quantile: float, labels: Reason | None) -> list[ColumnShift]:
+    """Return the columns in which a site departs from the middle one."""
+    found = []
+    for name, own in sites[key].columns.items():
+        others = {other: site.columns[name] for other, site in sites.items() if name in site.columns}
+        if len(others) < 2 or own.count < FEW_RECORDS:
+            continue
+        middle = others[_reference({other: (one.mean, one.count) for other, one in others.items()})]
+        spread = others[_reference({other: (one.variance, one.count) for other, one in others.items()})]
+        scale, width = math.sqrt(spread.variance), math.sqrt(own.variance)
+        if not scale or not width:
+            continue
+        shift, ratio = (own.mean - middle.mean) / scale, width / scale
+        error = math.sqrt(own.variance / own.count + middle.variance / middle.count) / scale
+        log_error = math.sqrt(_TAILS / own.count + _TAILS / spread.count)
+        categorical = " = " in name
+        moves = abs(shift) > max(_SHIFT, quantile * error)
+        widens = not categorical and abs(math.log(ratio)) > max(math.log(_RATIO), quantile * log_error)
+        if moves and not widens and labels is not None and _explained(key, name, sites, middle, quantile):
+            continue
+        if moves or widens:
+            found.append(ColumnShift(name, shift, ratio, _factor(own, middle, ratio) if widens else None))
+    return found
+
+
+def _factor(own: Moments, middle: Moments, ratio: float) -> float | None:
+    """Return the factor of another unit: mean and spread have the same one."""
+    if not middle.mean:
+        return None
+    of_mean = own.mean / middle.mean
+    return ratio if of_mean > 0 and abs(math.log(of_mean / ratio)) < _ALIKE else None
+
+
+def _explained(key: str, name: str, sites: Mapping[str, Site], middle: Moments, quantile: float) -> bool:
+    """Return whether the classes' shares can explain how far a column's mean departs.
+
+    A mixture's variance is at least share * (1 - share) times the squared distance of the class means, so that the
+    variances say how far apart these can be at most.
+    """
+    own = sites[key]
+    if own.counts is None or len(own.counts) != 2:
+        return False
+    column = own.columns[name]
+    shares = {other: float(site.counts[1] / site.counts.sum()) for other, site in sites.items() if site.counts is not None}
+    usual = shares[_reference({other: (share, sites[other].records) for other, share in shares.items()})]
+    apart = min(
+        math.sqrt(site.columns[name].variance / (shares[other] * (1 - shares[other])))
+        for other, site in sites.items()
+        if name in site.columns and 0 < shares.get(other, 0) < 1
+    )
+    error = math.sqrt(column.variance / column.count + middle.variance / middle.count)
+    return abs(column.mean - middle.mean) <= abs(shares[key] - usual) * apart + quantile * error
+
+
+def _input_reasons(shifts: Mapping[str, Sequence[ColumnShift]], sites: Mapping[str, Site]) -> list[Reason]:
+    """Return the reasons of the inputs: sites in another unit as a whole, columns in another unit, and other shifts."""
+    whole: dict[str, float] = {}
+    by_column: dict[str, list[ColumnShift]] = {}
+    rest: dict[str, list[ColumnShift]] = {}
+    for key, found in shifts.items():
+        numeric = sum(" = " not in name for name in sites[key].columns)
+        factor = median(one.ratio for one in found)
+        alike = [one for one in found if abs(math.log(one.ratio / factor)) < _ALIKE]
+        outside = abs(math.log(factor)) > math.log(_RATIO)
+        if outside and len(alike) >= max(2, numeric / 2):
+            whole[key] = factor
+            continue
+        units = [one for one in found if one.factor is not None]
+        if units:
+            by_column[key] = units
+        if others := [one for one in found if one.factor is None]:
+            rest[key] = others
+    reasons = []
+    if whole:
+        columns = _top([one for key in whole for one in shifts[key]])
+        reasons.append(Reason("unit", tuple(whole), columns, median(whole.values())))
+    if by_column:
+        reasons.append(Reason("unit", tuple(by_column), _top([one for found in by_column.values() for one in found])))
+    if rest:
+        reasons.append(Reason("inputs", tuple(rest), _top([one for found in rest.values() for one in found])))
+    return reasons
+
+
+def _top(found: Sequence[ColumnShift]) -> tuple[ColumnShift, ...]:
+    """Return the columns that differ most, each once."""
+    largest: dict[str, ColumnShift] = {}
+    for one in found:
+        if one.column not in largest or one.size > largest[one.column].size:
+            largest[one.column] = one
+    return tuple(sorted(largest.values(), key=lambda one: -one.size))
+
+
+def _label_reason(sites: Mapping[str, Site], quantile: float) -> Reason | None:
+    """Return which sites have other shares of the classes, or another level of the target."""
+    with_counts = {key: site.counts for key, site in sites.items() if site.counts is not None}
+    if with_counts:
+        width = max(map(len, with_counts.values()))
+        found: list[Reason] = []
+        for label in [1] if width == 2 else range(width):
+            shares = {key: float(counts[label] / counts.sum()) for key, counts in with_counts.items()}
+            usual = shares[_reference({key: (share, sites[key].records) for key, share in shares.items()})]
+            apart = {
+                key: share
+                for key, share in shares.items()
+                if abs(share - usual) > max(_SHARE, quantile * _error_of_share(usual, sites[key].records))
+            }
+            if apart:
+                found.append(Reason("labels", tuple(apart), shares=apart, elsewhere=usual, label=label))
+        return max(found, key=lambda one: len(one.sites), default=None)
+    targets = {key: site.target for key, site in sites.items() if site.target is not None}
+    if len(targets) < 2:
+        return None
+    middle = targets[_reference({key: (one.mean, one.count) for key, one in targets.items()})]
+    scale = math.sqrt(float(np.median([one.variance for one in targets.values()]))) or 1.0
+    levels = {
+        key: one.mean
+        for key, one in targets.items()
+        if abs(one.mean - middle.mean)
+        > max(_SHIFT * scale, quantile * math.sqrt(one.variance / one.count + middle.variance / middle.count))
+    }
+    return Reason("labels", tuple(levels), shares=levels, elsewhere=middle.mean) if levels else None
+
+
+def _error_of_share(share: float, records: int) -> float:
+    # One success and one failure more: of few records a share of 0 has an error as well.
+    smoothed = (share * records + 1) / (records + 2)
+    return math.sqrt(2 * smoothed * (1 - smoothed) / records)
+
+
+def rule_of(
+    groups: Sequence[Sequence[str]], losses: Mapping[str, Sequence[float]], models: Mapping[str, int], gains: bool
+) -> Reason | None:
+    """Return that groups follow different rules, where their models' losses on each other's records say so.
+
+    Parameters
+    ----------
+    losses
+        By client, of each group's model on its training records.
+    models
+        Model of each client.
+    gains
+        Whether a model per group predicts better than one for all, by more than chance.
+    """
+    if len(groups) < 2:
+        return None
+    small = min((group for group in groups), key=len)
+    cross = cross_losses(small, losses, models)
+    differs = cross is not None and cross[0] > _CROSS * cross[1]
+    if not (gains or differs):
+        return None
+    return Reason("rule", tuple(small), cross=cross)
+
+
+def cross_losses(
+    clients: Sequence[str], losses: Mapping[str, Sequence[float]], models: Mapping[str, int]
+) -> tuple[float, float] | None:
+    """Return the mean loss, over some clients, of the best model of another group, and of their own."""
+    others, own = [], []
+    for key in clients:
+        row = losses.get(key, ())
+        model = models.get(key)
+        if model is None or len(row) < 2 or model >= len(row):
+            continue
+        own.append(row[model])
+        others.append(min(loss for number, loss in enumerate(row) if number != model))
+    if not own or not all(map(math.isfinite, (*own, *others))):
+        return None
+    return math.fsum(others) / len(others), math.fsum(own) / len(own)
+
+
+def read_losses(folder: Path) -> dict[str, list[float]]:
+    """Return the loss of each model on each client's training records, from a run's ``loss_matrix.csv``."""
+    path = folder / "loss_matrix.csv"
+    if not path.is_file():
+        return {}
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return {
+        row["client"]: [float(value) for name, value in row.items() if name.startswith("model_") and value]
+        for row in rows
+    }
