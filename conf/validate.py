@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from florets.conf.drift import drift_problems
+from florets.conf.measure import measure_problems
 from florets.conf.personal import personal_problems
 from florets.conf.problems import ConfigError
 from florets.conf.ray_engine import ray_problems
@@ -114,11 +115,7 @@ def _run(config: Config) -> list[str]:
             "cluster_test=true: tests on each true cluster, and this task has none (task.num_clusters=0); leave "
             "cluster_test out, or give the true number as task.num_clusters."
         )
-    if config.statistics and config.task.loss == "reconstruction":
-        problems.append(
-            "statistics=true: sums the results of classes or values, and task.loss=reconstruction has neither; leave "
-            "statistics out."
-        )
+    problems += measure_problems(config)
     if config.stop_at_ari is not None and config.task.num_clusters < 2 and config.task.partition != OWN:
         problems.append(
             f"stop_at_ari={show(config.stop_at_ari)}: the ARI compares with several true clusters, and this task has "

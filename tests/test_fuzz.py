@@ -22,6 +22,7 @@ from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 from florets.task.training.sums import sums_of
 from florets.task.wire import Layout, MalformedMessage, kinds, payload_bytes
 from florets.task.wire.folds import RowForm, read_fold_rows, read_fold_update
+from florets.task.wire.intercept import read_intercept
 from florets.task.wire.introduction import read_introduction
 from florets.task.wire.kmeans import read_centres
 from florets.task.wire.labels import read_label_counts
@@ -76,6 +77,7 @@ SIZES: dict[str, Any] = {kinds.SIZES: [4, 6]}
 POINTS = {kinds.CENTRES: MODEL["weight"]}
 ROWS, FULL = {kinds.FOLDS: MODEL["weight"]}, RowForm("full", 3, 3)
 SIGNS = {kinds.FOLDS: Array(np.array([[170, 128], [1, 0]], dtype=np.uint8))}
+OFFSETS: dict[str, Any] = COUNT | {kinds.OFFSETS: [0.5, -0.5], kinds.VARIANCES: [0.1, 0.2]}
 FACTORS = {kinds.LEFT: BLOCK, kinds.RIGHT: BLOCK}
 
 
@@ -130,6 +132,7 @@ READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object
     ("folds", lambda: reply(NUMBERS, MODEL, folds=ROWS), lambda sent: read_fold_update(sent, LAYOUT, 0, FULL, 2)),
     ("rows", lambda: reply(COUNT, folds=SIGNS), lambda sent: read_fold_rows(sent, RowForm("signs", 9, 40), 2)),
     ("kmeans", lambda: reply(SIZES, POINTS), lambda sent: read_centres(sent, 3, 4)),
+    ("intercept", lambda: reply(OFFSETS), lambda sent: read_intercept(sent, 2)),
     ("labels", lambda: reply({kinds.LABEL_COUNTS: [4, 0, 6]}), lambda sent: read_label_counts(sent, 3)),
 ]  # fmt: skip
 

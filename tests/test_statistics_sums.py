@@ -1,4 +1,4 @@
-"""Sums of tests: figures over all records as scikit-learn has them of the joined records; replicates; what is refused."""
+"""Sums of tests: pooled figures held to scikit-learn of the joined records; replicates; what is refused."""
 
 import json
 from collections.abc import Sequence

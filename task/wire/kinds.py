@@ -39,6 +39,8 @@
 | `query.principal_vectors` | settings                      | principal vectors of its inputs, and their places     |
 | `query.descriptor` | one model, settings                  | mean and spread of its features, overall and by class, |
 |                   |                                       | examples                                              |
+| `query.intercept` | one model, the name of its last layer | estimates of its own offsets of the outputs, their    |
+|                   |                                       | variances, examples                                   |
 | `<any>.custom`    | what the strategy likes, and the      | what its handler returns (docs/extending.md)          |
 |                   | import path of a handler of its own   |                                                       |
 
@@ -87,6 +89,7 @@ KMEANS = "query.kmeans"
 LABELS = "query.labels"
 PRINCIPAL_VECTORS = "query.principal_vectors"
 QUERY_DESCRIPTOR = "query.descriptor"
+QUERY_INTERCEPT = "query.intercept"
 EVALUATE = "evaluate"
 CUSTOM = "custom"
 """Action of the messages that a handler of the strategy's own answers: `train.custom`, `evaluate.custom`, ..."""
@@ -130,6 +133,8 @@ CENTRES = "centres"
 SIZES = "sizes"
 LABEL_COUNTS = "label-counts"
 CLOSEST_COUNTS = "closest"
+OFFSETS = "offsets"
+VARIANCES = "variances"
 CLASS_SUMS = "class-sums"
 """A client's responsibilities summed by class, K times C numbers, model after model."""
 PRINCIPAL = "principal"
