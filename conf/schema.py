@@ -16,6 +16,10 @@ from florets.strategies.registry import DEFAULT, settings_type
 from florets.strategies.settings import RunKeys, Settings, key
 
 
+AUTO = "auto"
+"""Of `task.model`: chosen once the nodes have described their data."""
+
+
 @dataclass(frozen=True)
 class DriftConfig:
     """Groups that change during the run, in simulation; `florets.task.drift.Drift` reads the same keys."""
@@ -86,7 +90,7 @@ class TaskConfig:
     )
     model: str = key(
         "mlp",
-        "model: mlp, cnn, cifar_cnn, resnet18, text_cnn, linear, autoencoder, conv_autoencoder or csi_autoencoder, "
+        "model: auto (with data of your own: linear where a table has few records, else mlp), mlp, cnn, cifar_cnn, resnet18, text_cnn, linear, autoencoder, conv_autoencoder or csi_autoencoder, "
         "or an import path",
     )
     loss: Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"] = key(

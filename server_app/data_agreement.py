@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from flwr.app import ConfigRecord
@@ -11,7 +12,7 @@ from flwr.serverapp import Grid
 
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
-from florets.conf.schema import Config
+from florets.conf.schema import AUTO, Config
 from florets.conf.validate import find_problems
 from florets.server_app.results.folder import write_whole
 from florets.strategies.base.describing import describe_sites
@@ -26,6 +27,8 @@ from florets.task.wire import kinds
 
 PREPROCESSING, DESCRIPTION = "preprocessing.json", "description.json"
 _MOST_NAMED = 12
+_PER_INPUT = 50
+"""Training records of the median site for each of a model's inputs below which task.model=auto takes a linear model."""
 _REGRESSIONS = ("squared_error", "half_squared_error")
 
 
@@ -121,13 +124,22 @@ def completed(config: Config, sites: Mapping[str, Description], found: Agreed) -
     if found.preprocessing is None or any(site.form != "table" for site in sites.values()):
         if found.classes:
             options["classes"] = list(found.classes)
-        if found.is_regression:
-            options["regression"] = True
+    if found.is_regression:
+        options["regression"] = True
+    model, model_options = task.model, dict(task.model_options)
+    if model == AUTO:
+        model = "mlp"
+        records = median(site.train_records for site in sites.values())
+        is_small = found.preprocessing is not None and records < _PER_INPUT * found.preprocessing.width
+        if is_small:
+            model_options.setdefault("hidden", [])
     table_config = replace(task.table, group=found.group) if found.group else task.table
     loss = "squared_error" if found.is_regression and task.loss == "cross_entropy" else task.loss
     task = replace(
         task,
         data_options=options,
+        model=model,
+        model_options=model_options,
         partition_options={**task.partition_options, **as_options(found)},
         loss=loss,
         table=table_config,
