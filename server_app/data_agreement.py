@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,6 +14,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
 from florets.conf.schema import AUTO, Config
 from florets.conf.validate import find_problems
+from florets.server_app.check.findings import Finding, find
 from florets.server_app.results.folder import write_whole
 from florets.strategies.base.describing import describe_sites
 from florets.task.data.tables.agreement import Agreed, agree, as_options
@@ -25,7 +26,7 @@ from florets.task.partitions.own import OWN
 from florets.task.spec import TaskSpec
 from florets.task.wire import kinds
 
-PREPROCESSING, DESCRIPTION = "preprocessing.json", "description.json"
+PREPROCESSING, DESCRIPTION, CHECK = "preprocessing.json", "description.json", "check.json"
 _MOST_NAMED = 12
 _PER_INPUT = 50
 """Training records of the median site for each of a model's inputs below which task.model=auto takes a linear model."""
@@ -46,12 +47,15 @@ class OwnData:
         Description of each site, by client key.
     lines
         What was found, for the user.
+    findings
+        What is odd with the data.
     """
 
     config: Config
     table: Mapping[str, Any] = field(default_factory=dict)
     sites: Mapping[str, Description] = field(default_factory=dict)
     lines: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     def save(self, folder: Path) -> None:
         """Write ``preprocessing.json`` (of tables) and ``description.json`` into a run's folder."""
@@ -60,6 +64,7 @@ class OwnData:
         if self.sites:
             described = {key: json.loads(site.to_json()) for key, site in self.sites.items()}
             write_whole(folder / DESCRIPTION, json.dumps(described, ensure_ascii=False) + "\n")
+            write_whole(folder / CHECK, json.dumps([asdict(one) for one in self.findings], indent=1) + "\n")
 
 
 def is_own(config: Config) -> bool:
@@ -84,7 +89,9 @@ def agree_on_data(grid: Grid, config: Config) -> OwnData:
     settings = ConfigRecord({kinds.TASK: spec.to_json(), kinds.SEED: config.seed, kinds.DEVICE: config.device})
     sites = describe_sites(grid, settings, config.start_timeout, config.min_clients)
     found = agreement(config, declared, sites)
-    return replace(completed(config, sites, found), lines=tuple(lines(sites, found)))
+    findings = find(sites, found, {})
+    odd = [f"{one.level}: {one}" for one in findings if one.level != "note"]
+    return replace(completed(config, sites, found), lines=(*lines(sites, found), *odd), findings=tuple(findings))
 
 
 def declaration_of(config: Config) -> Declaration:
@@ -214,4 +221,4 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
             f"{name} ({100 * count / total:.1f} %)" for name, count in list(counts.items())[:_MOST_NAMED]
         )
         said.append(f"target: {prepared.target}, classes {shares}")
-    return [*said, *found.notes]
+    return said

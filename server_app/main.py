@@ -130,7 +130,13 @@ def _of_words(given: Sequence[str]) -> int:
     """Do what the first word says; without one, run what the keys describe."""
     if given[:1] and given[0] in _COMMANDS:
         return _for_a_client(given[0], given[1:])
-    words = {"advise": _advise, "plan": _plan, "reproduce": _reproduce, "show-partition": _show_partition}
+    words = {
+        "advise": _advise,
+        "check": _check,
+        "plan": _plan,
+        "reproduce": _reproduce,
+        "show-partition": _show_partition,
+    }
     if given[:1] and given[0] in words:
         return words[given[0]](given[1:])
     return _act(read_arguments(given))
@@ -272,6 +278,14 @@ def run_in(config: Config, folder: Path) -> RunSummary:
 
 def _show_partition(arguments: Sequence[str]) -> int:
     from florets.server_app.partition_view import command
+
+    caller = Path.cwd()
+    import_from(caller)
+    return command.main(arguments, caller)
+
+
+def _check(arguments: Sequence[str]) -> int:
+    from florets.server_app.check import command
 
     caller = Path.cwd()
     import_from(caller)
