@@ -1,5 +1,6 @@
 """Findings about sites' data, from their descriptions: each names the site, what is odd, and the remedy."""
 
+import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -20,6 +21,8 @@ _MANY_DUPLICATES = 0.02
 _OTHER_SCALE = 2.5
 """Ratio of medians from which on a column seems to be in another unit; the spreads must differ alike."""
 _ALIKE = 1.6
+_FAR, _FEW_MEDIANS = 6.0, 4
+"""Median absolute deviations of the other sites' medians (at least so many), in logarithms, that are out of line."""
 _KNOWN_FACTORS = {
     38.67: "cholesterol, mmol/l to mg/dl",
     18.016: "glucose, mmol/l to mg/dl",
@@ -134,10 +137,6 @@ def _records(key: str, site: Description) -> Iterator[Finding]:
         yield Finding(
             "note", key, f"{counted(site.near_duplicates, 'record')} equal an earlier one but for small differences"
         )
-    if site.contradictions > max(1, _MANY_DUPLICATES * site.records):
-        yield Finding(
-            "note", key, f"{counted(site.contradictions, 'record')} equal an earlier one with another target"
-        )
     for note in site.notes:
         yield Finding("note", key, note)
 
@@ -215,7 +214,7 @@ def _scale(
     ratio, widening = middle / middles, spread / spreads
     apart = low > highs or high < lows
     scaled = ratio > 0 and max(ratio, 1 / ratio) > _OTHER_SCALE and max(widening / ratio, ratio / widening) < _ALIKE
-    if scaled:
+    if scaled and (apart or _is_far(middle, [one[1] for one in rest])):
         factor = 1 / ratio
         shown, unit = _named_factor(factor)
         note = f" ({unit})" if unit else ""
@@ -234,6 +233,15 @@ def _scale(
             "Compare units, instruments and codes.",
         )
     return None
+
+
+def _is_far(middle: float, others: Sequence[float]) -> bool:
+    """Return whether a median's logarithm is out of line with those of the other sites, which may differ widely."""
+    known = [math.log(abs(one)) for one in others if one]
+    if len(known) < _FEW_MEDIANS:
+        return False
+    centre = median(known)
+    return abs(math.log(abs(middle)) - centre) > _FAR * median(abs(one - centre) for one in known)
 
 
 def _times(ratio: float) -> str:

@@ -63,7 +63,6 @@ def _check(found: Description) -> None:
         found.untargeted,
         found.duplicates,
         found.near_duplicates,
-        found.contradictions,
         found.groups,
     ):
         _count(number, MAX_EXAMPLES)

@@ -113,9 +113,8 @@ class Description:
         Of one input, of archives and images.
     classes
         Class names of images; of archives as many numbers as there are labels. Empty: a regression, or a table.
-    duplicates, near_duplicates, contradictions
-        Records equal to an earlier one in inputs and target; in these but for small differences of numbers; and in the
-        inputs alone.
+    duplicates, near_duplicates
+        Records equal to an earlier one in inputs and target, and in these but for small differences of numbers.
     groups
         Different values of the group's column.
     notes
@@ -132,7 +131,6 @@ class Description:
     classes: tuple[str, ...] = ()
     duplicates: int = 0
     near_duplicates: int = 0
-    contradictions: int = 0
     groups: int = 0
     notes: tuple[str, ...] = ()
 
@@ -222,8 +220,7 @@ def describe_table(table: Table, declared: Declaration, train: NDArray[np.int64]
         **{name: _text_column(name, inputs[name], declared) for name in inputs.columns.difference(numeric.columns)},
     }
     used = [name for name in inputs.columns if summaries[name].role == "input"]
-    keys = _row_keys(frame[used]), _row_keys(frame[[*used, target]])
-    duplicates = len(frame) - len(set(keys[1]))
+    duplicates = len(frame) - len(set(_row_keys(frame[[*used, target]])))
     rounded = frame[[*used, target]].copy()
     numbers = [name for name in used if summaries[name].m2 > 0]
     rounded[numbers] = np.round(frame[numbers] / [_NEAR * _spread(summaries[name]) for name in numbers])
@@ -236,7 +233,6 @@ def describe_table(table: Table, declared: Declaration, train: NDArray[np.int64]
         target=_target(target, part[target], declared),
         duplicates=duplicates,
         near_duplicates=max(near, 0),
-        contradictions=len(frame) - len(set(keys[0])) - duplicates,
         groups=int(frame[declared.group].nunique()) if declared.group in frame.columns else 0,
         notes=table.notes,
     )
