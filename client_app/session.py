@@ -1,9 +1,7 @@
 """Caches of a client process between messages; nothing here influences a result."""
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,7 +11,6 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.incoming import Config
-from florets.task.data.tables.site_table import ROWS_OF
 from florets.task.device import find_device
 from florets.task.task import ClientData, Task, TaskSpec
 from florets.task.training.linear_steps import LinearModels, LinearNames, linear_names
@@ -68,9 +65,7 @@ class Session:
             if spec.drift and not is_simulated(context):
                 raise ValueError("task.drift is for simulations: a real node's data are what they are; leave it out")
             if folder is not None:
-                spec = dataclasses.replace(spec, data_dir=str(Path(str(folder)).expanduser()))
-            if rows_of is not None:
-                spec = dataclasses.replace(spec, table={**spec.table, ROWS_OF: str(rows_of)})
+                spec = spec.at_node(str(folder), None if rows_of is None else str(rows_of))
             task = Task(spec)
             if task.is_own and folder is None:
                 raise ValueError(

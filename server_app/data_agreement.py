@@ -1,7 +1,7 @@
 """Agreement on nodes' own data before a run: the sites describe them, and the configuration is completed from that."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -21,9 +21,9 @@ from florets.task.data.tables.agreement import Agreed, agree, as_options
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import Description
 from florets.task.data.tables.preprocessing import Preprocessing
-from florets.task.data.tables.site_table import DECLARED, PREPARED
 from florets.task.partitions.own import OWN
-from florets.task.spec import TaskSpec
+from florets.task.spec import DECLARED, PREPARED, TaskSpec
+from florets.task.task import Task
 from florets.task.wire import kinds
 
 PREPROCESSING, DESCRIPTION, CHECK = "preprocessing.json", "description.json", "check.json"
@@ -94,6 +94,38 @@ def agree_on_data(grid: Grid, config: Config) -> OwnData:
     return replace(completed(config, sites, found), lines=(*lines(sites, found), *odd), findings=tuple(findings))
 
 
+def describe_here(
+    config: Config, nodes: Sequence[Mapping[str, Any]]
+) -> tuple[dict[str, Description], dict[str, str]]:
+    """Return the description of each node's data in this process, and why others cannot be read, by client key."""
+    spec = TaskSpec(**task_spec(config))
+    sites: dict[str, Description] = {}
+    failed: dict[str, str] = {}
+    for node in nodes:
+        key = str(node["client-id"])
+        try:
+            sites[key] = Task(spec.at_node(str(node["data-dir"]), node.get(kinds.ROWS_OF))).describe()
+        except ValueError as error:
+            failed[key] = str(error)
+    return sites, failed
+
+
+def agree_here(config: Config, nodes: Sequence[Mapping[str, Any]]) -> OwnData:
+    """Return what nodes' data in this process have in common, for commands that look at a run without one.
+
+    Raises
+    ------
+    ConfigError
+        If no node's data can be read, or they do not fit together.
+    """
+    if not is_own(config):
+        return OwnData(config)
+    sites, failed = describe_here(config, nodes)
+    if not sites:
+        raise ConfigError([f"{key}: {reason}" for key, reason in failed.items()])
+    return completed(config, sites, agreement(config, declaration_of(config), sites))
+
+
 def declaration_of(config: Config) -> Declaration:
     """Return what a configuration declares of tables; raise ConfigError where that contradicts itself."""
     try:
@@ -128,9 +160,9 @@ def completed(config: Config, sites: Mapping[str, Description], found: Agreed) -
     """
     task = config.task
     options = {**task.data_options}
-    if found.preprocessing is None or any(site.form != "table" for site in sites.values()):
-        if found.classes:
-            options["classes"] = list(found.classes)
+    has_arrays = any(site.form != "table" for site in sites.values())
+    if has_arrays and found.classes:
+        options["classes"] = list(found.classes)
     if found.is_regression:
         options["regression"] = True
     model, model_options = task.model, dict(task.model_options)

@@ -7,21 +7,17 @@ from pathlib import Path
 
 from florets.conf.compose import OWN_DATA, compose
 from florets.conf.problems import ConfigError
-from florets.conf.run_config import task_spec
 from florets.conf.schema import Config
 from florets.server_app.check.findings import Finding, find, worst
 from florets.server_app.check.page import write_page
 from florets.server_app.console import counted, say
-from florets.server_app.data_agreement import agreement, declaration_of, is_own, lines
+from florets.server_app.data_agreement import agreement, declaration_of, describe_here, is_own, lines
 from florets.server_app.jobs import absolute
 from florets.server_app.own_nodes import own_nodes
 from florets.server_app.results.folder import write_whole
-from florets.task.data.own import describe, holds_data
+from florets.task.data.own import holds_data
 from florets.task.data.tables.agreement import Agreed
 from florets.task.data.tables.description import Description
-from florets.task.data.tables.site_table import ROWS_OF
-from florets.task.spec import TaskSpec
-from florets.task.wire import kinds
 
 HELP = """florets check data_dir=<folder> [target=<column>] [<key>=<value> ...]
   Look at sites' data before anything is trained: a folder (or a table) for each site in data_dir, or the data of one
@@ -106,22 +102,13 @@ def check(config: Config, data: Path) -> Checked:
         If there are no sites, or what is declared contradicts itself.
     """
     declared = declaration_of(config)
-    spec = TaskSpec(**task_spec(config))
     is_one = not config.task.table.owner and holds_data(data)
     nodes = (
         [{"client-id": data.name, "data-dir": str(data)}]
         if is_one
         else own_nodes(replace(config, data_dir=str(data)))
     )
-    sites: dict[str, Description] = {}
-    failed: dict[str, str] = {}
-    for node in nodes:
-        rows = {ROWS_OF: node[kinds.ROWS_OF]} if kinds.ROWS_OF in node else {}
-        try:
-            found = describe(Path(node["data-dir"]), spec.data_options, {**spec.table, **rows}, spec.seed)
-            sites[str(node["client-id"])] = found
-        except ValueError as error:
-            failed[str(node["client-id"])] = str(error)
+    sites, failed = describe_here(config, nodes)
     agreed = None
     if sites:
         try:

@@ -70,9 +70,12 @@ def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mappin
         found += [Finding("note", "", note) for note in agreed.notes]
     out = set() if agreed is None else set(agreed.left_out)
     common = set(_site_level(sites))
+    varied = {
+        one.name for site in sites.values() for one in site.columns if one.kind == "numeric" and one.distinct > 2
+    }
     for key, site in sites.items():
         found += _records(key, site)
-        found += _columns(key, site, common)
+        found += _columns(key, site, common, varied)
         if key not in out:
             found += _target(key, site)
     if len(sites) > 1:
@@ -141,7 +144,7 @@ def _records(key: str, site: Description) -> Iterator[Finding]:
         yield Finding("note", key, note)
 
 
-def _columns(key: str, site: Description, of_sites: Container[str]) -> Iterator[Finding]:
+def _columns(key: str, site: Description, of_sites: Container[str], varied: Container[str]) -> Iterator[Finding]:
     for column in site.columns:
         if column.role != "input" or column.name in of_sites:
             continue
@@ -150,7 +153,7 @@ def _columns(key: str, site: Description, of_sites: Container[str]) -> Iterator[
         elif column.missing > _MUCH_MISSING * site.train_records:
             share = 100 * column.missing / site.train_records
             yield Finding("note", key, f"{column.name!r} is missing in {share:.0f} % of the records")
-        if column.kind == "numeric" and column.known >= FEW_RECORDS and column.distinct == 1:
+        if column.name in varied and column.known >= FEW_RECORDS and column.distinct == 1:
             yield Finding(
                 "warning",
                 key,
@@ -193,9 +196,10 @@ def _compared(sites: Mapping[str, Description], agreed: Agreed | None) -> Iterat
             continue
         for key, own in columns.items():
             others = [column for other, column in columns.items() if other != key]
-            if finding := _scale(name, key, own, others):
-                yield finding
-            elif isinstance(own, ColumnSummary) and (finding := _words(name, key, own, others)):
+            finding = _scale(name, key, own, others)
+            if finding is None and isinstance(own, ColumnSummary):
+                finding = _words(name, key, own, others)
+            if finding is not None:
                 yield finding
 
 
