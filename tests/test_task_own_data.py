@@ -176,8 +176,16 @@ def damaged_picture(folder: Path) -> None:
         (make_table("a,a", "1,0"), {}, "a header with a different name for each column"),
         (make_table("a,b"), {}, "and at least one line"),
         (make_pictures("cat/1.png"), {}, "the classes must be named for all of them"),
-        (make_pictures("cow/1.png"), {"classes": ["cat"]}, "the folder 'cow' is none of the classes"),
-        (make_pictures("cat/1.png", "cat/2.png"), {"classes": ["cat"]}, "images have different sizes"),
+        (
+            make_pictures("cow/1.png"),
+            {"classes": ["cat"]},
+            "1 of its 1 folders have names that are none of the classes",
+        ),
+        (
+            make_pictures("cat/1.png", "cat/2.png"),
+            {"classes": ["cat"]},
+            "2.png: is of another size than 1.png: set task.data_options.image_size",
+        ),
         (damaged_picture, {"classes": ["cat"]}, "1.png: the image cannot be read"),
         (make_pictures("cat/1.png"), {"classes": ["cat"], "image_size": 0}, "image_size=0 must be at least 1"),
     ],
@@ -212,7 +220,11 @@ def test_grey_images_without_a_channel_take_the_agreed_shape(tmp_path):
     ("options", "changes", "message"),
     [
         ({"input_shape": [4], "num_outputs": 2}, {}, r"inputs have shape \(3,\), but the federation's is \(4,\)"),
-        ({"input_shape": [3], "num_outputs": 1}, {}, "class labels go up to 1, .*num_outputs=1 of them"),
+        (
+            {"input_shape": [3], "num_outputs": 1},
+            {},
+            "of this node's samples have a class label of more than 0, .*num_outputs=1 classes",
+        ),
         ({"input_shape": [3], "num_outputs": 1}, {"loss": "squared_error"}, "squared_error needs values"),
     ],
 )

@@ -40,6 +40,8 @@ class Dataset:
         Names of the columns of flat inputs, None where they have none.
     owners_train, owners_test
         Whose each sample is (n,), by name: the writer, the hospital. None where that is not known.
+    scaled
+        The inputs are integers of pixels, as files have them, that were brought to [0, 1].
 
     Raises
     ------
@@ -58,6 +60,7 @@ class Dataset:
     columns: tuple[str, ...] | None = None
     owners_train: NDArray[np.str_] | None = None
     owners_test: NDArray[np.str_] | None = None
+    scaled: bool = False
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
@@ -87,8 +90,8 @@ class Dataset:
             object.__setattr__(self, f"group_{part}", group)
             if y.dtype == np.int64 and not 0 <= y.min() <= y.max() < self.num_outputs:
                 raise ValueError(
-                    f"the {part} set's class labels go from {y.min()} to {y.max()}: with "
-                    f"num_outputs={self.num_outputs} they must be from 0 to {self.num_outputs - 1}."
+                    f"the {part} set has class labels out of range: with num_outputs={self.num_outputs} they must be "
+                    f"from 0 to {self.num_outputs - 1}."
                 )
             owners = getattr(self, f"owners_{part}")
             if owners is not None and owners.shape != y.shape:

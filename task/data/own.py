@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from florets.task.data.dataset import Dataset
+from florets.task.data.image_pixels import ImageOptions
 from florets.task.data.read_csv import Columns, find_columns, read_csv
 from florets.task.data.read_images import read_images
 from florets.task.data.read_npz import read_npz
@@ -29,6 +30,7 @@ def own(
     regression: bool = False,
     image_size: int | None = None,
     grayscale: bool = False,
+    depth: int | None = None,
     test_share: float = 0.2,
     owner: str | None = None,
     standardise: bool = False,
@@ -61,6 +63,10 @@ def own(
         Images are resized to so many pixels in height and width; None: they must all have one size.
     grayscale
         Images are read with one channel in place of three.
+    depth
+        Significant bits of images of one channel whose files have 16 or 32 bits (12, say): their pixels are divided
+        by 2**depth - 1 in place of the largest value of the files' type. See
+        `florets.task.data.image_pixels.read_image`.
     test_share
         Share of an undivided set that becomes the test set.
     owner
@@ -90,6 +96,7 @@ def own(
     labels = None if classes is None else [str(name) for name in classes]
     if labels is not None and len(set(labels)) < len(labels):
         raise ValueError(f"task.data_options.classes={labels} must be different names.")
+    images = ImageOptions(image_size, grayscale, depth)
     paths = _find(data_dir)
     table = _table(paths, target, columns, owner) if paths[0].suffix == ".csv" else None
 
@@ -103,7 +110,7 @@ def own(
                 f"task.data_options.owner={owner}: folders of images do not tell whose an image is; leave it out, or "
                 "give an archive."
             )
-        return read_images(path, labels, image_size, grayscale)
+        return read_images(path, labels, images)
 
     parts = [read(path) for path in paths]
     train, test = parts if len(parts) == 2 else _split(parts[0], test_share, generator(seed, 0, Purpose.DATA))
@@ -125,6 +132,7 @@ def own(
         columns=names,
         owners_train=train.owners,
         owners_test=test.owners,
+        scaled=train.scaled,
     )
 
 
@@ -176,8 +184,4 @@ def _split(samples: Samples, test_share: float, rng: np.random.Generator) -> tup
     num_test = min(max(round(test_share * n), 1), n - 1)
     # In their old order, so that a split differs from another only in its samples.
     test, train = np.sort(order[:num_test]), np.sort(order[num_test:])
-    owners = samples.owners
-    return (
-        Samples(samples.x[train], samples.y[train], None if owners is None else owners[train]),
-        Samples(samples.x[test], samples.y[test], None if owners is None else owners[test]),
-    )
+    return samples.of(train), samples.of(test)
