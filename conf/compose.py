@@ -21,6 +21,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from florets.conf.aliases import modernise, old_names, renamed
+from florets.conf.class_names import as_written
 from florets.conf.folders import file_of, files_below, names_of, own_dir
 from florets.conf.follow import follow, start_of_folds
 from florets.conf.layers import dotted, is_option, nest, overlay, whole_options
@@ -106,6 +107,7 @@ def compose(overrides: Sequence[str]) -> Config:
         if group in groups:
             # The preset was laid over the file that was chosen by hand; what is given by hand wins.
             overlay(values, {group: _read_yaml(file_of(group, groups[group], CONFIG_DIR))})
+    as_written(values, [folder for folder in (CONFIG_DIR, own_dir()) if folder is not None])
     explicit = _known(given, strategy, problems)
     for name in whole_options(explicit):
         # A mapping given whole is meant whole: a preset's entries would stay in it without a word.

@@ -308,7 +308,9 @@ def _form(run: RunModels, given: Mapping[str, str]) -> Form:
     for key in _FORM_KEYS:
         if key in given:
             try:
-                value = given[key] if key == "target" else yaml.safe_load(given[key])
+                # Names are texts, whatever they look like.
+                loader = yaml.BaseLoader if key in ("classes", "columns") else yaml.SafeLoader
+                value = given[key] if key == "target" else yaml.load(given[key], Loader=loader)
             except yaml.YAMLError as error:
                 raise ConfigError([f"{key}={given[key]}: cannot be read; a list is [<first>,<second>]."]) from error
             options[key] = value
