@@ -87,8 +87,8 @@ class Dataset:
             object.__setattr__(self, f"group_{part}", group)
             if y.dtype == np.int64 and not 0 <= y.min() <= y.max() < self.num_outputs:
                 raise ValueError(
-                    f"the {part} set's class labels go from {y.min()} to {y.max()}: with "
-                    f"num_outputs={self.num_outputs} they must be from 0 to {self.num_outputs - 1}."
+                    f"the {part} set has class labels of no class: with num_outputs={self.num_outputs} they must be "
+                    f"from 0 to {self.num_outputs - 1}."
                 )
             owners = getattr(self, f"owners_{part}")
             if owners is not None and owners.shape != y.shape:
