@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
+from florets.client_app.deadline import has_process_of_its_own
 from florets.client_app.incoming import Config
+from florets.task.consent import EVERYTHING, Consent
 from florets.task.device import find_device
 from florets.task.task import ClientData, Task, TaskSpec
 from florets.task.training.linear_steps import LinearModels, LinearNames, linear_names
@@ -47,8 +49,8 @@ class Session:
         Raises
         ------
         ValueError
-            If the message describes no task, or a node that is not simulated has no data folder of its own: a path
-            that a server names is never opened there.
+            If the message describes no task, names code that this node does not allow, or a node that is not
+            simulated has no data folder of its own: a path that a server names is never opened there.
         """
         text = config.get(kinds.TASK)
         if not isinstance(text, str):
@@ -64,6 +66,9 @@ class Session:
         columns = _columns(config)
         if key not in self._tasks or not self._tasks[key].has_order(columns):
             spec = TaskSpec.from_json(text)
+            consent = consent_of(context)
+            for part in ("data", "partition", "model"):
+                consent.require(f"task.{part}", getattr(spec, part))
             if spec.drift and not is_simulated(context):
                 raise ValueError("task.drift is for simulations: a real node's data are what they are; leave it out")
             if folder is not None:
@@ -191,8 +196,21 @@ session = Session()
 
 
 def is_simulated(context: Context) -> bool:
-    """Return whether this is a node of a simulation."""
-    return _NUM_PARTITIONS in context.node_config
+    """Return whether this is a node of a simulation; a SuperNode's is not, whatever its node config says."""
+    return _NUM_PARTITIONS in context.node_config and not has_process_of_its_own()
+
+
+def has_owner(context: Context) -> bool:
+    """Return whether this node holds somebody's own data, whose say counts: its folder is in the node config.
+
+    Of a simulation without, server and nodes are one user's.
+    """
+    return _DATA_DIR in context.node_config or not is_simulated(context)
+
+
+def consent_of(context: Context) -> Consent:
+    """Return what code a run may name here."""
+    return Consent.of(context.node_config) if has_owner(context) else EVERYTHING
 
 
 def partition_id(context: Context) -> int:

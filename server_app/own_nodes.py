@@ -5,8 +5,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from florets.conf.consent import import_paths
 from florets.conf.problems import ConfigError
-from florets.conf.schema import Config
+from florets.conf.schema import Config, as_plain
+from florets.strategies import STRATEGIES
+from florets.strategies.registry import find_strategy, strategy_class
+from florets.task.consent import ALLOW
 
 NODE_FILE = "node.toml"
 
@@ -15,7 +19,7 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
     """Return the node config of every folder in `data_dir`, sorted by name; none where clients are simulated.
 
     A folder's name is its client's. A file ``node.toml`` in it is read as the SuperNode would read it
-    (`--node-config`), except for `data-dir`.
+    (`--node-config`), except for `data-dir` and `allow`: on one's own machine the command line is consent.
 
     Raises
     ------
@@ -38,7 +42,19 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
         raise ConfigError(
             [f"data_dir={root}: {unreadable[0]!a} is no name for a client; give the folder one of printable text."]
         )
-    return [{"client-id": folder.name, **_stated(folder / NODE_FILE), "data-dir": str(folder)} for folder in folders]
+    ours = {ALLOW: ",".join(_named(config))}
+    return [
+        {"client-id": folder.name, **_stated(folder / NODE_FILE), **ours, "data-dir": str(folder)}
+        for folder in folders
+    ]
+
+
+def _named(config: Config) -> list[str]:
+    """Return the modules of the code that a run names by import paths, and of its strategy's handlers."""
+    paths = list(import_paths(as_plain(config)).values())
+    if find_strategy(config.strategy.name).id not in STRATEGIES:
+        paths += strategy_class(config.strategy.name).client_handlers
+    return sorted({path.partition(":")[0] for path in paths})
 
 
 def check_device(config: Config, nodes: Sequence[Mapping[str, Any]]) -> None:

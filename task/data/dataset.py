@@ -90,7 +90,7 @@ class Dataset:
             object.__setattr__(self, f"group_{part}", group)
             if y.dtype == np.int64 and not 0 <= y.min() <= y.max() < self.num_outputs:
                 raise ValueError(
-                    f"the {part} set has class labels out of range: with num_outputs={self.num_outputs} they must be "
+                    f"the {part} set has class labels of no class: with num_outputs={self.num_outputs} they must be "
                     f"from 0 to {self.num_outputs - 1}."
                 )
             owners = getattr(self, f"owners_{part}")

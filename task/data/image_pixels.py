@@ -60,7 +60,7 @@ class _Integers:
     inverted: bool = False
 
 
-def read_image(file: Path, options: ImageOptions) -> Picture:
+def read_image(file: Path, shown: str, options: ImageOptions) -> Picture:
     """Read one image.
 
     Integers are scaled to [0, 1] by the range of their type (of 8 bits by 255, of 16 by 65535) or, in images of one
@@ -73,6 +73,8 @@ def read_image(file: Path, options: ImageOptions) -> Picture:
     ----------
     file
         The file.
+    shown
+        What errors call it.
     options
         How to read it.
 
@@ -94,18 +96,19 @@ def read_image(file: Path, options: ImageOptions) -> Picture:
             pixels = None if image.mode in ("F", "I") or image.mode.startswith("I;16") else _bytes(image, options)
     # Pillow raises OSError, SyntaxError, struct's error, DecompressionBombError and more.
     except Exception as error:
-        raise ValueError(f"{file}: the image cannot be read ({error}).") from error
+        # Their texts may quote the file.
+        raise ValueError(f"{shown}: the image cannot be read ({type(error).__name__}).") from error
     if frames > 1:
-        raise ValueError(f"{file}: has {frames} pages or frames, and only one is an input: save each as a file.")
+        raise ValueError(f"{shown}: has {frames} pages or frames, and only one is an input: save each as a file.")
     if pixels is not None:
         if options.depth is not None and kept.bits > 8 and not kept.scaled:
             raise ValueError(
-                f"{file}: task.data_options.depth={options.depth} is for images of one channel, and this one has "
+                f"{shown}: task.data_options.depth={options.depth} is for images of one channel, and this one has "
                 "several of more than 8 bits: save it with 8 bits."
             )
         return Picture(pixels, True)
     scaled = image.mode != "F"
-    values = _scaled(file, image, kept, options.depth) if scaled else np.asarray(image, dtype=np.float32)
+    values = _scaled(shown, image, kept, options.depth) if scaled else np.asarray(image, dtype=np.float32)
     if options.image_size is not None:
         # As floats: Pillow would resize 16 bits by the nearest pixel.
         values = np.asarray(Image.fromarray(values).resize((options.image_size, options.image_size)))
@@ -143,20 +146,20 @@ def _bytes(image: "Image", options: ImageOptions) -> FloatArray:
     return values[None] if options.grayscale else values.transpose(2, 0, 1)
 
 
-def _scaled(file: Path, image: "Image", kept: _Integers, depth: int | None) -> FloatArray:
+def _scaled(shown: str, image: "Image", kept: _Integers, depth: int | None) -> FloatArray:
     """Return the integers (height, width) of an image of one channel, scaled to [0, 1]."""
     values = np.asarray(image)
     if kept.unsigned and values.dtype == np.int32:
         # Pillow keeps 32 bits without a sign in as many with one.
         values = values.view(np.uint32)
     if not kept.unsigned and values.min() < 0:
-        raise ValueError(f"{file}: has negative pixels: save it as floats, or with integers from 0.")
+        raise ValueError(f"{shown}: has negative pixels: save it as floats, or with integers from 0.")
     bits = kept.bits if kept.unsigned else kept.bits - 1
     if depth is not None and depth < bits and not kept.scaled:
         bits = depth
         if values.max() > 2**depth - 1:
             raise ValueError(
-                f"{file}: a pixel needs more than the {depth} bits of task.data_options.depth={depth}: give the "
+                f"{shown}: a pixel needs more than the {depth} bits of task.data_options.depth={depth}: give the "
                 "number of significant bits, or leave it out for the whole range of the files' type."
             )
     found: FloatArray = (values / float(2**bits - 1)).astype(np.float32)

@@ -159,5 +159,7 @@ def _images(path: Path, form: Form) -> NewInputs:
     if not files:
         _refuse_whole_node(path)
         raise ValueError(f"{path} holds no image.")
-    x = samples(path, read_pixels(files, form.images)[0], np.zeros(len(files), dtype=np.int64)).x
+    x = samples(
+        path, read_pixels([(file, str(file)) for file in files], form.images)[0], np.zeros(len(files), dtype=np.int64)
+    ).x
     return NewInputs(x, tuple(file.name for file in files))

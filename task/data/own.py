@@ -8,6 +8,7 @@ import numpy as np
 
 from florets.task.data.dataset import Dataset
 from florets.task.data.image_pixels import ImageOptions
+from florets.task.data.inside import inside, links_inside
 from florets.task.data.read_csv import Columns, find_columns, read_csv
 from florets.task.data.read_images import read_images
 from florets.task.data.read_npz import read_npz
@@ -79,7 +80,8 @@ def own(
     Raises
     ------
     ValueError
-        If there is no data set, more than one, or it does not have the form that the options say.
+        If there is no data set, more than one, it does not have the form that the options say, or a link leads out of
+        the folder.
     """
     if data_dir is None or not data_dir.is_dir():
         raise ValueError(
@@ -110,6 +112,7 @@ def own(
                 f"task.data_options.owner={owner}: folders of images do not tell whose an image is; leave it out, or "
                 "give an archive."
             )
+        links_inside(data_dir, path)
         return read_images(path, labels, images)
 
     parts = [read(path) for path in paths]
@@ -152,7 +155,7 @@ def _table(paths: Sequence[Path], target: str | None, columns: list[str] | None,
 
 
 def _find(folder: Path) -> Sequence[Path]:
-    """Return the paths of a train and a test set, or of one undivided set."""
+    """Return the paths of a train and a test set, or of one undivided set; none is a link that leads elsewhere."""
     found: dict[str, list[Path]] = {}
     for suffix in (".npz", ".csv", ""):
         for names in (("train", "test"), ("data",)):
@@ -170,7 +173,10 @@ def _find(folder: Path) -> Sequence[Path]:
         raise ValueError(f"{folder} holds no data set: give {_FORMS}, or one undivided set under the name data.")
     if len(found) > 1:
         raise ValueError(f"{folder} holds several data sets ({'; '.join(found)}): leave one.")
-    return next(iter(found.values()))
+    paths = next(iter(found.values()))
+    for path in paths:
+        inside(folder, path)
+    return paths
 
 
 def _split(samples: Samples, test_share: float, rng: np.random.Generator) -> tuple[Samples, Samples]:

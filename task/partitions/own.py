@@ -92,14 +92,12 @@ def own(
             "(task.partition_options.input_shape): bring the files into that shape, or agree on another one."
             f"{named}"
         )
-    if data.y_train.dtype == np.int64:
-        beyond = sum(int((y >= num_outputs).sum()) for y in (data.y_train, data.y_test))
-        if beyond:
-            # Not which: the text reaches the server.
-            raise ValueError(
-                f"{beyond} of this node's samples have a class label of more than {num_outputs - 1}, but the "
-                f"federation has task.partition_options.num_outputs={num_outputs} classes, 0 to {num_outputs - 1}."
-            )
+    if data.y_train.dtype == np.int64 and max(data.y_train.max(), data.y_test.max()) >= num_outputs:
+        # The label itself stays here.
+        raise ValueError(
+            f"this node has class labels above {num_outputs - 1}, but the federation has "
+            f"task.partition_options.num_outputs={num_outputs} of them: labels must be 0 to {num_outputs - 1}."
+        )
 
     def shaped(x: FloatArray, y: TargetArray) -> tuple[FloatArray, TargetArray]:
         return x.reshape(len(x), *agreed.input_shape), y
