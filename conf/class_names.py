@@ -88,6 +88,11 @@ def _remedy(names: Sequence[Any]) -> str:
     )
 
 
+def as_texts(text: str) -> Any:
+    """Return what YAML has, with every scalar as the text that is written; raise yaml.YAMLError as PyYAML does."""
+    return yaml.BaseLoader(text).get_single_data()
+
+
 def _lists(folders: Sequence[Path]) -> Iterator[tuple[str, ...]]:
     """Yield the class names in presets, as they are written."""
     for entry in (entry for folder in folders for entry in files_below(str(folder))):
@@ -95,7 +100,7 @@ def _lists(folders: Sequence[Path]) -> Iterator[tuple[str, ...]]:
         if _CLASSES not in text:
             continue
         try:
-            preset = yaml.load(text, Loader=yaml.BaseLoader)  # every scalar is a text
+            preset = as_texts(text)
         except yaml.YAMLError:
             # Not one of those that were composed.
             continue

@@ -18,8 +18,9 @@ NODE_FILE = "node.toml"
 def own_nodes(config: Config) -> list[dict[str, Any]]:
     """Return the node config of every folder in `data_dir`, sorted by name; none where clients are simulated.
 
-    A folder's name is its client's. A file ``node.toml`` in it is read as the SuperNode would read it
-    (`--node-config`), except for `data-dir` and `allow`: on one's own machine the command line is consent.
+    A folder's name is its client's; hidden folders (.git) are skipped. A file ``node.toml`` in it is read as the
+    SuperNode would read it (`--node-config`), except for `data-dir` and `allow`: on one's own machine the command
+    line is consent.
 
     Raises
     ------
@@ -33,7 +34,7 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
         raise ConfigError(
             [f"data_dir={root}: there is no such folder; with task.partition=own it holds one for each client."]
         )
-    folders = sorted(path for path in root.iterdir() if path.is_dir())
+    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not folders:
         raise ConfigError(
             [f"data_dir={root}: holds no folders; with task.partition=own it must hold one for each client."]

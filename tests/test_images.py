@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from florets.conf.compose import compose
+from florets.server_app.own_nodes import own_nodes
 from florets.task.data.image_pixels import ImageOptions, read_image
 from florets.task.data.new_data import Form, read_inputs, read_labelled
 from florets.task.data.own import own
@@ -201,6 +203,13 @@ def test_nodes_and_new_clients_read_alike(tmp_path):
     everything = np.concatenate([trained.x_train, trained.x_test])
     assert np.array_equal(np.sort(everything, axis=0), np.sort(labelled.x, axis=0))
     assert 0.9 < everything.max() < 1
+
+
+def test_what_programs_hide_is_no_client(tmp_path):
+    for name in ("a", "b", ".git"):
+        (tmp_path / name).mkdir()
+    config = compose(["experiment=own_data", f"data_dir={tmp_path}"])
+    assert [one["client-id"] for one in own_nodes(config)] == ["a", "b"]
 
 
 def test_what_programs_hide_is_no_class_and_no_image(tmp_path):

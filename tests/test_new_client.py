@@ -196,11 +196,14 @@ def test_predictions_are_written_for_inputs_alone(
 
 
 def test_classes_have_their_names(runs: dict[str, Path], data: Path, tmp_path: Path) -> None:
-    names = "classes=[" + ",".join("abcdefghij") + "]"
+    # They stay the text that is typed.
+    names = "classes=[no,yes,01,1e3,true,null,g,h,i,1.0]"
     target = tmp_path / "p.csv"
     given = [f"run={runs['ifca']}", f"data={data / '5.npz'}", "client=5", f"output={target}"]
     assert main(["predict", *given, names]) == 0
-    assert {row["prediction"] for row in csv.DictReader(target.read_text().splitlines())} <= set("abcdefghij")
+    assert {row["prediction"] for row in csv.DictReader(target.read_text().splitlines())} <= set(
+        names[9:-1].split(",")
+    )
 
 
 def test_a_regressions_run_predicts_values(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from florets.conf.class_names import as_texts
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app.console import counted
 from florets.server_app.new_client.mixture import assign_shares, is_mixture, refuse_one_model
@@ -309,8 +310,8 @@ def _form(run: RunModels, given: Mapping[str, str]) -> Form:
         if key in given:
             try:
                 # Names are texts, whatever they look like.
-                loader = yaml.BaseLoader if key in ("classes", "columns") else yaml.SafeLoader
-                value = given[key] if key == "target" else yaml.load(given[key], Loader=loader)
+                read = as_texts if key in ("classes", "columns") else yaml.safe_load
+                value = given[key] if key == "target" else read(given[key])
             except yaml.YAMLError as error:
                 raise ConfigError([f"{key}={given[key]}: cannot be read; a list is [<first>,<second>]."]) from error
             options[key] = value

@@ -41,7 +41,8 @@ class Dataset:
     owners_train, owners_test
         Whose each sample is (n,), by name: the writer, the hospital. None where that is not known.
     scaled
-        The inputs are integers of pixels, as files have them, that were brought to [0, 1].
+        Of a node's own arrays and images: whether they are integers of pixels that were brought to [0, 1], or numbers
+        as the files have them. None: not known.
 
     Raises
     ------
@@ -60,7 +61,7 @@ class Dataset:
     columns: tuple[str, ...] | None = None
     owners_train: NDArray[np.str_] | None = None
     owners_test: NDArray[np.str_] | None = None
-    scaled: bool = False
+    scaled: bool | None = None
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):

@@ -119,7 +119,7 @@ def read_image(file: Path, shown: str, options: ImageOptions) -> Picture:
 
 def _kept(opened: "Image") -> _Integers:
     """Return how a file keeps its integers, before they are loaded."""
-    # Not exported by name where stubs look for it.
+    from PIL.PngImagePlugin import PngImageFile
     from PIL.TiffImagePlugin import TiffImageFile
 
     if isinstance(opened, TiffImageFile):
@@ -128,7 +128,7 @@ def _kept(opened: "Image") -> _Integers:
         return _Integers(bits, unsigned, inverted=tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO)
     if opened.format == "PPM":
         return _Integers(16, scaled=True)
-    wide = opened.format == "PNG" and any("16" in str(tile.args) for tile in opened.tile)
+    wide = isinstance(opened, PngImageFile) and any("16" in str(tile.args) for tile in opened.tile)
     return _Integers(16 if wide else 8)
 
 

@@ -135,7 +135,7 @@ def own(
         columns=names,
         owners_train=train.owners,
         owners_test=test.owners,
-        scaled=train.scaled,
+        scaled=None if table is not None else train.scaled,
     )
 
 

@@ -6,6 +6,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.wire import kinds
 from florets.task.wire.layout import MalformedMessage
+from florets.task.wire.magnitude import MAGNITUDE_KEYS, Magnitude, read_magnitude
 from florets.task.wire.replies import MAX_EXAMPLES, example_count, reply_metrics
 
 MAX_COLUMNS = 100_000
@@ -28,6 +29,7 @@ class Introduction:
     fingerprint: str
     num_partitions: int
     columns: tuple[str, ...] = ()
+    magnitude: Magnitude | None = None
 
 
 def read_introduction(content: RecordDict) -> Introduction:
@@ -40,7 +42,7 @@ def read_introduction(content: RecordDict) -> Introduction:
     """
     config = content.get(kinds.CONFIG)
     expected = {kinds.CLIENT_KEY: str, kinds.DEVICE: str, kinds.FINGERPRINT: str}
-    if not isinstance(config, ConfigRecord) or config.keys() - {kinds.COLUMNS} != expected.keys():
+    if not isinstance(config, ConfigRecord) or config.keys() - {kinds.COLUMNS, *MAGNITUDE_KEYS} != expected.keys():
         raise MalformedMessage(f"hello must carry the settings {sorted(expected)}")
     texts = {key: config[key] for key in expected}
     if not all(isinstance(text, str) and 0 < len(text) <= 200 for text in texts.values()):
@@ -64,6 +66,7 @@ def read_introduction(content: RecordDict) -> Introduction:
         fingerprint=str(texts[kinds.FINGERPRINT]),
         num_partitions=int(str(numbers[kinds.NUM_PARTITIONS])),
         columns=_read_columns(config),
+        magnitude=read_magnitude(config),
     )
 
 

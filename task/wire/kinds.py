@@ -234,6 +234,8 @@ CLUSTER = "true-cluster"
 NUM_PARTITIONS = "num-partitions"
 FINGERPRINT = "fingerprint"
 COLUMNS = "columns"
+MAGNITUDE = "magnitude"
+SCALED = "scaled"
 """Names of a table's input columns: told in hello, and their agreed order in every later message."""
 
 # In a node's config: the server may be told the counts of its tests, label by label.
