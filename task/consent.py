@@ -29,6 +29,10 @@ class Consent:
         names = stated if isinstance(stated, list) else str(stated).split(",")
         return cls(tuple(name for name in (str(name).strip() for name in names) if name))
 
+    def allows(self, module: str) -> bool:
+        """Return whether code of a module may be run."""
+        return self.packages is None or any(f"{module}.".startswith(f"{name}.") for name in self.packages)
+
     def require(self, key: str, path: str) -> None:
         """Refuse an import path that the owner of this node has not allowed, before anything of it is imported.
 
@@ -49,7 +53,7 @@ class Consent:
         if ":" not in path:
             return
         module = module_of(f"{key}={path!r}", path)
-        if self.packages is None or any(f"{module}.".startswith(f"{name}.") for name in self.packages):
+        if self.allows(module):
             return
         raise ValueError(
             f"{key}={path}: this node does not allow that code; if you trust its package, add "

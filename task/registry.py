@@ -117,15 +117,15 @@ def call(kind: Kind, name: str, given: Mapping[str, Any], options: Mapping[str, 
     Raises
     ------
     ValueError
-        If there is no such function, an option is wrong, or the function raises anything.
+        If there is no such function, an option is wrong, or a function of the user's own raises anything.
     """
     function = resolve(kind, name)
     check_options(function, options, kind, name)
     try:
         return with_torchvision(lambda: function(**given, **options))
     except Exception as error:  # a user's function may raise anything
-        if isinstance(error, ValueError) and ":" not in name:
-            # The built-in functions explain their own problems.
+        if ":" not in name:
+            # The built-in functions explain their own problems; what they did not foresee may quote data.
             raise
         raise ValueError(f"{kind} {name!r} failed with {type(error).__name__}: {error}") from error
 

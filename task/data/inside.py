@@ -1,4 +1,4 @@
-"""What a node opens lies below its data folder: names that a server sends are names, and links lead nowhere else."""
+"""Limits of the places that a node opens: its data folder, names that a server sends, and links in it."""
 
 import os
 from pathlib import Path
