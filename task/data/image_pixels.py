@@ -67,7 +67,7 @@ def read_image(file: Path, shown: str, options: ImageOptions) -> Picture:
     channel with more bits than `depth`, by 2**depth - 1. Floats are taken as they are. What is transparent is laid on
     white, the orientation in the EXIF data is applied, and palettes, CMYK and the like become RGB or grey.
 
-    Deviation: Pillow reads colours of 16 bits with 8.
+    Of colours of 16 bits Pillow reads the upper 8.
 
     Parameters
     ----------
