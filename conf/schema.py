@@ -15,7 +15,6 @@ from typing import Any, Literal, get_type_hints
 from florets.strategies.registry import DEFAULT, settings_type
 from florets.strategies.settings import RunKeys, Settings, key
 
-
 AUTO = "auto"
 """Of `task.model`: chosen once the nodes have described their data."""
 

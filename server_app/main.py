@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from florets.conf.consent import imported_functions
 from florets.conf.folders import own_presets
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.run_folder import results_folder, resume_command
-from florets.conf.saved import imported_functions
 from florets.conf.schema import Config, as_plain
 from florets.conf.validate import check_own_clients
 from florets.server_app import jobs

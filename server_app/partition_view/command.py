@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str], caller: Path) -> int:
     return 0
 
 
-def _held(task: Task, nodes: Sequence[Mapping[str, Any]]) -> Holdings:
+def _held(task: Task, nodes: Sequence[dict[str, Any]]) -> Holdings:
     if not nodes:
         return holdings_of(task)
     tasks = [Task(task.spec.at_node(str(node["data-dir"]), node.get(kinds.ROWS_OF))) for node in nodes]

@@ -184,7 +184,11 @@ def _task_of(task: Task, nodes: Sequence[NodeConfig], number: int) -> Task:
     """Return the task that a client's data belong to: the simulation's, or that of its own node."""
     if not nodes:
         return task
-    return Task(task.spec.at_node(str(nodes[number]["data-dir"]), nodes[number].get(kinds.ROWS_OF)))
+    return Task(
+        task.spec.at_node(
+            str(nodes[number]["data-dir"]), None if (rows := nodes[number].get(kinds.ROWS_OF)) is None else str(rows)
+        )
+    )
 
 
 def _bytes_of(task: Task, number: int) -> int:
