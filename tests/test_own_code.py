@@ -158,6 +158,7 @@ def test_models_of_an_edited_function_are_used_with_a_warning(folder: Path, capl
     given = [text for text in GIVEN if not text.startswith(("task.model_options", "num_rounds"))]
     run = straight(folder / "a", [*given, "task.model=net_of_a_test:net", "num_rounds=1"])
     edit(folder / f"{HELPER}.py")
+    caplog.clear()
     load_run(run, trust=True)
     assert not caplog.messages
     edit(folder / "net_of_a_test.py")
