@@ -1,6 +1,7 @@
 """Refusal of Flower's strategy wrappers, such as those for differential privacy, around a clustered strategy."""
 
 import sys
+from types import FrameType
 
 from flwr.serverapp.strategy import Strategy
 
@@ -18,15 +19,15 @@ def refuse_wrapper(strategy: Strategy) -> None:
     ValueError
         If a method of another strategy is among the callers.
     """
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
         caller = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
         if isinstance(caller, Strategy) and caller is not strategy:
             wrapper, inner = type(caller).__name__, type(strategy).__name__
             raise ValueError(
-                f"{wrapper} around {inner}: a wrapper does not reach all that {inner} asks of its clients and keeps of "
-                f"their replies, so it has no effect; call start of the {inner} itself, without {wrapper}. An "
+                f"{wrapper} around {inner}: a wrapper does not reach all that {inner} asks of its clients and keeps "
+                f"of their replies, so it has no effect; call start of the {inner} itself, without {wrapper}. An "
                 "averaging of your own goes into the strategy's plan, see docs/extending.md."
             )
         frame = frame.f_back
