@@ -14,6 +14,8 @@ from florets.conf.problems import ConfigError
 from florets.server_app.app import read_run_config
 from florets.server_app.main import main
 from florets.server_app.new_client.run_models import load_run
+from florets.server_app.reproduce.cells import places
+from florets.server_app.reproduce.item_file import read_item
 from florets.server_app.resume.own_code import CODE, changed_files, changed_words, code_on_disk
 from florets.server_app.resume.resume import read_resume
 from florets.task.fingerprint import file_hashes
@@ -197,6 +199,11 @@ measures: [accuracy]
         assert main(["reproduce", "item.yaml", *more]) == 0
         return "".join(capsys.readouterr())
 
+    def stored_as() -> list[str]:
+        item = read_item(folder / "item.yaml", "item", "paper")
+        return [place.settings for place in places(item, {}, folder)]
+
+    ours, mine = stored_as()
     assert "2 cells to run" in told()
     assert "0 cells to run" in told()
     edit(folder / f"{HELPER}.py")
@@ -211,3 +218,6 @@ measures: [accuracy]
     assert "0 cells to run" in told()
     edit(folder / f"{NAME}.py")
     assert "1 cell to run" in told()
+    # Cells that are stored beside a page go by this name.
+    now = stored_as()
+    assert (now[0] == ours, now[1] == mine) == (True, False)
