@@ -26,6 +26,7 @@ from florets.server_app.results.report_figures import size
 from florets.server_app.results.summary import RoundLine, RunSummary, reaches
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from florets.server_app.resume.checkpointing import Checkpointing
+from florets.server_app.resume.own_code import record_code
 from florets.server_app.resume.resume import find_checkpoint, finished_summary, refuse_interrupted
 from florets.server_app.workers.backend import WorkersFailed
 from florets.server_app.workers.start import share_task
@@ -145,7 +146,8 @@ def _run(
         checkpoints = Checkpoints(recorder.folder, config.checkpoint_keep)
         checkpointing = Checkpointing(checkpoints, config, strategy, checkpoint, by_flower)
         recorder.clients(list(strategy.federation.clients.values()))
-        if warning := too_few_models(config):
+        changed = record_code(recorder.folder, config, checkpoint is not None)
+        for warning in filter(None, (changed, too_few_models(config))):
             recorder.warn(warning)
         for line in filter(None, (*own.lines, first_phase, block_line, _prolonged(config, checkpoint))):
             recorder.note(line)
