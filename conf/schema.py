@@ -35,7 +35,7 @@ class DriftConfig:
 
 @dataclass(frozen=True)
 class TableConfig:
-    """Tables of real sites (task.data=own); `florets.task.data.tables.declaration.Declaration` reads the same keys."""
+    """Tables of real sites (task.data=own); `task.data.tables.declaration.Declaration` reads the same keys."""
 
     target: str = key("", "column to predict; for short target=<column>. Empty: the last one")
     columns: list[str] = key(

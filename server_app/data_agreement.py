@@ -1,4 +1,4 @@
-"""Agreement on nodes' own data before a run: the sites describe them, and the configuration is completed from that."""
+"""Agreement on nodes' own data before a run: the sites describe them, the configuration is completed from that."""
 
 import json
 from collections.abc import Mapping

@@ -38,8 +38,8 @@ class Dataset:
     owners_train, owners_test
         Whose each sample is (n,), by name: the writer, the hospital. None where that is not known.
     subjects_train
-        int64 (n,): training samples of one number belong together, such as those of one patient. None: each stands for
-        itself.
+        int64 (n,): training samples of one number belong together, such as those of one patient. None: each stands
+        for itself.
     target_scale
         Unit of the targets of a regression: errors times it are in the unit that the data came in.
 

@@ -55,8 +55,8 @@ def own(
     """Read the data set of one folder, or of one file that is a table.
 
     The folder holds a train and a test set, or one undivided set under the name data, which is split: tables
-    (``train.csv``; also ``.tsv``, ``.txt``, ``.data``, gzipped or not), archives with arrays x and y (``train.npz``), or
-    folders of images (``train/<class>/``). A single table may have any name.
+    (``train.csv``; also ``.tsv``, ``.txt``, ``.data``, gzipped or not), archives with arrays x and y (``train.npz``),
+    or folders of images (``train/<class>/``). A single table may have any name.
 
     Parameters
     ----------
@@ -76,7 +76,8 @@ def own(
     grayscale
         Images are read with one channel in place of three.
     test_share
-        Share of an undivided archive or folder of images that becomes the test set; of tables `task.table.test_share`.
+        Share of an undivided archive or folder of images that becomes the test set; of tables
+        `task.table.test_share`.
     owner
         Archives: name of the array that says whose each sample is; the partition ``natural`` goes by it. None: there
         is none.
