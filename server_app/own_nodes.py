@@ -19,9 +19,9 @@ from florets.task.wire import kinds
 def own_nodes(config: Config) -> list[dict[str, Any]]:
     """Return the node config of every client whose data lie in `data_dir`, by name; none where clients are simulated.
 
-    `data_dir` holds a folder for each client, or a table for each; with `task.table.owner` it is one table, whose rows
-    are dealt out by that column. A folder's or table's name is its client's; hidden ones (.git) are skipped. A file
-    ``node.toml`` in the folder (with tables: of the table's name) is read as the SuperNode would read it
+    `data_dir` holds a folder for each client, or a table for each; with `task.table.owner` it is one table, whose
+    rows are dealt out by that column. A folder's or table's name is its client's; hidden ones (.git) are skipped. A
+    file ``node.toml`` in the folder (with tables: of the table's name) is read as the SuperNode would read it
     (`--node-config`), except for `data-dir`, for `allow`, since on one's own machine the command line is consent, and
     for what concerns tables (`florets.task.data.tables.declaration.Site`).
 
@@ -45,8 +45,8 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
     if not folders:
         raise ConfigError(
             [
-                f"data_dir={root}: holds neither folders nor tables; with task.partition=own it must hold one for each "
-                "client, or be one table with an owner=<column>."
+                f"data_dir={root}: holds neither folders nor tables; with task.partition=own it must hold one for "
+                "each client, or be one table with an owner=<column>."
             ]
         )
     if unreadable := [folder.name for folder in folders if not folder.name.isprintable()]:
@@ -131,7 +131,8 @@ def _stated(file: Path) -> dict[str, Any]:
     if wrong := [name for name, value in stated.items() if isinstance(value, dict | list)]:
         raise ConfigError(
             [
-                f"{file}: {wrong[0]}: there is no such key of a table.{did_you_mean(wrong[0], SITE_KEYS)} {', '.join(SITE_KEYS)}."
+                f"{file}: {wrong[0]}: there is no such key of a table.{did_you_mean(wrong[0], SITE_KEYS)} There are "
+                f"{', '.join(SITE_KEYS)}."
             ]
         )
     return stated
