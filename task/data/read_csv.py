@@ -53,12 +53,14 @@ def find_columns(path: Path, target: str | None, columns: Sequence[str] | None, 
     if owner is not None and (owner == target or owner in (columns or ())):
         raise ValueError(f"{path}: task.data_options.owner={owner} must be neither an input nor the target.")
     if not target:
-        rest = [name for name in header if name != owner and (columns is None or name not in columns)]
+        inputs = set(columns or ())
+        rest = [name for name in header if name != owner and name not in inputs]
         if not rest:
             raise ValueError(f"{path} has no column to predict beside the inputs {', '.join(columns or ())}.")
         target = rest[-1]
     names = [name for name in header if name not in (target, owner)] if columns is None else list(columns)
-    missing = [name for name in (*names, target, *([owner] if owner else [])) if name not in header]
+    known = set(header)
+    missing = [name for name in (*names, target, *([owner] if owner else [])) if name not in known]
     if missing:
         raise ValueError(
             f"{path} has no column {', '.join(map(repr, missing))}; its columns are {', '.join(header)}."

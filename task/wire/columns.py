@@ -7,8 +7,9 @@ _MOST_NAMED = 5
 
 def column_difference(found: Sequence[str], wanted: Sequence[str]) -> str:
     """Return what one set of names lacks of another and has beside it; nothing where they are equal in any order."""
-    lacking = [name for name in wanted if name not in set(found)]
-    surplus = [name for name in found if name not in set(wanted)]
+    here, there = set(found), set(wanted)
+    lacking = [name for name in wanted if name not in here]
+    surplus = [name for name in found if name not in there]
     parts = [f"lacks {listed(lacking)}" if lacking else "", f"has {listed(surplus)} beside them" if surplus else ""]
     return " and ".join(part for part in parts if part)
 
