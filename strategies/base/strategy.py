@@ -313,7 +313,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         try:
             messages = self.configure_train(server_round, arrays, config, grid)
             with self.context.meter.part("train"):
-                replies = send(grid, messages, self.context.patience)
+                replies = send(grid, messages, self.context.patience, self.context.name_of)
             return self.aggregate_train(server_round, replies)
         except FederationError:
             # Of the failed try only its figures stay, in the round's meter: what is saved now is the last good round.
