@@ -8,9 +8,9 @@ import yaml
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
+from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import resume_command
-from florets.conf.saved import imported_functions
 from florets.conf.schema import Config, as_plain
 from florets.server_app.blocks import choose_blocks
 from florets.server_app.build import build_checked, build_task, refused
@@ -27,6 +27,7 @@ from florets.server_app.results.report_figures import size
 from florets.server_app.results.summary import RoundLine, RunSummary, reaches
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from florets.server_app.resume.checkpointing import Checkpointing
+from florets.server_app.resume.own_code import record_code
 from florets.server_app.resume.resume import find_checkpoint, finished_summary, refuse_interrupted
 from florets.server_app.workers.backend import WorkersFailed
 from florets.server_app.workers.start import share_task
@@ -147,7 +148,8 @@ def _run(
         checkpointing = Checkpointing(checkpoints, config, strategy, checkpoint, by_flower)
         patience = Patience(config, recorder.lines, None if checkpoint is None else checkpoint.best)
         recorder.clients(list(strategy.federation.clients.values()))
-        if warning := too_few_models(config):
+        changed = record_code(recorder.folder, config, checkpoint is not None)
+        for warning in filter(None, (changed, too_few_models(config))):
             recorder.warn(warning)
         for line in filter(None, (*own.lines, first_phase, block_line, _prolonged(config, checkpoint))):
             recorder.note(line)

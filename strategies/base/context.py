@@ -98,6 +98,11 @@ class RoundContext:
         """How long an exchange waits."""
         return Patience(self.timeout, self.quorum, self.grace)
 
+    def name_of(self, node_id: int) -> str:
+        """Return the key of the client at a node."""
+        # A search and no table: only the few that an exchange still waits for are looked up.
+        return next((client.key for client in self.online if client.node_id == node_id), f"node {node_id}")
+
     def random(self, purpose: Purpose) -> np.random.Generator:
         """Return the generator of one of the server's draws in this round."""
         return generator(self.seed, self.server_round, purpose)
@@ -205,7 +210,7 @@ class RoundContext:
 
     def ask(self, requests: Sequence[Request], read: Read[T]) -> Replies[T]:
         """Send the requests of one exchange and wait for their replies; see `triage`."""
-        replies = send(self.grid, [request.message for request in requests], self.patience)
+        replies = send(self.grid, [request.message for request in requests], self.patience, self.name_of)
         return self.triage(requests, replies, read)
 
     def request(

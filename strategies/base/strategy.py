@@ -23,6 +23,7 @@ from florets.strategies.base.models import Models, untrained_of
 from florets.strategies.base.personal import PersonalMethod, within_groups
 from florets.strategies.base.report import Evaluation, RoundReport
 from florets.strategies.base.snapshot import snapshot
+from florets.strategies.base.wrapper import refuse_wrapper
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import Averages, ChooseK, FirstRound, LossData, RunKeys, range_problems
 from florets.task.randomness import Purpose, generator
@@ -119,9 +120,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self.first_round = choice_of(self.settings, "first_round", start_with(k, self.choose_k, first_round))
         self.input_shape, self.num_outputs, self.loss = tuple(input_shape), num_outputs, loss
         self.shared_layers = tuple(getattr(self.settings, "shared_layers", ()))
-        self.seed = seed
-        self.eval_every = eval_every
-        self.eval_clients = eval_clients
+        self.seed, self.eval_every, self.eval_clients = seed, eval_every, eval_clients
         sums_of = (num_outputs if loss == "cross_entropy" else 0) if statistics else None
         self.evaluation = EvaluationSettings(fine_tune_epochs, validation, sums_of)
         self.quorum = quorum
@@ -153,6 +152,8 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Sample participants, let the algorithm plan, and return the messages of the training exchange."""
+        if self.last_round is None:
+            refuse_wrapper(self)
         self.open_round(server_round, arrays, config, grid)
         self.state.evaluations, self.state.confusions = {}, {}
         plan = self._plan = self.plan(self.context)
@@ -212,8 +213,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
             combine = self._plan.combine or self.average
             self._context = replace(context, models=context.models.replaced(combine(shared)))
         weights = [update.num_examples for _, update in updates.ok]
-        loss = float(np.average([update.train_loss for _, update in updates.ok], weights=weights))
-        self.state.train_loss = loss
+        loss = self.state.train_loss = float(np.average([u.train_loss for _, u in updates.ok], weights=weights))
         return self.context.models.record, MetricRecord({kinds.TRAIN_LOSS: loss, kinds.NUM_EXAMPLES: sum(weights)})
 
     def average(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
@@ -315,7 +315,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         try:
             messages = self.configure_train(server_round, arrays, config, grid)
             with self.context.meter.part("train"):
-                replies = send(grid, messages, self.context.patience)
+                replies = send(grid, messages, self.context.patience, self.context.name_of)
             return self.aggregate_train(server_round, replies)
         except FederationError:
             # Of the failed try only its figures stay, in the round's meter: what is saved now is the last good round.

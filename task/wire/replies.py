@@ -22,10 +22,7 @@ Metrics = Mapping[str, MetricRecordValues]
 _LARGEST = sys.float_info.max
 
 MAX_EXAMPLES = 10**9
-"""Guards sums of counts against implausible claims; a client that lies from the start can still outweigh others."""
-
-MOST_GROWTH = 10
-"""Largest number of examples that a client may claim, in those of its introduction: data may grow during a run."""
+"""Guards sums of counts against overflow; what is plausible the other clients' counts say (`base.admission`)."""
 
 
 @dataclass(frozen=True)
@@ -210,17 +207,18 @@ def _test(metrics: Metrics, prefix: str, part: str) -> tuple[float, float | None
 def check_examples(claimed: int | None, introduced: int | None) -> None:
     """Hold a reply's count of examples to the one that the client gave when it introduced itself.
 
-    The count is a client's weight in averages: one that grows by more than `MOST_GROWTH` is not benign. None: not
-    known.
+    The count is a client's weight in averages, and the introduction's was held to the other clients'. A reply may be
+    about fewer: part of the data can be held out. None: not known.
 
     Raises
     ------
     MalformedMessage
-        If it has grown by more.
+        If it claims more. Where the data of simulated clients change, `introduced` is the server's own count.
     """
-    if claimed is not None and introduced is not None and claimed > MOST_GROWTH * introduced:
+    if claimed is not None and introduced is not None and claimed > introduced:
         raise MalformedMessage(
-            f"{kinds.NUM_EXAMPLES} is {claimed}, more than {MOST_GROWTH} times the {introduced} of its introduction"
+            f"{kinds.NUM_EXAMPLES} is {claimed}, more than the {introduced} of its introduction; a client's data "
+            "must stay the same during a run"
         )
 
 

@@ -11,16 +11,15 @@ from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset
 from florets.task.data.tables.declaration import NODE_FILE, Declaration, Site, read_site
-from florets.task.data.tables.description import Description, describe_table, target_name
+from florets.task.data.tables.describe import describe_table, target_name
+from florets.task.data.tables.description import Description
 from florets.task.data.tables.preprocessing import Preprocessing, Scale
 from florets.task.data.tables.read import Table, read_table
 from florets.task.data.tables.splits import split_rows
+from florets.task.spec import DECLARED, PREPARED, ROWS_OF
 
 if TYPE_CHECKING:
     import pandas as pd
-
-DECLARED, PREPARED, ROWS_OF = "declared", "prepared", "rows_of"
-"""Entries of a task's `table`: what the run declares, how tables are prepared, and whose rows of a common table."""
 
 
 @dataclass(frozen=True)
