@@ -5,14 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from florets.server_app.advise.causes import Reason
-from florets.server_app.advise.compare import (
-    FEW_RECORDS,
-    Criterion,
-    Difference,
-    best,
-    choose,
-    low_sites,
-)
+from florets.server_app.advise.choice import best, choose, low_sites
+from florets.server_app.advise.compare import FEW_RECORDS, Criterion, Difference
 from florets.server_app.advise.constant import ConstantAnswer
 from florets.server_app.advise.findings import Finding
 from florets.server_app.advise.methods import TITLES
@@ -138,12 +132,12 @@ def advise(
     """Return the advice that a finding and the methods' results lead to.
 
     The method is chosen on the validation records alone. What is not better there than a constant answer is not
-    considered, and what turns out not to be on the test records is not advised. Of the methods that none beats by more
-    than chance the simplest is taken. Where groups were found, their models and the one model for all are both simple,
-    and the better of them comes first: that there are groups is settled already. Where the groups go once inputs are
-    standardised, one model on standardised inputs comes first, unless another beats it. Clients that fit nobody, and on
-    which no method does well, their own model neither, have no say. Standardised inputs that were tried for another
-    reason count as equally simple as those that are not.
+    considered, and what turns out not to be on the test records is not advised. Of the methods that none beats by
+    more than chance the simplest is taken. Where groups were found, their models and the one model for all are both
+    simple, and the better of them comes first: that there are groups is settled already. Where the groups go once
+    inputs are standardised, one model on standardised inputs comes first, unless another beats it; tried for another
+    reason, it counts as equally simple. Clients that fit nobody, and on which no method does well, their own model
+    neither, have no say.
     """
     evidence = evidence or Evidence()
     # With few records a client's own model is bad, whatever these say: others' models then do better.

@@ -1,20 +1,15 @@
-"""Reasons why sites differ: their inputs P(x), their label shares P(y), or the rule P(y|x), by what the sites sent."""
+"""Reasons why sites differ: their inputs P(x), label shares P(y), or the rule P(y|x), by what the sites sent."""
 
-import csv
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import NormalDist, median
 from typing import Literal
 
 import numpy as np
 
 from florets.server_app.advise.compare import FEW_RECORDS
-from florets.server_app.advise.measures import FloatArray
-from florets.server_app.data_agreement import DESCRIPTION
-from florets.task.data.tables.description import Description
+from florets.server_app.advise.site_data import Moments, Site
 
 _LEVEL = 0.01
 """Of all tests of all sites and columns together."""
@@ -35,43 +30,8 @@ Kind = Literal["unit", "inputs", "labels", "rule"]
 
 
 @dataclass(frozen=True)
-class Moments:
-    """Number, mean and variance of the known values of a column, or of a target."""
-
-    count: int
-    mean: float
-    variance: float
-
-
-@dataclass(frozen=True)
-class Site:
-    """What a site said of its training records.
-
-    Attributes
-    ----------
-    columns
-        Of the numeric inputs, and the share of each category as ``column = category``.
-    counts
-        Records of each class (C,); None for values.
-    target
-        None for classes.
-    """
-
-    columns: Mapping[str, Moments] = field(default_factory=dict)
-    counts: FloatArray | None = None
-    target: Moments | None = None
-
-    @property
-    def records(self) -> int:
-        """Training records."""
-        if self.counts is not None:
-            return int(self.counts.sum())
-        return self.target.count if self.target else max((one.count for one in self.columns.values()), default=0)
-
-
-@dataclass(frozen=True)
 class ColumnShift:
-    """How a column of a site departs from the reference: by standard deviations of its mean, by a factor of its spread.
+    """How a column of a site departs from the reference: by standard deviations of its mean, a factor of its spread.
 
     `factor` is that of its spread and its mean alike where the column is in another unit; None where it is not.
     """
@@ -94,8 +54,8 @@ class Reason:
     Attributes
     ----------
     kind
-        "unit": inputs times a factor. "inputs": the distribution of the inputs. "labels": the shares of the classes, or
-        the level of the target. "rule": what is to be predicted from the same inputs.
+        "unit": inputs times a factor. "inputs": the distribution of the inputs. "labels": the shares of the classes,
+        or the level of the target. "rule": what is to be predicted from the same inputs.
     sites
         Those that depart.
     columns
@@ -116,44 +76,6 @@ class Reason:
     elsewhere: float = math.nan
     label: int = 1
     cross: tuple[float, float] | None = None
-
-
-def read_sites(folder: Path, train: Mapping[str, FloatArray], is_regression: bool) -> dict[str, Site]:
-    """Return what the sites of a run said of their data.
-
-    Parameters
-    ----------
-    folder
-        The run's, with ``description.json`` where sites described tables.
-    train
-        By site the training records of each class (C,), or number, mean and sum of squares of the targets (3,).
-    """
-    path = folder / DESCRIPTION
-    told = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    found = {}
-    for key in sorted({*told, *train}):
-        columns = _columns(Description.of(told[key])) if key in told else {}
-        own = train.get(key)
-        if own is None:
-            found[key] = Site(columns)
-        elif is_regression:
-            found[key] = Site(columns, None, Moments(int(own[0]), float(own[1]), float(own[2] / max(own[0], 1))))
-        else:
-            found[key] = Site(columns, own)
-    return found
-
-
-def _columns(site: Description) -> dict[str, Moments]:
-    found = {}
-    for column in site.columns:
-        if column.role != "input":
-            continue
-        if column.kind == "numeric" and math.isfinite(column.mean) and column.known:
-            found[column.name] = Moments(column.known, column.mean, column.m2 / column.known)
-        for category, count in column.categories.items():
-            share = count / column.known
-            found[f"{column.name} = {category}"] = Moments(column.known, share, share * (1 - share))
-    return found
 
 
 def differences(sites: Mapping[str, Site], one_class: Sequence[str] = ()) -> list[Reason]:
@@ -229,7 +151,9 @@ def _explained(key: str, name: str, sites: Mapping[str, Site], middle: Moments, 
     if own.counts is None or len(own.counts) != 2:
         return False
     column = own.columns[name]
-    shares = {other: float(site.counts[1] / site.counts.sum()) for other, site in sites.items() if site.counts is not None}
+    shares = {
+        other: float(site.counts[1] / site.counts.sum()) for other, site in sites.items() if site.counts is not None
+    }
     usual = shares[_reference({other: (share, sites[other].records) for other, share in shares.items()})]
     apart = min(
         math.sqrt(site.columns[name].variance / (shares[other] * (1 - shares[other])))
@@ -241,7 +165,7 @@ def _explained(key: str, name: str, sites: Mapping[str, Site], middle: Moments, 
 
 
 def _input_reasons(shifts: Mapping[str, Sequence[ColumnShift]], sites: Mapping[str, Site]) -> list[Reason]:
-    """Return the reasons of the inputs: sites in another unit as a whole, columns in another unit, and other shifts."""
+    """Return the reasons of the inputs: sites in another unit as a whole, columns in another unit, other shifts."""
     whole: dict[str, float] = {}
     by_column: dict[str, list[ColumnShift]] = {}
     rest: dict[str, list[ColumnShift]] = {}
@@ -354,16 +278,3 @@ def cross_losses(
     if not own or not all(map(math.isfinite, (*own, *others))):
         return None
     return math.fsum(others) / len(others), math.fsum(own) / len(own)
-
-
-def read_losses(folder: Path) -> dict[str, list[float]]:
-    """Return the loss of each model on each client's training records, from a run's ``loss_matrix.csv``."""
-    path = folder / "loss_matrix.csv"
-    if not path.is_file():
-        return {}
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    return {
-        row["client"]: [float(value) for name, value in row.items() if name.startswith("model_") and value]
-        for row in rows
-    }

@@ -12,8 +12,9 @@ def chart(advice: Advice) -> dict[str, Any]:
     """Return rows and ticks; clients that enter no comparison are hollow dots."""
     criterion, measure = advice.criterion, advice.criterion.measure
     form = FORMS[measure]
-    shown = [criterion.own(test) for one in advice.outcomes for key, test in one.test.items() if key not in criterion.apart]
-    shown += [criterion.figure(advice.judged(one).test) for one in advice.outcomes]
+    shown = [criterion.figure(advice.judged(one).test) for one in advice.outcomes]
+    for one in advice.outcomes:
+        shown += [criterion.own(test) for key, test in one.test.items() if key not in criterion.apart]
     finite = [number for number in shown if math.isfinite(number)] or [0.0, 1.0]
     if form.higher:
         # Of R2 what is far below the constant answer is at the edge.

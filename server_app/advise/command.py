@@ -14,7 +14,7 @@ from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
 from florets.server_app.advise.advice import Advice, Evidence, advise
 from florets.server_app.advise.budget import Budget, Meter
-from florets.server_app.advise.causes import Reason, differences, read_losses, read_sites, rule_of
+from florets.server_app.advise.causes import Reason, differences, rule_of
 from florets.server_app.advise.compare import Criterion
 from florets.server_app.advise.constant import ConstantAnswer
 from florets.server_app.advise.findings import Finding, finding_of
@@ -30,6 +30,7 @@ from florets.server_app.advise.methods import (
 from florets.server_app.advise.outcomes import Outcome, read_names, read_outcome
 from florets.server_app.advise.page import write_page
 from florets.server_app.advise.search import Trial, rates_criterion, search
+from florets.server_app.advise.site_data import read_losses, read_sites
 from florets.server_app.advise.sites import site_rows
 from florets.server_app.advise.words import Words
 from florets.server_app.console import say
@@ -186,7 +187,9 @@ class _Study:
         chosen = next((name for name in allowed if name == given), None)
         if chosen is None:
             what = "values" if is_regression else "classes"
-            raise ConfigError([f"measure={given}: the targets are {what}; choose one of {', '.join(allowed)}, or auto."])
+            raise ConfigError(
+                [f"measure={given}: the targets are {what}; choose one of {', '.join(allowed)}, or auto."]
+            )
         return chosen
 
     def _standardised_finding(
@@ -235,7 +238,7 @@ class _Study:
         criterion: Criterion,
         constant: ConstantAnswer,
     ) -> tuple[Setup, dict[str, Outcome], list[Trial], list[str]]:
-        """Try the obvious where nothing is better than a constant answer: with FedAvg, then, if it helps, with all."""
+        """Try the obvious where nothing is better than a constant answer: with FedAvg, and if it helps with all."""
         tried: list[str] = []
         trials: list[Trial] = []
         for number, (words, other) in enumerate(remedies(self._question, setup), start=1):

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from florets.server_app.advise.compare import FEW_CLIENTS, Criterion, Difference
-from florets.server_app.advise.measures import FORMS, Name, gain
+from florets.server_app.advise.compare import FEW_CLIENTS, QUANTILE, Criterion, Difference
+from florets.server_app.advise.measures import Name, gain
 from florets.server_app.advise.outcomes import Part, Tests
 from florets.server_app.results.test_statistics import Constant, PartStatistics, TestStatistics, constant
 
-_ONE_SIDED = 1.644854 / 1.959964
+_ONE_SIDED = 1.644854 / QUANTILE
 """From the half width of a 95 % interval to a one-sided bound at 95 %."""
 
 
@@ -69,42 +69,31 @@ class ConstantAnswer:
             mean = gain(criterion.figure(tests), self.figure(criterion, part), self.measure)
             keys = sorted(tests)
         else:
-            keys = sorted(
-                key for key in tests.keys() & own.keys() if not math.isnan(criterion.own(tests[key]))
-            )
-            figures = (criterion.figure({key: group[key] for key in keys}) for group in (tests, own))
-            mean = gain(*figures, self.measure)
+            keys = sorted(key for key in tests.keys() & own.keys() if not math.isnan(criterion.own(tests[key])))
+            one, other = ({key: group[key] for key in keys} for group in (tests, own))
+            mean = gain(criterion.figure(one), criterion.figure(other), self.measure)
         if not math.isfinite(mean):
             return Difference(math.nan, math.inf, len(keys))
         error = self._error({key: tests[key] for key in keys}, own, criterion)
-        return Difference(mean, 1.959964 * error if math.isfinite(error) else math.inf, len(keys))
+        return Difference(mean, QUANTILE * error if math.isfinite(error) else math.inf, len(keys))
 
     def _error(self, tests: Tests, own: Tests, criterion: Criterion) -> float:
         """Return the standard error of the gain; the constant answer's own figures are taken as they are."""
         if len(tests) >= FEW_CLIENTS:
             if criterion.together:
-                without = [
-                    criterion.figure({k: test for k, test in tests.items() if k != key}) for key in tests
-                ]
+                without = [criterion.figure({k: test for k, test in tests.items() if k != key}) for key in tests]
                 scaled = np.array([gain(figure, 0.0, self.measure) for figure in without])
                 count = len(scaled)
                 return float(np.sqrt((count - 1) / count * np.square(scaled - scaled.mean()).sum()))
             return criterion.error_over_clients(tests, own)
-        fixed = {
-            key: np.full(1, own[key].scores[self.measure]) if key in own else np.zeros(1) for key in tests
-        }
+        fixed = {key: np.full(1, own[key].scores[self.measure]) if key in own else np.zeros(1) for key in tests}
         return criterion.error_over_records(tests, fixed)
 
     def is_beaten(self, tests: Tests, criterion: Criterion, part: Part) -> bool:
-        """Return whether a method is better by more than chance (one-sided at 5 %); without figures it is believed."""
+        """Return whether a method is better by more than chance (one-sided at 5 %); without figures: so it is."""
         if part not in self.figures or not math.isfinite(self.figure(criterion, part)):
             return math.isfinite(criterion.figure(tests))
         found = self.beaten_by(tests, criterion, part)
         if not math.isfinite(found.half):
             return found.mean > 0
         return found.mean > _ONE_SIDED * found.half
-
-    @property
-    def higher(self) -> bool:
-        """Whether more is better."""
-        return FORMS[self.measure].higher

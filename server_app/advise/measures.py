@@ -1,9 +1,9 @@
-"""Measures of a method's predictions: which suits the data, which direction is better, and how figures are written."""
+"""Measures of predictions: which suits the data, which direction is better, and how figures are written."""
 
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -90,14 +90,14 @@ def suitable(is_regression: bool, counts: Collection[FloatArray]) -> Name:
 
 
 def rare_share(counts: Collection[FloatArray]) -> float:
-    """Return the smallest share of one of two classes at a site that has both; 1 with more classes, or without any."""
+    """Return the smallest share of one of two classes at a site that has both; 1 where there is none."""
     shares = [float(own.min() / own.sum()) for own in counts if len(own) == 2 and own.min() > 0]
     return min(shares, default=1.0)
 
 
 def beside(measure: Name) -> Name | None:
     """Return the second measure of the table: balanced accuracy in addition to AUC, RMSE in addition to R2."""
-    return {"auc": cast(Name, "balanced_accuracy"), "r2": cast(Name, "rmse")}.get(measure)
+    return {"auc": "balanced_accuracy", "r2": "rmse"}.get(measure)
 
 
 def for_stopping(measure: Name) -> Measure:

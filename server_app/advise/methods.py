@@ -10,13 +10,6 @@ from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.server_app.advise.findings import Finding
 from florets.server_app.advise.measures import Name, for_stopping
-from florets.strategies.settings import RunKeys
-
-# TODO until merged
-import typing
-from florets.strategies import settings as _s
-HAS_PATIENCE = hasattr(RunKeys, "patience") or "patience" in RunKeys.__dataclass_fields__
-HAS_INTERCEPT = "intercept" in typing.get_args(_s.PersonalName)
 
 VALIDATION = 0.2
 """Of each client's training records, unless `task.validation_fraction` says otherwise."""
@@ -203,9 +196,9 @@ class Setup:
 def setup_of(question: Question, measure: Name, is_rare: bool) -> Setup:
     """Return the first setup: stopping by patience, and class weights where a class is rare."""
     keys = []
-    if HAS_PATIENCE and not question.gives("patience"):
+    if not question.gives("patience"):
         keys.append(f"patience={PATIENCE}")
-    if HAS_PATIENCE and not question.gives("measure"):
+    if not question.gives("measure"):
         keys.append(f"measure={for_stopping(measure)}")
     if is_rare and not question.gives("train.class_weights"):
         keys.append("train.class_weights=balanced")
@@ -231,7 +224,7 @@ def remedies(question: Question, setup: Setup) -> list[tuple[str, Setup]]:
         wider = tuple(float(f"{rate:.3g}") for rate in (least / 30, least / 5, most * 3))
         found.append(("smaller and larger learning rates", replace(setup, rates=wider)))
     if not question.gives("num_rounds"):
-        more = replace(setup, keys=(*setup.keys, f"num_rounds={_TIMES * question.rounds}", *(["patience=15"] if HAS_PATIENCE else [])))
+        more = replace(setup, keys=(*setup.keys, f"num_rounds={_TIMES * question.rounds}", "patience=15"))
         kept = tuple(key for key in more.keys if key.partition("=")[0] != "patience" or key == "patience=15")
         found.append(("more rounds", replace(more, keys=kept)))
     return found
@@ -244,9 +237,12 @@ def first_run(question: Question, *keys: str) -> Config:
     """
     at_once = question.base.task.loss not in _REGRESSIONS and question.base.strategy.settings.fraction_train == 1
     rounds = _LOOK if at_once else max(question.rounds, _LATEST_LOOK)
-    return question.config(
-        "strategy=discovery", "k=auto", "strategy.place_one_class=true", f"num_rounds={rounds}", f"eval_every={rounds}", *keys
-    )  # fmt: skip
+    return question.config(*_look(question), f"num_rounds={rounds}", f"eval_every={rounds}", *keys)
+
+
+def _look(question: Question) -> tuple[str, ...]:
+    """Return the keys of a search for groups; in simulations classes may well be what makes the groups."""
+    return ("strategy=discovery", "k=auto", *(["strategy.place_one_class=true"] if question.is_own else []))
 
 
 def candidates(question: Question, finding: Finding) -> dict[str, tuple[str, ...]]:
@@ -260,16 +256,15 @@ def candidates(question: Question, finding: Finding) -> dict[str, tuple[str, ...
         "local": ("strategy=local",),
     }
     if finding.kind in ("groups", "lone"):
-        look = ("strategy=discovery", "k=auto", "strategy.place_one_class=true", "loss_matrix=true")
+        look = (*_look(question), "loss_matrix=true")
         found["discovery"] = look
         if finding.kind == "groups":
             found["group_intercept"] = (*look, "personal=intercept")
     else:
         found["two_groups"] = ("strategy=discovery", "k=2")
     found["clove"] = ("strategy=clove", f"k={num_groups(finding)}")
-    if not HAS_INTERCEPT or question.base.task.loss == "reconstruction":
-        found.pop("intercept", None)
-        found.pop("group_intercept", None)
+    if question.base.task.loss == "reconstruction":
+        del found["intercept"]
     return found
 
 

@@ -16,7 +16,8 @@ from florets.server_app.advise.outcomes import Outcome
 from florets.server_app.advise.page_template import PAGE
 from florets.server_app.advise.page_template import STYLE as OWN_STYLE
 from florets.server_app.advise.sites import SiteRow, alternative
-from florets.server_app.advise.words import Words, p_text
+from florets.server_app.advise.speech import p_text
+from florets.server_app.advise.words import Words
 from florets.server_app.console import counted
 from florets.server_app.results.folder import write_whole
 from florets.server_app.results.report_figures import duration, size
@@ -57,10 +58,11 @@ def write_page(folder: Path, advice: Advice, question: Question, setup: Setup) -
         epochs=f"{question.fine_tune_epochs:g}",
         groups=_groups(advice, words),
         picture=_picture(folder / "discovery" / "discovery.png"),
+        paragraphs=words.speech.paragraphs[:MOST_SITES],
         several=len(advice.finding.groups) > 1,
         other="alone" if alternative(advice) == "local" else "one model",
-        sites=[_site(row, words) for row in words.rows[:MOST_SITES]],
-        more_sites=len(words.rows) > MOST_SITES,
+        sites=[_site(row, words) for row in words.speech.rows[:MOST_SITES]],
+        more_sites=len(words.speech.rows) > MOST_SITES,
     )
     path = folder / NAME
     write_whole(path, html)
@@ -123,7 +125,8 @@ def _constant_row(advice: Advice, second: Name | None) -> dict[str, Any]:
     of_second = ""
     if second is not None:
         statistics = read_test_statistics(Path(advice.best.folder))
-        of_second = value(constant(statistics, second).pooled, second) if statistics else "-"
+        figure = constant(statistics, second).pooled if statistics and second != "loss" else math.nan
+        of_second = value(figure, second)
     return {
         "chosen": False,
         "title": title,
@@ -142,14 +145,16 @@ def _groups(advice: Advice, words: Words) -> str:
     if finding.kind == "none":
         return f"None: the {words.site}s cannot be told apart ({p})."
     if finding.kind == "too_few":
-        return f"Not known: {words.sites(finding.num_clients)} with these records are too few for a test."
+        return f"Not known: {words.speech.sites(finding.num_clients)} with these records are too few for a test."
     if finding.kind == "open":
-        return f"Not tested: too few of {words.sites(finding.num_clients)} took part in the rounds."
+        return f"Not tested: too few of {words.speech.sites(finding.num_clients)} took part in the rounds."
     if finding.kind == "moving":
-        return "Not tested: the common model was still improving when the rounds ended. More rounds (num_rounds) help."
+        return (
+            "Not tested: the common model was still improving when the rounds ended. More rounds (num_rounds) help."
+        )
     if finding.kind == "all_differ":
         return f"None that help: each {words.site} differs from all others ({p})."
-    return f"{' | '.join(words.named(group) for group in finding.groups)} ({p})."
+    return f"{' | '.join(words.speech.named(group) for group in finding.groups)} ({p})."
 
 
 def _site(row: SiteRow, words: Words) -> dict[str, Any]:
@@ -160,7 +165,7 @@ def _site(row: SiteRow, words: Words) -> dict[str, Any]:
         "train": str(row.train) if row.train else "-",
         "test": str(row.test),
         "figures": [value(figure, measure) for figure in (row.advised, row.alone, row.one_model)],
-        "gain": words.interval_of(row),
+        "gain": words.speech.interval_of(row),
         "is_gain": row.is_gain,
         "is_loss": row.is_loss,
         "note": row.note,

@@ -48,7 +48,7 @@ PAGE = """<!doctype html>
 <main>
 <header>
 <p>{{ title }}</p>
-<h1>What should these {{ words.sites(finding.num_clients) }} use?</h1>
+<h1>What should these {{ words.speech.sites(finding.num_clients) }} use?</h1>
 <p class="verdict {{ 'good' if useful else 'none' }} answer">{{ words.answer }}</p>
 <ul class="why">{% for text in words.reasons %}<li>{{ text }}</li>{% endfor %}</ul>
 </header>
@@ -66,8 +66,8 @@ PAGE = """<!doctype html>
 choice. Every method was trained with learning rates of {{ rates }} for up to {{ rounds }}, and stopped once it no
 longer improved on the validation records, which also decided on the rate and on the method. All figures below are of
 the test records, which had no part in that. A dot is a {{ words.site }} (hollow: few test records, or one class), a
-bar the {{ "figure over all records" if together else "mean" }}{% if chart.constant is not none %}, the dashed line the
-constant answer{% endif %}; {{ better }} is better.</p>
+bar the {{ "figure over all records" if together else "mean" }}
+{%- if chart.constant is not none %}, the dashed line the constant answer{% endif %}; {{ better }} is better.</p>
 <div class="dots">
 {% for row in chart.rows -%}
 <div class="row{% if row.chosen %} is-chosen{% endif %}"><span>{{ row.title }}</span>
@@ -102,7 +102,8 @@ constant answer{% endif %}; {{ better }} is better.</p>
 </tbody></table></div>
 <p>{{ words.interval }} The mean over {{ words.site }}s is of those with at least {{ fewest }} test records
 {%- if together %}; methods are compared by the figure over all records{% endif %}.
-{%- if fine_tuned %} Fine-tuning is one more local training at the end ({{ epochs }} passes over the records).{% endif %}
+{%- if fine_tuned %} Fine-tuning is one more local training at the end ({{ epochs }} passes over the records).
+{%- endif %}
 </p>
 </section>
 
@@ -121,8 +122,8 @@ alt="Score over the number of groups, and similarity of every pair of {{ words.s
 <details{% if sites | length <= 40 %} open{% endif %}>
 <summary>Each {{ words.site }}</summary>
 {% if more_sites %}<p>The first {{ sites | length }}; all are in advice.json, beside this page.</p>{% endif %}
-<p>{{ measure[0] | upper }}{{ measure[1:] }} on the test records. Gain: advised minus {{ other }}, with a 95 % interval by
-resampling the {{ words.site }}'s own test records.</p>
+<p>{{ measure[0] | upper }}{{ measure[1:] }} on the test records. Gain: advised minus {{ other }}, with a 95 %
+interval by resampling the {{ words.site }}'s own test records.</p>
 <div class="wide"><table class="sites">
 <thead><tr><th scope="col">{{ words.site }}</th>{% if several %}<th scope="col">group</th>{% endif %}
 <th scope="col">training records</th><th scope="col">test records</th><th scope="col">advised</th>
@@ -135,7 +136,7 @@ resampling the {{ words.site }}'s own test records.</p>
 <td>{{ row.note }}</td></tr>
 {% endfor -%}
 </tbody></table></div>
-{% if words.paragraphs %}<ul>{% for text in words.paragraphs %}<li>{{ text }}</li>{% endfor %}</ul>{% endif %}
+{% if paragraphs %}<ul>{% for text in paragraphs %}<li>{{ text }}</li>{% endfor %}</ul>{% endif %}
 </details>
 </section>
 
@@ -159,8 +160,8 @@ records. No record.</p>
 <dt>{{ measure }}</dt><dd>{{ meaning }}</dd>
 {% if second %}<dt>{{ second }}</dt><dd>{{ second_meaning }}</dd>{% endif %}
 <dt>constant answer</dt><dd>Always the most frequent class, or the mean of the target. A model must beat it.</dd>
-<dt>p</dt><dd>How often {{ words.site }}s without any difference would look as different as these. Groups are claimed at
-0.005 or less: by mistake once in 200 times.</dd>
+<dt>p</dt><dd>How often {{ words.site }}s without any difference would look as different as these. Groups are claimed
+at 0.005 or less: by mistake once in 200 times.</dd>
 <dt>FedAvg</dt><dd>All train one model; the server averages what they send back, round after round.</dd>
 <dt>intercept per {{ words.site }}</dt><dd>One model for all, and a constant per {{ words.site }} that is added to its
 output, shrunk towards the common one where a {{ words.site }} has few records.</dd>

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from florets.conf.schema import Config
 from florets.server_app.advise.compare import Criterion
-from florets.server_app.advise.measures import is_better, value
+from florets.server_app.advise.measures import FORMS, is_better, value
 from florets.server_app.advise.methods import Question, Setup, candidate_run
 from florets.server_app.advise.outcomes import Outcome, read_outcome
+from florets.server_app.console import counted
 
 Run = Callable[[str, Config, Callable[[Path], str]], Path]
 """Runs an experiment under a name; the last argument says in a few words what came of it."""
@@ -47,26 +48,47 @@ def search(
     """
     found: dict[str, Outcome] = {}
     trials: list[Trial] = []
-    for method, keys in methods.items():
-        for rate in setup.rates:
 
-            def said(place: Path, method: str = method, rate: float = rate) -> str:
-                one = read_outcome(method, place, rate)
-                figure = criterion.figure(one.validation)
-                return f"{one.rounds} rounds, validation {criterion.measure} {value(figure, criterion.measure)}"
+    def attempt(method: str, rate: float) -> float:
+        """Run a method with a rate, keep what is best so far, and return the validation figure."""
 
-            name = f"{prefix}{method}" + (f"-rate-{rate:g}" if len(setup.rates) > 1 else "")
-            place = run(name, candidate_run(question, setup, keys, rate), said)
-            outcomes = [read_outcome(method, place, rate)]
-            if method == "fedavg":
-                outcomes.append(read_outcome("tuned", place, rate, tuned=True))
-            for one in outcomes:
-                figure = criterion.figure(one.validation)
-                trials.append(Trial(one.name, rate, one.rounds, figure))
-                best = found.get(one.name)
-                if best is None or is_better(figure, criterion.figure(best.validation), criterion.measure):
-                    found[one.name] = one
+        def said(place: Path) -> str:
+            one = read_outcome(method, place, rate)
+            figure = value(criterion.figure(one.validation), criterion.measure)
+            return f"{counted(one.rounds, 'round')}, validation {FORMS[criterion.measure].title} {figure}"
+
+        name = f"{prefix}{method}" + (f"-rate-{rate:g}" if len(setup.rates) > 1 else "")
+        place = run(name, candidate_run(question, setup, methods[method], rate), said)
+        outcomes = [read_outcome(method, place, rate)]
+        if method == "fedavg":
+            outcomes.append(read_outcome("tuned", place, rate, tuned=True))
+        for one in outcomes:
+            figure, best = criterion.figure(one.validation), found.get(one.name)
+            trials.append(Trial(one.name, rate, one.rounds, figure))
+            if best is None or is_better(figure, criterion.figure(best.validation), criterion.measure):
+                found[one.name] = one
+        return trials[-len(outcomes)].figure
+
+    for method in methods:
+        rates = sorted(setup.rates)
+        middle = len(rates) // 2
+        first = attempt(method, rates[middle])
+        # Figures have one peak over the rates: a better one above the middle spares those below it.
+        if not _climb(method, rates[middle + 1 :], first, criterion, attempt):
+            _climb(method, rates[:middle][::-1], first, criterion, attempt)
     return found, trials
+
+
+def _climb(
+    method: str, rates: Sequence[float], figure: float, criterion: Criterion, attempt: Callable[[str, float], float]
+) -> bool:
+    """Try rates one after the other as long as each is better than the one before; say whether the first one was."""
+    for number, rate in enumerate(rates):
+        found = attempt(method, rate)
+        if not is_better(found, figure, criterion.measure):
+            return number > 0
+        figure = found
+    return bool(rates)
 
 
 def rates_criterion(criterion: Criterion) -> Criterion:

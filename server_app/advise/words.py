@@ -1,27 +1,16 @@
 """Advice in plain words: the answer, why, and what would change it."""
 
 import math
-from collections.abc import Sequence
 
 from florets.server_app.advise.advice import Advice
-from florets.server_app.advise.causes import ColumnShift, Reason
-from florets.server_app.advise.compare import (
-    FEW_CLIENTS,
-    FEW_RECORDS,
-    Difference,
-    is_below,
-    joined_accuracy,
-    low_sites,
-)
-from florets.server_app.advise.measures import FORMS, amount, named, value
+from florets.server_app.advise.compare import FEW_CLIENTS
+from florets.server_app.advise.measures import FORMS, amount
 from florets.server_app.advise.methods import NAMES, Question, Setup, command
-from florets.server_app.advise.outcomes import Outcome
-from florets.server_app.advise.sites import SiteRow, alternative, site_rows
+from florets.server_app.advise.reasons import Reasons
+from florets.server_app.advise.speech import Speech, p_text
 from florets.server_app.console import counted
 from florets.server_app.results.report_figures import duration, size
 
-_MOST_NAMES = 6
-_MOST_COLUMNS = 3
 _MOST_SITES = 8
 _NEAR = 0.05
 """A p value above the level and below this is near it."""
@@ -44,19 +33,13 @@ class Words:
 
     def __init__(self, advice: Advice, question: Question, setup: Setup) -> None:
         self.advice, self.question, self.setup = advice, question, setup
-        self.site = "site" if question.is_own else "client"
-        self.measure = advice.criterion.measure
-        self.rows = site_rows(advice)
+        self.speech = Speech(advice, question, setup)
+        self.site, self.measure = self.speech.site, self.speech.measure
 
-    def sites(self, number: int) -> str:
-        """Return a number of sites (clients, in a simulation)."""
-        return counted(number, self.site)
-
-    def named(self, keys: Sequence[str]) -> str:
-        """Return names of clients; numbers are called what they are of."""
-        names = [self.advice.name(key) for key in keys]
-        plain = not any(name.isdecimal() for name in names)
-        return listed(names) if plain else f"{self.site}{'' if len(names) == 1 else 's'} {listed(names)}"
+    @property
+    def reasons(self) -> list[str]:
+        """What the answer stands on, in a few sentences."""
+        return Reasons(self.speech).all
 
     @property
     def use(self) -> str:
@@ -66,8 +49,8 @@ class Words:
     @property
     def found(self) -> str:
         """What was found of groups, without a verb."""
-        finding, lone = self.advice.finding, self.named(self.advice.finding.lone)
-        count, p = self.sites(finding.num_clients), p_text(finding.p_value)
+        finding, lone = self.advice.finding, self.speech.named(self.advice.finding.lone)
+        count, p = self.speech.sites(finding.num_clients), p_text(finding.p_value)
         if self.advice.is_scale:
             return f"{count} that differ only in the scale of their inputs"
         if finding.kind == "none":
@@ -91,303 +74,6 @@ class Words:
         if self.advice.chosen is None:
             return f"Nothing to advise yet: no method is better than the constant answer. {self.found}."
         return f"{self.found}: {self.use}."
-
-    @property
-    def reasons(self) -> list[str]:
-        """What the answer stands on, in a few sentences."""
-        useless = self._useless() if self.advice.chosen is None else []
-        return [
-            *useless,
-            *self._figures(),
-            *self._chance(),
-            *self._groups(),
-            *self._differences(),
-            *self._lone(),
-            *self._gain(),
-            *self._apart(),
-            *self._low(),
-        ]
-
-    def _useless(self) -> list[str]:
-        """Say that nothing was learned, and what to do about it."""
-        advice = self.advice
-        criterion = advice.criterion
-        best, constant = criterion.figure(advice.judged(advice.best).test), advice.constant.figure(criterion)
-        name = NAMES[advice.best.name].format(site=self.site)
-        if not math.isfinite(best) or any(not math.isfinite(criterion.own(t)) for t in advice.best.test.values()):
-            said = [f"Training diverged, also with the best method ({name})."]
-        else:
-            said = [
-                f"The best method ({name}) reaches {named(best, self.measure)} on the test records; the constant "
-                f"answer reaches {value(constant, self.measure)}."
-            ]
-        if advice.evidence.tried:
-            said.append(f"Also tried, without success: {', '.join(advice.evidence.tried)}.")
-        return [
-            *said,
-            "Check that the inputs can predict the target, that units and codes agree (`florets check`), and that "
-            "there are enough records; then try other inputs or another model (task.model).",
-        ]
-
-    def _figures(self) -> list[str]:
-        """Say what is expected, and how figures are taken."""
-        advice, criterion = self.advice, self.advice.criterion
-        if advice.chosen is None:
-            return []
-        tests = advice.judged(advice.best).test
-        constant = advice.constant.figure(criterion)
-        versus = f"; the constant answer reaches {value(constant, self.measure)}" if math.isfinite(constant) else ""
-        over = "over all records together" if criterion.together else f"mean over {self.site}s"
-        said = [f"Expected on new records: {named(criterion.figure(tests), self.measure)} ({over}){versus}."]
-        if advice.evidence.tried:
-            said.append(
-                "Nothing was better than the constant answer at first; what helped: "
-                f"{advice.evidence.tried[-1]}."
-            )
-        if criterion.together:
-            said.append(
-                f"Most {self.site}s have fewer than {FEW_RECORDS} test records, too few for {FORMS[self.measure].title} "
-                f"per {self.site}: it is taken over the records of all {self.site}s together."
-            )
-        if "train.class_weights=balanced" in self.setup.keys:
-            said.append("One class is rare: training weights the classes equally, and methods are compared by AUC."
-                        if self.measure == "auc" else "One class is rare: training weights the classes equally.")
-        return said
-
-    def _chance(self) -> list[str]:
-        """Say in words what p value speaks against groups; small ones need no words."""
-        finding = self.advice.finding
-        if finding.kind != "none" or finding.p_value is None:
-            return []
-        often = max(1, round(100 * finding.p_value))
-        return [f"{self.site.capitalize()}s without any difference would look as different as these in {often} of 100 cases."]
-
-    def _groups(self) -> list[str]:
-        finding = self.advice.finding
-        if finding.kind != "groups" or self.advice.is_scale:
-            return []
-        found = [self.named(group) for group in finding.groups]
-        said = [f"The groups: {' | '.join(found)}."]
-        if self.advice.chosen == "fedavg":
-            said.append("One model serves them as well as one per group does.")
-        return said
-
-    def _differences(self) -> list[str]:
-        """Say in which respects sites differ, one explanation for each: standardising first, then groups."""
-        advice = self.advice
-        said = []
-        after = advice.evidence.standardised
-        if advice.is_scale and after is not None:
-            who = self.named(_departing(advice))
-            said.append(
-                f"What sets {who} apart is the scale of the inputs: once each {self.site} standardises its own inputs "
-                f"the difference is gone ({p_text(after.p_value)}). Look for other units or instruments, and declare "
-                "them (scale in node.toml)."
-            )
-        for reason in advice.evidence.reasons:
-            said += self._reason(reason)
-        if not advice.is_scale and after is not None and after.p_value is not None and advice.finding.kind == "groups":
-            said.append(f"Standardising the inputs per {self.site} does not remove the groups.")
-        return said
-
-    def _reason(self, reason: Reason) -> list[str]:
-        who = self.named(reason.sites)
-        their = "its" if len(reason.sites) == 1 else "their"
-        have = "has" if len(reason.sites) == 1 else "have"
-        many = len(reason.sites) > _MOST_SITES
-        if reason.kind == "unit" and reason.factor is not None:
-            return [
-                f"Inputs: all columns of {who} are {_times(reason.factor)} those of the other {self.site}s, as "
-                "with another unit. Declare the unit (scale in node.toml); the rule may be the same."
-            ]
-        if reason.kind == "unit":
-            columns = ", ".join(
-                f"{one.column} (x {one.factor:.3g})" for one in reason.columns[:_MOST_COLUMNS] if one.factor
-            )
-            return [f"Inputs: {who} {have} {columns} in another unit, it seems. Declare it (scale in node.toml)."]
-        if reason.kind == "inputs":
-            columns = ", ".join(_column(one) for one in reason.columns[:_MOST_COLUMNS])
-            whom = f"{len(reason.sites)} {self.site}s have" if many else f"{who} {have}"
-            return [f"Inputs: {whom} another distribution than the other {self.site}s, most of all in {columns}."]
-        if reason.kind == "labels":
-            return [self._label_reason(reason, who, their, many)]
-        said = f"Rule: the same inputs mean something else at {who}"
-        if reason.cross is not None:
-            other, own = reason.cross
-            said += f": the other group's model has a loss of {other:.3g} there, {their} own {own:.3g}"
-        return [f"{said}.", *self._swapped()]
-
-    def _label_reason(self, reason: Reason, who: str, their: str, many: bool) -> str:
-        values = sorted(reason.shares.values())
-        if self.measure in ("r2", "mae", "rmse"):
-            shown = _range(values, "{:.3g}")
-            return f"Target: its mean at {f'{len(values)} {self.site}s' if many else who} is {shown}, and {reason.elsewhere:.3g} at the others."
-        shown = _range([100 * share for share in values], "{:.0f}")
-        where = f"{len(values)} {self.site}s" if many else who
-        return (
-            f"Labels: class {reason.label} is {shown} % of the records of {where}, and {100 * reason.elsewhere:.0f} % "
-            f"elsewhere. {'Its' if their == 'its' else 'Their'} inputs differ no more than these shares explain."
-            if not any(one.kind in ("inputs", "unit") for one in self.advice.evidence.reasons)
-            else f"Labels: class {reason.label} is {shown} % of the records of {where}, and "
-            f"{100 * reason.elsewhere:.0f} % elsewhere."
-        )
-
-    def _swapped(self) -> list[str]:
-        """Say whose labels may be coded the other way round: of two classes one model then takes the wrong one."""
-        advice, together = self.advice, self.advice.outcome("fedavg")
-        counts = [own for own in (together.train.values() if together else ()) if len(own) == 2]
-        if together is None or not counts:
-            return []
-        said = []
-        for group in advice.finding.groups:
-            joined = joined_accuracy(together, group)
-            if joined is not None and is_below(*joined, 0.5):
-                said.append(
-                    f"One model for all is wrong on most records of {self.named(group)} ({100 * joined[0]:.1f} % "
-                    "correct). This is how labels look that are coded the other way round: compare the codes."
-                )
-        return said
-
-    def _lone(self) -> list[str]:
-        advice = self.advice
-        if advice.finding.kind not in ("groups", "lone") or not advice.finding.lone or advice.is_scale:
-            return []
-        said = []
-        bad = advice.own_is_low
-        good = [key for key in advice.finding.lone if key not in bad]
-        alone = advice.outcome("local")
-        if bad:
-            own = "its own" if len(bad) == 1 else "their own"
-            figures = ""
-            if alone is not None:
-                others = value(advice.criterion.figure(advice.judged(alone).test), self.measure)
-                figures = f" ({self._of_sites(alone, bad)} alone, {others} elsewhere)"
-            said.append(
-                f"No model predicts the records of {self.named(bad)}, not even {own}{figures}. Look for mistakes there, "
-                f"such as labels that do not belong to their records. Figures are of the other {self.site}s."
-            )
-        badly = [] if alone is None else low_sites(alone, advice.criterion)
-        scarce = [key for key in good if key in badly]
-        good = [key for key in good if key not in badly]
-        if scarce:
-            said.append(
-                f"{self.named(scarce)} {'differs' if len(scarce) == 1 else 'differ'} from the others, and a model "
-                f"trained there alone does badly; it takes more records to say why."
-            )
-        if good:
-            follows = "follows" if len(good) == 1 else "follow"
-            said.append(
-                f"{self.named(good)} {follows} another rule than the others: other codes, other patients, or mistakes "
-                "in the records. Compare the definitions; until then a separate model is the way."
-            )
-        return said
-
-    def _gain(self) -> list[str]:
-        advice = self.advice
-        if advice.chosen is None:
-            return []
-        shown = {
-            "fedavg": "One model for all",
-            "discovery": "One model per group",
-            "two_groups": "Two groups regardless",
-            "local": f"Each {self.site} alone",
-            "standardised": "Standardised inputs",
-        }
-        if advice.finding.kind == "lone" and advice.own_is_low == advice.finding.lone:
-            shown["discovery"] = f"Training without {self.named(advice.finding.lone)}"
-        said = []
-        for name, subject in shown.items():
-            gain = advice.against(name)
-            if name == advice.chosen or gain is None or not math.isfinite(gain.mean):
-                continue
-            said.append(f"{subject}: {self._compared(gain)}.")
-        return said
-
-    def _compared(self, gain: Difference) -> str:
-        """Return how another method compares, given the chosen one's gain over it."""
-        if gain.is_gain:
-            return f"worse by {amount(gain.mean, gain.half, self.measure)}"
-        if gain.is_loss:
-            return f"better by {amount(-gain.mean, gain.half, self.measure)} on the test records"
-        return f"no clear difference ({amount(-gain.mean, gain.half, self.measure, sign=True)})"
-
-    def _apart(self) -> list[str]:
-        """Name the sites that enter no comparison."""
-        advice = self.advice
-        said = []
-        if one := advice.evidence.one_class:
-            have = "has" if len(one) == 1 else "have"
-            said.append(
-                f"{self.named(one)} {have} records of one class only: nothing there tells the classes apart, so "
-                f"{'it takes' if len(one) == 1 else 'they take'} no part in the comparison or the search for groups."
-            )
-        few = [key for key in advice.few if key not in advice.evidence.one_class]
-        if few and len(few) < len(self.rows):
-            have = "has" if len(few) == 1 else "have"
-            who = f"{len(few)} {self.site}s" if len(few) > _MOST_SITES else self.named(few)
-            said.append(
-                f"{who} {have} fewer than {FEW_RECORDS} test records; {'its' if len(few) == 1 else 'their'} own "
-                "figures are mostly noise and enter no comparison."
-            )
-        return said
-
-    def _low(self) -> list[str]:
-        advice = self.advice
-        low = [key for key in advice.low if key not in (*advice.finding.lone, *advice.criterion.apart)]
-        if not low or advice.chosen is None:
-            return []
-        return [
-            f"{self.named(low)}: the advised model does worse here than elsewhere, by more than chance "
-            f"({self._of_sites(advice.best, low)})."
-        ]
-
-    def _of_sites(self, outcome: Outcome, keys: Sequence[str]) -> str:
-        tests = outcome.test
-        return ", ".join(value(self.advice.criterion.own(tests[key]), self.measure) for key in keys if key in tests)
-
-    @property
-    def paragraphs(self) -> list[str]:
-        """One paragraph per site that departs, with its one explanation."""
-        return [text for row in self.rows if (text := self._paragraph(row))]
-
-    def _paragraph(self, row: SiteRow) -> str:
-        advice = self.advice
-        said = []
-        if row.key in advice.evidence.one_class:
-            said.append(f"{row.note}; no comparison with other {self.site}s")
-        elif row.note:
-            return ""
-        elif row.key in advice.own_is_low:
-            said.append("no model predicts its records; look for mistakes there")
-        elif advice.is_scale and row.key in _departing(advice):
-            said.append(f"its inputs have another scale; nothing else sets it apart once each {self.site} standardises")
-        elif row.key in advice.finding.lone:
-            said.append("it follows another rule than all others")
-        kinds = {one.kind: one for one in advice.evidence.reasons if row.key in one.sites}
-        if not row.note and not said and "rule" in kinds:
-            said.append("the same inputs mean something else here than in the larger group")
-        if not said:
-            if "unit" in kinds:
-                said.append("its inputs seem to be in another unit")
-            if "inputs" in kinds:
-                said.append("its inputs are distributed otherwise")
-            if "labels" in kinds and row.key in kinds["labels"].shares:
-                said.append("its classes have other shares" if self.measure not in ("r2", "mae", "rmse") else "its target has another level")
-        other = "its own model alone" if alternative(advice) == "local" else "one model for all"
-        if row.is_gain:
-            said.append(f"the advised method gains over {other} here ({self.interval_of(row)})")
-        elif row.is_loss:
-            said.append(f"{other} would be better here ({self.interval_of(row)})")
-        return f"{row.name}: {'; '.join(said)}." if said else ""
-
-    def interval_of(self, row: SiteRow) -> str:
-        """Return a site's gain with its interval."""
-        if math.isnan(row.gain):
-            return "-"
-        if math.isnan(row.low):
-            return amount(row.gain, math.inf, self.measure, sign=True)
-        low, high = (amount(end, math.inf, self.measure, sign=True).removesuffix(" points") for end in (row.low, row.high))
-        return f"{amount(row.gain, math.inf, self.measure, sign=True).removesuffix(' points')} ({low} to {high})"
 
     @property
     def changes(self) -> list[str]:
@@ -420,7 +106,7 @@ class Words:
             said.append("With more rounds (num_rounds) groups are tested for.")
         if finding.kind in ("groups", "lone") and not advice.is_scale:
             if advice.own_is_low and advice.own_is_low == finding.lone:
-                said.append(f"Ask again once the records of {self.named(finding.lone)} are corrected.")
+                said.append(f"Ask again once the records of {self.speech.named(finding.lone)} are corrected.")
             else:
                 said.append(
                     f"If the {self.site}s agreed on what sets them apart (codes, units, whom they record), one model "
@@ -441,8 +127,8 @@ class Words:
         points = " Points are percentage points." if form.percent else ""
         if count < FEW_CLIENTS:
             return (
-                f"{better}{points} ± is a 95 % interval for these {self.sites(count)}, from their test records; it says "
-                f"nothing about other {self.site}s."
+                f"{better}{points} ± is a 95 % interval for these {self.speech.sites(count)}, from their test "
+                f"records; it says nothing about other {self.site}s."
             )
         return f"{better}{points} ± is a 95 % interval over {self.site}s like these."
 
@@ -465,50 +151,10 @@ class Words:
     def short(self) -> str:
         """The answer for the screen."""
         lines = [self.answer, *self.reasons]
-        paragraphs = self.paragraphs
+        paragraphs = self.speech.paragraphs
         if paragraphs and len(paragraphs) <= _MOST_SITES:
             lines += [f"  {text}" for text in paragraphs]
         lines.append(self.interval)
         if self.advice.chosen is not None:
             lines += [f"Cost: {self.cost}", f"Use: {self.command}"]
         return "\n".join(lines)
-
-
-def _departing(advice: Advice) -> list[str]:
-    """Return the clients outside the largest group."""
-    groups = advice.finding.groups
-    if len(groups) < 2:
-        return [key for group in groups for key in group]
-    return sorted({key for group in groups[1:] for key in group} | set(advice.finding.lone))
-
-
-def _times(factor: float) -> str:
-    return f"{factor:.2g} times" if factor > 1 else f"1/{1 / factor:.2g} of"
-
-
-def _column(one: ColumnShift) -> str:
-    name, equals, category = one.column.partition(" = ")
-    if equals:
-        return f"{name} ({category} is {'more' if one.shift > 0 else 'less'} frequent)"
-    if abs(one.shift) < 0.2:
-        return f"{name} (spread x {one.ratio:.2g})"
-    return f"{name} (mean {one.shift:+.1f} standard deviations)"
-
-
-def _range(values: Sequence[float], form: str) -> str:
-    low, high = form.format(values[0]), form.format(values[-1])
-    return low if low == high else f"{low} to {high}"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names, the first few of them."""
-    shown = list(names[:_MOST_NAMES])
-    if len(names) > len(shown):
-        return f"{', '.join(shown)} and {len(names) - len(shown)} more"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
-
-
-def p_text(p_value: float | None) -> str:
-    """Return a p value as it is written."""
-    return "no test" if p_value is None else f"p = {p_value:.2g}"
-

@@ -65,8 +65,8 @@ class FoldRound:
     short
         Clients whose folds are smaller than the others'.
     small
-        Of clients with too few samples for folds, or too few that differ, or that learned nothing on some fold, and of
-        those with one class where `place_one_class` is set: one row, (1, width).
+        Of clients with too few samples for folds, or too few that differ, or that learned nothing on some fold, and
+        of those with one class where `place_one_class` is set: one row, (1, width).
     """
 
     common: Models
