@@ -2,9 +2,10 @@
 
 ``python -m benchmarks.bench_advise [--seeds 10] [--first 0] [--cases homogeneous,labels,...] [key=value ...]``
 
-A right answer is: no groups and FedAvg (homogeneous); the two groups, and a model for each (labels); the two groups,
-that the difference lies in the scale, and FedAvg on standardised inputs (scales); no groups of at least two, FedAvg,
-and the one hospital named whose records no model predicts (noisy).
+A right answer is: no groups and FedAvg (homogeneous); the two groups by their rule, and a model for each (labels);
+the two hospitals' unit, and no model per group (scales, units); no groups of at least two, FedAvg, and the one
+hospital named whose records no model predicts (noisy); the two hospitals' inputs (shifted) or label shares
+(prevalence), and no model per group.
 """
 
 import argparse
@@ -20,27 +21,27 @@ from florets.server_app.advise.command import answer
 from florets.server_app.advise.methods import Question
 from florets.server_app.main import run_in
 
-KEYS = (
-    "experiment=own_data", "task.partition_options.input_shape=[30]", "task.partition_options.num_outputs=2",
-    "min_clients=5", "quiet=true", "pictures=false", "checkpoint_every=0",
-)  # fmt: skip
+KEYS = ("target=diagnosis", "min_clients=5", "quiet=true", "pictures=false", "checkpoint_every=0")
 THREE = ("hospital-a", "hospital-b", "hospital-c")
 TWO = ("hospital-d", "hospital-e")
+GROUPED = ("discovery", "group_intercept", "clove")
+SHARED = ("fedavg", "standardised", "intercept")
 
 
 def is_right(case: str, advice: Advice) -> bool:
     """Say whether an answer is the case's."""
     finding = advice.finding
     if case == "homogeneous":
-        return finding.kind == "none" and advice.chosen == "fedavg"
+        return finding.kind == "none" and advice.chosen == "fedavg" and not advice.evidence.reasons
     if case == "noisy":
         lone = finding.lone == advice.own_is_low == ("hospital-e",)
         return finding.kind in ("lone", "none") and lone and advice.chosen == "fedavg"
-    if finding.groups != (THREE, TWO):
-        return False
+    kinds = {reason.kind: reason for reason in advice.evidence.reasons}
     if case == "labels":
-        return advice.chosen == "discovery" and not advice.is_scale
-    return advice.is_scale and advice.chosen == "standardised"
+        return finding.groups == (THREE, TWO) and advice.chosen in GROUPED and kinds.keys() == {"rule"}
+    kind = {"scales": "unit", "units": "unit", "shifted": "inputs", "prevalence": "labels"}[case]
+    explained = kinds.keys() == {kind} and set(kinds[kind].sites) == set(TWO)
+    return explained and advice.chosen in SHARED
 
 
 def ask(case: str, seed: int, root: Path, own: list[str]) -> Advice:
@@ -71,8 +72,11 @@ def main() -> None:
                 print(
                     f"{case} seed {seed}: {word}: {finding.kind}, p = {finding.p_value}, groups "
                     f"of {[len(group) for group in finding.groups]}, lone {list(finding.lone)} "
-                    f"(own model low: {list(advice.own_is_low)}), scale {advice.is_scale}, advised {advice.chosen}; "
-                    + ", ".join(f"{one.name} {100 * one.mean:.1f}" for one in advice.outcomes),
+                    f"(own model low: {list(advice.own_is_low)}), scale {advice.is_scale}, reasons "
+                    f"{[(reason.kind, *reason.sites) for reason in advice.evidence.reasons]}, advised {advice.chosen}; "
+                    + ", ".join(
+                        f"{one.name} {100 * advice.criterion.figure(one.test):.1f}" for one in advice.outcomes
+                    ),
                     flush=True,
                 )
         print(f"{case}: {right} of {given.seeds} right", flush=True)

@@ -10,6 +10,12 @@ scales
     Two of them record in other units, inches for centimetres, so that every column is smaller by one factor.
 noisy
     One hospital's diagnoses are not those of its patients: they were shuffled.
+units
+    Two of them record three times the others' values in every column.
+shifted
+    At two of them a third of the columns lie one standard deviation higher, as with an instrument of another zero.
+prevalence
+    At three of them 20 % of the patients are malignant cases, at two of them 60 %.
 """
 
 import csv
@@ -20,9 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 NUM_HOSPITALS = 5
-CASES = ("homogeneous", "labels", "scales", "noisy")
+CASES = ("homogeneous", "labels", "scales", "noisy", "units", "shifted", "prevalence")
 UNITS = 1 / 2.54
 """Factor of the other units."""
+FACTOR = 3.0
+"""The same of the case `units`."""
+SHARES, SIZE = (0.2, 0.6), 110
+"""Of malignant cases, and patients of a hospital, in the case `prevalence`."""
 
 
 def tables(case: str = "homogeneous", seed: int = 0) -> dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]]:
@@ -51,17 +61,38 @@ def tables(case: str = "homogeneous", seed: int = 0) -> dict[str, tuple[NDArray[
     mean, std = bunch.data.mean(axis=0), bunch.data.std(axis=0)
     rng = np.random.default_rng(seed)
     found = {}
-    for number, rows in enumerate(np.array_split(rng.permutation(len(bunch.data)), NUM_HOSPITALS)):
+    for number, rows in enumerate(_dealt(bunch.target, case, rng)):
         x, y = bunch.data[rows], bunch.target[rows].astype(np.int64)
         other = number >= NUM_HOSPITALS - 2
         if case == "labels" and other:
             y = 1 - y
         if case == "scales" and other:
             x = UNITS * x
+        if case == "units" and other:
+            x = FACTOR * x
+        if case == "shifted" and other:
+            x = x + np.where(np.arange(x.shape[1]) % 3 == 0, std, 0.0)
         if case == "noisy" and number == NUM_HOSPITALS - 1:
             y = rng.permutation(y)
         found[f"hospital-{'abcde'[number]}"] = ((x - mean) / std, y)
     return found
+
+
+def _dealt(target: NDArray[np.int64], case: str, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+    """Return the rows of each hospital's patients."""
+    if case != "prevalence":
+        return np.array_split(rng.permutation(len(target)), NUM_HOSPITALS)
+    # Class 0 is malignant.
+    classes = [rng.permutation(np.flatnonzero(target == label)) for label in (0, 1)]
+    dealt, taken = [], [0, 0]
+    for number in range(NUM_HOSPITALS):
+        malignant = round(SHARES[number >= NUM_HOSPITALS - 2] * SIZE)
+        parts = []
+        for label, count in enumerate((malignant, SIZE - malignant)):
+            parts.append(classes[label][taken[label] : taken[label] + count])
+            taken[label] += count
+        dealt.append(rng.permutation(np.concatenate(parts)))
+    return dealt
 
 
 def write_folders(root: Path, case: str = "homogeneous", seed: int = 0) -> list[str]:

@@ -148,6 +148,7 @@ def _run(
         checkpointing = Checkpointing(checkpoints, config, strategy, checkpoint, by_flower)
         patience = Patience(config, recorder.lines, None if checkpoint is None else checkpoint.best)
         recorder.clients(list(strategy.federation.clients.values()))
+        recorder.names = task.client_names
         changed = record_code(recorder.folder, config, checkpoint is not None)
         for warning in filter(None, (changed, too_few_models(config))):
             recorder.warn(warning)

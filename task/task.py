@@ -102,6 +102,13 @@ class Task:
         check_shards(shards, self.data, self.num_clients)
         return list(shards)
 
+    @property
+    def client_names(self) -> dict[int, str]:
+        """Names of the clients by partition id, where the data say whose each sample is."""
+        if self.spec.partition != "natural":
+            return {}
+        return {place: shard.name for place, shard in enumerate(self.shards) if shard.name}
+
     @cached_property
     def _by_round(self) -> ShardsByRound | None:
         drift = Drift.of(self.spec.drift)

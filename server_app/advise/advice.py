@@ -133,11 +133,11 @@ def advise(
 
     The method is chosen on the validation records alone. What is not better there than a constant answer is not
     considered, and what turns out not to be on the test records is not advised. Of the methods that none beats by
-    more than chance the simplest is taken. Where groups were found, their models and the one model for all are both
-    simple, and the better of them comes first: that there are groups is settled already. Where the groups go once
-    inputs are standardised, one model on standardised inputs comes first, unless another beats it; tried for another
-    reason, it counts as equally simple. Clients that fit nobody, and on which no method does well, their own model
-    neither, have no say.
+    more than chance the simplest is taken. Where groups were found, their models and the one model for all, with and
+    without intercepts, count as equally simple, and the best of them comes first: that there are groups is settled
+    already. Where the groups go once inputs are standardised, one model on standardised inputs comes first, unless
+    another beats it; tried for another reason, it counts as equally simple. Clients that fit nobody, and on which no
+    method does well, their own model neither, have no say.
     """
     evidence = evidence or Evidence()
     # With few records a client's own model is bad, whatever these say: others' models then do better.
@@ -152,8 +152,8 @@ def advise(
     ordered = [outcomes[name] for name in TITLES if name in outcomes and (several or name not in _OF_GROUPS[:2])]
     compared = [one.without(own_is_low) for one in ordered if one.name != "standardised"]
     if finding.kind == "groups" and {"fedavg", "discovery"} <= outcomes.keys():
-        pair = _on_the_same([outcomes["fedavg"], outcomes["discovery"]], own_is_low)
-        first = best(pair, criterion)
+        simple = [outcomes[name] for name in ("fedavg", "intercept", "discovery") if name in outcomes]
+        first = best(_on_the_same(simple, own_is_low), criterion)
         compared.sort(key=lambda one: one.name != first.name)
     scaled = outcomes.get("standardised")
     if scaled is not None:

@@ -246,21 +246,22 @@ def rule_of(
 
     Parameters
     ----------
+    groups
+        Clients of each, the largest first.
     losses
         By client, of each group's model on its training records.
     models
         Model of each client.
     gains
-        Whether a model per group predicts better than one for all, by more than chance.
+        Whether a model per group predicts better than one for all, also with intercepts, by more than chance.
     """
     if len(groups) < 2:
         return None
-    small = min((group for group in groups), key=len)
-    cross = cross_losses(small, losses, models)
-    differs = cross is not None and cross[0] > _CROSS * cross[1]
-    if not (gains or differs):
+    outside = tuple(sorted(key for group in groups[1:] for key in group))
+    cross = cross_losses(outside, losses, models)
+    if not gains or (cross is not None and cross[0] < _CROSS * cross[1]):
         return None
-    return Reason("rule", tuple(small), cross=cross)
+    return Reason("rule", outside, cross=cross)
 
 
 def cross_losses(

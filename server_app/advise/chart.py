@@ -14,7 +14,7 @@ def chart(advice: Advice) -> dict[str, Any]:
     form = FORMS[measure]
     shown = [criterion.figure(advice.judged(one).test) for one in advice.outcomes]
     for one in advice.outcomes:
-        shown += [criterion.own(test) for key, test in one.test.items() if key not in criterion.apart]
+        shown += [criterion.own(test) for key, test in one.test.items() if not criterion.leaves_out(key, one.test)]
     finite = [number for number in shown if math.isfinite(number)] or [0.0, 1.0]
     if form.higher:
         # Of R2 what is far below the constant answer is at the edge.

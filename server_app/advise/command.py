@@ -22,6 +22,7 @@ from florets.server_app.advise.measures import OF_CLASSES, OF_VALUES, RARE, Name
 from florets.server_app.advise.methods import (
     Question,
     Setup,
+    as_regression,
     candidates,
     first_run,
     remedies,
@@ -131,10 +132,15 @@ class _Study:
 
     def advise(self) -> tuple[Advice, Setup, list[Trial]]:
         """Make all runs and return the advice, the setup that was used, and the trials of learning rates."""
+        place = self._run("discovery", first_run(self._question), _groups_of)
+        regression = self._is_regression(place)
+        if regression and self._question.base.task.loss == "cross_entropy":
+            # The sites' tables have values: groups show once a model has learned what all share.
+            self._question = as_regression(self._question)
+            place = self._run("discovery", first_run(self._question), _groups_of)
         question = self._question
-        place = self._run("discovery", first_run(question), _groups_of)
         first = read_outcome("discovery", place)
-        counts = {} if self._is_regression(place) else first.train
+        counts = {} if regression else first.train
         one_class = tuple(sorted(key for key, own in counts.items() if np.count_nonzero(own) < 2))
         finding = _finding(place, one_class)
         if finding.num_clients < 2:
@@ -257,11 +263,12 @@ class _Study:
     def _rule(self, advice: Advice) -> Reason | None:
         """Return whether groups follow different rules, by their models' losses on each other's records."""
         groups = advice.outcome("discovery")
-        together = advice.outcome("fedavg")
-        if advice.finding.kind != "groups" or advice.is_scale or groups is None or together is None:
+        together = [one for name in ("fedavg", "intercept") if (one := advice.outcome(name)) is not None]
+        if advice.finding.kind != "groups" or advice.is_scale or groups is None:
             return None
-        gain = advice.criterion.difference(advice.judged(groups).test, advice.judged(together).test)
-        return rule_of(advice.finding.groups, read_losses(Path(groups.folder)), groups.groups, gain.is_gain)
+        test = advice.judged(groups).test
+        gains = [advice.criterion.difference(test, advice.judged(one).test).is_gain for one in together]
+        return rule_of(advice.finding.groups, read_losses(Path(groups.folder)), groups.groups, all(gains))
 
 
 def _any_useful(outcomes: Mapping[str, Outcome], criterion: Criterion, constant: ConstantAnswer) -> bool:

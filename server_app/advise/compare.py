@@ -120,11 +120,14 @@ class Criterion:
 
         Where all have few test records, over all of them, unless the measure says little of few.
         """
-        known = [self.own(test) for key, test in tests.items() if key not in self.apart]
-        if len(known) < min(2, len(tests)) and not self.together:
-            known = [self.own(test) for test in tests.values()]
+        known = [self.own(test) for key, test in tests.items() if not self.leaves_out(key, tests)]
         known = [figure for figure in known if not math.isnan(figure)]
         return math.fsum(known) / len(known) if known else math.nan
+
+    def leaves_out(self, key: str, tests: Tests) -> bool:
+        """Return whether a client enters no mean over clients; where all have few test records they all do."""
+        rest = len(tests) - len(set(self.apart) & set(tests))
+        return key in self.apart and (self.together or rest >= min(2, len(tests)))
 
     def over_records(self, tests: Tests) -> float:
         """Return the figure over all records; NaN where clients send no sums, unless it is a plain mean."""
@@ -137,7 +140,7 @@ class Criterion:
 
     def worst(self, tests: Tests) -> str | None:
         """Return the client with the worst figure among those that enter comparisons; None if there are none."""
-        known = {key: self.own(test) for key, test in tests.items() if key not in self.apart}
+        known = {key: self.own(test) for key, test in tests.items() if not self.leaves_out(key, tests)}
         known = {key: figure for key, figure in known.items() if not math.isnan(figure)}
         sign = 1 if FORMS[self.measure].higher else -1
         return min(known, key=lambda key: (sign * known[key], key), default=None)

@@ -13,8 +13,9 @@ from florets.server_app.advise.measures import Name, for_stopping
 
 VALIDATION = 0.2
 """Of each client's training records, unless `task.validation_fraction` says otherwise."""
-ROUNDS, PATIENCE = 40, 5
-"""Rounds of a run at most, and evaluations without progress after which it stops, unless the keys say otherwise."""
+ROUNDS, EVERY, PATIENCE = 40, 2, 3
+"""Rounds of a run at most, rounds between evaluations, and evaluations without progress after which it stops, unless
+the keys say otherwise."""
 STEPS = (1 / 3, 1.0, 3.0)
 """Learning rates that are tried, in units of the experiment's."""
 _LOOK = 4
@@ -36,7 +37,8 @@ TITLES = {
     "local": "Each alone (Local-only)",
 }
 """The methods, the simplest first: what clients share costs nobody more than what they do alone."""
-CONSTANT = "constant"
+OPTIONAL = ("intercept", "group_intercept")
+"""Methods that not every model suits."""
 CONSTANT_TITLES = {True: "Constant answer (mean)", False: "Constant answer (most frequent class)"}
 """By whether the targets are values."""
 
@@ -224,10 +226,21 @@ def remedies(question: Question, setup: Setup) -> list[tuple[str, Setup]]:
         wider = tuple(float(f"{rate:.3g}") for rate in (least / 30, least / 5, most * 3))
         found.append(("smaller and larger learning rates", replace(setup, rates=wider)))
     if not question.gives("num_rounds"):
-        more = replace(setup, keys=(*setup.keys, f"num_rounds={_TIMES * question.rounds}", "patience=15"))
-        kept = tuple(key for key in more.keys if key.partition("=")[0] != "patience" or key == "patience=15")
+        more = replace(
+            setup, keys=(*setup.keys, f"num_rounds={_TIMES * question.rounds}", f"patience={3 * PATIENCE}")
+        )
+        kept = tuple(
+            key for key in more.keys if key.partition("=")[0] != "patience" or key == f"patience={3 * PATIENCE}"
+        )
         found.append(("more rounds", replace(more, keys=kept)))
     return found
+
+
+def as_regression(question: Question) -> Question:
+    """Return the question for tables whose target turned out to be a value, with a regression's loss."""
+    keys = ("task.loss", "task.table.regression")
+    overrides = [text for text in question.overrides if text.partition("=")[0] not in keys]
+    return Question.of([*overrides, "task.loss=squared_error", "task.table.regression=true"])
 
 
 def first_run(question: Question, *keys: str) -> Config:
@@ -270,7 +283,8 @@ def candidates(question: Question, finding: Finding) -> dict[str, tuple[str, ...
 
 def candidate_run(question: Question, setup: Setup, keys: Sequence[str], rate: float) -> Config:
     """Return one run of a method, with one learning rate."""
-    return question.config(f"train.learning_rate={rate:g}", "eval_every=1", "pictures=false", *setup.keys, *keys)
+    every = [] if question.gives("eval_every") else [f"eval_every={EVERY}"]
+    return question.config(f"train.learning_rate={rate:g}", *every, "pictures=false", *setup.keys, *keys)
 
 
 def num_groups(finding: Finding) -> int:

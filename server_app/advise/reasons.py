@@ -11,6 +11,7 @@ from florets.server_app.advise.speech import Speech, departing, p_text, range_of
 
 _MOST_COLUMNS = 3
 _MOST_SITES = 8
+_MOST_GROUPS = 5
 
 
 class Reasons:
@@ -98,7 +99,9 @@ class Reasons:
         if finding.kind != "groups" or self.advice.is_scale:
             return []
         found = [self.speech.named(group) for group in finding.groups]
-        said = [f"The groups: {' | '.join(found)}."]
+        said = []
+        if len(found) <= _MOST_GROUPS:
+            said.append(f"The groups: {' | '.join(found)}.")
         if self.advice.chosen == "fedavg":
             said.append("One model serves them as well as one per group does.")
         return said
@@ -147,10 +150,13 @@ class Reasons:
             return [f"Inputs: {whom} another distribution than the other {self.site}s, most of all in {columns}."]
         if reason.kind == "labels":
             return [self._label_reason(reason, who, their, many)]
-        said = f"Rule: the same inputs mean something else at {who}"
+        several = len(self.advice.finding.groups) > 2
+        where = f"in the {len(self.advice.finding.groups)} groups" if several else f"at {who}"
+        said = f"Rule: the same inputs mean something else {where}"
         if reason.cross is not None:
             other, own = reason.cross
-            said += f": the other group's model has a loss of {other:.3g} there, {their} own {own:.3g}"
+            whose = "the best model of another group" if several else "the other group's model"
+            said += f": {whose} has a loss of {other:.3g} there, {their} own {own:.3g}"
         return [f"{said}.", *self._swapped()]
 
     def _label_reason(self, reason: Reason, who: str, their: str, many: bool) -> str:

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.server_app.advise.compare import Criterion
 from florets.server_app.advise.measures import FORMS, is_better, value
-from florets.server_app.advise.methods import Question, Setup, candidate_run
+from florets.server_app.advise.methods import OPTIONAL, Question, Setup, candidate_run
 from florets.server_app.advise.outcomes import Outcome, read_outcome
 from florets.server_app.console import counted
 
@@ -38,7 +39,8 @@ def search(
     Parameters
     ----------
     methods
-        Keys of each, by name. Fine-tuned copies are tested in the runs of FedAvg, at the rate that suits them best.
+        Keys of each, by name; those of `methods.OPTIONAL` are left out where the model does not suit them.
+        Fine-tuned copies are tested in the runs of FedAvg, at the rate that suits them best.
     criterion
         Decides on the rates: for accuracies by the log loss, which says more of few validation records.
     run
@@ -72,7 +74,12 @@ def search(
     for method in methods:
         rates = sorted(setup.rates)
         middle = len(rates) // 2
-        first = attempt(method, rates[middle])
+        try:
+            first = attempt(method, rates[middle])
+        except ConfigError:
+            if method not in OPTIONAL:
+                raise
+            continue
         # Figures have one peak over the rates: a better one above the middle spares those below it.
         if not _climb(method, rates[middle + 1 :], first, criterion, attempt):
             _climb(method, rates[:middle][::-1], first, criterion, attempt)

@@ -69,7 +69,7 @@ def site_rows(advice: Advice) -> list[SiteRow]:
         compared = None if other is None else other.test.get(key)
         gain = (math.nan, math.nan, math.nan)
         note = _note(advice, key)
-        if own is not None and compared is not None and not note:
+        if own is not None and compared is not None and key not in advice.evidence.one_class:
             gain = advice.criterion.gain_of(own, compared)
         tests = [one.test[key].n for one in advice.outcomes if key in one.test]
         counts = next((one.train[key] for one in advice.outcomes if key in one.train), None)

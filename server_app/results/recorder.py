@@ -64,6 +64,11 @@ class Recorder:
     lock : FolderLock, optional
         The folder's, where it is held already.
 
+    Attributes
+    ----------
+    names
+        Of clients that have others than their keys, by their numbers.
+
     Raises
     ------
     ValueError
@@ -87,6 +92,7 @@ class Recorder:
         self.folder = Path(folder).absolute()
         self._experiment, self._strategy, self._seed = experiment, strategy, seed
         self._task_title = task_title
+        self.names: Mapping[int, str] = {}
         self._clients: dict[str, Client] = {}
         self._truth: dict[str, int] = {}
         self._lines: list[RoundLine] = []
@@ -266,7 +272,7 @@ class Recorder:
         with whole_file(self.folder / "clients.csv") as file:
             writer = csv.writer(file, lineterminator="\n")
             head = ["client", "true_cluster", "found_cluster", *(f"share_{k}" for k in shares), "num_examples"]
-            writer.writerow([*head, *tests, "device"])
+            writer.writerow([*head, *tests, "device", *(["name"] if self.names else [])])
             for key, client in sorted(self._clients.items()):
                 cells, mixture = results.get(key, {}), mixtures.get(key)
                 writer.writerow(
@@ -275,6 +281,7 @@ class Recorder:
                     + [client.num_examples]
                     + [cells.get(name) for name in tests]
                     + [client.device]
+                    + ([self.names.get(client.number)] if self.names else [])
                 )
 
     def _write_confusions(self, confusions: Mapping[int, Sequence[int]]) -> None:

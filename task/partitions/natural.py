@@ -86,6 +86,7 @@ def natural(
             _rows_of(name, data.owners_train, samples_per_client, rng),
             _rows_of(name, data.owners_test, test_samples_per_client, rng),
             changes[cluster],
+            name=str(name),
         )
         for name, cluster in zip(large[chosen], clusters, strict=True)
     ]

@@ -29,6 +29,8 @@ class Shard:
         Maps inputs (n, *input_shape) and targets (n,) of the client, train and test alike; None leaves them.
     others
         Where a client mixes clusters: its rows of the other clusters, a piece for each, without pieces of their own.
+    name
+        Of the client where the data have one for it, such as an owner's; empty: it is called by its number.
     """
 
     cluster: int
@@ -36,6 +38,7 @@ class Shard:
     test: IntArray
     transform: Transform | None = None
     others: tuple["Shard", ...] = ()
+    name: str = ""
 
     @property
     def pieces(self) -> tuple["Shard", ...]:
