@@ -22,6 +22,7 @@ from florets.client_app.handlers.estimate import estimate
 from florets.client_app.handlers.evaluate import evaluate
 from florets.client_app.handlers.folds import query_folds, train_folds
 from florets.client_app.handlers.hello import hello
+from florets.client_app.handlers.intercept import intercept
 from florets.client_app.handlers.kmeans import kmeans
 from florets.client_app.handlers.labels import labels
 from florets.client_app.handlers.losses import losses
@@ -64,6 +65,7 @@ _HANDLERS: dict[str, Callable[[Client], RecordDict]] = {
     kinds.SUBSPACE: subspace,
     kinds.MOMENTS: factors,
     kinds.QUERY_FOLDS: query_folds,
+    kinds.QUERY_INTERCEPT: intercept,
     f"query.{kinds.CUSTOM}": custom,
     kinds.TRAIN: train,
     kinds.TRAIN_SELECT: train_select,

@@ -199,6 +199,20 @@ class Config(RunKeys):
         False,
         "at evaluations also test all K models on each true cluster's test data, on the server; simulation only",
     )
+    statistics: bool = key(
+        False,
+        "at evaluations clients also send sums of their tests and bootstrap replicates of their figures, from which "
+        "figures over all clients' records together follow (tests.json)",
+    )
+    measure: Literal["auto", "accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss", "r2", "mae", "rmse"] = (
+        key("auto", "figure by which models are compared on validation data; auto: the loss")
+    )
+    patience: int | None = key(
+        None,
+        "end the run once `measure` over all validation records has not improved for so many evaluations, and take "
+        "the models of the best one; null: after num_rounds, with the last ones",
+        least=1,
+    )
     stop_at_ari: float | None = key(None, "end the run once the ARI is at least this", above=0, most=1)
     loss_matrix: bool = key(
         True, "at the end ask every client for the loss of every final model (loss_matrix.csv and its picture)"
