@@ -116,6 +116,16 @@ def test_of_classes_it_is_the_penalised_maximum_without_what_the_prior_said(num_
     assert told[0] == pytest.approx(found.x * (1 + variances / SPREAD**2), rel=1e-3, abs=1e-4)
 
 
+def test_weights_that_make_classes_even_leave_no_offset_and_the_variance_of_the_counts() -> None:
+    labels = np.repeat([0, 1], [4900, 100])
+    weights = np.where(labels == 1, 49.0, 1.0)
+    offsets, variances = class_offsets(np.zeros((5000, 2)), labels, weights)
+    assert offsets == pytest.approx([0.0], abs=1e-9)
+    # Of the log odds of two counts; the same in another unit of the weights.
+    assert variances == pytest.approx([1 / 4900 + 1 / 100], rel=1e-3)
+    assert class_offsets(np.zeros((5000, 2)), labels, 7 * weights)[1] == pytest.approx(variances)
+
+
 @pytest.mark.parametrize("num_classes", [2, 3])
 @pytest.mark.parametrize("count", [1, 10, 1000])
 def test_a_client_with_one_class_has_a_finite_offset_that_is_shrunk(num_classes: int, count: int) -> None:

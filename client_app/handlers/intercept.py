@@ -5,6 +5,7 @@ import torch
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
+from florets.client_app.local_training import sample_weights
 from florets.client_app.outgoing import reply
 from florets.task.statistics.intercepts import class_offsets, value_offset
 from florets.task.training.losses import evaluated
@@ -44,7 +45,10 @@ def intercept(client: Client) -> RecordDict:
             )
         targets = data.y_train.cpu()
         if client.loss == "cross_entropy":
-            offsets, variances = class_offsets(outputs.astype(np.float64), targets.numpy())
+            # A model that was trained with weights by class has other intercepts than the classes' shares.
+            weights = sample_weights(client)
+            worth = None if weights is None else weights.cpu().numpy().astype(np.float64)
+            offsets, variances = class_offsets(outputs.astype(np.float64), targets.numpy(), worth)
         else:
             residuals = targets.to(torch.float64).numpy() - outputs[:, 0]
             offsets, variances = value_offset(residuals)
