@@ -18,7 +18,8 @@ _TRIED, _TOLERANCE = 8, 1e-3
 def intercept(client: Client) -> RecordDict:
     """Estimate the offsets on the training data, the model held fixed; return them and their variances.
 
-    Of a model that diverged they are 0, and nothing is known of them.
+    Of a model that diverged, and where the node's owner keeps statistics back, they are 0, and nothing is known of
+    them.
 
     Raises
     ------
@@ -37,7 +38,7 @@ def intercept(client: Client) -> RecordDict:
     assert tried is not None
     num_offsets = outputs.shape[1] if outputs.shape[1] > 2 else 1
     offsets, variances = np.zeros(num_offsets), np.full(num_offsets, kinds.DIVERGED)
-    if np.isfinite(outputs).all() and np.isfinite(tried).all():
+    if client.shares_statistics and np.isfinite(outputs).all() and np.isfinite(tried).all():
         plain = outputs[:_TRIED]
         if np.abs(tried - plain - 1).max() > _TOLERANCE * (1 + np.abs(plain).max()):
             raise ValueError(

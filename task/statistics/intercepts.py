@@ -34,8 +34,8 @@ def class_offsets(
     offsets finite where a client has one class alone. What the prior said is then taken out again: of a normal
     posterior with mean b and variance V, and the prior's precision l, the likelihood has variance v = 1 / (1/V - l)
     and its maximum at b (1 + l v). With many records of all classes that is the plain maximum-likelihood estimate
-    with the inverse information. Weighted records count for (sum w)^2 / sum w^2 of them (Kish 1965): counted for all n,
-    a rare class's weighted offset would have far too small a variance.
+    with the inverse information. Weighted records count for (sum w)^2 / sum w^2 of them (Kish 1965): as all n
+    of them, a rare class's weighted offset would have far too small a variance.
 
     Source: Gelman et al. 2008 (Annals of Applied Statistics 2) for the size of the weak prior; Breslow and Clayton
     1993 (JASA 88) for the normal approximation at the penalised maximum.
