@@ -30,6 +30,7 @@ from florets.server_app.results.folder import (
 from florets.server_app.results.progress import Progress
 from florets.server_app.results.summary import RoundLine, RunSummary, round_line, round_seconds, summarise
 from florets.strategies.base.report import Client, Evaluation, RoundReport
+from florets.strategies.base.waiting import named
 
 log = logging.getLogger("florets")
 
@@ -175,7 +176,7 @@ class Recorder:
         assignment: Mapping[str, int],
         loss_matrix: tuple[Sequence[str], NDArray[np.float64]] | None = None,
         columns: Sequence[str] = (),
-        left_out: int = 0,
+        left_out: Sequence[str] = (),
         pictures: bool = True,
         confusions: Mapping[int, Sequence[int]] | None = None,
         changes: Sequence[tuple[int, int, int]] = (),
@@ -195,7 +196,7 @@ class Recorder:
             Client keys, and the mean loss of each model on each client's training data.
         columns : sequence of str
             Names of the models' inputs where clients read them from tables.
-        left_out : int
+        left_out : sequence of str
             Nodes that were online and could not take part.
         pictures : bool
             Whether the plots are drawn.
@@ -238,7 +239,7 @@ class Recorder:
 
         write_report(self.folder, self._task_title, pictures)
         if left_out:
-            log.warning("%s could not take part", counted(left_out, "node"))
+            log.warning("%s could not take part: %s", counted(len(left_out), "node"), named(left_out))
         log.info("Results are in %s", self.folder)
         return summary
 
