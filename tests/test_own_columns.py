@@ -117,9 +117,9 @@ def test_another_set_of_names_is_refused_with_the_difference(
     given = [f"data_dir={data}", f"results_dir={tmp_path / 'r'}", "min_clients=1"]
     assert main.main([*(key for key in SETTINGS if "min_clients" not in key), *given]) == 0
     assert "3 rounds in " in (last := capsys.readouterr().out.splitlines()[-2])
-    assert last.endswith(" s, 1 node could not take part")
+    assert last.endswith(" s, 1 node could not take part (b)")
     (log,) = (tmp_path / "r").rglob("run.log")
-    assert "1 node could not take part" in log.read_text()
+    assert "1 node could not take part: b" in log.read_text()
 
 
 def test_two_tables_of_one_site_must_have_the_same_columns(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_late_site_takes_the_agreed_order_and_is_refused_with_other_columns(
     assert "its table lacks 'dose' and has 'height' beside them" in caplog.text
     assert "inputs have shape (2,), but the federation's is (3,)" in caplog.text
     assert "Its columns are 'age', 'weight'." in caplog.text
-    assert federation.left_out == 2
+    assert federation.left_out == ["d", "e"]
     assert kinds.COLUMNS not in settings
 
 
