@@ -17,6 +17,7 @@ from florets.client_app.session import State
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
 from florets.task.training.losses import Evaluated
+from florets.task.training.scores import in_unit
 from florets.task.wire import kinds
 from florets.task.wire.records import put
 from florets.task.wire.scores import pack_scores
@@ -61,7 +62,7 @@ def answer_tests(
     # The counts tell how many samples of each class a client has: a real node's owner decides on that.
     counts = scores.confusion.ravel().tolist() if client.shares_confusion else []
     if scores.values:
-        put(content, {kinds.SCORES: pack_scores(scores.values, counts)})
+        put(content, {kinds.SCORES: pack_scores(in_unit(scores.values, client.task.target_scale), counts)})
     return content
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +15,7 @@ _FEW_CLASSES = 100
 
 BALANCED_ACCURACY, MACRO_F1, AUC = "balanced_accuracy", "macro_f1", "auc"
 R2, MAE = "r2", "mae"
+_IN_UNIT = ("mae", "rmse")
 
 
 @dataclass(frozen=True)
@@ -117,3 +119,8 @@ def value_scores(targets: FloatArray, predicted: NDArray[np.floating]) -> Scores
         return Scores()
     spread = float(np.square(targets - targets.mean(dtype=np.float64)).sum())
     return Scores({MAE: error} if spread == 0 else {R2: 1 - squares / spread, MAE: error})
+
+
+def in_unit(values: Mapping[str, float], scale: float) -> dict[str, float]:
+    """Return scores with the errors times `scale`, which are then in the unit that a regression's targets came in."""
+    return {name: value * scale if name in _IN_UNIT else value for name, value in values.items()}

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -269,6 +269,10 @@ class Preprocessing:
             )
         return np.array(labels, dtype=np.int64)
 
+    def in_unit(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """Return standardised values (n,) of a regression in the unit that the target came in."""
+        return values.astype(np.float64) * self.target_std + self.target_mean
+
     def to_plain(self) -> dict[str, Any]:
         """Return plain values, as JSON has them."""
         values: dict[str, Any] = json.loads(json.dumps(asdict(self), allow_nan=False))
@@ -285,19 +289,54 @@ class Preprocessing:
         """
         try:
             read: dict[str, Any] = {entry.name: values[entry.name] for entry in fields(cls)}
-            numeric = tuple(NumericInput(**column) for column in read["numeric"])
-            words = tuple(
-                CategoricalInput(**{**column, "categories": tuple(map(str, column["categories"]))})
-                for column in read["categorical"]
+            found = cls(
+                numeric=tuple(NumericInput(**column) for column in read["numeric"]),
+                categorical=tuple(
+                    CategoricalInput(**{**column, "categories": tuple(column["categories"])})
+                    for column in read["categorical"]
+                ),
+                target=read["target"],
+                classes={name: tuple(raws) for name, raws in read["classes"].items()},
+                target_mean=read["target_mean"],
+                target_std=read["target_std"],
+                standardise=read["standardise"],
+                sites={key: Scale(tuple(s["mean"]), tuple(s["std"])) for key, s in read["sites"].items()},
+                ids=tuple(read["ids"]),
+                units=dict(read["units"]),
             )
-            sites = {
-                key: Scale(tuple(map(float, scale["mean"])), tuple(map(float, scale["std"])))
-                for key, scale in read["sites"].items()
-            }
-            classes = {str(name): tuple(map(str, raws)) for name, raws in read["classes"].items()}
-            if not all(math.isfinite(c.mean) and c.std > 0 for c in numeric) or not float(read["target_std"]) > 0:
-                raise ValueError("a mean or spread is no number")
-            given: dict[str, Any] = {"numeric": numeric, "categorical": words, "sites": sites, "classes": classes}
-            return cls(**{**read, **given, "ids": tuple(read["ids"]), "units": dict(read["units"])})
+            found._check()
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"the description of how tables are prepared cannot be read ({error}).") from error
+            raise ValueError(f"the description of how tables are prepared cannot be read ({error!r:.200})") from error
+        return found
+
+    def _check(self) -> None:
+        """Raise ValueError where a value is of another type or size than it is declared with; TypeError likewise."""
+        words = [self.target, *self.ids, *self.sites, *self.units, *self.units.values(), *self.columns, *self.classes]
+        words += [text for column in self.categorical for text in (column.mode, *column.categories)]
+        words += [raw for raws in self.classes.values() for raw in raws]
+        if not all(isinstance(word, str) for word in words):
+            raise ValueError("a name is no string")
+        flags = [column.indicator for column in (*self.numeric, *self.categorical)]
+        flags += [column.other for column in self.categorical]
+        if not all(isinstance(flag, bool) for flag in flags):
+            raise ValueError("indicator or other is neither true nor false")
+        scales = [
+            Scale(tuple(c.mean for c in self.numeric), tuple(c.std for c in self.numeric)),
+            *self.sites.values(),
+        ]
+        scales.append(Scale((self.target_mean,), (self.target_std,)))
+        for scale in scales:
+            if not all(type(number) in (int, float) and math.isfinite(number) for number in scale.mean + scale.std):
+                raise ValueError("a mean or spread is no finite number")
+            if not all(std > 0 for std in scale.std):
+                raise ValueError("a spread is not above 0")
+        if any((len(one.mean), len(one.std)) != (len(self.numeric),) * 2 for one in self.sites.values()):
+            raise ValueError("a site's scale has another number of columns")
+        names = self.columns
+        if len({*names, self.target}) != len(names) + 1 or {self.target, *names} & set(self.ids):
+            raise ValueError("a column has two roles")
+        if self.standardise not in get_args(Standardise):
+            raise ValueError(f"standardise is {self.standardise!r}")
+        for column in self.categorical:
+            if not column.categories or len(set(column.categories)) < len(column.categories):
+                raise ValueError("a column has no categories, or one twice")
