@@ -9,6 +9,7 @@ from flwr.clientapp import ClientApp
 
 from florets.client_app.client import Client, client_of
 from florets.client_app.deadline import has_process_of_its_own, within_deadline
+from florets.client_app.error_texts import own_texts_alone
 from florets.client_app.handlers.adapted import train_adapted
 from florets.client_app.handlers.anchored import train_anchored
 from florets.client_app.handlers.bilevel import train_bilevel
@@ -90,7 +91,7 @@ def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Con
 
     def answer(message: Message, context: Context) -> Message:
         start = perf_counter()
-        with counted() as effort:
+        with counted() as effort, own_texts_alone(context):
             client = client_of(message, context)
             content = handle(client)
         seconds = perf_counter() - start + client.prepared.seconds

@@ -15,6 +15,9 @@ from typing import Any, Literal, get_type_hints
 from florets.strategies.registry import DEFAULT, settings_type
 from florets.strategies.settings import RunKeys, Settings, key
 
+AUTO = "auto"
+"""Of `task.model`: chosen once the nodes have described their data."""
+
 
 @dataclass(frozen=True)
 class DriftConfig:
@@ -86,7 +89,7 @@ class TaskConfig:
     )
     model: str = key(
         "mlp",
-        "model: mlp, cnn, cifar_cnn, resnet18, text_cnn, linear, autoencoder, conv_autoencoder or csi_autoencoder, "
+        "model: auto (with data of your own: linear where a table has few records, else mlp), mlp, cnn, cifar_cnn, resnet18, text_cnn, linear, autoencoder, conv_autoencoder or csi_autoencoder, "
         "or an import path",
     )
     loss: Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"] = key(

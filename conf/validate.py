@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from florets.conf.class_names import class_problems
 from florets.conf.drift import drift_problems
 from florets.conf.personal import personal_problems
 from florets.conf.problems import ConfigError
@@ -292,7 +293,7 @@ def _schedule(train: TrainConfig) -> list[str]:
 
 def _task(task: TaskConfig) -> list[str]:
     """Check what is known of the tasks' own names; names as such are resolved where tasks are built."""
-    problems = []
+    problems = class_problems(task.data_options) if task.data == OWN else []
     if task.partition == OWN:
         if task.num_clusters != 0:
             problems.append(

@@ -50,6 +50,8 @@ Options
 A key given by hand wins over the preset, which wins over the defaults.
 task.data_options.noise=1 changes one option of a preset,
 'task.data_options={noise: 1}' replaces all of them.
+Code that a preset or a saved run names by an import path is used only with
+trust=true.
 Below, [a | b | c] gives a key's choices, the default first.
 Results: <results_dir>/<experiment>/<strategy>/<other keys>/seed-<seed>/;
 of sweeps <results_dir>/sweeps/.

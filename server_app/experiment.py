@@ -8,9 +8,9 @@ import yaml
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
+from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import resume_command
-from florets.conf.saved import imported_functions
 from florets.conf.schema import Config, as_plain
 from florets.server_app.blocks import choose_blocks
 from florets.server_app.build import build_checked, build_task, refused

@@ -5,8 +5,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from florets.conf.consent import import_paths
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.conf.schema import Config
+from florets.conf.schema import Config, as_plain
+from florets.strategies import STRATEGIES
+from florets.strategies.registry import find_strategy, strategy_class
+from florets.task.consent import ALLOW
 from florets.task.data.tables.declaration import SITE_KEYS, site_file
 from florets.task.data.tables.read import SUFFIXES, is_table
 from florets.task.wire import kinds
@@ -16,9 +20,10 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
     """Return the node config of every client whose data lie in `data_dir`, by name; none where clients are simulated.
 
     `data_dir` holds a folder for each client, or a table for each; with `task.table.owner` it is one table, whose rows
-    are dealt out by that column. A folder's or table's name is its client's. A file ``node.toml`` in the folder (with
-    tables: of the table's name) is read as the SuperNode would read it (`--node-config`), except for `data-dir` and
-    what concerns tables (`florets.task.data.tables.declaration.Site`).
+    are dealt out by that column. A folder's or table's name is its client's; hidden ones (.git) are skipped. A file
+    ``node.toml`` in the folder (with tables: of the table's name) is read as the SuperNode would read it
+    (`--node-config`), except for `data-dir`, for `allow`, since on one's own machine the command line is consent, and
+    for what concerns tables (`florets.task.data.tables.declaration.Site`).
 
     Raises
     ------
@@ -34,7 +39,7 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
         raise ConfigError(
             [f"data_dir={root}: there is no such folder; with task.partition=own it holds one for each client."]
         )
-    folders = sorted(path for path in root.iterdir() if path.is_dir())
+    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not folders:
         folders = sorted(path for path in root.iterdir() if is_table(path))
     if not folders:
@@ -48,7 +53,11 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
         raise ConfigError(
             [f"data_dir={root}: {unreadable[0]!a} is no name for a client; give the folder one of printable text."]
         )
-    return [{"client-id": _name(folder), **_stated(site_file(folder)), "data-dir": str(folder)} for folder in folders]
+    ours = {ALLOW: ",".join(_named(config))}
+    return [
+        {"client-id": _name(folder), **_stated(site_file(folder)), **ours, "data-dir": str(folder)}
+        for folder in folders
+    ]
 
 
 def _name(data: Path) -> str:
@@ -80,10 +89,19 @@ def _owners(root: Path, config: Config) -> list[dict[str, Any]]:
     digits = max(map(len, names), default=0)
     # Numbers in their order.
     keys = {name: str(name).zfill(digits) if str(name).isdecimal() else str(name) for name in names}
+    ours = {ALLOW: ",".join(_named(config))}
     return [
-        {"client-id": key, "data-dir": str(root), kinds.ROWS_OF: str(name)}
+        {"client-id": key, **ours, "data-dir": str(root), kinds.ROWS_OF: str(name)}
         for name, key in sorted(keys.items(), key=lambda item: item[1])
     ]
+
+
+def _named(config: Config) -> list[str]:
+    """Return the modules of the code that a run names by import paths, and of its strategy's handlers."""
+    paths = list(import_paths(as_plain(config)).values())
+    if find_strategy(config.strategy.name).id not in STRATEGIES:
+        paths += strategy_class(config.strategy.name).client_handlers
+    return sorted({path.partition(":")[0] for path in paths})
 
 
 def check_device(config: Config, nodes: Sequence[Mapping[str, Any]]) -> None:

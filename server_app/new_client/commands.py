@@ -36,7 +36,7 @@ archive (x, and y for assign), or a folder of images (for assign: one folder for
 read. Where a table has other names, units or missing marks, node.toml in its folder, or <name>.toml next to
 <name>.csv, says so: rename, scale, missing, drop. In a run with task.table.standardise=site client=<key> also says
 whose scale holds; a new site with 30 records or more has its own. Of archives and images these keys say otherwise:
-classes=[<first>,...] image_size=<pixels> grayscale=true
+classes=[<first>,...] image_size=<pixels> grayscale=true depth=<bits>
 trust=true lets a run's own model function (task.model=package.module:function) be imported."""
 
 _KEYS = {

@@ -9,6 +9,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from florets.conf.class_names import as_texts
 from florets.conf.problems import ConfigError
 from florets.server_app.console import counted
 from florets.server_app.data_agreement import declaration_of
@@ -22,7 +23,7 @@ from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.data.tables.read import is_table
 from florets.task.registry import check_options
 
-FORM_KEYS = ("classes", "image_size", "grayscale")
+FORM_KEYS = ("classes", "image_size", "grayscale", "depth")
 """Keys of the commands that say how archives and images are read."""
 
 
@@ -81,7 +82,10 @@ def read_data(run: RunModels, folder: Path, given: Mapping[str, str], labelled: 
     if labelled:
         found = read_labelled(path, form)
         if not form.regression and int(found.y.max()) >= run.task.num_outputs:
-            raise ValueError(f"{path}: class label {found.y.max()}, but the run has {run.task.num_outputs} classes.")
+            row = int(found.y.argmax()) + 1
+            raise ValueError(
+                f"{path}: the label of sample {row} is none of the run's {run.task.num_outputs} classes."
+            )
         return NewData(shaped(path, found.x, run.task.input_shape), (), found.y)
     inputs = read_inputs(path, form)
     return NewData(shaped(path, inputs.x, run.task.input_shape), inputs.names, classes=form.classes or ())
@@ -123,7 +127,7 @@ def _form(run: RunModels, given: Mapping[str, str]) -> Form:
         if key in given:
             try:
                 # Names are texts, whatever they look like.
-                value = yaml.load(given[key], Loader=yaml.BaseLoader if key == "classes" else yaml.SafeLoader)
+                value = (as_texts if key == "classes" else yaml.safe_load)(given[key])
             except yaml.YAMLError as error:
                 raise ConfigError([f"{key}={given[key]}: cannot be read; a list is [<first>,<second>]."]) from error
             options[key] = value

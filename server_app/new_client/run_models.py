@@ -131,7 +131,7 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     folder
         The run's own folder.
     trust
-        Whether a model function that the run names by an import path may be imported and called.
+        Whether a model or a strategy that the run names by an import path may be imported and called.
 
     Raises
     ------
@@ -140,14 +140,8 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     """
     if not folder.is_dir():
         raise ConfigError([f"run={folder}: there is no such folder; give the folder of a finished run."])
-    config = saved_config(folder, trust=trust)
-    if ":" in config.task.model and not trust:
-        raise ConfigError(
-            [
-                f"run={folder}: its model is a function of its author's, task.model={config.task.model}, which would "
-                "be imported and called; add trust=true if you know it."
-            ]
-        )
+    # The run's own data are not read again, nor shared out.
+    config = saved_config(folder, trust=trust, unused=("task.data", "task.partition"))
     models, _ = _read(folder / MODELS)
     clusters, metadata = _read(folder / CLUSTERS)
     try:

@@ -6,8 +6,8 @@ from typing import Any
 
 from flwr.app import ArrayRecord
 
+from florets.conf.consent import imported_functions
 from florets.conf.run_folder import flower_resume_command, resume_command
-from florets.conf.saved import imported_functions
 from florets.conf.schema import Config, as_plain
 from florets.server_app.resume.checkpoint import Checkpoint, Checkpoints
 from florets.strategies.base.report import Client

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from florets.conf.consent import TRUST, imported_functions, read_trust
 from florets.conf.overrides import Given, read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import flower_resume_command, resume_command
-from florets.conf.saved import imported_functions, saved_config
+from florets.conf.saved import saved_config
 from florets.conf.schema import Config, as_plain
 from florets.conf.typed import show
 from florets.server_app.jobs import absolute
@@ -52,7 +53,8 @@ def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] |
     given = {entry.key: entry for entry in read_overrides(overrides, problems)}
     if problems:
         raise ConfigError(problems)
-    text, trust = given.pop("resume").value, _read_trust(given.pop("trust", None), problems)
+    text, consent = given.pop("resume").value, given.pop(TRUST, None)
+    trust = consent is not None and read_trust(consent.value, consent.text, problems)
     if text is None or str(text) == "":
         problems.append("resume= names no folder: give resume=<folder of an interrupted run>.")
     folder = absolute(str(text), caller)
@@ -65,15 +67,7 @@ def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] |
     if "data_dir" in given:
         path = str(absolute(str(given["data_dir"].value), caller))
         given["data_dir"] = Given("data_dir", path, given["data_dir"].text)
-    config = saved_config(folder, list(given.values()), trust)
-    if (functions := imported_functions(config)) and not trust:
-        raise ConfigError(
-            [
-                f"resume={folder}: the run in this folder imports and calls functions of its author's, "
-                f"{', '.join(functions)}; add trust=true if you know them (in flwr run: overrides='trust=true')."
-            ]
-        )
-    return config, folder
+    return saved_config(folder, list(given.values()), trust), folder
 
 
 def refuse_interrupted(folder: Path, config: Config, by_flower: bool = False) -> None:
@@ -134,12 +128,6 @@ def finished_summary(folder: Path, config: Config) -> RunSummary | None:
     except (OSError, ValueError, TypeError) as error:
         log.warning("%s is missing or damaged (%s): the run's end is done again", folder / "summary.json", error)
         return None
-
-
-def _read_trust(given: Given | None, problems: list[str]) -> bool:
-    if given is not None and not isinstance(given.value, bool):
-        problems.append(f"{given.text}: must be true or false.")
-    return given is not None and given.value is True
 
 
 def find_checkpoint(folder: Path, config: Config) -> Checkpoint | None:

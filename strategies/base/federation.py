@@ -13,6 +13,7 @@ from flwr.app import ConfigRecord, Message
 from flwr.serverapp import Grid
 
 from florets.strategies.base.exchange import Patience, Replies, Request, exchange, joined
+from florets.strategies.base.magnitudes import InputMagnitudes
 from florets.strategies.base.report import Client
 from florets.task.randomness import client_number
 from florets.task.wire import kinds
@@ -111,6 +112,7 @@ class Federation:
         self._online: set[int] = set()
         # Whether all of them had introduced themselves when they were last looked for.
         self._all_known = False
+        self._magnitudes = InputMagnitudes()
         self._left_out: set[str] = set()
         self._sorted: list[Client] | None = None
         self._tries: Counter[int] = Counter()
@@ -230,7 +232,9 @@ class Federation:
             )
         # Not before: an error says why by itself.
         replies.warn()
-        for problem in problems:
+        told = {named[node].key: hello.magnitude for node, hello in hellos.items() if hello.magnitude is not None}
+        far = self._magnitudes.warning({key: magnitude for key, magnitude in told.items() if key in self.clients})
+        for problem in (*problems, *([far] if far else [])):
             log.warning("%s", problem)
 
     def _ask_who(self, called: Mapping[str, int], grid: Grid, config: ConfigRecord) -> Replies[Introduction]:

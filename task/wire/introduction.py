@@ -6,6 +6,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.wire import kinds
 from florets.task.wire.layout import MalformedMessage
+from florets.task.wire.magnitude import MAGNITUDE_KEYS, Magnitude, read_magnitude
 from florets.task.wire.replies import MAX_EXAMPLES, example_count, reply_metrics
 
 
@@ -19,6 +20,7 @@ class Introduction:
     device: str
     fingerprint: str
     num_partitions: int
+    magnitude: Magnitude | None = None
 
 
 def read_introduction(content: RecordDict) -> Introduction:
@@ -31,7 +33,7 @@ def read_introduction(content: RecordDict) -> Introduction:
     """
     config = content.get(kinds.CONFIG)
     expected = {kinds.CLIENT_KEY: str, kinds.DEVICE: str, kinds.FINGERPRINT: str}
-    if not isinstance(config, ConfigRecord) or config.keys() != expected.keys():
+    if not isinstance(config, ConfigRecord) or config.keys() - set(MAGNITUDE_KEYS) != expected.keys():
         raise MalformedMessage(f"hello must carry the settings {sorted(expected)}")
     texts = {key: config[key] for key in expected}
     if not all(isinstance(text, str) and 0 < len(text) <= 200 for text in texts.values()):
@@ -54,6 +56,7 @@ def read_introduction(content: RecordDict) -> Introduction:
         device=str(texts[kinds.DEVICE]),
         fingerprint=str(texts[kinds.FINGERPRINT]),
         num_partitions=int(str(numbers[kinds.NUM_PARTITIONS])),
+        magnitude=read_magnitude(config),
     )
 
 

@@ -234,6 +234,8 @@ CLUSTER = "true-cluster"
 NUM_PARTITIONS = "num-partitions"
 FINGERPRINT = "fingerprint"
 DESCRIPTION = "description"
+MAGNITUDE = "magnitude"
+SCALED = "scaled"
 
 # In a node's config: the server may be told the counts of its tests, label by label.
 SHARE_CONFUSION = "share-confusion"

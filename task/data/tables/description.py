@@ -27,6 +27,8 @@ _ID_NAME = re.compile(
     r"(^|[_\s.-])(id|ids|uuid|mrn|nr|no|index|key|unnamed: ?\d+)$|(^|[_\s.-])(id|index)[_\s.-]", re.IGNORECASE
 )
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}")
+_NEAR = 0.01
+"""Fractions of a column's spread that two values may differ by and be nearly equal."""
 _FEW_ROWS = 20
 """Records below which nothing is said of how a column's values repeat."""
 
@@ -46,6 +48,8 @@ class ColumnSummary:
         Different values.
     repeats
         Whether the values look like those of an id, but stand in several records each.
+    whole
+        Whether all values are whole numbers.
     mean, m2
         Mean, and sum of squared deviations from it; NaN where they are not sent.
     quantiles
@@ -61,6 +65,7 @@ class ColumnSummary:
     missing: int
     distinct: int
     repeats: bool = False
+    whole: bool = False
     mean: float = math.nan
     m2: float = math.nan
     quantiles: tuple[float, ...] = ()
@@ -108,8 +113,8 @@ class Description:
         Of one input, of archives and images.
     classes
         Class names of images; of archives as many numbers as there are labels. Empty: a regression, or a table.
-    duplicates, contradictions
-        Records equal to an earlier one in inputs and target, and in the inputs alone.
+    duplicates, near_duplicates
+        Records equal to an earlier one in inputs and target, and in these but for small differences of numbers.
     groups
         Different values of the group's column.
     notes
@@ -125,7 +130,7 @@ class Description:
     shape: tuple[int, ...] = ()
     classes: tuple[str, ...] = ()
     duplicates: int = 0
-    contradictions: int = 0
+    near_duplicates: int = 0
     groups: int = 0
     notes: tuple[str, ...] = ()
 
@@ -215,8 +220,11 @@ def describe_table(table: Table, declared: Declaration, train: NDArray[np.int64]
         **{name: _text_column(name, inputs[name], declared) for name in inputs.columns.difference(numeric.columns)},
     }
     used = [name for name in inputs.columns if summaries[name].role == "input"]
-    keys = _row_keys(frame[used]), _row_keys(frame[[*used, target]])
-    duplicates = len(frame) - len(set(keys[1]))
+    duplicates = len(frame) - len(set(_row_keys(frame[[*used, target]])))
+    rounded = frame[[*used, target]].copy()
+    numbers = [name for name in used if summaries[name].m2 > 0]
+    rounded[numbers] = np.round(frame[numbers] / [_NEAR * _spread(summaries[name]) for name in numbers])
+    near = len(frame) - len(set(_row_keys(rounded))) - duplicates
     return Description(
         form="table",
         records=len(frame),
@@ -224,10 +232,14 @@ def describe_table(table: Table, declared: Declaration, train: NDArray[np.int64]
         columns=tuple(summaries[name] for name in inputs.columns),
         target=_target(target, part[target], declared),
         duplicates=duplicates,
-        contradictions=len(frame) - len(set(keys[0])) - duplicates,
+        near_duplicates=max(near, 0),
         groups=int(frame[declared.group].nunique()) if declared.group in frame.columns else 0,
         notes=table.notes,
     )
+
+
+def _spread(column: ColumnSummary) -> float:
+    return math.sqrt(column.m2 / column.known)
 
 
 def _row_keys(frame: "pd.DataFrame") -> list[int]:
@@ -270,6 +282,7 @@ def _numeric_columns(frame: "pd.DataFrame", declared: Declaration) -> dict[str, 
             missing=len(values) - n,
             distinct=different,
             repeats=bool(repeated),
+            whole=bool(whole[place]) and n > 0,
             mean=float(mean[place]) if enough else math.nan,
             m2=float(m2[place]) if enough else math.nan,
             quantiles=_quantiles(ordered[:n, place], std) if enough else (),

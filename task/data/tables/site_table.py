@@ -15,12 +15,10 @@ from florets.task.data.tables.description import Description, describe_table, ta
 from florets.task.data.tables.preprocessing import Preprocessing, Scale
 from florets.task.data.tables.read import Table, read_table
 from florets.task.data.tables.splits import split_rows
+from florets.task.spec import DECLARED, PREPARED, ROWS_OF
 
 if TYPE_CHECKING:
     import pandas as pd
-
-DECLARED, PREPARED, ROWS_OF = "declared", "prepared", "rows_of"
-"""Entries of a task's `table`: what the run declares, how tables are prepared, and whose rows of a common table."""
 
 
 @dataclass(frozen=True)
