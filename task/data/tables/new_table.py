@@ -123,7 +123,7 @@ def _scale(
     """Return the scale of the records where each site of the run has its own, and whose it is."""
     if preprocessing.standardise != "site" or not preprocessing.numeric:
         return None, ""
-    if site in preprocessing.sites:
+    if site is not None and site in preprocessing.sites:
         return preprocessing.sites[site], f"the scale that {site} had in the run"
     if len(frame) >= FEWEST:
         return preprocessing.scale_of(frame, least), f"mean and spread of these {len(frame)} records"

@@ -304,20 +304,20 @@ class Preprocessing:
                 ids=tuple(read["ids"]),
                 units=dict(read["units"]),
             )
-            found._check()
+            found._check_plain()
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"the description of how tables are prepared cannot be read ({error!r:.200})") from error
         return found
 
-    def _check(self) -> None:
+    def _check_plain(self) -> None:
         """Raise ValueError where a value is of another type or size than it is declared with; TypeError likewise."""
         words = [self.target, *self.ids, *self.sites, *self.units, *self.units.values(), *self.columns, *self.classes]
         words += [text for column in self.categorical for text in (column.mode, *column.categories)]
         words += [raw for raws in self.classes.values() for raw in raws]
         if not all(isinstance(word, str) for word in words):
             raise ValueError("a name is no string")
-        flags = [column.indicator for column in (*self.numeric, *self.categorical)]
-        flags += [column.other for column in self.categorical]
+        flags = [column.indicator for column in self.numeric]
+        flags += [flag for column in self.categorical for flag in (column.indicator, column.other)]
         if not all(isinstance(flag, bool) for flag in flags):
             raise ValueError("indicator or other is neither true nor false")
         scales = [
@@ -340,3 +340,5 @@ class Preprocessing:
         for column in self.categorical:
             if not column.categories or len(set(column.categories)) < len(column.categories):
                 raise ValueError("a column has no categories, or one twice")
+            if column.mode not in column.categories:
+                raise ValueError("a column's most frequent category is none of them")
