@@ -63,6 +63,11 @@ class Client:
         return self.is_simulated or self.context.node_config.get(kinds.SHARE_CONFUSION) is True
 
     @property
+    def shares_statistics(self) -> bool:
+        """Whether this node sends sums of its tests, where they are asked for: unless its config says false."""
+        return self.is_simulated or self.context.node_config.get(kinds.SHARE_STATISTICS) is not False
+
+    @property
     def num_partitions(self) -> int:
         """Number of simulated nodes, 0 on a node that is not simulated."""
         return num_partitions(self.context)

@@ -40,7 +40,8 @@ Options
   -q, --quiet     a plain line for each round in place of the progress bar
   --cfg           print the configuration that would run, and end
   --config-dir    folder of presets of your own: experiment/<name>.yaml in it
-  --continue      of a sweep: keep its finished jobs, go on with stopped ones
+  --continue      of a sweep: keep its finished jobs, go on with stopped ones;
+                  jobs whose own code was edited are run again
   --debug         show Python's traceback of an error
   --version       the version, and end
   -h, --help      this text, with strategy=<module>:<Class> also its keys;

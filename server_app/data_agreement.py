@@ -1,4 +1,4 @@
-"""Agreement on nodes' own data before a run: the sites describe them, and the configuration is completed from that."""
+"""Agreement on nodes' own data before a run: the sites describe them, the configuration is completed from that."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ from florets.task.wire import kinds
 PREPROCESSING, DESCRIPTION, CHECK = "preprocessing.json", "description.json", "check.json"
 _MOST_NAMED = 12
 _PER_INPUT = 50
-"""Training records of the median site for each of a model's inputs below which task.model=auto takes a linear model."""
+"""Training records of the median site for each of a model's inputs below which task.model=auto is linear."""
 _REGRESSIONS = ("squared_error", "half_squared_error")
 
 

@@ -1,7 +1,7 @@
 """A dry run of a deployment: in one process, each folder in `data_dir` is a node with data of its own."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +11,26 @@ from florets.conf.schema import Config, as_plain
 from florets.strategies import STRATEGIES
 from florets.strategies.registry import find_strategy, strategy_class
 from florets.task.consent import ALLOW
-from florets.task.data.tables.declaration import SITE_KEYS, site_file
+from florets.task.data.tables.declaration import NODE_FILE, SITE_KEYS, site_file
 from florets.task.data.tables.read import SUFFIXES, is_table
 from florets.task.wire import kinds
+from florets.task.wire.introduction import key_problem
 
 
 def own_nodes(config: Config) -> list[dict[str, Any]]:
     """Return the node config of every client whose data lie in `data_dir`, by name; none where clients are simulated.
 
-    `data_dir` holds a folder for each client, or a table for each; with `task.table.owner` it is one table, whose rows
-    are dealt out by that column. A folder's or table's name is its client's; hidden ones (.git) are skipped. A file
-    ``node.toml`` in the folder (with tables: of the table's name) is read as the SuperNode would read it
+    `data_dir` holds a folder for each client, or a table for each; with `task.table.owner` it is one table, whose
+    rows are dealt out by that column. A folder's or table's name is its client's; hidden ones (.git) are skipped. A
+    file ``node.toml`` in the folder (with tables: of the table's name) is read as the SuperNode would read it
     (`--node-config`), except for `data-dir`, for `allow`, since on one's own machine the command line is consent, and
     for what concerns tables (`florets.task.data.tables.declaration.Site`).
 
     Raises
     ------
     ConfigError
-        If there are no folders, one has a name that is no text, or a node's file is no TOML.
+        If there are no folders, a client's name cannot be one or is another client's as well, or a node's file is no
+        TOML.
     """
     if config.task.partition != "own":
         return []
@@ -45,19 +47,18 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
     if not folders:
         raise ConfigError(
             [
-                f"data_dir={root}: holds neither folders nor tables; with task.partition=own it must hold one for each "
-                "client, or be one table with an owner=<column>."
+                f"data_dir={root}: holds neither folders nor tables; with task.partition=own it must hold one for "
+                "each client, or be one table with an owner=<column>."
             ]
         )
-    if unreadable := [folder.name for folder in folders if not folder.name.isprintable()]:
-        raise ConfigError(
-            [f"data_dir={root}: {unreadable[0]!a} is no name for a client; give the folder one of printable text."]
-        )
     ours = {ALLOW: ",".join(_named(config))}
-    return [
+    nodes = [
         {"client-id": _name(folder), **_stated(site_file(folder)), **ours, "data-dir": str(folder)}
         for folder in folders
     ]
+    if problems := list(_name_problems(root, folders, [str(node["client-id"]) for node in nodes])):
+        raise ConfigError(problems)
+    return nodes
 
 
 def _name(data: Path) -> str:
@@ -104,6 +105,16 @@ def _named(config: Config) -> list[str]:
     return sorted({path.partition(":")[0] for path in paths})
 
 
+def _name_problems(root: Path, folders: Sequence[Path], keys: Sequence[str]) -> Iterator[str]:
+    owners: dict[str, str] = {}
+    for folder, key in zip(folders, keys, strict=True):
+        remedy = f"Rename the folder, or write client-id into its {NODE_FILE}."
+        if problem := key_problem(key):
+            yield f"data_dir={root}: the client's name {key!a} of folder {folder.name!a} {problem}. {remedy}"
+        if (other := owners.setdefault(key, folder.name)) != folder.name:
+            yield f"data_dir={root}: folders {other!a} and {folder.name!a} are both client {key!a}. {remedy}"
+
+
 def check_device(config: Config, nodes: Sequence[Mapping[str, Any]]) -> None:
     """Refuse a device that this machine does not have; a node's own setting wins over the run's.
 
@@ -131,7 +142,8 @@ def _stated(file: Path) -> dict[str, Any]:
     if wrong := [name for name, value in stated.items() if isinstance(value, dict | list)]:
         raise ConfigError(
             [
-                f"{file}: {wrong[0]}: there is no such key of a table.{did_you_mean(wrong[0], SITE_KEYS)} {', '.join(SITE_KEYS)}."
+                f"{file}: {wrong[0]}: there is no such key of a table.{did_you_mean(wrong[0], SITE_KEYS)} There are "
+                f"{', '.join(SITE_KEYS)}."
             ]
         )
     return stated

@@ -27,6 +27,7 @@ __all__ = ["ClientData", "Task", "TaskSpec"]
 
 MOST_KEPT = 20_000
 """Clients whose data are kept once they are made."""
+_OF_VALUES = ("squared_error", "half_squared_error")
 
 
 class Task:
@@ -196,8 +197,8 @@ class Task:
         if self.is_own:
             # Elsewhere the server has seen the data already.
             self._check_targets(y_train)
-        # A partition takes samples in an order of its own; a node's own data stay as they are.
-        subjects = None if data.subjects_train is None or not self.is_own else torch.from_numpy(data.subjects_train)
+        rows, numbers = np.concatenate([piece.train for piece in shard.pieces]), data.subjects_train
+        subjects = None if numbers is None else torch.from_numpy(numbers[rows])
         whole = ClientData(x_train, y_train, x_test, y_test, shard.cluster, subjects=subjects)
         if fraction := self.spec.validation_fraction:
             rng = generator(self.spec.seed, 0, Purpose.VALIDATION, partition_id)
@@ -221,7 +222,7 @@ class Task:
         return self._cluster_tests[1]
 
     def _union(self, shards: list[Shard]) -> tuple[Tensor, Tensor]:
-        # A sample counts once for each different thing that is done to it.
+        """Each sample counts once for each different thing that is done to it."""
         transforms = {id(shard.transform): shard.transform for shard in shards if len(shard.test)}
         parts = []
         for name, transform in transforms.items():
@@ -272,8 +273,8 @@ class Task:
         if self.is_own:
             self._by_round  # noqa: B018 - it refuses drift
             # The nodes check their data when they introduce themselves; here is none to look at.
-            inputs = torch.zeros(2, *self.input_shape)
-            self._check_fit(inputs, torch.zeros(2, dtype=torch.int64 if _classes(spec.loss) else torch.float32))
+            targets = torch.zeros(2, dtype=torch.float32 if spec.loss in _OF_VALUES else torch.int64)
+            self._check_fit(torch.zeros(2, *self.input_shape), targets)
             return
         for partition_id in range(spec.num_clients):
             self.cluster_of(partition_id)
@@ -312,12 +313,8 @@ class Task:
         spec, classes = self.spec, not y.is_floating_point()
         if spec.loss == "cross_entropy" and not classes:
             raise ValueError(f"task.loss=cross_entropy needs class labels, but data {spec.data!r} has values.")
-        if spec.loss in ("squared_error", "half_squared_error") and classes:
+        if spec.loss in _OF_VALUES and classes:
             raise ValueError(f"task.loss={spec.loss} needs values, but data {spec.data!r} has class labels.")
-
-
-def _classes(loss: str) -> bool:
-    return loss not in ("squared_error", "half_squared_error")
 
 
 def _part(shard: Shard, x: Inputs, y: TargetArray, rows: IntArray) -> tuple[Tensor, Tensor]:

@@ -23,7 +23,13 @@ _ROUND = {
 }
 ALLOWED = {
     "strategies/core": {"florets.strategies.core", "numpy", "scipy", "sklearn"},
-    "strategies/base": {"florets.strategies.base", "florets.strategies.core", "florets.strategies.settings", *_ROUND},
+    "strategies/base": {
+        "florets.strategies.base",
+        "florets.strategies.core",
+        "florets.strategies.settings",
+        "florets.task.data.tables.description",
+        *_ROUND,
+    },
     "strategies/shared": {
         "florets.strategies.shared",
         "florets.strategies.base",
@@ -32,8 +38,9 @@ ALLOWED = {
         *_ROUND,
     },
     "strategies": {"florets.strategies", *_ROUND},
-    "task": {"florets.task", "numpy", "torch", "torchvision", "scipy", "sklearn"},
-    "task/wire": {"florets.task.wire", "florets.task.work", "flwr", "numpy"},
+    "task": {"florets.task", "numpy", "torch", "torchvision", "scipy", "sklearn", "pandas"},
+    # A message is a dataclass: that of a table's description belongs to tables.
+    "task/wire": {"florets.task.wire", "florets.task.work", "florets.task.data.tables.description", "flwr", "numpy"},
     "client_app": {"florets.client_app", "florets.task", "flwr", "torch", "numpy"},
     "server_app": {
         "florets.server_app",
@@ -53,11 +60,23 @@ ALLOWED = {
 }
 # Quantiles and tests of the tables.
 ALLOWED["server_app/results"] = ALLOWED["server_app/advise"] = ALLOWED["server_app"] | {"scipy"}
-HEAVY = ("flwr", "torch", "torchvision", "numpy", "scipy", "sklearn", "hydra", "omegaconf", "matplotlib", "ray")
+HEAVY = (
+    "flwr",
+    "torch",
+    "torchvision",
+    "numpy",
+    "scipy",
+    "sklearn",
+    "hydra",
+    "omegaconf",
+    "matplotlib",
+    "ray",
+    "pandas",
+)
 # Loaded when first needed: they cost a second or more, and a client may lack the extra.
 LAZY = {
-    "client_app": ("sklearn", "torchvision", "scipy"),
-    "task": ("sklearn", "torchvision", "scipy"),
+    "client_app": ("sklearn", "torchvision", "scipy", "pandas"),
+    "task": ("sklearn", "torchvision", "scipy", "pandas"),
     "server_app": ("scipy", "ray"),
     "deploy": ("sklearn",),
 }

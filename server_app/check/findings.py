@@ -8,7 +8,8 @@ from typing import Literal
 
 from florets.server_app.console import counted
 from florets.task.data.tables.agreement import Agreed
-from florets.task.data.tables.description import ColumnSummary, Description, TargetSummary, listed
+from florets.task.data.tables.description import ColumnSummary, Description, TargetSummary
+from florets.task.data.tables.names import listed
 
 Level = Literal["error", "warning", "note"]
 
@@ -133,8 +134,8 @@ def _records(key: str, site: Description) -> Iterator[Finding]:
             "warning",
             key,
             f"{counted(site.duplicates, 'record')} equal an earlier one in all inputs and the target",
-            "Remove copies: they can stand in both the training and the test records. If one person's records repeat, "
-            "name the person's column, task.table.group=<column>.",
+            "Remove copies: they can stand in both the training and the test records. If one person's records "
+            "repeat, name the person's column, task.table.group=<column>.",
         )
     elif site.near_duplicates > max(1, _MANY_DUPLICATES * site.records):
         yield Finding(
@@ -206,7 +207,7 @@ def _compared(sites: Mapping[str, Description], agreed: Agreed | None) -> Iterat
 def _scale(
     name: str, key: str, own: ColumnSummary | TargetSummary, others: Sequence[ColumnSummary | TargetSummary]
 ) -> Finding | None:
-    """Return a finding where a column's median and spread are another multiple of the other sites' than chance makes."""
+    """Return a finding where a column's median and spread are a multiple of the other sites', beyond chance."""
     rest = [one.quantiles for one in others if one.quantiles]
     if not own.quantiles or not rest:
         return None
@@ -225,8 +226,8 @@ def _scale(
         return Finding(
             "warning",
             key,
-            f"{name!r} is about {_times(ratio)} the other sites' (medians {middle:.3g} and {middles:.3g}), as in another "
-            "unit",
+            f"{name!r} is about {_times(ratio)} the other sites' (medians {middle:.3g} and {middles:.3g}), as in "
+            "another unit",
             f"In its node.toml: scale = {{{_toml_key(name)} = {shown}}}{note}, if that is why.",
         )
     if apart:

@@ -113,7 +113,7 @@ def _columns(sites: Mapping[str, Description]) -> dict[str, object]:
     own = {key: {column.name: column for column in site.columns} for key, site in sites.items()}
     names = list(dict.fromkeys(name for columns in own.values() for name in columns))[:_MOST_COLUMNS]
     rows = [[name, *(_cell(columns.get(name)) for columns in own.values())] for name in names]
-    note = "Median and 10th to 90th percentile of numbers, the most frequent words of others; missing values in brackets."
+    note = "Median and 10th to 90th percentile of numbers, the most frequent words of others; gaps in brackets."
     return {"title": "Columns", "note": note, "head": ["column", *own], "rows": rows}
 
 

@@ -1,6 +1,7 @@
 """Models of a finished run, and its frozen clusters, for clients that come later."""
 
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from florets.server_app.new_client.saved_descriptors import pack_descriptors, un
 from florets.server_app.new_client.saved_groups import pack_groups, unpack_groups
 from florets.server_app.results.arrays_file import write_arrays
 from florets.server_app.results.folder import whole_file
+from florets.server_app.resume.own_code import changed_files, changed_words, code_on_disk, recorded_code
 from florets.strategies.base.class_shares import ClassShares
 from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.frozen_descriptors import FrozenDescriptors
@@ -30,12 +32,15 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray
 from florets.task.data.tables.preprocessing import Preprocessing
+from florets.task.fingerprint import file_hashes
 from florets.task.task import Task, TaskSpec
 from florets.task.wire import bank
 
 MODELS, CLUSTERS, OWN = "models.safetensors", "clusters.safetensors", "own_models.safetensors"
 
 Arrays = dict[str, NDArray[Any]]
+
+log = logging.getLogger("florets")
 
 
 @dataclass(frozen=True)
@@ -142,6 +147,7 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
         raise ConfigError([f"run={folder}: there is no such folder; give the folder of a finished run."])
     # The run's own data are not read again, nor shared out.
     config = saved_config(folder, trust=trust, unused=("task.data", "task.partition"))
+    _warn_of_changed_model(folder, config)
     models, _ = _read(folder / MODELS)
     clusters, metadata = _read(folder / CLUSTERS)
     try:
@@ -164,6 +170,19 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     agreed["partition_options"] = {"input_shape": shape, "num_outputs": outputs}
     task = Task(TaskSpec(**{**task_spec(config), **agreed}))
     return RunModels(config, task, states, frozen, _preprocessing(folder, task), groups, described, own, class_shares)
+
+
+def _warn_of_changed_model(folder: Path, config: Config) -> None:
+    """Say where the author's model function is not the one whose parameters the run has trained."""
+    if ":" not in config.task.model:
+        return
+    files = file_hashes([config.task.model])
+    if changed := [name for name in changed_files(recorded_code(folder), code_on_disk(config)) if name in files]:
+        log.warning(
+            "warning: run=%s: its models are computed by code that has changed since the run: %s",
+            folder,
+            changed_words(changed),
+        )
 
 
 def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:

@@ -41,8 +41,8 @@ class Dataset:
         Of a node's own arrays and images: whether they are integers of pixels that were brought to [0, 1], or numbers
         as the files have them. None: not known.
     subjects_train
-        int64 (n,): training samples of one number belong together, such as those of one patient. None: each stands for
-        itself.
+        int64 (n,): training samples of one number belong together, such as those of one patient. None: each stands
+        for itself.
     target_scale
         Unit of the targets of a regression: errors times it are in the unit that the data came in.
 

@@ -57,8 +57,8 @@ def own(
     """Read the data set of one folder, or of one file that is a table.
 
     The folder holds a train and a test set, or one undivided set under the name data, which is split: tables
-    (``train.csv``; also ``.tsv``, ``.txt``, ``.data``, gzipped or not), archives with arrays x and y (``train.npz``), or
-    folders of images (``train/<class>/``). A single table may have any name.
+    (``train.csv``; also ``.tsv``, ``.txt``, ``.data``, gzipped or not), archives with arrays x and y (``train.npz``),
+    or folders of images (``train/<class>/``). A single table may have any name.
 
     Parameters
     ----------
@@ -82,7 +82,8 @@ def own(
         by 2**depth - 1 in place of the largest value of the files' type. See
         `florets.task.data.image_pixels.read_image`.
     test_share
-        Share of an undivided archive or folder of images that becomes the test set; of tables `task.table.test_share`.
+        Share of an undivided archive or folder of images that becomes the test set; of tables
+        `task.table.test_share`.
     owner
         Archives: name of the array that says whose each sample is; the partition ``natural`` goes by it. None: there
         is none.

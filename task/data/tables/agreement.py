@@ -1,6 +1,5 @@
-"""What all sites' data have in common, from their descriptions: columns, classes, one `Preprocessing`."""
+"""Agreement of all sites, from their descriptions: columns, classes, one `Preprocessing`."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,18 +7,19 @@ from typing import Any
 
 from florets.task.data.samples import fits_shape
 from florets.task.data.tables.declaration import Declaration
-from florets.task.data.tables.description import MOST_CATEGORIES, ColumnSummary, Description, TargetSummary
-from florets.task.data.tables.preprocessing import CategoricalInput, NumericInput, Preprocessing, Scale
-from florets.task.wire.columns import listed, missing_columns
+from florets.task.data.tables.description import ColumnSummary, Description, TargetSummary
+from florets.task.data.tables.names import listed, missing_columns
+from florets.task.data.tables.pooling import (
+    categorical_input,
+    natural_order,
+    numeric_input,
+    pooled_targets,
+    site_scales,
+)
+from florets.task.data.tables.preprocessing import NumericInput, Preprocessing
 
-MOST_GUESSED = 10
-"""Different whole numbers of a target that are still taken for classes where nothing is declared."""
 _ENOUGH = 20
 """Records of a site from which on it has a say in what a column is."""
-
-
-class Disagreement(ValueError):
-    """The sites' data do not fit together; the text says how, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def agree(
 
     Raises
     ------
-    Disagreement
+    ValueError
         If there is no majority for a target, a form or a shape, or nothing to learn is left.
     """
     tables = {key: site for key, site in sorted(sites.items()) if site.form == "table"}
@@ -97,19 +97,20 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
     columns, group = _columns(declared, sites, left_out, notes)
     sites = {key: site for key, site in sites.items() if key not in left_out}
     if not sites:
-        raise Disagreement(f"no site can take part: {_reasons(left_out)}")
+        raise ValueError(f"no site can take part: {_reasons(left_out)}")
     numeric, categorical = [], []
     for name, summaries in columns.items():
         known = [summaries[key] for key in sites if key in summaries]
         if _kind(known) == "numeric":
-            numeric += _numeric(name, known, notes)
+            numeric += numeric_input(name, known, notes)
         else:
-            categorical += _categorical(name, known, notes)
+            categorical += categorical_input(name, known, notes)
     if not numeric and not categorical:
-        raise Disagreement(
+        raise ValueError(
             "no column is left that could be an input: name them, task.table.columns or task.table.categorical."
         )
-    values, mean, std = _targets(declared, {key: _target_of(site) for key, site in sites.items()}, classes, notes)
+    targets = {key: _target_of(site) for key, site in sites.items()}
+    values, mean, std = pooled_targets(declared, targets, classes)
     preprocessing = Preprocessing(
         numeric=tuple(numeric),
         categorical=tuple(categorical),
@@ -118,7 +119,7 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
         target_mean=mean,
         target_std=std,
         standardise=declared.standardise,
-        sites=_scales(numeric, sites) if declared.standardise == "site" else {},
+        sites=site_scales(numeric, sites) if declared.standardise == "site" else {},
         ids=tuple(name for name in dict.fromkeys((*declared.id, group)) if name),
         units=dict(declared.units),
     )
@@ -147,7 +148,7 @@ def _target_name(sites: Mapping[str, Description], left_out: dict[str, str]) -> 
     names = Counter(_target_of(site).name for site in sites.values())
     name, count = names.most_common(1)[0]
     if len(names) > 1 and count * 2 <= len(sites):
-        raise Disagreement(
+        raise ValueError(
             f"the sites' last columns differ ({listed(sorted(names))}), and no target is named: give target=<column>."
         )
     left_out.update({key: f"has no target {name!r}" for key, site in sites.items() if _target_of(site).name != name})
@@ -164,7 +165,7 @@ def _columns(
     if declared.columns and declared.header:
         order = [name for name in declared.columns if name in counts]
         if nowhere := [name for name in declared.columns if name not in counts and name != declared.target]:
-            raise Disagreement(
+            raise ValueError(
                 f"task.table.columns names {listed(nowhere)}, and no site has such a column; correct it."
             )
         common = order
@@ -232,114 +233,6 @@ def _fits(own: ColumnSummary, all_sites: Sequence[ColumnSummary]) -> bool:
     return own.kind in ("empty", _kind(all_sites)) or _kind(all_sites) == "empty"
 
 
-def _pooled(parts: Sequence[tuple[int, float, float]]) -> tuple[int, float, float]:
-    """Return count, mean and sum of squared deviations of all parts together.
-
-    Source: Chan, Golub and LeVeque 1983, for any number of parts.
-    """
-    count = sum(n for n, _, _ in parts)
-    if not count:
-        return 0, 0.0, 0.0
-    mean = math.fsum(n * m for n, m, _ in parts) / count
-    return count, mean, math.fsum(m2 + n * (m - mean) ** 2 for n, m, m2 in parts)
-
-
-def _spread(count: int, mean: float, m2: float) -> float:
-    """Return the standard deviation; of a constant 1, so that it is only centred."""
-    std = math.sqrt(m2 / count) if count else 0.0
-    return std if std > 1e-9 * abs(mean) else 1.0
-
-
-def _numeric(name: str, sites: Sequence[ColumnSummary], notes: list[str]) -> list[NumericInput]:
-    parts = [(one.known, one.mean, one.m2) for one in sites if one.known and math.isfinite(one.mean)]
-    count, mean, m2 = _pooled(parts)
-    missing = sum(one.missing for one in sites)
-    if not count:
-        notes.append(f"{name!r} is not used: no site has enough values of it")
-        return []
-    if math.sqrt(m2 / count) <= 1e-9 * abs(mean) and not missing:
-        notes.append(f"{name!r} is not used: it has one value in all records")
-        return []
-    return [NumericInput(name, mean, _spread(count, mean, m2), missing > 0)]
-
-
-def _categorical(name: str, sites: Sequence[ColumnSummary], notes: list[str]) -> list[CategoricalInput]:
-    counts: Counter[str] = Counter()
-    for one in sites:
-        counts.update(one.categories)
-    if not counts:
-        notes.append(
-            f"{name!r} is not used: no site has {'a value' if not sum(s.known for s in sites) else 'a frequent word'} of it"
-        )
-        return []
-    kept = dict(counts.most_common(MOST_CATEGORIES))
-    other = sum(one.other for one in sites) + counts.total() - sum(kept.values())
-    missing = sum(one.missing for one in sites)
-    if len(kept) == 1 and not other and not missing:
-        notes.append(f"{name!r} is not used: it has one value in all records")
-        return []
-    mode = min(kept, key=lambda word: (-kept[word], word))
-    return [CategoricalInput(name, tuple(sorted(kept)), other > 0, mode, missing > 0)]
-
-
-def _targets(
-    declared: Declaration, sites: Mapping[str, TargetSummary], classes: Sequence[str] | None, notes: list[str]
-) -> tuple[dict[str, tuple[str, ...]], float, float]:
-    """Return the classes with their raw values (none: a regression), and mean and spread of a regression's targets."""
-    if declared.classes:
-        return {name: tuple(raws) for name, raws in declared.classes.items()}, 0.0, 1.0
-    if classes is not None and not declared.regression:
-        return {str(name): (str(name),) for name in classes}, 0.0, 1.0
-    numeric = all(one.numeric for one in sites.values())
-    names = sorted({name for one in sites.values() for name in one.classes}, key=_natural)
-    counted = all(one.classes for one in sites.values())
-    if declared.regression is None:
-        is_regression = numeric and not (counted and len(names) <= MOST_GUESSED)
-    else:
-        is_regression = declared.regression
-    if is_regression:
-        if not numeric:
-            words = next(key for key, one in sites.items() if not one.numeric)
-            raise Disagreement(
-                f"task.table.regression=true, but the target of {words} holds words; correct one of them."
-            )
-        parts = [(one.known, one.mean, one.m2) for one in sites.values() if math.isfinite(one.mean)]
-        count, mean, m2 = _pooled(parts)
-        return {}, mean, _spread(count, mean, m2)
-    if not counted:
-        wordy = next(key for key, one in sites.items() if not one.classes)
-        raise Disagreement(
-            f"the target of {wordy} has too many different values for classes: set task.table.regression=true, or name "
-            "another target."
-        )
-    if len(names) < 2:
-        raise Disagreement("the target has one class at all sites: there is nothing to learn; name another target.")
-    return {name: (name,) for name in names}, 0.0, 1.0
-
-
-def _natural(name: str) -> tuple[int, float, str]:
-    """Order numbers by value, and words after them."""
-    try:
-        return 0, float(name), name
-    except ValueError:
-        return 1, 0.0, name
-
-
-def _scales(numeric: Sequence[NumericInput], sites: Mapping[str, Description]) -> dict[str, Scale]:
-    """Return each site's own scale; where it has too few values of a column, the pooled one."""
-    scales = {}
-    for key, site in sites.items():
-        own = {column.name: column for column in site.columns}
-        pairs = [
-            (own[one.name].mean, _spread(own[one.name].known, own[one.name].mean, own[one.name].m2))
-            if own[one.name].known and math.isfinite(own[one.name].mean)
-            else (one.mean, one.std)
-            for one in numeric
-        ]
-        scales[key] = Scale(tuple(mean for mean, _ in pairs), tuple(std for _, std in pairs))
-    return scales
-
-
 def _arrays(
     sites: Mapping[str, Description], classes: Sequence[str] | None, input_shape: Sequence[int], num_outputs: int
 ) -> Agreed:
@@ -351,16 +244,16 @@ def _arrays(
             left_out[key] = f"has inputs of shape {site.shape}, and the federation's are {shape}"
     here = [site for key, site in sites.items() if key not in left_out]
     if not here:
-        raise Disagreement(f"no site can take part: {_reasons(left_out)}")
+        raise ValueError(f"no site can take part: {_reasons(left_out)}")
     regression = all(not site.classes for site in here)
     names: tuple[str, ...] = () if classes is None else tuple(map(str, classes))
     images = [site for site in here if site.form == "images"]
     if not names and images:
-        names = tuple(sorted({name for site in images for name in site.classes}, key=_natural))
+        names = tuple(sorted({name for site in images for name in site.classes}, key=natural_order))
         if len(images) < len(here):
-            raise Disagreement(
-                "some sites have folders of images, others numbers as labels: name the classes in the order of the labels, "
-                "task.data_options.classes=[<first>,...]."
+            raise ValueError(
+                "some sites have folders of images, others numbers as labels: name the classes in the order of the "
+                "labels, task.data_options.classes=[<first>,...]."
             )
     outputs = num_outputs or len(names) or max((len(site.classes) for site in here), default=0)
     return Agreed(
@@ -381,7 +274,7 @@ def _mixed(
     input_shape: Sequence[int],
     num_outputs: int,
 ) -> Agreed:
-    """Agree where some sites have tables and others arrays: the tables' columns are the arrays' numbers, as they are."""
+    """Agree where some sites have tables, others arrays: the tables' columns are the arrays' numbers, as they are."""
     common = _arrays(others, classes, input_shape, num_outputs)
     found = _tables(replace(declared, standardise="none"), tables, classes)
     prepared = found.preprocessing
@@ -393,9 +286,9 @@ def _mixed(
     summaries = {column.name: column for column in next(iter(tables.values())).columns}
     inputs = [NumericInput(name, 0.0, 1.0, False) for name in order if summaries[name].kind != "text"]
     if prepared.categorical or not fits_shape((len(inputs),), common.input_shape):
-        raise Disagreement(
-            f"some sites have tables, others arrays of shape {common.input_shape}: a table's columns must then be as many "
-            "numbers; give all sites the same form."
+        raise ValueError(
+            f"some sites have tables, others arrays of shape {common.input_shape}: a table's columns must then be as "
+            "many numbers; give all sites the same form."
         )
     values = {} if common.is_regression else prepared.classes
     if not common.classes and values:

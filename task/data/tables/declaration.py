@@ -1,4 +1,4 @@
-"""What is declared of a table: by the run for all sites, and by a site for its own files."""
+"""Declarations of a table: the run's for all sites, and a site's for its own files."""
 
 import tomllib
 from collections.abc import Mapping

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.tables.declaration import Standardise
-from florets.task.data.tables.description import class_name, listed
+from florets.task.data.tables.names import class_name, listed, missing_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -183,8 +183,8 @@ class Preprocessing:
         self.check(frame)
         if self.standardise == "site" and scale is None and self.numeric:
             raise ValueError(
-                "the run's sites standardise by their own records (task.table.standardise=site): name the site whose scale "
-                f"holds, or give at least {FEWEST} records of a new one."
+                "the run's sites standardise by their own records (task.table.standardise=site): name the site whose "
+                f"scale holds, or give at least {FEWEST} records of a new one."
             )
         values = self._numbers(frame)
         absent = np.isnan(values)
@@ -221,9 +221,6 @@ class Preprocessing:
 
     def check(self, frame: "pd.DataFrame") -> None:
         """Raise ValueError where raw records lack a column, or have words where the run's sites have numbers."""
-        # Here, for it loads Flower, which reading data needs nowhere else.
-        from florets.task.wire.columns import missing_columns
-
         if lacking := missing_columns(self.columns, list(frame.columns)):
             raise ValueError(
                 f'the table {lacking}: name it otherwise in the node\'s file, rename = {{<yours> = "<common>"}}.'
@@ -231,8 +228,8 @@ class Preprocessing:
         for column in self.numeric:
             if frame[column.name].dtype != np.float64 and frame[column.name].notna().any():
                 raise ValueError(
-                    f"column {column.name!r} holds words here and numbers at the other sites: correct it, or name the "
-                    "mark of a missing value in missing."
+                    f"column {column.name!r} holds words here and numbers at the other sites: correct it, or name "
+                    "the mark of a missing value in missing."
                 )
 
     def _numbers(self, frame: "pd.DataFrame") -> NDArray[np.float64]:

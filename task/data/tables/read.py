@@ -169,9 +169,9 @@ def _separator(path: Path, lines: Sequence[str], has_header: bool) -> str:
         return named[0]
     if not named and not any(separator in line for line in lines for separator in _SEPARATORS):
         raise ValueError(f"{path.name} has one column alone: a table needs a target and at least one input.")
+    candidates = " or ".join(_SEPARATORS[one] for one in widths or named or _SEPARATORS)
     raise ValueError(
-        f"{path.name}: its separator is ambiguous ({' or '.join(_SEPARATORS[one] for one in widths or named or _SEPARATORS)}"
-        '): name it in the node\'s file, separator = ";".'
+        f'{path.name}: its separator is ambiguous ({candidates}): name it in the node\'s file, separator = ";".'
     )
 
 
@@ -184,15 +184,15 @@ def _names(
         names = list(site.columns or declared.columns)
         if len(names) != len(rows[0]):
             raise ValueError(
-                f"{path.name} has {len(rows[0])} columns, but columns names {len(names)} (header=false): name them all."
+                f"{path.name} has {len(rows[0])} columns, but columns names {len(names)} (header=false): name all."
             )
         return names, notes
     names = [name.strip() for name in rows[0]]
     numbers = sum(_is_number(name) for name in names)
     if numbers:
         raise ValueError(
-            f"{path.name}: {numbers} of the {len(names)} names in its first line are numbers, so that it seems to be a "
-            "record and no header. If the file has no header, give header=false and columns=[<first>,...] "
+            f"{path.name}: {numbers} of the {len(names)} names in its first line are numbers, so that it seems to be "
+            "a record and no header. If the file has no header, give header=false and columns=[<first>,...] "
             "(task.table or the node's file); else give its columns names."
         )
     filled = [any(len(row) > place and row[place].strip() for row in rows[1:]) for place in range(len(names))]
@@ -261,8 +261,9 @@ def _refuse_record_as_header(path: Path, frame: "pd.DataFrame", own: Sequence[st
         column = frame.iloc[:, place]
         if is_string_dtype(column.dtype) and bool((column == name).any()):
             raise ValueError(
-                f"{path.name}: the name of column {place + 1} is also a value of it, so that the first line seems to be "
-                "a record and no header: give header=false and columns=[<first>,...] (task.table or the node's file)."
+                f"{path.name}: the name of column {place + 1} is also a value of it, so that the first line seems to "
+                "be a record and no header: give header=false and columns=[<first>,...] (task.table or the node's "
+                "file)."
             )
 
 
@@ -293,9 +294,10 @@ def _typed(path: Path, frame: "pd.DataFrame", words: set[str], has_header: bool,
             if wrong.sum() * 2 < known.sum():
                 line = int(np.argmax(wrong.to_numpy())) + 1 + has_header
                 raise ValueError(
-                    f"{path.name}, column {name!r}: {int(wrong.sum())} of its {int(known.sum())} cells are no numbers, the "
-                    f"first in line {line}. If they mark missing values, name the mark in missing (task.table or the "
-                    "node's file); if the column holds categories, name it in task.table.categorical."
+                    f"{path.name}, column {name!r}: {int(wrong.sum())} of its {int(known.sum())} cells are no "
+                    f"numbers, the first in line {line}. If they mark missing values, name the mark in missing "
+                    "(task.table or the node's file); if the column holds categories, name it in "
+                    "task.table.categorical."
                 )
         converted[name] = texts.astype(object)
     values = frame[numeric].to_numpy(dtype=np.float64)

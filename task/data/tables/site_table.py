@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset
 from florets.task.data.tables.declaration import Declaration, Site, site_of
-from florets.task.data.tables.description import Description, describe_table, target_name
+from florets.task.data.tables.describe import describe_table, target_name
+from florets.task.data.tables.description import Description
 from florets.task.data.tables.preprocessing import Preprocessing, Scale
 from florets.task.data.tables.read import Table, read_table
 from florets.task.data.tables.splits import split_rows

@@ -1,6 +1,7 @@
-"""Names of a table's columns: which one set lacks of another, and which name was meant."""
+"""Names of columns and classes: which one set lacks of another, which name was meant, and when two are one."""
 
 import difflib
+import re
 from collections.abc import Collection, Sequence
 
 _MOST_NAMED = 5
@@ -27,3 +28,11 @@ def listed(names: Collection[str]) -> str:
     """Return names in quotes, of many the first ones and how many more there are."""
     shown = ", ".join(repr(name) for name in list(names)[:_MOST_NAMED])
     return shown if len(names) <= _MOST_NAMED else f"{shown} and {len(names) - _MOST_NAMED} more"
+
+
+def class_name(text: object) -> str:
+    """Return the name of a class as all sites write it: 1, 1.0 and 1.00 are one class."""
+    name = str(text).strip()
+    if re.fullmatch(r"[+-]?\d+\.0*", name):
+        name = name.partition(".")[0]
+    return name
