@@ -14,7 +14,8 @@ import torch
 from safetensors.numpy import load_file
 
 from florets.server_app.main import main
-from florets.server_app.new_client.predictions_file import _harmless
+from florets.server_app.new_client.predictions_file import Sheet, _harmless
+from florets.server_app.results.test_statistics import read_test_statistics
 from florets.task.new_client import predict
 from florets.task.task import Task, TaskSpec
 
@@ -184,7 +185,13 @@ def test_a_regressions_values_and_errors_are_in_the_targets_unit(
         rows = [{"x": age, "dose": f"{1000 * float(age) + 1000 * odd - 500}"} for age, odd in ages]
         write(tmp_path / "data" / f"{name}.csv", rows, ("x", "dose"))
     keys = [f"data_dir={tmp_path / 'data'}", f"results_dir={tmp_path / 'results'}", "target=dose"]
-    more = ["task.table.units={dose: mg}", "task.model=linear", "train.learning_rate=0.1", "train.local_epochs=30"]
+    more = [
+        "statistics=true",
+        "task.table.units={dose: mg}",
+        "task.model=linear",
+        "train.learning_rate=0.1",
+        "train.local_epochs=30",
+    ]
     assert main([*SETTINGS, *keys, *more, "train.optimizer=sgd"]) == 0
     (clients,) = (tmp_path / "results").rglob("clients.csv")
     capsys.readouterr()
@@ -204,6 +211,8 @@ def test_a_regressions_values_and_errors_are_in_the_targets_unit(
     with clients.open(newline="") as file:
         errors = [float(row["test_mae"]) for row in csv.DictReader(file)]
     np.testing.assert_allclose(errors, 500, rtol=0.2)
+    tests = [client.parts["test"] for client in read_test_statistics(clients.parent).values()]
+    assert [test.sums.sums[3] / test.n for test in tests if test.sums] == pytest.approx(errors)
 
 
 def test_sites_that_standardise_by_themselves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -287,3 +296,13 @@ def test_a_preprocessing_that_was_made_up_is_refused(
 def test_cells_are_harmless_in_a_spreadsheet() -> None:
     cells = ["=1+1", "+49 170", "-x", "@cmd", "-1.5", "+1e3", "a=b", "", "\t=1"]
     assert _harmless(cells) == ["'=1+1", "'+49 170", "'-x", "'@cmd", "-1.5", "+1e3", "a=b", "", "'\t=1"]
+
+
+def test_many_classes_have_no_columns_of_their_own(tmp_path: Path) -> None:
+    for count, width in ((50, 53), (51, 3)):
+        sheet = Sheet(["1"], "prediction", ["0"], {}, [str(n) for n in range(count)], np.full((1, count), 1 / count))
+        sheet.write(tmp_path / f"{count}.csv")
+        head, row = (tmp_path / f"{count}.csv").read_text().splitlines()
+        assert len(head.split(",")) == len(row.split(",")) == width
+    with pytest.raises(FileExistsError):
+        sheet.write(tmp_path / "51.csv")
