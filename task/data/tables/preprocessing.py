@@ -286,56 +286,39 @@ class Preprocessing:
         """
         try:
             read: dict[str, Any] = {entry.name: values[entry.name] for entry in fields(cls)}
-            found = cls(
-                numeric=tuple(NumericInput(**column) for column in read["numeric"]),
-                categorical=tuple(
-                    CategoricalInput(**{**column, "categories": tuple(column["categories"])})
-                    for column in read["categorical"]
-                ),
-                target=read["target"],
-                classes={name: tuple(raws) for name, raws in read["classes"].items()},
-                target_mean=read["target_mean"],
-                target_std=read["target_std"],
-                standardise=read["standardise"],
-                sites={key: Scale(tuple(s["mean"]), tuple(s["std"])) for key, s in read["sites"].items()},
-                ids=tuple(read["ids"]),
-                units=dict(read["units"]),
+            numeric = tuple(NumericInput(**column) for column in read["numeric"])
+            words = tuple(
+                CategoricalInput(**{**column, "categories": tuple(map(str, column["categories"]))})
+                for column in read["categorical"]
             )
+            sites = {
+                key: Scale(tuple(map(float, scale["mean"])), tuple(map(float, scale["std"])))
+                for key, scale in read["sites"].items()
+            }
+            classes = {str(name): tuple(map(str, raws)) for name, raws in read["classes"].items()}
+            given: dict[str, Any] = {"numeric": numeric, "categorical": words, "sites": sites, "classes": classes}
+            found = cls(**{**read, **given, "ids": tuple(map(str, read["ids"])), "units": dict(read["units"])})
             found._check_plain()
+            return found
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"the description of how tables are prepared cannot be read ({error!r:.200})") from error
-        return found
+            raise ValueError(f"the description of how tables are prepared cannot be read ({error}).") from error
 
     def _check_plain(self) -> None:
-        """Raise ValueError where a value is of another type or size than it is declared with; TypeError likewise."""
-        words = [self.target, *self.ids, *self.sites, *self.units, *self.units.values(), *self.columns, *self.classes]
-        words += [text for column in self.categorical for text in (column.mode, *column.categories)]
-        words += [raw for raws in self.classes.values() for raw in raws]
-        if not all(isinstance(word, str) for word in words):
-            raise ValueError("a name is no string")
-        flags = [column.indicator for column in self.numeric]
-        flags += [flag for column in self.categorical for flag in (column.indicator, column.other)]
-        if not all(isinstance(flag, bool) for flag in flags):
-            raise ValueError("indicator or other is neither true nor false")
-        scales = [
-            Scale(tuple(c.mean for c in self.numeric), tuple(c.std for c in self.numeric)),
-            *self.sites.values(),
+        """Raise ValueError or TypeError where a value is none that an agreement makes: it comes from elsewhere."""
+        names = [*self.columns, self.target, *self.ids]
+        scales = [(c.mean, c.std) for c in self.numeric] + [(self.target_mean, self.target_std)]
+        for site in self.sites.values():
+            if len(site.mean) != len(self.numeric) or len(site.std) != len(self.numeric):
+                raise ValueError("a site's scale is of other columns")
+            scales += zip(site.mean, site.std, strict=True)
+        if not all(isinstance(name, str) for name in names) or len(set(self.columns)) < len(self.columns):
+            raise ValueError("a name is no text, or stands twice")
+        if not all(math.isfinite(mean) and math.isfinite(std) and std > 0 for mean, std in scales):
+            raise ValueError("a mean or spread is no number")
+        flags = [c.indicator for c in self.numeric] + [
+            flag for c in self.categorical for flag in (c.indicator, c.other)
         ]
-        scales.append(Scale((self.target_mean,), (self.target_std,)))
-        for scale in scales:
-            if not all(type(number) in (int, float) and math.isfinite(number) for number in scale.mean + scale.std):
-                raise ValueError("a mean or spread is no finite number")
-            if not all(std > 0 for std in scale.std):
-                raise ValueError("a spread is not above 0")
-        if any((len(one.mean), len(one.std)) != (len(self.numeric),) * 2 for one in self.sites.values()):
-            raise ValueError("a site's scale has another number of columns")
-        names = self.columns
-        if len({*names, self.target}) != len(names) + 1 or {self.target, *names} & set(self.ids):
-            raise ValueError("a column has two roles")
-        if self.standardise not in get_args(Standardise):
-            raise ValueError(f"standardise is {self.standardise!r}")
-        for column in self.categorical:
-            if not column.categories or len(set(column.categories)) < len(column.categories):
-                raise ValueError("a column has no categories, or one twice")
-            if column.mode not in column.categories:
-                raise ValueError("a column's most frequent category is none of them")
+        if not all(isinstance(flag, bool) for flag in flags) or self.standardise not in get_args(Standardise):
+            raise ValueError("a setting is none that it can be")
+        if not all(c.mode in c.categories for c in self.categorical):
+            raise ValueError("a column's most frequent category is none of them")
