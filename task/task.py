@@ -64,6 +64,11 @@ class Task:
         """Number of outputs that a model needs."""
         return self._agreement.num_outputs if self.is_own else self.data.num_outputs
 
+    @property
+    def target_scale(self) -> float:
+        """Unit of a regression's targets, see `Dataset`; 1 for classes. A server without data has none of them."""
+        return self.data.target_scale
+
     @cached_property
     def _agreement(self) -> Agreement:
         options = self.spec.partition_options

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -266,6 +266,10 @@ class Preprocessing:
             )
         return np.array(labels, dtype=np.int64)
 
+    def in_unit(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """Return standardised values (n,) of a regression in the unit that the target came in."""
+        return values.astype(np.float64) * self.target_std + self.target_mean
+
     def to_plain(self) -> dict[str, Any]:
         """Return plain values, as JSON has them."""
         values: dict[str, Any] = json.loads(json.dumps(asdict(self), allow_nan=False))
@@ -292,9 +296,29 @@ class Preprocessing:
                 for key, scale in read["sites"].items()
             }
             classes = {str(name): tuple(map(str, raws)) for name, raws in read["classes"].items()}
-            if not all(math.isfinite(c.mean) and c.std > 0 for c in numeric) or not float(read["target_std"]) > 0:
-                raise ValueError("a mean or spread is no number")
             given: dict[str, Any] = {"numeric": numeric, "categorical": words, "sites": sites, "classes": classes}
-            return cls(**{**read, **given, "ids": tuple(read["ids"]), "units": dict(read["units"])})
+            found = cls(**{**read, **given, "ids": tuple(map(str, read["ids"])), "units": dict(read["units"])})
+            found._check_plain()
+            return found
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"the description of how tables are prepared cannot be read ({error}).") from error
+
+    def _check_plain(self) -> None:
+        """Raise ValueError or TypeError where a value is none that an agreement makes: it comes from elsewhere."""
+        names = [*self.columns, self.target, *self.ids]
+        scales = [(c.mean, c.std) for c in self.numeric] + [(self.target_mean, self.target_std)]
+        for site in self.sites.values():
+            if len(site.mean) != len(self.numeric) or len(site.std) != len(self.numeric):
+                raise ValueError("a site's scale is of other columns")
+            scales += zip(site.mean, site.std, strict=True)
+        if not all(isinstance(name, str) for name in names) or len(set(self.columns)) < len(self.columns):
+            raise ValueError("a name is no text, or stands twice")
+        if not all(math.isfinite(mean) and math.isfinite(std) and std > 0 for mean, std in scales):
+            raise ValueError("a mean or spread is no number")
+        flags = [c.indicator for c in self.numeric] + [
+            flag for c in self.categorical for flag in (c.indicator, c.other)
+        ]
+        if not all(isinstance(flag, bool) for flag in flags) or self.standardise not in get_args(Standardise):
+            raise ValueError("a setting is none that it can be")
+        if not all(c.mode in c.categories for c in self.categorical):
+            raise ValueError("a column's most frequent category is none of them")

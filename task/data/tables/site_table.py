@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset
-from florets.task.data.tables.declaration import NODE_FILE, Declaration, Site, read_site
+from florets.task.data.tables.declaration import Declaration, Site, site_of
 from florets.task.data.tables.describe import describe_table, target_name
 from florets.task.data.tables.description import Description
 from florets.task.data.tables.preprocessing import Preprocessing, Scale
@@ -180,9 +180,7 @@ _MOST_SITE_CLASSES = 10
 def _read(path: Path, declared: Declaration) -> Table:
     """Read a file, or return it as it was read last: a run describes its data, and then prepares them."""
     state = path.stat()
-    # A folder that is one node's, or one of a table for each node.
-    site = read_site(path.parent if (path.parent / NODE_FILE).is_file() else path)
-    return _kept(path, state.st_mtime_ns, state.st_size, _Key(declared, site))
+    return _kept(path, state.st_mtime_ns, state.st_size, _Key(declared, site_of(path)))
 
 
 class _Key:
