@@ -14,6 +14,7 @@ from florets.task.client_data import ClientData
 from florets.task.data.dataset import Dataset, Inputs, IntArray, TargetArray
 from florets.task.data.own import describe
 from florets.task.data.tables.description import Description
+from florets.task.data.tables.site_table import PREPARED
 from florets.task.drift import Drift
 from florets.task.held_out import with_validation
 from florets.task.layers import body_and_head
@@ -199,7 +200,7 @@ class Task:
         whole = ClientData(x_train, y_train, x_test, y_test, shard.cluster, subjects=subjects)
         if fraction := self.spec.validation_fraction:
             rng = generator(self.spec.seed, 0, Purpose.VALIDATION, partition_id)
-            whole = with_validation(whole, fraction, rng)
+            whole = with_validation(whole, fraction, rng, self.is_own and PREPARED in self.spec.table)
         return whole
 
     @property
@@ -335,9 +336,7 @@ def _part(shard: Shard, x: Inputs, y: TargetArray, rows: IntArray) -> tuple[Tens
 
 def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """Return inputs and targets of several parts as one."""
-    if len(parts) == 1:
-        return parts[0]
-    return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+    return parts[0] if len(parts) == 1 else (torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts]))
 
 
 def _call(kind: str, name: str, function: Callable[..., Any], *given: Any, **options: Any) -> Any:
