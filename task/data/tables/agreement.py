@@ -171,34 +171,32 @@ def _columns(
         common = order
     else:
         common = [name for name in order if counts[name] * 2 > len(sites)]
-    inputs, ids, repeated = [], [], []
+    inputs, repeated = [], []
     for name in common:
         summaries = [columns[name] for columns in own.values() if name in columns]
         role = _role(declared, name, summaries)
         if role == "input":
             inputs.append(name)
             continue
-        if role == "id":
-            ids.append(name)
-            repeated += [name] if any(summary.repeats for summary in summaries) else []
+        if role == "id" and any(summary.repeats for summary in summaries):
+            repeated.append((sum(summary.distinct for summary in summaries), name))
         notes.append(f"{name!r} is no input: {_WHY[role]} (task.table.columns or .categorical would make it one)")
     group = declared.group
     if not group and repeated:
-        group = repeated[0]
+        # Visits are of patients: the coarser one.
+        group = min(repeated)[1]
         notes.append(f"{group!r} repeats: records with one value of it stay together (task.table.group)")
-    if rare := [name for name in order if name not in common]:
+    kept = set(common)
+    if rare := [name for name in order if name not in kept]:
         notes.append(
             f"{listed(rare)}: at {'fewer than half of the sites' if len(sites) > 2 else 'one site alone'}, not used"
         )
+    kinds = {name: _kind([columns[name] for columns in own.values() if name in columns]) for name in inputs}
     for key, columns in own.items():
         if lacking := missing_columns(inputs, list(columns)):
             left_out[key] = f'{lacking}; in its node.toml: rename = {{<its name> = "<the others\'>"}}'
             continue
-        wrong = [
-            name
-            for name in inputs
-            if not _fits(columns[name], [own[other][name] for other in own if name in own[other]])
-        ]
+        wrong = [name for name in inputs if columns[name].kind not in ("empty", kinds[name])]
         if wrong:
             holds = "words" if columns[wrong[0]].kind == "text" else "numbers"
             left_out[key] = (
@@ -217,6 +215,8 @@ _WHY = {
 def _role(declared: Declaration, name: str, summaries: Sequence[ColumnSummary]) -> str:
     if name in declared.categorical or (declared.header and name in declared.columns):
         return "input"
+    if all(one.role == "input" for one in summaries):
+        return "input"
     voters = (
         [one for one in summaries if one.known >= _ENOUGH] or [one for one in summaries if one.known] or summaries
     )
@@ -226,11 +226,8 @@ def _role(declared: Declaration, name: str, summaries: Sequence[ColumnSummary]) 
 def _kind(summaries: Sequence[ColumnSummary]) -> str:
     """Return what the column holds at most sites, "empty" where nowhere has it a value."""
     kinds = Counter(one.kind for one in summaries if one.kind != "empty")
-    return kinds.most_common(1)[0][0] if kinds else "empty"
-
-
-def _fits(own: ColumnSummary, all_sites: Sequence[ColumnSummary]) -> bool:
-    return own.kind in ("empty", _kind(all_sites)) or _kind(all_sites) == "empty"
+    # Of two sites the one with words has an unknown mark of a missing value, more likely than not.
+    return max(sorted(kinds), key=lambda kind: kinds[kind]) if kinds else "empty"
 
 
 def _arrays(
@@ -291,8 +288,9 @@ def _mixed(
             "many numbers; give all sites the same form."
         )
     values = {} if common.is_regression else prepared.classes
-    if not common.classes and values:
-        values = {str(label): (str(label),) for label in range(common.num_outputs)}
+    if not declared.classes and values:
+        labels = common.classes or tuple(map(str, range(common.num_outputs)))
+        values = {name: (name,) for name in labels}
     plain = replace(prepared, numeric=tuple(inputs), categorical=(), classes=values, target_mean=0.0, target_std=1.0)
     return replace(common, preprocessing=plain, group=found.group, left_out={**common.left_out, **found.left_out})
 

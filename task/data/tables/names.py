@@ -1,8 +1,18 @@
-"""Names of columns and classes: which one set lacks of another, which name was meant, and when two are one."""
+"""Names of columns and classes, and what a cell is: which names are lacking, which are one, what is a number."""
 
 import difflib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST_COLUMNS = 100_000
+"""Columns of a table that a site describes."""
+LONGEST_NAME = 200
+"""Characters of a name of a column or category that leaves a site."""
+DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ].*)?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?", re.ASCII)
 
 _MOST_NAMED = 5
 _MOST_COMPARED = 200
@@ -36,3 +46,25 @@ def class_name(text: object) -> str:
     if re.fullmatch(r"[+-]?\d+\.0*", name):
         name = name.partition(".")[0]
     return name
+
+
+def is_sendable(name: str) -> bool:
+    """Return whether a name may leave a site: printable, and not too long."""
+    return len(name) <= LONGEST_NAME and name.isprintable()
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a number, with a decimal point or comma; `1_000`, `0x1`, `inf` and `nan` are none."""
+    return _NUMBER.fullmatch(text.strip()) is not None
+
+
+def as_numbers(cells: Iterable[object]) -> NDArray[np.float64]:
+    """Return float64 (n,): what cells (numbers, or texts with a decimal point) say; NaN for what is no number."""
+    return np.array([_as_number(cell) for cell in cells], dtype=np.float64)
+
+
+def _as_number(cell: object) -> float:
+    if isinstance(cell, float | int) and not isinstance(cell, bool):
+        return float(cell)
+    text = cell.strip() if isinstance(cell, str) else ""
+    return float(text) if "," not in text and _NUMBER.fullmatch(text) else float("nan")

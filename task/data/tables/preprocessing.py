@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.tables.declaration import Standardise
-from florets.task.data.tables.names import class_name, listed, missing_columns
+from florets.task.data.tables.names import as_numbers, class_name, listed, missing_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -214,7 +214,8 @@ class Preprocessing:
             if column.indicator:
                 blocks.append(gone[:, None].astype(np.float64))
             missing, unknown = missing + gone, unknown + (strange & ~gone)
-        x = np.concatenate(blocks, axis=1).astype(np.float32)
+        with np.errstate(over="ignore"):
+            x = np.concatenate(blocks, axis=1).astype(np.float32)
         if not np.isfinite(x).all():
             raise ValueError("a number of the table is too large; correct it.")
         return Prepared(x, missing.astype(np.int64), unknown.astype(np.int64))
@@ -247,16 +248,15 @@ class Preprocessing:
         """
         column = frame[self.target]
         if self.is_regression:
-            import pandas as pd
-
-            numbers = pd.to_numeric(column.astype(object), errors="coerce").to_numpy(dtype=np.float64)
+            numbers = as_numbers(column)
             if not np.isfinite(numbers).all():
                 raise ValueError(
                     f"the target {self.target!r} of {int((~np.isfinite(numbers)).sum())} records is no number: name "
                     "task.table.classes, or the mark of a missing value in missing."
                 )
             return ((numbers - self.target_mean) / self.target_std).astype(np.float32)
-        label_of = {raw: label for label, raws in enumerate(self.classes.values()) for raw in raws}
+        label_of = {text: label for label, raws in enumerate(self.classes.values()) for text in map(class_name, raws)}
+        label_of |= {raw: label for label, raws in enumerate(self.classes.values()) for raw in raws}
         texts = [str(text) for text in column]
         labels = [label_of.get(text, label_of.get(class_name(text), -1)) for text in texts]
         if (wrong := labels.count(-1)) > 0:
