@@ -1,6 +1,5 @@
 """Caches of a client process between messages; nothing here influences a result."""
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
+from florets.client_app.caps import PARAMETERS, TASK, Limits
+from florets.client_app.deadline import has_process_of_its_own
 from florets.client_app.incoming import Config
+from florets.task.consent import EVERYTHING, Consent
+from florets.task.data.inside import links_inside
 from florets.task.device import find_device
+from florets.task.partitions.own import OWN
+from florets.task.registry import reads_files
 from florets.task.task import ClientData, Task, TaskSpec
 from florets.task.training.linear_steps import LinearModels, LinearNames, linear_names
 from florets.task.wire import bank, kinds
@@ -47,8 +52,9 @@ class Session:
         Raises
         ------
         ValueError
-            If the message describes no task, or a node that is not simulated has no data folder of its own: a path
-            that a server names is never opened there.
+            If the message describes no task, names code that this node does not allow, asks for more than it does, or
+            a node that is not simulated has no data folder of its own: a path that a server names is never opened
+            there.
         """
         text = config.get(kinds.TASK)
         if not isinstance(text, str):
@@ -56,26 +62,27 @@ class Session:
         folder = context.node_config.get(_DATA_DIR)
         if folder is None and not is_simulated(context):
             raise ValueError("this node has no data-dir in its node config; start its SuperNode with one")
+        if has_owner(context):
+            # Before it is read.
+            Limits(context.node_config).hold(TASK, "length of the task's description", len(text))
         if text != self._description:
             # One task at a time: a process that serves another run needs none of the last one's data.
             self._forget()
             self._description = text
-        key = "" if folder is None else str(folder)
-        columns = _columns(config)
-        if key not in self._tasks or not self._tasks[key].has_order(columns):
+        rows_of = context.node_config.get(kinds.ROWS_OF)
+        key = "" if folder is None else str(folder) if rows_of is None else f"{folder}\0{rows_of}"
+        if key not in self._tasks:
             spec = TaskSpec.from_json(text)
-            if spec.drift and not is_simulated(context):
-                raise ValueError("task.drift is for simulations: a real node's data are what they are; leave it out")
+            if has_owner(context):
+                _check_for_owner(spec, context)
             if folder is not None:
-                spec = dataclasses.replace(spec, data_dir=str(Path(key).expanduser()))
-            task = Task(spec, columns)
+                spec = spec.at_node(str(folder), None if rows_of is None else str(rows_of))
+            task = Task(spec)
             if task.is_own and folder is None:
                 raise ValueError(
                     "task.partition=own needs a data-dir in each node's config; simulated nodes have none"
                 )
             self._tasks[key] = task
-            # What was read for hello had the file's own order.
-            self._moved = {place: data for place, data in self._moved.items() if place[0] != spec.data_dir}
         return self._tasks[key]
 
     def adopt(self, task: Task | None) -> None:
@@ -97,7 +104,7 @@ class Session:
         data, device = task.client(part, server_round), device_of(config, context)
         if device.type == "cpu":
             return data
-        place = (task.spec.data_dir, part, str(device))
+        place = (str(context.node_config.get(kinds.ROWS_OF, task.spec.data_dir)), part, str(device))
         if place not in self._moved or self._moved[place][0] is not data:
             tensors = {name: value.to(device) for name, value in vars(data).items() if isinstance(value, Tensor)}
             self._moved[place] = data, ClientData(**{**vars(data), **tensors})
@@ -108,6 +115,8 @@ class Session:
         # First of all: another task's message may have come before this one.
         task, device = self.task(config, context), str(device_of(config, context))
         if device not in self._modules:
+            if has_owner(context):
+                _check_size(task, context)
             self._modules[device] = task.build_model().to(device)
             self._linear = linear_names(self._modules[device], task.spec.loss)
         return self._modules[device]
@@ -180,19 +189,53 @@ class Session:
         return self._stacked[1]
 
 
-def _columns(config: Config) -> list[str]:
-    """Return the agreed order of a table's columns; nothing where there is none."""
-    names = config.get(kinds.COLUMNS)
-    return [str(name) for name in names] if isinstance(names, list) else []
-
-
 session = Session()
 """The process's caches; one process may serve many clients in turn."""
 
 
 def is_simulated(context: Context) -> bool:
-    """Return whether this is a node of a simulation."""
-    return _NUM_PARTITIONS in context.node_config
+    """Return whether this is a node of a simulation; a SuperNode's is not, whatever its node config says."""
+    return _NUM_PARTITIONS in context.node_config and not has_process_of_its_own()
+
+
+def has_owner(context: Context) -> bool:
+    """Return whether this node holds somebody's own data, whose say counts: its folder is in the node config.
+
+    Of a simulation without, server and nodes are one user's.
+    """
+    return _DATA_DIR in context.node_config or not is_simulated(context)
+
+
+def _check_for_owner(spec: TaskSpec, context: Context) -> None:
+    """Refuse a task that a node with an owner is not there for, before anything of it is imported or read."""
+    consent = consent_of(context)
+    for part in ("data", "partition", "model"):
+        consent.require(f"task.{part}", getattr(spec, part))
+    Limits(context.node_config).check_task(spec)
+    if is_simulated(context):
+        # A dry run, on its user's own machine.
+        return
+    if spec.drift:
+        raise ValueError("task.drift is for simulations: a real node's data are what they are; leave it out")
+    if reads_files(spec.data) is False:
+        raise ValueError(
+            f"task.data={spec.data} is made and not read, for simulations: a real node's data are the files in its "
+            "data-dir; use task.data=own"
+        )
+    if spec.data != OWN and ":" not in spec.data and (folder := Path(str(context.node_config[_DATA_DIR]))).is_dir():
+        links_inside(folder, folder)
+
+
+def _check_size(task: Task, context: Context) -> None:
+    """Refuse a built-in model with too many parameters before memory is taken for it."""
+    with torch.device("cpu" if ":" in task.spec.model else "meta"):
+        size = sum(value.numel() for value in task.build_model().parameters())
+    Limits(context.node_config).hold(PARAMETERS, f"parameters of task.model={task.spec.model}", size)
+
+
+def consent_of(context: Context) -> Consent:
+    """Return what code a run may name here."""
+    return Consent.of(context.node_config) if has_owner(context) else EVERYTHING
 
 
 def partition_id(context: Context) -> int:
@@ -211,7 +254,7 @@ def partition_id(context: Context) -> int:
 
 def num_partitions(context: Context) -> int:
     """Return the number of simulated nodes, 0 on a node that is not simulated."""
-    return int(context.node_config.get(_NUM_PARTITIONS, 0))
+    return int(context.node_config[_NUM_PARTITIONS]) if is_simulated(context) else 0
 
 
 def client_key(context: Context) -> str:

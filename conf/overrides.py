@@ -10,10 +10,15 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
+from florets.conf.class_names import quoted
 from florets.conf.problems import ConfigError
 
 GROUPS = ("experiment", "task", "train")
 """Keys whose value names a file in conf/: they choose many settings at once. So does `strategy`, without a file."""
+
+
+SHORT = {"target": "task.table.target", "owner": "task.table.owner"}
+"""Keys of the tables of real sites that may be typed without their group."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,13 @@ class Given:
     key: str
     value: Any
     text: str
+
+
+def full(given: Given) -> Given:
+    """Return a key that was typed for short under its full name; a column's name may look like a number."""
+    if given.key not in SHORT:
+        return given
+    return Given(SHORT[given.key], given.text.partition("=")[2].strip("'\""), given.text)
 
 
 def parse_overrides_string(text: str) -> list[str]:
@@ -42,7 +54,7 @@ def parse_overrides_string(text: str) -> list[str]:
 def parse(overrides: Sequence[str], problems: list[str]) -> list[Override]:
     """Return what Hydra's grammar makes of each text; a text that it cannot read becomes a problem."""
     parsed = []
-    for text in overrides:
+    for text in map(quoted, overrides):
         key, equals, value = text.partition("=")
         candidates = [text]
         if value and not set(value) & set(",'\"[]{}()\\"):

@@ -10,7 +10,7 @@ from hydra.core.override_parser.types import Quote, QuotedString
 
 from florets.conf.overrides import parse_overrides_string
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.conf.schema import Config, as_plain
+from florets.conf.schema import Config, TableConfig, as_plain
 from florets.conf.validate import checked_config
 
 # Flower's names on the left, because that is what its users type; ours on the right.
@@ -37,6 +37,8 @@ _KEYS = {
     "quorum": "quorum",
     "grace": "grace",
 }
+
+_PLAIN_TABLE = TableConfig()
 
 # Unquoted, Hydra reads these as something else than text, in any case of their letters.
 _WORDS = ("null", "true", "false", "nan", "inf")
@@ -116,4 +118,10 @@ def task_spec(config: Config) -> dict[str, Any]:
     if not config.task.drift.rounds:
         # It travels with every message.
         fields["drift"] = {}
+    declared = {
+        entry.name: fields["table"][entry.name]
+        for entry in dataclasses.fields(TableConfig)
+        if fields["table"][entry.name] != getattr(_PLAIN_TABLE, entry.name)
+    }
+    fields["table"] = {"declared": declared} if declared else {}
     return {**fields, "num_clients": config.num_clients, "seed": config.seed, "data_dir": config.data_dir}

@@ -15,6 +15,9 @@ from typing import Any, Literal, get_type_hints
 from florets.strategies.registry import DEFAULT, settings_type
 from florets.strategies.settings import RunKeys, Settings, key
 
+AUTO = "auto"
+"""Of `task.model`: chosen once the nodes have described their data."""
+
 
 @dataclass(frozen=True)
 class DriftConfig:
@@ -34,6 +37,42 @@ class DriftConfig:
 
 
 @dataclass(frozen=True)
+class TableConfig:
+    """Tables of real sites (task.data=own); `task.data.tables.declaration.Declaration` reads the same keys."""
+
+    target: str = key("", "column to predict; for short target=<column>. Empty: the last one")
+    columns: list[str] = key(
+        [], "columns of an input; none: those that most sites have. With header=false all columns of the file"
+    )
+    drop: list[str] = key([], "columns that are no inputs")
+    id: list[str] = key([], "columns that name a record: never trained on, given back in predictions")
+    group: str = key("", "column whose equal values belong together (a patient, a device), in every split and fold")
+    owner: str = key(
+        "", "one table for all: the column that says which client each record is of; for short owner=<column>"
+    )
+    categorical: list[str] = key([], "columns of numbers that are codes of categories; words are categories anyway")
+    missing: list[str] = key(
+        [], "cells that mean a missing value, besides empty ones, ?, NA, N/A, NaN, null and None"
+    )
+    units: dict[str, Any] = key({}, "unit of a column, for reports: {cholesterol: mg/dl}")
+    classes: dict[str, Any] = key(
+        {}, "classes of the target with the cells that mean each, {none: [0], disease: [1,2,3,4]}; none: as they are"
+    )
+    regression: bool | None = key(None, "whether the target is a value; null: as it looks")
+    header: bool = key(True, "whether the first line of a file holds names; else task.table.columns has them")
+    standardise: Literal["pooled", "site", "none"] = key(
+        "pooled", "numeric inputs have mean 0 and spread 1 over all sites' training records, or over each site's own"
+    )
+    incomplete: Literal["impute", "drop"] = key(
+        "impute", "records with missing inputs: impute (pooled mean or most frequent category), or drop them"
+    )
+    test_share: float = key(0.2, "fraction of the records of an undivided table that is tested on", above=0, below=1)
+    split_seed: int | None = key(None, "seed of the split into training and test records; null: the run's", least=0)
+    stratify: bool = key(True, "split each class, or quantile of a regression's target, in the same fractions")
+    min_count: int = key(5, "records that a category or a column's figures must have at a site to be sent", least=1)
+
+
+@dataclass(frozen=True)
 class TaskConfig:
     """Data, how they are spread over clients, model and loss."""
 
@@ -50,7 +89,8 @@ class TaskConfig:
     )
     model: str = key(
         "mlp",
-        "model: mlp, cnn, cifar_cnn, resnet18, text_cnn, linear, autoencoder, conv_autoencoder or csi_autoencoder, "
+        "model: auto (with data of your own: linear where a table has few records, else mlp), mlp, cnn, cifar_cnn, "
+        "resnet18, text_cnn, linear, autoencoder, conv_autoencoder or csi_autoencoder, "
         "or an import path",
     )
     loss: Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"] = key(
@@ -68,6 +108,7 @@ class TaskConfig:
         least=0,
         below=1,
     )
+    table: TableConfig = key(TableConfig(), "tables of real sites")
     drift: DriftConfig = key(DriftConfig(), "groups that change")
 
 
@@ -158,6 +199,20 @@ class Config(RunKeys):
         False,
         "at evaluations also test all K models on each true cluster's test data, on the server; simulation only",
     )
+    statistics: bool = key(
+        False,
+        "at evaluations clients also send sums of their tests and bootstrap replicates of their figures, from which "
+        "figures over all clients' records together follow (tests.json)",
+    )
+    measure: Literal["auto", "accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss", "r2", "mae", "rmse"] = (
+        key("auto", "figure by which models are compared on validation data; auto: the loss")
+    )
+    patience: int | None = key(
+        None,
+        "end the run once `measure` over all validation records has not improved for so many evaluations, and take "
+        "the models of the best one; null: after num_rounds, with the last ones",
+        least=1,
+    )
     stop_at_ari: float | None = key(None, "end the run once the ARI is at least this", above=0, most=1)
     loss_matrix: bool = key(
         True, "at the end ask every client for the loss of every final model (loss_matrix.csv and its picture)"
@@ -183,7 +238,14 @@ class Config(RunKeys):
     train: TrainConfig = key(TrainConfig(), "local training")
 
 
-OPTION_KEYS = ("task.data_options", "task.partition_options", "task.model_options", "personal_options")
+OPTION_KEYS = (
+    "task.data_options",
+    "task.partition_options",
+    "task.model_options",
+    "task.table.units",
+    "task.table.classes",
+    "personal_options",
+)
 """Keys whose value is a free mapping: the function that takes the options checks them."""
 
 

@@ -1,6 +1,6 @@
 """From a checked configuration to the objects of a run: strategy, first models, message settings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -45,9 +45,11 @@ def one_task_kept() -> Iterator[None]:
         _kept = before
 
 
-def build_task(config: Config) -> Task:
-    """Return the task of a configuration; see `one_task_kept`."""
+def build_task(config: Config, table: Mapping[str, Any] | None = None) -> Task:
+    """Return the task of a configuration, with its `table` as the sites agreed on it; see `one_task_kept`."""
     spec = TaskSpec(**task_spec(config))
+    if table:
+        spec = replace(spec, table=table)
     if _kept is None:
         return Task(spec)
     if not _kept or _kept[0].spec != spec:
@@ -88,6 +90,7 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
         eval_clients=config.eval_clients,
         fine_tune_epochs=config.fine_tune_epochs,
         validation=config.task.validation_fraction > 0,
+        statistics=config.statistics,
         personal=None if personal is None else personal_method(str(config.personal), personal),
         quorum=config.quorum,
         start_timeout=config.start_timeout,

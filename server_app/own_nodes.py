@@ -5,18 +5,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from florets.conf.problems import ConfigError
-from florets.conf.schema import Config
+from florets.conf.consent import import_paths
+from florets.conf.problems import ConfigError, did_you_mean
+from florets.conf.schema import Config, as_plain
+from florets.strategies import STRATEGIES
+from florets.strategies.registry import find_strategy, strategy_class
+from florets.task.consent import ALLOW
+from florets.task.data.tables.declaration import NODE_FILE, SITE_KEYS, site_file
+from florets.task.data.tables.read import SUFFIXES, is_table
+from florets.task.wire import kinds
 from florets.task.wire.introduction import key_problem
-
-NODE_FILE = "node.toml"
 
 
 def own_nodes(config: Config) -> list[dict[str, Any]]:
-    """Return the node config of every folder in `data_dir`, sorted by name; none where clients are simulated.
+    """Return the node config of every client whose data lie in `data_dir`, by name; none where clients are simulated.
 
-    A folder's name is its client's. A file ``node.toml`` in it is read as the SuperNode would read it
-    (`--node-config`), except for `data-dir`. Folders that begin with a dot, such as ``.git``, are nobody's.
+    `data_dir` holds a folder for each client, or a table for each; with `task.table.owner` it is one table, whose
+    rows are dealt out by that column. A folder's or table's name is its client's; hidden ones (.git) are skipped. A
+    file ``node.toml`` in the folder (with tables: of the table's name) is read as the SuperNode would read it
+    (`--node-config`), except for `data-dir`, for `allow`, since on one's own machine the command line is consent, and
+    for what concerns tables (`florets.task.data.tables.declaration.Site`).
 
     Raises
     ------
@@ -27,19 +35,74 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
     if config.task.partition != "own":
         return []
     root = Path(config.data_dir)
+    if config.task.table.owner:
+        return _owners(root, config)
     if not root.is_dir():
         raise ConfigError(
             [f"data_dir={root}: there is no such folder; with task.partition=own it holds one for each client."]
         )
     folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not folders:
+        folders = sorted(path for path in root.iterdir() if is_table(path))
+    if not folders:
         raise ConfigError(
-            [f"data_dir={root}: holds no folders; with task.partition=own it must hold one for each client."]
+            [
+                f"data_dir={root}: holds neither folders nor tables; with task.partition=own it must hold one for "
+                "each client, or be one table with an owner=<column>."
+            ]
         )
-    nodes = [{"client-id": folder.name, **_stated(folder / NODE_FILE), "data-dir": str(folder)} for folder in folders]
+    ours = {ALLOW: ",".join(_named(config))}
+    nodes = [
+        {"client-id": _name(folder), **_stated(site_file(folder)), **ours, "data-dir": str(folder)}
+        for folder in folders
+    ]
     if problems := list(_name_problems(root, folders, [str(node["client-id"]) for node in nodes])):
         raise ConfigError(problems)
     return nodes
+
+
+def _name(data: Path) -> str:
+    """Return a client's name: that of its folder, or of its table without the ending."""
+    if data.is_dir():
+        return data.name
+    suffix = next(suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if data.name.lower().endswith(suffix))
+    return data.name[: -len(suffix)] or data.name
+
+
+def _owners(root: Path, config: Config) -> list[dict[str, Any]]:
+    """Return a node for each owner of the rows of one table."""
+    from florets.task.data.own import find_files
+    from florets.task.data.tables.declaration import Declaration, read_site
+    from florets.task.data.tables.read import read_table
+
+    owner = config.task.table.owner
+    try:
+        path = find_files(root).paths[0]
+        if not is_table(path):
+            raise ValueError(f"{path.name} is no table.")
+        declared = Declaration(owner=owner, missing=tuple(config.task.table.missing), target=config.task.table.target)
+        frame = read_table(path, declared, read_site(root)).frame
+        if owner not in frame.columns:
+            raise ValueError(f"{path.name} has no column {owner!r}.")
+    except ValueError as error:
+        raise ConfigError([f"task.table.owner={owner}: {error}"]) from error
+    names = sorted(frame[owner].dropna().unique())
+    digits = max(map(len, names), default=0)
+    # Numbers in their order.
+    keys = {name: str(name).zfill(digits) if str(name).isdecimal() else str(name) for name in names}
+    ours = {ALLOW: ",".join(_named(config))}
+    return [
+        {"client-id": key, **ours, "data-dir": str(root), kinds.ROWS_OF: str(name)}
+        for name, key in sorted(keys.items(), key=lambda item: item[1])
+    ]
+
+
+def _named(config: Config) -> list[str]:
+    """Return the modules of the code that a run names by import paths, and of its strategy's handlers."""
+    paths = list(import_paths(as_plain(config)).values())
+    if find_strategy(config.strategy.name).id not in STRATEGIES:
+        paths += strategy_class(config.strategy.name).client_handlers
+    return sorted({path.partition(":")[0] for path in paths})
 
 
 def _name_problems(root: Path, folders: Sequence[Path], keys: Sequence[str]) -> Iterator[str]:
@@ -72,6 +135,15 @@ def check_device(config: Config, nodes: Sequence[Mapping[str, Any]]) -> None:
 
 def _stated(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        values = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError([f"{file}: is not TOML ({error})."]) from error
+    stated = {name: value for name, value in values.items() if name not in SITE_KEYS}
+    if wrong := [name for name, value in stated.items() if isinstance(value, dict | list)]:
+        raise ConfigError(
+            [
+                f"{file}: {wrong[0]}: there is no such key of a table.{did_you_mean(wrong[0], SITE_KEYS)} There are "
+                f"{', '.join(SITE_KEYS)}."
+            ]
+        )
+    return stated

@@ -26,6 +26,8 @@ class ClientData:
         True cluster.
     x_validation, y_validation
         As the others, None where the task holds nothing out.
+    subjects
+        int64 (n,): training samples of one number belong together; None: each stands for itself.
     """
 
     x_train: Tensor
@@ -35,6 +37,7 @@ class ClientData:
     cluster: int
     x_validation: Tensor | None = None
     y_validation: Tensor | None = None
+    subjects: Tensor | None = None
 
     def part(self, name: TestedOn) -> Part:
         """Return inputs and targets of a part that is not trained on.

@@ -2,10 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
-_SELDOM: Mapping[str, Any] = {"head_layers": [], "validation_fraction": 0.0, "drift": {}}
+DECLARED, PREPARED, ROWS_OF = "declared", "prepared", "rows_of"
+"""Entries of `table`: what the run declares, how tables are prepared, and whose rows of a common table."""
+
+_SELDOM: Mapping[str, Any] = {"head_layers": [], "validation_fraction": 0.0, "drift": {}, "table": {}}
 """Fields that are left out of the text where they have these values."""
 
 
@@ -33,6 +37,8 @@ class TaskSpec:
         Fraction of each client's training samples that it does not train on.
     drift
         What changes during the run, see `florets.task.drift.Drift`; empty: nothing.
+    table
+        What is declared of tables, and how they are prepared: see `DECLARED`.
     """
 
     data: str
@@ -49,6 +55,7 @@ class TaskSpec:
     head_layers: Sequence[str] = field(default_factory=list)
     validation_fraction: float = 0.0
     drift: Mapping[str, Any] = field(default_factory=dict)
+    table: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the description as JSON with sorted keys: equal tasks give equal texts."""
@@ -58,6 +65,19 @@ class TaskSpec:
             if not values[name]:
                 del values[name]
         return json.dumps(values, sort_keys=True)
+
+    def at_node(self, data_dir: str, rows_of: str | None) -> "TaskSpec":
+        """Return the description as a node with data of its own has it.
+
+        Parameters
+        ----------
+        data_dir
+            Its folder, or its table.
+        rows_of
+            Of a table that several nodes share, the rows with this value in the owner's column are the node's.
+        """
+        table = self.table if rows_of is None else {**self.table, ROWS_OF: rows_of}
+        return replace(self, data_dir=str(Path(data_dir).expanduser()), table=table)
 
     @classmethod
     def from_json(cls, text: str) -> "TaskSpec":

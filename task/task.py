@@ -1,9 +1,7 @@
 """A task: data, their partition over clients, a model and a loss, from one plain description."""
 
-from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,14 +10,15 @@ from torch.nn import Module
 
 from florets.task.client_data import ClientData
 from florets.task.data.dataset import Dataset, Inputs, IntArray, TargetArray
+from florets.task.data.own import describe
+from florets.task.data.tables.description import Description
 from florets.task.drift import Drift
 from florets.task.held_out import with_validation
 from florets.task.layers import body_and_head
-from florets.task.operators import with_torchvision
 from florets.task.partitions.own import OWN, Agreement
 from florets.task.partitions.shard import Shard, check_shards
 from florets.task.randomness import Purpose, generator
-from florets.task.registry import check_options, resolve
+from florets.task.registry import call, check_options, resolve
 from florets.task.shards_by_round import ShardsByRound, Version
 from florets.task.spec import TaskSpec
 from florets.task.training.losses import check_loss, per_sample_losses, targets_of
@@ -28,6 +27,7 @@ __all__ = ["ClientData", "Task", "TaskSpec"]
 
 MOST_KEPT = 20_000
 """Clients whose data are kept once they are made."""
+_OF_VALUES = ("squared_error", "half_squared_error")
 
 
 class Task:
@@ -37,13 +37,10 @@ class Task:
     ----------
     spec
         The description.
-    columns
-        Names of a table's input columns, in the order that all nodes with data of their own agreed on.
     """
 
-    def __init__(self, spec: TaskSpec, columns: Sequence[str] = ()) -> None:
+    def __init__(self, spec: TaskSpec) -> None:
         self.spec = spec
-        self._columns = tuple(columns)
         self._clients: dict[int, tuple[Version, ClientData]] = {}
         self._cluster_tests: tuple[Version, dict[int, tuple[Tensor, Tensor]]] | None = None
 
@@ -77,27 +74,31 @@ class Task:
     def data(self) -> Dataset:
         """The whole data set."""
         spec = self.spec
-        function = resolve("data", spec.data)
-        check_options(function, spec.data_options, "data", spec.data)
         folder = Path(spec.data_dir).expanduser() if spec.data_dir else None
-        data = _call("data", spec.data, function, folder, spec.seed, spec.num_clusters, **spec.data_options)
+        options = {**spec.data_options, "table": spec.table} if spec.data == OWN else spec.data_options
+        given = {"data_dir": folder, "seed": spec.seed, "num_clusters": spec.num_clusters}
+        data = call("data", spec.data, given, options)
         if not isinstance(data, Dataset):
             raise ValueError(f"data {spec.data!r} returned a {type(data).__name__}: return a task.data.Dataset.")
-        return data.with_columns(self._columns) if self._columns else data
+        return data
 
-    def has_order(self, columns: Sequence[str]) -> bool:
-        """Say whether the data's columns are in this order, have no names, or no order is asked for."""
-        return not columns or self.data.columns in (None, tuple(columns))
+    def describe(self) -> Description:
+        """Return what a node says of its own data before training."""
+        spec = self.spec
+        check_options(resolve("data", OWN), spec.data_options, "data", OWN)
+        return describe(Path(spec.data_dir).expanduser(), spec.data_options, spec.table, spec.seed)
 
     @cached_property
     def shards(self) -> list[Shard]:
         """The shard of each client in round 1; position = partition id."""
         spec = self.spec
-        function = resolve("partition", spec.partition)
-        check_options(function, spec.partition_options, "partition", spec.partition)
-        rng = generator(spec.seed, 0, Purpose.PARTITION)
-        given = (self.data, self.num_clients, spec.num_clusters, rng)
-        shards = _call("partition", spec.partition, function, *given, **spec.partition_options)
+        given = {
+            "data": self.data,
+            "num_clients": self.num_clients,
+            "num_clusters": spec.num_clusters,
+            "rng": generator(spec.seed, 0, Purpose.PARTITION),
+        }
+        shards = call("partition", spec.partition, given, spec.partition_options)
         check_shards(shards, self.data, self.num_clients)
         return list(shards)
 
@@ -191,7 +192,9 @@ class Task:
         if self.is_own:
             # Elsewhere the server has seen the data already.
             self._check_targets(y_train)
-        whole = ClientData(x_train, y_train, x_test, y_test, shard.cluster)
+        rows, numbers = np.concatenate([piece.train for piece in shard.pieces]), data.subjects_train
+        subjects = None if numbers is None else torch.from_numpy(numbers[rows])
+        whole = ClientData(x_train, y_train, x_test, y_test, shard.cluster, subjects=subjects)
         if fraction := self.spec.validation_fraction:
             rng = generator(self.spec.seed, 0, Purpose.VALIDATION, partition_id)
             whole = with_validation(whole, fraction, rng)
@@ -214,7 +217,7 @@ class Task:
         return self._cluster_tests[1]
 
     def _union(self, shards: list[Shard]) -> tuple[Tensor, Tensor]:
-        # A sample counts once for each different thing that is done to it.
+        """Each sample counts once for each different thing that is done to it."""
         transforms = {id(shard.transform): shard.transform for shard in shards if len(shard.test)}
         parts = []
         for name, transform in transforms.items():
@@ -229,10 +232,8 @@ class Task:
         It is initialised by torch's global generator; see `florets.task.initial.initial_models` for seeded ones.
         """
         spec = self.spec
-        function = resolve("model", spec.model)
-        check_options(function, spec.model_options, "model", spec.model)
-        given = (self.input_shape, self.num_outputs)
-        module = _call("model", spec.model, function, *given, **spec.model_options)
+        given = {"input_shape": self.input_shape, "num_outputs": self.num_outputs}
+        module = call("model", spec.model, given, spec.model_options)
         if not isinstance(module, Module):
             raise ValueError(f"model {spec.model!r} returned a {type(module).__name__}: return a torch.nn.Module.")
         if len(self.input_shape) == 3:
@@ -267,8 +268,8 @@ class Task:
         if self.is_own:
             self._by_round  # noqa: B018 - it refuses drift
             # The nodes check their data when they introduce themselves; here is none to look at.
-            inputs = torch.zeros(2, *self.input_shape)
-            self._check_fit(inputs, torch.zeros(2, dtype=torch.int64 if _classes(spec.loss) else torch.float32))
+            targets = torch.zeros(2, dtype=torch.float32 if spec.loss in _OF_VALUES else torch.int64)
+            self._check_fit(torch.zeros(2, *self.input_shape), targets)
             return
         for partition_id in range(spec.num_clients):
             self.cluster_of(partition_id)
@@ -307,12 +308,8 @@ class Task:
         spec, classes = self.spec, not y.is_floating_point()
         if spec.loss == "cross_entropy" and not classes:
             raise ValueError(f"task.loss=cross_entropy needs class labels, but data {spec.data!r} has values.")
-        if spec.loss in ("squared_error", "half_squared_error") and classes:
+        if spec.loss in _OF_VALUES and classes:
             raise ValueError(f"task.loss={spec.loss} needs values, but data {spec.data!r} has class labels.")
-
-
-def _classes(loss: str) -> bool:
-    return loss not in ("squared_error", "half_squared_error")
 
 
 def _part(shard: Shard, x: Inputs, y: TargetArray, rows: IntArray) -> tuple[Tensor, Tensor]:
@@ -337,14 +334,3 @@ def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     if len(parts) == 1:
         return parts[0]
     return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
-
-
-def _call(kind: str, name: str, function: Callable[..., Any], *given: Any, **options: Any) -> Any:
-    """Call a registered function or a user's own; what it raises names it."""
-    try:
-        return with_torchvision(lambda: function(*given, **options))
-    except Exception as error:  # a user's function may raise anything
-        if isinstance(error, ValueError) and ":" not in name:
-            # The built-in functions explain their own problems.
-            raise
-        raise ValueError(f"{kind} {name!r} failed with {type(error).__name__}: {error}") from error

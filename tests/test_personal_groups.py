@@ -155,8 +155,11 @@ def test_a_client_that_changes_groups_keeps_its_model_and_is_pulled_to_the_new_g
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("strategy=fedavg personal=ditto", r"personal=ditto: strategy fedavg has no such choice"),
-        ("strategy=ifca personal=fedproto", r"personal=fedproto: strategy ifca takes only none or ditto or fedala"),
+        ("strategy=fedavg personal=ditto", r"personal=ditto: strategy fedavg takes only none or intercept"),
+        (
+            "strategy=ifca personal=fedproto",
+            r"personal=fedproto: strategy ifca takes only none or ditto or fedala or intercept",
+        ),
         ("strategy=fedavg personal=ditto", r"leave it out, or use strategy=ditto\.$"),
         ("strategy=fedavg personal=[ditto]", r"personal=\[ditto\]: strategy fedavg .* leave it out\.$"),
         ("personal=ditt", r"personal=ditt: .*Did you mean ditto\?"),

@@ -1,6 +1,6 @@
 """`evaluate`: loss and accuracy of one model on this client's test data, and of a copy that it fine-tunes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +17,12 @@ from florets.client_app.session import State
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
 from florets.task.training.losses import Evaluated
+from florets.task.training.scores import LOG_LOSS
+from florets.task.training.sums import resampling, sums_of, target_sums
 from florets.task.wire import kinds
 from florets.task.wire.records import put
 from florets.task.wire.scores import pack_scores
+from florets.task.wire.sums import PartSums, pack_sums
 
 
 def evaluate(client: Client) -> RecordDict:
@@ -60,9 +63,30 @@ def answer_tests(
     scores = results["test"].scores
     # The counts tell how many samples of each class a client has: a real node's owner decides on that.
     counts = scores.confusion.ravel().tolist() if client.shares_confusion else []
-    if scores.values:
-        put(content, {kinds.SCORES: pack_scores(scores.values, counts)})
+    values = dict(scores.values)
+    if results["test"].accuracy is not None and values and (loss := reported(results["test"].loss)) < kinds.DIVERGED:
+        values[LOG_LOSS] = loss
+    if values:
+        put(content, {kinds.SCORES: pack_scores(values, counts)})
+    if client.config.get(kinds.TEST_SUMS) is True and client.shares_statistics and scores.values:
+        classes = client.task.num_outputs if client.loss == "cross_entropy" else 0
+        parts = dict(_sums(client, classes, {"": results, kinds.TUNED: tuned or {}}))
+        train = target_sums(client.data.y_train.cpu().numpy(), classes)
+        put(content, {kinds.TEST_SUMS: pack_sums(parts, train)})
     return content
+
+
+def _sums(
+    client: Client, num_classes: int, tests: Mapping[str, Mapping[TestedOn, Evaluated]]
+) -> Iterator[tuple[str, PartSums]]:
+    """Yield the sums of each test, by the model's prefix and the part of the data."""
+    for model, results in tests.items():
+        for part, found in results.items():
+            x, y = (values.cpu().numpy() for values in client.data.part(part))
+            if found.outputs is not None:
+                sums = sums_of(found.outputs, y, num_classes, resampling(x, y))
+                if sums is not None:
+                    yield f"{model}{part}", sums
 
 
 def _tests(client: Client, arrays: Mapping[str, NDArray[Any]] | None = None) -> dict[TestedOn, Evaluated]:

@@ -10,6 +10,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from florets.conf.class_names import as_texts
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app.console import counted
 from florets.server_app.new_client.mixture import assign_shares, is_mixture, refuse_one_model
@@ -38,9 +39,10 @@ florets predict run=<folder> data=<file or folder> model=<number> | client=<key>
 data is a .npz archive (x, and y for assign), a .csv file with a header, or a folder of images (for assign: one folder
 for each class). How to read it follows from the run where its nodes had data of their own; these keys say otherwise:
 target=<column> columns=[<first>,...] classes=[<first>,...] regression=true image_size=<pixels> grayscale=true
+depth=<bits>
 trust=true lets a run's own model function (task.model=package.module:function) be imported."""
 
-_FORM_KEYS = ("target", "columns", "classes", "regression", "image_size", "grayscale")
+_FORM_KEYS = ("target", "columns", "classes", "regression", "image_size", "grayscale", "depth")
 _KEYS = {
     "assign": ("run", "data", "save", "trust", "unlabelled", *_FORM_KEYS),
     "predict": ("run", "data", "model", "client", "output", "trust", *_FORM_KEYS),
@@ -95,7 +97,10 @@ def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
         found = read_labelled(path, form)
         inputs, targets = found.x, found.y
         if not form.regression and int(targets.max()) >= run.task.num_outputs:
-            raise ValueError(f"{path}: class label {targets.max()}, but the run has {run.task.num_outputs} classes.")
+            row = int(targets.argmax()) + 1
+            raise ValueError(
+                f"{path}: the label of sample {row} is none of the run's {run.task.num_outputs} classes."
+            )
     x = _as_clients_have(run, shaped(path, inputs, run.task.input_shape))
     if is_mixture(run):
         assign_shares(run, x, targets)
@@ -304,7 +309,9 @@ def _form(run: RunModels, given: Mapping[str, str]) -> Form:
     for key in _FORM_KEYS:
         if key in given:
             try:
-                value = given[key] if key == "target" else yaml.safe_load(given[key])
+                # Names are texts, whatever they look like.
+                read = as_texts if key in ("classes", "columns") else yaml.safe_load
+                value = given[key] if key == "target" else read(given[key])
             except yaml.YAMLError as error:
                 raise ConfigError([f"{key}={given[key]}: cannot be read; a list is [<first>,<second>]."]) from error
             options[key] = value

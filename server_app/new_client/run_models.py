@@ -1,6 +1,7 @@
 """Models of a finished run, and its frozen clusters, for clients that come later."""
 
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from florets.server_app.new_client.saved_descriptors import pack_descriptors, un
 from florets.server_app.new_client.saved_groups import pack_groups, unpack_groups
 from florets.server_app.results.arrays_file import write_arrays
 from florets.server_app.results.folder import whole_file
+from florets.server_app.resume.own_code import changed_files, changed_words, code_on_disk, recorded_code
 from florets.strategies.base.class_shares import ClassShares
 from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.frozen_descriptors import FrozenDescriptors
@@ -28,12 +30,15 @@ from florets.strategies.base.frozen_groups import FrozenGroups
 from florets.strategies.base.models import Models
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray
+from florets.task.fingerprint import file_hashes
 from florets.task.task import Task, TaskSpec
 from florets.task.wire import bank
 
 MODELS, CLUSTERS, OWN = "models.safetensors", "clusters.safetensors", "own_models.safetensors"
 
 Arrays = dict[str, NDArray[Any]]
+
+log = logging.getLogger("florets")
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,7 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     folder
         The run's own folder.
     trust
-        Whether a model function that the run names by an import path may be imported and called.
+        Whether a model or a strategy that the run names by an import path may be imported and called.
 
     Raises
     ------
@@ -138,14 +143,9 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     """
     if not folder.is_dir():
         raise ConfigError([f"run={folder}: there is no such folder; give the folder of a finished run."])
-    config = saved_config(folder, trust=trust)
-    if ":" in config.task.model and not trust:
-        raise ConfigError(
-            [
-                f"run={folder}: its model is a function of its author's, task.model={config.task.model}, which would "
-                "be imported and called; add trust=true if you know it."
-            ]
-        )
+    # The run's own data are not read again, nor shared out.
+    config = saved_config(folder, trust=trust, unused=("task.data", "task.partition"))
+    _warn_of_changed_model(folder, config)
     models, about = _read(folder / MODELS)
     clusters, metadata = _read(folder / CLUSTERS)
     try:
@@ -169,6 +169,19 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     task = Task(TaskSpec(**{**task_spec(config), **agreed}))
     columns = _columns(folder / MODELS, about, task)
     return RunModels(config, task, states, frozen, columns, groups, described, own, class_shares)
+
+
+def _warn_of_changed_model(folder: Path, config: Config) -> None:
+    """Say where the author's model function is not the one whose parameters the run has trained."""
+    if ":" not in config.task.model:
+        return
+    files = file_hashes([config.task.model])
+    if changed := [name for name in changed_files(recorded_code(folder), code_on_disk(config)) if name in files]:
+        log.warning(
+            "warning: run=%s: its models are computed by code that has changed since the run: %s",
+            folder,
+            changed_words(changed),
+        )
 
 
 def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:

@@ -29,7 +29,6 @@ from florets.task.wire.replies import (
     Update,
     check_examples,
     largest_of,
-    read_evaluation,
     read_losses,
     read_selected_update,
     read_update,
@@ -193,10 +192,7 @@ class RoundContext:
             for client in self.testers
             if client.key in models
         ]
-        return Plan(
-            requests,
-            lambda _, content: read_evaluation(content, bool(besides.fine_tune_epochs), besides.validation),
-        )
+        return Plan(requests, lambda _, content: besides.read(content))
 
     def ask_losses(self, clients: Sequence[Client], models: Models, *, all_samples: bool = False) -> Replies[Losses]:
         """Ask clients for the mean loss of each of K models on their training data (one exchange).

@@ -16,13 +16,11 @@ from florets.strategies.base.admission import (
     client_of,
     implausible_counts,
     in_words,
-    name_problem,
     one_key_twice,
-    other_code,
-    other_simulation,
+    problem_of,
 )
-from florets.strategies.base.columns import TableColumns
 from florets.strategies.base.exchange import Patience, Replies, Request, exchange, joined
+from florets.strategies.base.magnitudes import InputMagnitudes
 from florets.strategies.base.report import Client
 from florets.strategies.base.waiting import Waiting
 from florets.task.wire import kinds
@@ -121,7 +119,7 @@ class Federation:
         self._online: set[int] = set()
         # Whether all of them had introduced themselves when they were last looked for.
         self._all_known = False
-        self.columns = TableColumns()
+        self._magnitudes = InputMagnitudes()
         # What nodes are called that were online and did not get in, by node id.
         self._left_out: dict[int, str] = {}
         self._sorted: list[Client] | None = None
@@ -144,7 +142,7 @@ class Federation:
             If no node comes online in time.
         """
         if not self.clients:
-            self._introduce(self._wait_for_nodes(grid), grid, config)
+            self._introduce(self.wait_for_nodes(grid), grid, config)
             return
         if not self.wait_for(grid, config):
             raise RoundFailed(f"no client came back online within {self.start_timeout:g} s; start SuperNodes")
@@ -212,12 +210,8 @@ class Federation:
         named = {
             node: client_of(node, hello, names.get(node, ""), keys.get(node, b"")) for node, hello in hellos.items()
         }
-        refused = {node: problem for node, hello in hellos.items() if (problem := self._problem(named[node], hello))}
-        fitting = {node: hello for node, hello in hellos.items() if node not in refused}
-        self.columns.agree({named[node].key: hello.columns for node, hello in fitting.items()})
-        for node, hello in fitting.items():
-            if problem := self.columns.problem(named[node].key, hello.columns):
-                refused[node] = problem.removeprefix(f"client {named[node].key} cannot take part: ")
+        run = (self.num_clients, self.fingerprint, self.handlers)
+        refused = {node: why for node, hello in hellos.items() if (why := problem_of(named[node], hello, *run))}
         claimed = {node: client.num_examples for node, client in named.items() if node not in refused}
         known = [client.num_examples for client in self.clients.values()]
         refused |= implausible_counts(claimed, known)
@@ -253,16 +247,10 @@ class Federation:
             )
         # Not before: an error says why by itself.
         replies.warn()
-        for problem in problems:
+        told = {named[node].key: hello.magnitude for node, hello in hellos.items() if hello.magnitude is not None}
+        far = self._magnitudes.warning({key: magnitude for key, magnitude in told.items() if key in self.clients})
+        for problem in (*problems, *([far] if far else [])):
             log.warning("%s", problem)
-
-    def _problem(self, client: Client, hello: Introduction) -> str | None:
-        """Return why a client cannot take part, as far as its own introduction shows."""
-        return (
-            name_problem(client)
-            or other_code(hello, self.fingerprint, self.handlers)
-            or other_simulation(hello, self.num_clients)
-        )
 
     def _check_count(self, simulated: Sequence[int]) -> None:
         # All nodes of a simulation are told the same number: one that differs from the others is no simulation's.
@@ -311,7 +299,14 @@ class Federation:
         chosen = generator.choice(len(clients), size=count, replace=False) if count < len(clients) else None
         return clients if chosen is None else [clients[index] for index in sorted(chosen)]
 
-    def _wait_for_nodes(self, grid: Grid) -> list[int]:
+    def wait_for_nodes(self, grid: Grid) -> list[int]:
+        """Return the nodes that are online, once those that the run wants are there or the deadline has come.
+
+        Raises
+        ------
+        FederationError
+            If fewer nodes than `min_clients` came; `RoundFailed` if none did.
+        """
         # Simulated nodes register together before the app starts or within moments of it; deployed ones come one by
         # one. So: wait until the number wanted is there, or (as far as the deadline allows) it has settled.
         deadline = time.monotonic() + self.start_timeout

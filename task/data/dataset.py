@@ -1,7 +1,6 @@
 """The one form in which every data set arrives: whole arrays in memory, split into train and test."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,10 +35,16 @@ class Dataset:
         What partitions go by, int64 (n,). By default the class labels.
     true_models
         float32 (K, R): the models behind synthetic data, row k that of group k, else None.
-    columns
-        Names of the columns of flat inputs, None where they have none.
     owners_train, owners_test
         Whose each sample is (n,), by name: the writer, the hospital. None where that is not known.
+    scaled
+        Of a node's own arrays and images: whether they are integers of pixels that were brought to [0, 1], or numbers
+        as the files have them. None: not known.
+    subjects_train
+        int64 (n,): training samples of one number belong together, such as those of one patient. None: each stands
+        for itself.
+    target_scale
+        Unit of the targets of a regression: errors times it are in the unit that the data came in.
 
     Raises
     ------
@@ -55,9 +60,11 @@ class Dataset:
     group_train: IntArray = field(default_factory=lambda: _BY_CLASS)
     group_test: IntArray = field(default_factory=lambda: _BY_CLASS)
     true_models: FloatArray | None = None
-    columns: tuple[str, ...] | None = None
     owners_train: NDArray[np.str_] | None = None
     owners_test: NDArray[np.str_] | None = None
+    scaled: bool | None = None
+    subjects_train: IntArray | None = None
+    target_scale: float = 1.0
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
@@ -87,8 +94,8 @@ class Dataset:
             object.__setattr__(self, f"group_{part}", group)
             if y.dtype == np.int64 and not 0 <= y.min() <= y.max() < self.num_outputs:
                 raise ValueError(
-                    f"the {part} set's class labels go from {y.min()} to {y.max()}: with "
-                    f"num_outputs={self.num_outputs} they must be from 0 to {self.num_outputs - 1}."
+                    f"the {part} set has class labels of no class: with num_outputs={self.num_outputs} they must be "
+                    f"from 0 to {self.num_outputs - 1}."
                 )
             owners = getattr(self, f"owners_{part}")
             if owners is not None and owners.shape != y.shape:
@@ -100,30 +107,6 @@ class Dataset:
                 f"train inputs have shape {self.x_train.shape[1:]}, test inputs {self.x_test.shape[1:]}: "
                 f"they must be equal."
             )
-        if self.columns is not None and self.input_shape != (len(self.columns),):
-            raise ValueError(f"inputs of shape {self.input_shape} have {len(self.columns)} names of columns.")
-
-    def with_columns(self, columns: Sequence[str]) -> "Dataset":
-        """Return the data set with its columns in another order; one without names is returned as it is.
-
-        Raises
-        ------
-        ValueError
-            If it has other columns.
-        """
-        if self.columns is None or self.columns == tuple(columns):
-            return self
-        # Here, for it loads Flower, which reading data needs nowhere else.
-        from florets.task.wire.columns import column_difference
-
-        if difference := column_difference(self.columns, columns):
-            raise ValueError(
-                f"this node's table does not have the columns that the run's nodes agreed on: it {difference}. "
-                "Rename or remove columns, or name the inputs of all nodes in task.data_options.columns."
-            )
-        place = {name: number for number, name in enumerate(self.columns)}
-        order = [place[name] for name in columns]
-        return replace(self, x_train=self.x_train[:, order], x_test=self.x_test[:, order], columns=tuple(columns))
 
     @property
     def pooled(self) -> bool:

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from florets.task.data.dataset import FloatArray
+from florets.task.data.image_pixels import ImageOptions
 from florets.task.data.read_csv import Columns, find_columns, read_csv, read_header
-from florets.task.data.read_images import SUFFIXES, read_image, read_images
+from florets.task.data.read_images import SUFFIXES, is_hidden, read_images, read_pixels
 from florets.task.data.read_npz import read_arrays, read_npz
 from florets.task.data.samples import Samples, fits_shape, samples
 
@@ -25,6 +26,12 @@ class Form:
     regression: bool = False
     image_size: int | None = None
     grayscale: bool = False
+    depth: int | None = None
+
+    @property
+    def images(self) -> ImageOptions:
+        """How images are to be read."""
+        return ImageOptions(self.image_size, self.grayscale, self.depth)
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ def read_labelled(path: Path, form: Form) -> Samples:
         raise ValueError(
             f"the data {path} is a folder, but a regression's targets are values: give a .npz or .csv file."
         )
-    return read_images(path, form.classes, form.image_size, form.grayscale)
+    return read_images(path, form.classes, form.images)
 
 
 def read_inputs(path: Path, form: Form) -> NewInputs:
@@ -148,14 +155,11 @@ def _table(path: Path, form: Form) -> FloatArray:
 
 
 def _images(path: Path, form: Form) -> NewInputs:
-    files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
+    files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and not is_hidden(file))
     if not files:
         _refuse_whole_node(path)
         raise ValueError(f"{path} holds no image.")
-    pixels = []
-    for file in files:
-        pixels.append(read_image(file, form.image_size, form.grayscale))
-        if pixels[-1].shape != pixels[0].shape:
-            raise ValueError(f"{file}: is of another size than {files[0].name}: set image_size=<pixels>.")
-    x = samples(path, np.stack(pixels), np.zeros(len(files), dtype=np.int64)).x
+    x = samples(
+        path, read_pixels([(file, str(file)) for file in files], form.images)[0], np.zeros(len(files), dtype=np.int64)
+    ).x
     return NewInputs(x, tuple(file.name for file in files))

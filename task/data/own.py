@@ -1,21 +1,43 @@
-"""Data of one's own, as it lies in a folder: NumPy archives, CSV files, or one folder of images per class."""
+"""Data of one's own, as it lies in a folder: tables, NumPy archives, or one folder of images per class."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from florets.task.data.dataset import Dataset
-from florets.task.data.read_csv import Columns, find_columns, read_csv
+from florets.task.data.image_pixels import ImageOptions
+from florets.task.data.inside import inside, links_inside
 from florets.task.data.read_images import read_images
 from florets.task.data.read_npz import read_npz
 from florets.task.data.samples import Samples
-from florets.task.data.standardise import Scale
+from florets.task.data.tables.agreement import agree
+from florets.task.data.tables.description import Description
+from florets.task.data.tables.read import SUFFIXES, is_table
+from florets.task.data.tables.site_table import SiteTable
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import register_data
 
-_FORMS = "train.npz and test.npz, train.csv and test.csv, or image folders train/<class>/ and test/<class>/"
+_FORMS = "a table (data.csv), a NumPy archive (data.npz), or image folders data/<class>/; or each as train and test"
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one data set: one undivided, or a train and a test set."""
+
+    paths: tuple[Path, ...]
+
+    @property
+    def is_table(self) -> bool:
+        """Whether they are tables."""
+        return self.paths[0].is_file() and is_table(self.paths[0])
+
+    @property
+    def is_archive(self) -> bool:
+        """Whether they are NumPy archives."""
+        return self.paths[0].suffix == ".npz"
 
 
 @register_data("own")
@@ -23,94 +45,85 @@ def own(
     data_dir: Path | None,
     seed: int,
     num_clusters: int,
-    target: str | None = None,
-    columns: list[str] | None = None,
     classes: list[str | int] | None = None,
     regression: bool = False,
     image_size: int | None = None,
     grayscale: bool = False,
+    depth: int | None = None,
     test_share: float = 0.2,
     owner: str | None = None,
-    standardise: bool = False,
+    table: Mapping[str, Any] | None = None,
 ) -> Dataset:
-    """Read the data set of one folder.
+    """Read the data set of one folder, or of one file that is a table.
 
-    It holds ``train.npz`` and ``test.npz`` (arrays x and y), or ``train.csv`` and ``test.csv`` (with a header), or
-    folders of images ``train/<class>/`` and ``test/<class>/``. One undivided set, ``data.npz``, ``data.csv`` or
-    ``data/<class>/``, is split.
+    The folder holds a train and a test set, or one undivided set under the name data, which is split: tables
+    (``train.csv``; also ``.tsv``, ``.txt``, ``.data``, gzipped or not), archives with arrays x and y (``train.npz``),
+    or folders of images (``train/<class>/``). A single table may have any name.
 
     Parameters
     ----------
     data_dir
-        The folder.
+        The folder, or the table.
     seed
         Seed of the run: draws the split of an undivided set.
     num_clusters
         Not used.
-    target
-        CSV: name of the column to predict; None: the last one that is no input.
-    columns
-        CSV: the columns that make up an input, in this order, whatever order a file has them in; None: all but the
-        target, in the file's order (of ``train.csv``, where there are two files).
     classes
-        Names of the classes: label 0 is the first; numbers stand for names as well. Needed where files hold names;
-        without it targets are integers from 0.
+        Names of the classes: label 0 is the first; numbers stand for names as well. Archives without it have integers
+        from 0 as targets.
     regression
-        Targets are values and no classes.
+        Archives: targets are values and no classes.
     image_size
         Images are resized to so many pixels in height and width; None: they must all have one size.
     grayscale
         Images are read with one channel in place of three.
+    depth
+        Significant bits of images of one channel whose files have 16 or 32 bits (12, say): their pixels are divided
+        by 2**depth - 1 in place of the largest value of the files' type. See
+        `florets.task.data.image_pixels.read_image`.
     test_share
-        Share of an undivided set that becomes the test set.
+        Share of an undivided archive or folder of images that becomes the test set; of tables
+        `task.table.test_share`.
     owner
-        CSV: name of the column that says whose each line is; archives: name of that array. It is no input; the
-        partition ``natural`` goes by it. None: there is none.
-    standardise
-        Every column, or channel of images, is brought to mean 0 and standard deviation 1 of this folder's training
-        set; nobody else sees either.
+        Archives: name of the array that says whose each sample is; the partition ``natural`` goes by it. None: there
+        is none.
+    table
+        What the run declares of tables and, once the sites have agreed, how they are prepared: `task.table`.
 
     Raises
     ------
     ValueError
-        If there is no data set, more than one, or it does not have the form that the options say.
+        If there is no data set, more than one, it does not have the form that the options say, or a link leads out of
+        the folder.
     """
-    if data_dir is None or not data_dir.is_dir():
-        raise ValueError(
-            f"the data folder {data_dir} does not exist: give the folder of {_FORMS} as data-dir in the node config "
-            "(in process: data_dir, with one such folder for each client)."
-        )
+    files = find_files(data_dir)
     if not 0 < test_share < 1:
         raise ValueError(f"task.data_options.test_share={test_share} must be between 0 and 1.")
-    if classes is not None and regression:
-        raise ValueError(
-            "task.data_options.regression=true, but task.data_options.classes names classes, and a regression has "
-            "none: set task.data_options.classes=null (a preset may name them), or leave out the regression."
-        )
-    labels = None if classes is None else [str(name) for name in classes]
-    if labels is not None and len(set(labels)) < len(labels):
-        raise ValueError(f"task.data_options.classes={labels} must be different names.")
-    paths = _find(data_dir)
-    table = _table(paths, target, columns, owner) if paths[0].suffix == ".csv" else None
+    if files.is_table:
+        site = SiteTable.read(files.paths, table or {}, seed)
+        preprocessing = site.preprocessing
+        if preprocessing is None:
+            # One table of all clients, in a simulation: it agrees with itself.
+            found = agree(site.declared, {"": site.describe()}, _labels(classes, False))
+            assert found.preprocessing is not None
+            preprocessing = found.preprocessing
+        return site.dataset(preprocessing)
+    labels = _labels(classes, regression)
+    images = ImageOptions(image_size, grayscale, depth)
 
     def read(path: Path) -> Samples:
-        if table is not None:
-            return read_csv(path, table, labels, regression)
-        if path.suffix == ".npz":
+        if files.is_archive:
             return read_npz(path, labels, regression, owner)
         if owner is not None:
             raise ValueError(
                 f"task.data_options.owner={owner}: folders of images do not tell whose an image is; leave it out, or "
                 "give an archive."
             )
-        return read_images(path, labels, image_size, grayscale)
+        links_inside(path.parent, path)
+        return read_images(path, labels, images)
 
-    parts = [read(path) for path in paths]
+    parts = [read(path) for path in files.paths]
     train, test = parts if len(parts) == 2 else _split(parts[0], test_share, generator(seed, 0, Purpose.DATA))
-    if standardise:
-        scale = Scale.of(train.x)
-        train, test = (replace(part, x=scale.apply(part.x)) for part in (train, test))
-    names = None if table is None else table.inputs
     num_outputs = 1 if regression else int(max(train.y.max(), test.y.max())) + 1
     # Values do not group samples, and a node's own data are not shared out by groups.
     groups = [np.zeros(len(part.y), dtype=np.int64) if regression else part.y for part in (train, test)]
@@ -122,47 +135,123 @@ def own(
         num_outputs,
         groups[0],
         groups[1],
-        columns=names,
         owners_train=train.owners,
         owners_test=test.owners,
+        scaled=train.scaled,
     )
 
 
-def _table(paths: Sequence[Path], target: str | None, columns: list[str] | None, owner: str | None) -> Columns:
-    """Return the columns of the first file, after a look whether the others have the same."""
-    first = find_columns(paths[0], target, columns, owner)
-    for path in paths[1:]:
-        other = find_columns(path, first.target, columns, owner).inputs
-        if set(other) != set(first.inputs):
-            # Here, for it loads Flower, which reading data needs nowhere else.
-            from florets.task.wire.columns import column_difference
+def describe(data_dir: Path | None, options: Mapping[str, Any], table: Mapping[str, Any], seed: int) -> Description:
+    """Return the description of one site's data, see `florets.task.data.tables.description`.
 
-            raise ValueError(
-                f"{path}: of the columns of {paths[0].name} it {column_difference(other, first.inputs)}."
-            )
-    return first
+    Parameters
+    ----------
+    data_dir, seed
+        As `own` takes them.
+    options
+        The options of `own`.
+    table
+        What the run declares of tables.
+
+    Raises
+    ------
+    ValueError
+        As `own` does.
+    """
+    files = find_files(data_dir)
+    if files.is_table:
+        return SiteTable.read(files.paths, table, seed).describe()
+    if files.is_archive:
+        return _describe_archive(files, options, seed)
+    names = sorted(path.name for path in files.paths[0].iterdir() if path.is_dir() and not path.name.startswith("."))
+    given = options.get("classes") or names
+    data = own(data_dir, seed, 0, **{**options, "classes": list(given)})
+    n = len(data.x_train), len(data.x_test)
+    return Description("images", sum(n), n[0], shape=data.input_shape, classes=tuple(map(str, given)))
 
 
-def _find(folder: Path) -> Sequence[Path]:
-    """Return the paths of a train and a test set, or of one undivided set."""
-    found: dict[str, list[Path]] = {}
-    for suffix in (".npz", ".csv", ""):
+def _describe_archive(files: Files, options: Mapping[str, Any], seed: int) -> Description:
+    """Describe an archive; its targets are values where the run says so, or they are no integers."""
+    regression = bool(options.get("regression"))
+    if not regression and options.get("classes") is None:
+        with files.paths[0].open("rb") as file:
+            # Damaged and foreign archives are reported below.
+            regression = _has_values(np.load(file, allow_pickle=False))
+    data = own(files.paths[0].parent, seed, 0, **{**options, "regression": regression})
+    n = len(data.x_train), len(data.x_test)
+    classes = () if regression else tuple(map(str, range(data.num_outputs)))
+    return Description("archive", sum(n), n[0], shape=data.input_shape, classes=classes)
+
+
+def _has_values(archive: Any) -> bool:
+    try:
+        y = archive["y"]
+    except (KeyError, IndexError, TypeError, ValueError):
+        return False
+    return y.dtype.kind == "f" and bool(np.any(y != np.floor(y)))
+
+
+def _labels(classes: Sequence[str | int] | None, regression: bool) -> list[str] | None:
+    if classes is not None and regression:
+        raise ValueError(
+            "task.data_options.regression=true, but task.data_options.classes names classes, and a regression has "
+            "none: set task.data_options.classes=null (a preset may name them), or leave out the regression."
+        )
+    labels = None if classes is None else [str(name) for name in classes]
+    if labels is not None and len(set(labels)) < len(labels):
+        raise ValueError(f"task.data_options.classes={labels} must be different names.")
+    return labels
+
+
+def find_files(data: Path | None) -> Files:
+    """Return the files of the data set that a folder holds, or that is this file.
+
+    Raises
+    ------
+    ValueError
+        If there is none, or more than one.
+    """
+    if data is not None and data.is_file() and is_table(data):
+        return Files((inside(data.parent, data),))
+    if data is None or not data.is_dir():
+        raise ValueError(
+            f"the data folder {data} does not exist: give the folder of {_FORMS} as data-dir in the node config "
+            "(in process: data_dir, with one such folder for each client)."
+        )
+    found: dict[str, tuple[Path, ...]] = {}
+    for suffix in (".npz", *SUFFIXES, ""):
         for names in (("train", "test"), ("data",)):
-            paths = [folder / f"{name}{suffix}" for name in names]
+            paths = tuple(data / f"{name}{suffix}" for name in names)
             there = [path for path in paths if (path.is_file() if suffix else path.is_dir())]
             if there and len(there) < len(paths):
                 missing = next(path for path in paths if path not in there)
                 raise ValueError(
-                    f"{folder} has {there[0].name} but no {missing.name}: give both, or one undivided set as "
+                    f"{data.name} has {there[0].name} but no {missing.name}: give both, or one undivided set as "
                     f"data{suffix}."
                 )
+            for path in there:
+                inside(data, path)
             if there:
-                found[" and ".join(path.name for path in there)] = there
+                found[" and ".join(path.name for path in there)] = paths
     if not found:
-        raise ValueError(f"{folder} holds no data set: give {_FORMS}, or one undivided set under the name data.")
+        tables = sorted(inside(data, path) for path in data.iterdir() if path.is_file() and is_table(path))
+        if len(tables) == 1:
+            return Files((tables[0],))
+        found = {path.name: (path,) for path in tables}
+    if not found:
+        raise ValueError(f"{data.name} holds no data set: give {_FORMS}.")
     if len(found) > 1:
-        raise ValueError(f"{folder} holds several data sets ({'; '.join(found)}): leave one.")
-    return next(iter(found.values()))
+        raise ValueError(f"{data.name} holds several data sets ({'; '.join(found)}): leave one.")
+    return Files(next(iter(found.values())))
+
+
+def holds_data(data: Path) -> bool:
+    """Return whether a folder holds a data set, or is a table; raise ValueError where it holds several."""
+    try:
+        find_files(data)
+    except ValueError:
+        return False
+    return True
 
 
 def _split(samples: Samples, test_share: float, rng: np.random.Generator) -> tuple[Samples, Samples]:
@@ -176,8 +265,4 @@ def _split(samples: Samples, test_share: float, rng: np.random.Generator) -> tup
     num_test = min(max(round(test_share * n), 1), n - 1)
     # In their old order, so that a split differs from another only in its samples.
     test, train = np.sort(order[:num_test]), np.sort(order[num_test:])
-    owners = samples.owners
-    return (
-        Samples(samples.x[train], samples.y[train], None if owners is None else owners[train]),
-        Samples(samples.x[test], samples.y[test], None if owners is None else owners[test]),
-    )
+    return samples.of(train), samples.of(test)

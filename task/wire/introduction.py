@@ -6,10 +6,8 @@ from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.wire import kinds
 from florets.task.wire.layout import MalformedMessage
+from florets.task.wire.magnitude import MAGNITUDE_KEYS, Magnitude, read_magnitude
 from florets.task.wire.replies import MAX_EXAMPLES, example_count, reply_metrics
-
-MAX_COLUMNS = 100_000
-"""The names travel with every message to a node with a table."""
 
 _LONGEST_NAME, _MOST_QUOTED = 200, 60
 _FORMULA = "=+-@"
@@ -18,10 +16,7 @@ _FORMULA = "=+-@"
 
 @dataclass(frozen=True)
 class Introduction:
-    """Reply to `query.hello`. `num_partitions` is 0 unless the node is simulated.
-
-    `columns` are the names of a table's input columns, in the file's order; none where the data are no table.
-    """
+    """Reply to `query.hello`. `num_partitions` is 0 unless the node is simulated."""
 
     key: str
     num_examples: int
@@ -29,7 +24,7 @@ class Introduction:
     device: str
     fingerprint: str
     num_partitions: int
-    columns: tuple[str, ...] = ()
+    magnitude: Magnitude | None = None
 
 
 def read_introduction(content: RecordDict) -> Introduction:
@@ -42,7 +37,7 @@ def read_introduction(content: RecordDict) -> Introduction:
     """
     config = content.get(kinds.CONFIG)
     expected = {kinds.CLIENT_KEY: str, kinds.DEVICE: str, kinds.FINGERPRINT: str}
-    if not isinstance(config, ConfigRecord) or config.keys() - {kinds.COLUMNS} != expected.keys():
+    if not isinstance(config, ConfigRecord) or config.keys() - set(MAGNITUDE_KEYS) != expected.keys():
         raise MalformedMessage(f"hello must carry the settings {sorted(expected)}")
     texts = {key: config[key] for key in expected}
     for name, text in texts.items():
@@ -63,21 +58,8 @@ def read_introduction(content: RecordDict) -> Introduction:
         device=str(texts[kinds.DEVICE]),
         fingerprint=str(texts[kinds.FINGERPRINT]),
         num_partitions=int(str(numbers[kinds.NUM_PARTITIONS])),
-        columns=_read_columns(config),
+        magnitude=read_magnitude(config),
     )
-
-
-def _read_columns(config: ConfigRecord) -> tuple[str, ...]:
-    names = config.get(kinds.COLUMNS, [])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise MalformedMessage(f"{kinds.COLUMNS} is no list of texts")
-    columns = tuple(str(name) for name in names)
-    if len(columns) > MAX_COLUMNS or len(set(columns)) < len(columns):
-        raise MalformedMessage(f"{kinds.COLUMNS} are not at most {MAX_COLUMNS} different names")
-    # They reach the log and other nodes.
-    if not all(len(name) <= _LONGEST_NAME and name.isprintable() for name in columns):
-        raise MalformedMessage(f"a name of {kinds.COLUMNS} is no printable text of up to {_LONGEST_NAME} characters")
-    return columns
 
 
 def key_problem(key: str) -> str | None:

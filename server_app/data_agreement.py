@@ -1,0 +1,256 @@
+"""Agreement on nodes' own data before a run: the sites describe them, the configuration is completed from that."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from flwr.app import ConfigRecord
+from flwr.serverapp import Grid
+
+from florets.conf.problems import ConfigError
+from florets.conf.run_config import task_spec
+from florets.conf.schema import AUTO, Config
+from florets.conf.validate import find_problems
+from florets.server_app.check.findings import Finding, find
+from florets.server_app.results.folder import write_whole
+from florets.strategies.base.describing import describe_sites
+from florets.task.data.tables.agreement import Agreed, agree, as_options
+from florets.task.data.tables.declaration import Declaration
+from florets.task.data.tables.description import Description
+from florets.task.data.tables.preprocessing import Preprocessing
+from florets.task.partitions.own import OWN
+from florets.task.spec import DECLARED, PREPARED, TaskSpec
+from florets.task.task import Task
+from florets.task.wire import kinds
+
+PREPROCESSING, DESCRIPTION, CHECK = "preprocessing.json", "description.json", "check.json"
+_MOST_NAMED = 12
+_PER_INPUT = 50
+"""Training records of the median site for each of a model's inputs below which task.model=auto is linear."""
+_REGRESSIONS = ("squared_error", "half_squared_error")
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """What the sites' own data have in common; nothing of it where clients are simulated.
+
+    Parameters
+    ----------
+    config
+        The configuration, completed.
+    table
+        The task's `table`, with the preprocessing.
+    sites
+        Description of each site, by client key.
+    lines
+        What was found, for the user.
+    findings
+        What is odd with the data.
+    """
+
+    config: Config
+    table: Mapping[str, Any] = field(default_factory=dict)
+    sites: Mapping[str, Description] = field(default_factory=dict)
+    lines: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    def save(self, folder: Path) -> None:
+        """Write ``preprocessing.json`` (of tables) and ``description.json`` into a run's folder."""
+        if prepared := self.table.get(PREPARED):
+            write_whole(folder / PREPROCESSING, json.dumps(prepared, indent=1, ensure_ascii=False) + "\n")
+        if self.sites:
+            described = {key: json.loads(site.to_json()) for key, site in self.sites.items()}
+            write_whole(folder / DESCRIPTION, json.dumps(described, ensure_ascii=False) + "\n")
+            write_whole(folder / CHECK, json.dumps([asdict(one) for one in self.findings], indent=1) + "\n")
+
+
+def is_own(config: Config) -> bool:
+    """Return whether the run's nodes have data of their own that they can describe."""
+    return config.task.data == OWN and config.task.partition == OWN
+
+
+def agree_on_data(grid: Grid, config: Config) -> OwnData:
+    """Let the sites describe their data, and return what they have in common.
+
+    Raises
+    ------
+    ConfigError
+        If the sites' data do not fit together, or the strategy does not suit them.
+    FederationError
+        If no site describes its data.
+    """
+    spec = TaskSpec(**task_spec(config))
+    if not is_own(config):
+        return OwnData(config, spec.table)
+    declared = declaration_of(config)
+    settings = ConfigRecord({kinds.TASK: spec.to_json(), kinds.SEED: config.seed, kinds.DEVICE: config.device})
+    sites = describe_sites(grid, settings, config.start_timeout, config.min_clients)
+    found = agreement(config, declared, sites)
+    findings = find(sites, found, {})
+    odd = [f"{one.level}: {one}" for one in findings if one.level != "note"]
+    return replace(completed(config, sites, found), lines=(*lines(sites, found), *odd), findings=tuple(findings))
+
+
+def describe_here(
+    config: Config, nodes: Sequence[Mapping[str, Any]]
+) -> tuple[dict[str, Description], dict[str, str]]:
+    """Return the description of each node's data in this process, and why others cannot be read, by client key."""
+    spec = TaskSpec(**task_spec(config))
+    sites: dict[str, Description] = {}
+    failed: dict[str, str] = {}
+    for node in nodes:
+        key = str(node["client-id"])
+        try:
+            sites[key] = Task(spec.at_node(str(node["data-dir"]), node.get(kinds.ROWS_OF))).describe()
+        except ValueError as error:
+            failed[key] = str(error)
+    return sites, failed
+
+
+def agree_here(config: Config, nodes: Sequence[Mapping[str, Any]]) -> OwnData:
+    """Return what nodes' data in this process have in common, for commands that look at a run without one.
+
+    Raises
+    ------
+    ConfigError
+        If no node's data can be read, or they do not fit together.
+    """
+    if not is_own(config):
+        return OwnData(config)
+    sites, failed = describe_here(config, nodes)
+    if not sites:
+        raise ConfigError([f"{key}: {reason}" for key, reason in failed.items()])
+    return completed(config, sites, agreement(config, declaration_of(config), sites))
+
+
+def declaration_of(config: Config) -> Declaration:
+    """Return what a configuration declares of tables; raise ConfigError where that contradicts itself."""
+    try:
+        declared = Declaration.of(TaskSpec(**task_spec(config)).table.get(DECLARED, {}))
+    except ValueError as error:
+        raise ConfigError([str(error)]) from error
+    return replace(declared, regression=True) if config.task.loss in _REGRESSIONS else declared
+
+
+def agreement(config: Config, declared: Declaration, sites: Mapping[str, Description]) -> Agreed:
+    """Return what the sites have in common; raise ConfigError where they do not fit together."""
+    options = config.task.partition_options
+    try:
+        return agree(
+            declared,
+            sites,
+            config.task.data_options.get("classes"),
+            options.get("input_shape", ()),
+            options.get("num_outputs", 0),
+        )
+    except ValueError as error:
+        raise ConfigError([str(error)]) from error
+
+
+def completed(config: Config, sites: Mapping[str, Description], found: Agreed) -> OwnData:
+    """Return the configuration with what was found: shape, classes, loss; and how tables are prepared.
+
+    Raises
+    ------
+    ConfigError
+        If the configuration does not suit the data that were found.
+    """
+    task = config.task
+    options = {**task.data_options}
+    has_arrays = any(site.form != "table" for site in sites.values())
+    if has_arrays and found.classes:
+        options["classes"] = list(found.classes)
+    if found.is_regression:
+        options["regression"] = True
+    model, model_options = task.model, dict(task.model_options)
+    if model == AUTO:
+        model = "mlp"
+        records = median(site.train_records for site in sites.values())
+        is_small = found.preprocessing is not None and records < _PER_INPUT * found.preprocessing.width
+        if is_small:
+            model_options.setdefault("hidden", [])
+    table_config = replace(task.table, group=found.group) if found.group else task.table
+    loss = "squared_error" if found.is_regression and task.loss == "cross_entropy" else task.loss
+    task = replace(
+        task,
+        data_options=options,
+        model=model,
+        model_options=model_options,
+        partition_options={**task.partition_options, **as_options(found)},
+        loss=loss,
+        table=table_config,
+    )
+    config = replace(config, task=task)
+    if problems := find_problems(config):
+        raise ConfigError(problems)
+    return OwnData(config, table_of(config, found.preprocessing), sites)
+
+
+def table_of(config: Config, preprocessing: Preprocessing | None) -> dict[str, Any]:
+    """Return the task's `table`: what is declared and, if there are tables, how they are prepared."""
+    declared = dict(TaskSpec(**task_spec(config)).table)
+    return declared if preprocessing is None else {**declared, PREPARED: preprocessing.to_plain()}
+
+
+def saved_data(config: Config, folder: Path) -> OwnData:
+    """Return what an interrupted run in a folder had agreed on.
+
+    Raises
+    ------
+    ConfigError
+        If its file cannot be read.
+    """
+    return OwnData(config, table_of(config, read_preprocessing(folder)))
+
+
+def read_preprocessing(folder: Path) -> Preprocessing | None:
+    """Return how a run's tables are prepared; None where it has none; raise ConfigError for a damaged file."""
+    file = folder / PREPROCESSING
+    if not file.is_file():
+        return None
+    try:
+        return Preprocessing.of(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise ConfigError([f"{file}: {error}"]) from error
+
+
+def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
+    """Return what was found, in a few lines for the user."""
+    records = sum(site.records for site in sites.values())
+    each = [f"{key} {site.records}" for key, site in list(sites.items())[:_MOST_NAMED]]
+    more = f", and {len(sites) - _MOST_NAMED} more" if len(sites) > _MOST_NAMED else ""
+    said = [f"{len(sites)} sites, {records} records: {', '.join(each)}{more}"]
+    prepared = found.preprocessing
+    if prepared is None:
+        what = "values" if found.is_regression else f"{found.num_outputs} classes"
+        return [*said, f"inputs of shape {list(found.input_shape)}; targets: {what}"]
+    names = [column.name for column in prepared.numeric] + [
+        f"{one.name} (categories)" for one in prepared.categorical
+    ]
+    shown = ", ".join(names[:_MOST_NAMED]) + (
+        f", and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    )
+    how = {
+        "pooled": "standardised by the pooled mean and spread",
+        "site": "standardised by each site alone",
+        "none": "as they are",
+    }
+    said.append(f"inputs: {shown}; {prepared.width} numbers, {how[prepared.standardise]}")
+    if prepared.is_regression:
+        said.append(
+            f"target: {prepared.target}, a value (mean {prepared.target_mean:.4g}, spread {prepared.target_std:.4g})"
+        )
+    else:
+        counts = dict.fromkeys(prepared.classes, 0)
+        for site in sites.values():
+            for name, raws in prepared.classes.items():
+                counts[name] += sum(site.target.classes.get(raw, 0) for raw in raws) if site.target else 0
+        total = max(sum(counts.values()), 1)
+        shares = ", ".join(
+            f"{name} ({100 * count / total:.1f} %)" for name, count in list(counts.items())[:_MOST_NAMED]
+        )
+        said.append(f"target: {prepared.target}, classes {shares}")
+    return said

@@ -1,0 +1,1 @@
+"""Tables of real sites: declared once, read with pandas, described by sums, prepared alike at every site."""

@@ -1,0 +1,302 @@
+"""Agreement of all sites, from their descriptions: columns, classes, one `Preprocessing`."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from florets.task.data.samples import fits_shape
+from florets.task.data.tables.declaration import Declaration
+from florets.task.data.tables.description import ColumnSummary, Description, TargetSummary
+from florets.task.data.tables.names import listed, missing_columns
+from florets.task.data.tables.pooling import (
+    categorical_input,
+    natural_order,
+    numeric_input,
+    pooled_targets,
+    site_scales,
+)
+from florets.task.data.tables.preprocessing import NumericInput, Preprocessing
+
+_ENOUGH = 20
+"""Records of a site from which on it has a say in what a column is."""
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What a run goes by.
+
+    Parameters
+    ----------
+    input_shape, num_outputs
+        Of the model.
+    is_regression
+        Whether the targets are values.
+    classes
+        Class names in the order of their labels; empty where labels are numbers, or there are none.
+    preprocessing
+        Of tables; None where no site has one.
+    group
+        Column whose equal values belong to one subject; empty: none.
+    left_out
+        Sites that cannot take part, with the reason.
+    notes
+        What was decided, for the user.
+    """
+
+    input_shape: tuple[int, ...]
+    num_outputs: int
+    is_regression: bool
+    classes: tuple[str, ...] = ()
+    preprocessing: Preprocessing | None = None
+    group: str = ""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def agree(
+    declared: Declaration,
+    sites: Mapping[str, Description],
+    classes: Sequence[str] | None = None,
+    input_shape: Sequence[int] = (),
+    num_outputs: int = 0,
+) -> Agreed:
+    """Return what the sites have in common; the majority's columns hold.
+
+    Parameters
+    ----------
+    declared
+        What the run says of tables.
+    sites
+        Description of each site, by client key; at least one.
+    classes
+        Names of the classes as the run has them; None: they follow from the data.
+    input_shape, num_outputs
+        As the run has them; empty and 0: they follow from the data.
+
+    Raises
+    ------
+    ValueError
+        If there is no majority for a target, a form or a shape, or nothing to learn is left.
+    """
+    tables = {key: site for key, site in sorted(sites.items()) if site.form == "table"}
+    others = {key: site for key, site in sorted(sites.items()) if site.form != "table"}
+    if not tables:
+        return _arrays(others, classes, input_shape, num_outputs)
+    if others:
+        return _mixed(declared, tables, others, classes, input_shape, num_outputs)
+    found = _tables(declared, tables, classes)
+    return replace(found, input_shape=tuple(input_shape) or found.input_shape)
+
+
+def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Sequence[str] | None) -> Agreed:
+    notes: list[str] = []
+    left_out: dict[str, str] = {}
+    target = _target_name(sites, left_out)
+    sites = {key: site for key, site in sites.items() if key not in left_out}
+    columns, group = _columns(declared, sites, left_out, notes)
+    sites = {key: site for key, site in sites.items() if key not in left_out}
+    if not sites:
+        raise ValueError(f"no site can take part: {_reasons(left_out)}")
+    numeric, categorical = [], []
+    for name, summaries in columns.items():
+        known = [summaries[key] for key in sites if key in summaries]
+        if _kind(known) == "numeric":
+            numeric += numeric_input(name, known, notes)
+        else:
+            categorical += categorical_input(name, known, notes)
+    if not numeric and not categorical:
+        raise ValueError(
+            "no column is left that could be an input: name them, task.table.columns or task.table.categorical."
+        )
+    targets = {key: _target_of(site) for key, site in sites.items()}
+    values, mean, std = pooled_targets(declared, targets, classes)
+    preprocessing = Preprocessing(
+        numeric=tuple(numeric),
+        categorical=tuple(categorical),
+        target=target,
+        classes=values,
+        target_mean=mean,
+        target_std=std,
+        standardise=declared.standardise,
+        sites=site_scales(numeric, sites) if declared.standardise == "site" else {},
+        ids=tuple(name for name in dict.fromkeys((*declared.id, group)) if name),
+        units=dict(declared.units),
+    )
+    return Agreed(
+        input_shape=(preprocessing.width,),
+        num_outputs=max(len(values), 1),
+        is_regression=not values,
+        classes=tuple(values),
+        preprocessing=preprocessing,
+        group=group,
+        left_out=left_out,
+        notes=tuple(notes),
+    )
+
+
+def _target_of(site: Description) -> TargetSummary:
+    assert site.target is not None
+    return site.target
+
+
+def _reasons(left_out: Mapping[str, str]) -> str:
+    return "; ".join(f"{key} {reason}" for key, reason in list(left_out.items())[:3])
+
+
+def _target_name(sites: Mapping[str, Description], left_out: dict[str, str]) -> str:
+    names = Counter(_target_of(site).name for site in sites.values())
+    name, count = names.most_common(1)[0]
+    if len(names) > 1 and count * 2 <= len(sites):
+        raise ValueError(
+            f"the sites' last columns differ ({listed(sorted(names))}), and no target is named: give target=<column>."
+        )
+    left_out.update({key: f"has no target {name!r}" for key, site in sites.items() if _target_of(site).name != name})
+    return name
+
+
+def _columns(
+    declared: Declaration, sites: Mapping[str, Description], left_out: dict[str, str], notes: list[str]
+) -> tuple[dict[str, dict[str, ColumnSummary]], str]:
+    """Return the summaries of each input column by site, and the column that groups records."""
+    own = {key: {column.name: column for column in site.columns} for key, site in sites.items()}
+    counts = Counter(name for columns in own.values() for name in columns)
+    order = list(dict.fromkeys(name for columns in own.values() for name in columns))
+    if declared.columns and declared.header:
+        order = [name for name in declared.columns if name in counts]
+        if nowhere := [name for name in declared.columns if name not in counts and name != declared.target]:
+            raise ValueError(
+                f"task.table.columns names {listed(nowhere)}, and no site has such a column; correct it."
+            )
+        common = order
+    else:
+        common = [name for name in order if counts[name] * 2 > len(sites)]
+    inputs, ids, repeated = [], [], []
+    for name in common:
+        summaries = [columns[name] for columns in own.values() if name in columns]
+        role = _role(declared, name, summaries)
+        if role == "input":
+            inputs.append(name)
+            continue
+        if role == "id":
+            ids.append(name)
+            repeated += [name] if any(summary.repeats for summary in summaries) else []
+        notes.append(f"{name!r} is no input: {_WHY[role]} (task.table.columns or .categorical would make it one)")
+    group = declared.group
+    if not group and repeated:
+        group = repeated[0]
+        notes.append(f"{group!r} repeats: records with one value of it stay together (task.table.group)")
+    if rare := [name for name in order if name not in common]:
+        notes.append(
+            f"{listed(rare)}: at {'fewer than half of the sites' if len(sites) > 2 else 'one site alone'}, not used"
+        )
+    for key, columns in own.items():
+        if lacking := missing_columns(inputs, list(columns)):
+            left_out[key] = f'{lacking}; in its node.toml: rename = {{<its name> = "<the others\'>"}}'
+            continue
+        wrong = [
+            name
+            for name in inputs
+            if not _fits(columns[name], [own[other][name] for other in own if name in own[other]])
+        ]
+        if wrong:
+            holds = "words" if columns[wrong[0]].kind == "text" else "numbers"
+            left_out[key] = (
+                f"has {holds} in column {wrong[0]!r}, unlike the other sites; correct it, or name its missing mark"
+            )
+    return {name: {key: columns[name] for key, columns in own.items() if name in columns} for name in inputs}, group
+
+
+_WHY = {
+    "id": "it looks like an id, different in each record or named as one",
+    "date": "it holds dates",
+    "words": "it holds too many different words for categories",
+}
+
+
+def _role(declared: Declaration, name: str, summaries: Sequence[ColumnSummary]) -> str:
+    if name in declared.categorical or (declared.header and name in declared.columns):
+        return "input"
+    voters = (
+        [one for one in summaries if one.known >= _ENOUGH] or [one for one in summaries if one.known] or summaries
+    )
+    return Counter(one.role for one in voters).most_common(1)[0][0]
+
+
+def _kind(summaries: Sequence[ColumnSummary]) -> str:
+    """Return what the column holds at most sites, "empty" where nowhere has it a value."""
+    kinds = Counter(one.kind for one in summaries if one.kind != "empty")
+    return kinds.most_common(1)[0][0] if kinds else "empty"
+
+
+def _fits(own: ColumnSummary, all_sites: Sequence[ColumnSummary]) -> bool:
+    return own.kind in ("empty", _kind(all_sites)) or _kind(all_sites) == "empty"
+
+
+def _arrays(
+    sites: Mapping[str, Description], classes: Sequence[str] | None, input_shape: Sequence[int], num_outputs: int
+) -> Agreed:
+    """Agree on archives and images: shape by majority, labels up to the largest one, class folders by name."""
+    left_out = {}
+    shape = tuple(input_shape) or Counter(_channels_first(site) for site in sites.values()).most_common(1)[0][0]
+    for key, site in sites.items():
+        if not fits_shape(site.shape, shape):
+            left_out[key] = f"has inputs of shape {site.shape}, and the federation's are {shape}"
+    here = [site for key, site in sites.items() if key not in left_out]
+    if not here:
+        raise ValueError(f"no site can take part: {_reasons(left_out)}")
+    regression = all(not site.classes for site in here)
+    names: tuple[str, ...] = () if classes is None else tuple(map(str, classes))
+    images = [site for site in here if site.form == "images"]
+    if not names and images:
+        names = tuple(sorted({name for site in images for name in site.classes}, key=natural_order))
+        if len(images) < len(here):
+            raise ValueError(
+                "some sites have folders of images, others numbers as labels: name the classes in the order of the "
+                "labels, task.data_options.classes=[<first>,...]."
+            )
+    outputs = num_outputs or len(names) or max((len(site.classes) for site in here), default=0)
+    return Agreed(
+        shape, 1 if regression and not names else outputs, regression and not names, names, left_out=left_out
+    )
+
+
+def _channels_first(site: Description) -> tuple[int, ...]:
+    """Return a site's shape; grey images without an axis of channels get one."""
+    return (1, *site.shape) if len(site.shape) == 2 else site.shape
+
+
+def _mixed(
+    declared: Declaration,
+    tables: Mapping[str, Description],
+    others: Mapping[str, Description],
+    classes: Sequence[str] | None,
+    input_shape: Sequence[int],
+    num_outputs: int,
+) -> Agreed:
+    """Agree where some sites have tables, others arrays: the tables' columns are the arrays' numbers, as they are."""
+    common = _arrays(others, classes, input_shape, num_outputs)
+    found = _tables(replace(declared, standardise="none"), tables, classes)
+    prepared = found.preprocessing
+    assert prepared is not None
+    names = [column.name for column in next(iter(tables.values())).columns]
+    order = {
+        name: place for place, name in enumerate(declared.columns if declared.header and declared.columns else names)
+    }
+    summaries = {column.name: column for column in next(iter(tables.values())).columns}
+    inputs = [NumericInput(name, 0.0, 1.0, False) for name in order if summaries[name].kind != "text"]
+    if prepared.categorical or not fits_shape((len(inputs),), common.input_shape):
+        raise ValueError(
+            f"some sites have tables, others arrays of shape {common.input_shape}: a table's columns must then be as "
+            "many numbers; give all sites the same form."
+        )
+    values = {} if common.is_regression else prepared.classes
+    if not common.classes and values:
+        values = {str(label): (str(label),) for label in range(common.num_outputs)}
+    plain = replace(prepared, numeric=tuple(inputs), categorical=(), classes=values, target_mean=0.0, target_std=1.0)
+    return replace(common, preprocessing=plain, group=found.group, left_out={**common.left_out, **found.left_out})
+
+
+def as_options(agreed: Agreed) -> dict[str, Any]:
+    """Return the options of the partition `own` that follow."""
+    return {"input_shape": list(agreed.input_shape), "num_outputs": agreed.num_outputs}

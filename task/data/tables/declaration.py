@@ -1,0 +1,176 @@
+"""Declarations of a table: the run's for all sites, and a site's for its own files."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+NODE_FILE = "node.toml"
+"""File of a node's data folder that holds its node config, and what its tables have otherwise than the run says."""
+
+MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None")
+"""Cells that stand for a missing value in every table."""
+
+Standardise = Literal["pooled", "site", "none"]
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a run says of the tables of all its sites; `conf.schema.TableConfig` explains each key.
+
+    Raises
+    ------
+    ValueError
+        If one column has two roles, or a value is none that the key can have.
+    """
+
+    target: str = ""
+    columns: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    id: tuple[str, ...] = ()
+    group: str = ""
+    owner: str = ""
+    categorical: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    units: Mapping[str, str] = field(default_factory=dict)
+    classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    regression: bool | None = None
+    header: bool = True
+    standardise: Standardise = "pooled"
+    incomplete: Literal["impute", "drop"] = "impute"
+    test_share: float = 0.2
+    split_seed: int | None = None
+    stratify: bool = True
+    min_count: int = 5
+
+    def __post_init__(self) -> None:
+        roles: dict[str, list[str]] = {}
+        for role, names in (
+            ("target", (self.target,)),
+            ("group", (self.group,)),
+            ("owner", (self.owner,)),
+            ("id", self.id),
+            ("drop", self.drop),
+        ):
+            for name in filter(None, names):
+                roles.setdefault(name, []).append(role)
+        # A person's id may also say which records belong together.
+        twice = {name: of for name, of in roles.items() if len(of) > 1 and set(of) != {"group", "id"}}
+        if twice:
+            name, of = next(iter(twice.items()))
+            raise ValueError(f"task.table: column {name!r} is named as {' and as '.join(of)}; keep one of them.")
+        if self.standardise not in get_args(Standardise):
+            raise ValueError(f"task.table.standardise={self.standardise}: must be pooled, site or none.")
+        if self.incomplete not in ("impute", "drop"):
+            raise ValueError(f"task.table.incomplete={self.incomplete}: must be impute or drop.")
+        if not 0 < self.test_share < 1:
+            raise ValueError(f"task.table.test_share={self.test_share}: must be between 0 and 1.")
+        if self.min_count < 1:
+            raise ValueError(f"task.table.min_count={self.min_count}: must be at least 1.")
+        if self.regression and self.classes:
+            raise ValueError("task.table.regression=true: a regression has no task.table.classes; leave out one.")
+        if not self.header and not self.columns:
+            raise ValueError(
+                "task.table.header=false: name the file's columns in their order, task.table.columns=[<first>,...]."
+            )
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "Declaration":
+        """Return what plain values (as JSON has them) declare; raise ValueError for unknown keys or wrong types."""
+        known = {entry.name: entry for entry in fields(cls)}
+        if unknown := [name for name in values if name not in known]:
+            raise ValueError(f"task.table.{unknown[0]}: there is no such key; there are {', '.join(known)}.")
+        read = {name: _plain(f"task.table.{name}", known[name].type, value) for name, value in values.items()}
+        return cls(**read)
+
+    def inputs_of(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those of a table's columns that may be inputs, in their order."""
+        apart = {self.target, self.group, self.owner, *self.id, *self.drop}
+        wanted = None if not self.header or not self.columns else set(self.columns)
+        return tuple(name for name in names if name not in apart and (wanted is None or name in wanted))
+
+
+@dataclass(frozen=True)
+class Site:
+    """What one site's files have otherwise: its ``node.toml``.
+
+    Parameters
+    ----------
+    rename
+        Name in the file to the name that all sites use.
+    scale
+        Factor of a column (under its new name), for another unit.
+    missing
+        Further cells that stand for a missing value.
+    drop
+        Columns that are not read.
+    separator, decimal, encoding
+        Form of the file; empty: detected.
+    header
+        Whether the first line holds names; None: as the run says.
+    columns
+        Names of the file's columns where it has no header; empty: as the run says.
+    """
+
+    rename: Mapping[str, str] = field(default_factory=dict)
+    scale: Mapping[str, float] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    separator: str = ""
+    decimal: str = ""
+    encoding: str = ""
+    header: bool | None = None
+    columns: tuple[str, ...] = ()
+
+
+SITE_KEYS = tuple(entry.name for entry in fields(Site))
+"""Keys of a node's file that concern its tables; the others are its node config."""
+
+
+def site_file(data: Path) -> Path:
+    """Return the path of a node's file: in its data folder or, where a single file is its data, next to that."""
+    return data / NODE_FILE if data.is_dir() else data.with_name(data.name.partition(".")[0] + ".toml")
+
+
+def read_site(data: Path) -> Site:
+    """Return what the node's file says of its tables; raise ValueError where it is no TOML or holds other types."""
+    file = site_file(data)
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file.name} cannot be read: {error}.") from error
+    types = {entry.name: entry.type for entry in fields(Site)}
+    return Site(
+        **{name: _plain(f"{file.name}: {name}", types[name], values[name]) for name in types if name in values}
+    )
+
+
+def _plain(key: str, annotation: Any, value: Any) -> Any:
+    """Return a plain value as the annotation wants it; lists become tuples."""
+    if annotation == tuple[str, ...]:
+        names = [value] if isinstance(value, str) else value
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str | int | float) for name in names):
+            raise ValueError(f"{key}: must be a list of names.")
+        if any(isinstance(name, bool) for name in names):
+            raise ValueError(f"{key}: true and false are no names; put them in quotes.")
+        return tuple(str(name) for name in names)
+    if annotation in (Mapping[str, str], Mapping[str, float], Mapping[str, tuple[str, ...]]):
+        if isinstance(value, list | tuple) and annotation == Mapping[str, tuple[str, ...]]:
+            # Names alone: each stands for itself.
+            return {name: (name,) for name in _plain(key, tuple[str, ...], value)}
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{key}: must be a mapping, {{<name>: <value>}}.")
+        if annotation == Mapping[str, float]:
+            if any(isinstance(factor, bool) or not isinstance(factor, int | float) for factor in value.values()):
+                raise ValueError(f"{key}: every factor must be a number.")
+            return {str(name): float(factor) for name, factor in value.items()}
+        if annotation == Mapping[str, str]:
+            return {str(name): str(text) for name, text in value.items()}
+        return {str(name): _plain(key, tuple[str, ...], raw) for name, raw in value.items()}
+    kinds = {str: str, bool: bool, bool | None: bool, int: int, int | None: int, float: (int, float)}
+    expected: Any = kinds.get(annotation, str)
+    none = value is None and annotation in (bool | None, int | None)
+    if not none and (not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool)):
+        raise ValueError(f"{key}={value!r}: is of the wrong type.")
+    return value

@@ -1,0 +1,300 @@
+"""`Preprocessing`: how a table's records become a model's inputs and targets, agreed from all sites' descriptions.
+
+It is fixed before training and saved with the models, so that a prediction depends on its own record alone.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from florets.task.data.tables.declaration import Standardise
+from florets.task.data.tables.names import class_name, listed, missing_columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FloatArray = NDArray[np.float32]
+
+FEWEST = 30
+"""Records of a new site below which their own mean and spread say too little about it (`standardise=site`)."""
+
+
+@dataclass(frozen=True)
+class NumericInput:
+    """A numeric column: one input, and one more that says whether the value is missing where `indicator` is set.
+
+    `mean` stands for a missing value; `mean` and `std` standardise. All are of the pooled training records.
+    """
+
+    name: str
+    mean: float
+    std: float
+    indicator: bool
+
+    @property
+    def width(self) -> int:
+        """Number of a model's inputs that it makes."""
+        return 1 + self.indicator
+
+
+@dataclass(frozen=True)
+class CategoricalInput:
+    """A column of words: an input for each category, or one for the second of two; `mode` stands for a missing value.
+
+    With `other` rare and unknown words have an input of their own, without it all inputs are 0 for them.
+    """
+
+    name: str
+    categories: tuple[str, ...]
+    other: bool
+    mode: str
+    indicator: bool
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Categories that have an input."""
+        return self.categories[1:] if len(self.categories) == 2 and not self.other else self.categories
+
+    @property
+    def width(self) -> int:
+        """Number of a model's inputs that it makes."""
+        return len(self.shown) + self.other + self.indicator
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Mean and standard deviation of each numeric column of one site's training records, in their order."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model's inputs.
+
+    Parameters
+    ----------
+    x
+        float32 (n, width).
+    missing, unknown
+        int64 (n,): missing values of each record, and words that no site of the run named.
+    """
+
+    x: FloatArray
+    missing: NDArray[np.int64]
+    unknown: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What turns a raw table into inputs and targets.
+
+    Parameters
+    ----------
+    numeric, categorical
+        The inputs' columns; the numeric ones come first in the model's inputs.
+    target
+        Name of the column to predict.
+    classes
+        Class name to the raw values that mean it; empty: a regression.
+    target_mean, target_std
+        A regression's targets are standardised by them.
+    standardise
+        By the pooled figures, by each site's own (`sites`), or not at all.
+    sites
+        Scale of each site by client key, where `standardise` is "site".
+    ids
+        Columns that come back in predictions.
+    units
+        Unit of a column, for reports.
+    """
+
+    numeric: tuple[NumericInput, ...]
+    categorical: tuple[CategoricalInput, ...]
+    target: str
+    classes: Mapping[str, tuple[str, ...]]
+    target_mean: float = 0.0
+    target_std: float = 1.0
+    standardise: Standardise = "pooled"
+    sites: Mapping[str, Scale] = field(default_factory=dict)
+    ids: tuple[str, ...] = ()
+    units: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether the targets are values."""
+        return not self.classes
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that are read as inputs."""
+        return (*(column.name for column in self.numeric), *(column.name for column in self.categorical))
+
+    @property
+    def width(self) -> int:
+        """Number of a model's inputs."""
+        return sum(column.width for column in self.numeric) + sum(column.width for column in self.categorical)
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """A name for each of a model's inputs, in their order."""
+        names = [column.name for column in self.numeric]
+        names += [f"{column.name} is missing" for column in self.numeric if column.indicator]
+        for words in self.categorical:
+            names += [f"{words.name}={category}" for category in words.shown]
+            names += [f"{words.name} is another"] if words.other else []
+            names += [f"{words.name} is missing"] if words.indicator else []
+        return tuple(names)
+
+    def scale_of(self, frame: "pd.DataFrame", least: int) -> Scale:
+        """Return the scale of a site's own records; the pooled one of a column with fewer than `least` values."""
+        values = self._numbers(frame)
+        known = np.isfinite(values)
+        count = np.maximum(known.sum(axis=0), 1)
+        mean = np.where(known, values, 0.0).sum(axis=0) / count
+        std = np.sqrt((np.where(known, values - mean, 0.0) ** 2).sum(axis=0) / count)
+        std = np.where(std > 1e-9 * np.abs(mean), std, 1.0)
+        few = known.sum(axis=0) < least
+        mean = np.where(few, [column.mean for column in self.numeric], mean)
+        std = np.where(few, [column.std for column in self.numeric], std)
+        return Scale(tuple(mean.tolist()), tuple(std.tolist()))
+
+    def inputs(self, frame: "pd.DataFrame", scale: Scale | None = None) -> Prepared:
+        """Return the inputs of raw records.
+
+        Parameters
+        ----------
+        frame
+            Numeric columns float64, the others of strings or None, under the names that all sites use.
+        scale
+            The site's own, where `standardise` is "site".
+
+        Raises
+        ------
+        ValueError
+            If a column is missing or has words in place of numbers, or the site's scale is needed.
+        """
+        self.check(frame)
+        if self.standardise == "site" and scale is None and self.numeric:
+            raise ValueError(
+                "the run's sites standardise by their own records (task.table.standardise=site): name the site whose "
+                f"scale holds, or give at least {FEWEST} records of a new one."
+            )
+        values = self._numbers(frame)
+        absent = np.isnan(values)
+        pooled = np.array([[c.mean, c.std] for c in self.numeric], dtype=np.float64).reshape(-1, 2).T
+        mean, std = pooled if scale is None else np.array([scale.mean, scale.std])
+        filled = np.where(absent, mean, values)
+        if self.standardise != "none":
+            filled = (filled - mean) / std
+        with_indicator = [place for place, column in enumerate(self.numeric) if column.indicator]
+        blocks = [filled, absent[:, with_indicator].astype(np.float64)]
+        missing = absent.sum(axis=1)
+        unknown = np.zeros(len(frame), dtype=np.int64)
+        for column in self.categorical:
+            words = frame[column.name].map(
+                lambda cell: None if cell is None else class_name(cell), na_action="ignore"
+            )
+            gone = words.isna().to_numpy()
+            texts = words.fillna(column.mode).to_numpy(dtype=object)
+            blocks.append(
+                np.stack([texts == category for category in column.shown], axis=1).astype(np.float64)
+                if column.shown
+                else np.empty((len(frame), 0))
+            )
+            strange = ~np.isin(texts.astype(str), np.array(column.categories, dtype=str))
+            if column.other:
+                blocks.append(strange[:, None].astype(np.float64))
+            if column.indicator:
+                blocks.append(gone[:, None].astype(np.float64))
+            missing, unknown = missing + gone, unknown + (strange & ~gone)
+        x = np.concatenate(blocks, axis=1).astype(np.float32)
+        if not np.isfinite(x).all():
+            raise ValueError("a number of the table is too large; correct it.")
+        return Prepared(x, missing.astype(np.int64), unknown.astype(np.int64))
+
+    def check(self, frame: "pd.DataFrame") -> None:
+        """Raise ValueError where raw records lack a column, or have words where the run's sites have numbers."""
+        if lacking := missing_columns(self.columns, list(frame.columns)):
+            raise ValueError(
+                f'the table {lacking}: name it otherwise in the node\'s file, rename = {{<yours> = "<common>"}}.'
+            )
+        for column in self.numeric:
+            if frame[column.name].dtype != np.float64 and frame[column.name].notna().any():
+                raise ValueError(
+                    f"column {column.name!r} holds words here and numbers at the other sites: correct it, or name "
+                    "the mark of a missing value in missing."
+                )
+
+    def _numbers(self, frame: "pd.DataFrame") -> NDArray[np.float64]:
+        if not self.numeric:
+            return np.empty((len(frame), 0))
+        return frame[[column.name for column in self.numeric]].to_numpy(dtype=np.float64, na_value=np.nan)
+
+    def targets(self, frame: "pd.DataFrame") -> NDArray[Any]:
+        """Return class labels int64 (n,), or standardised values float32 (n,); no target may be missing.
+
+        Raises
+        ------
+        ValueError
+            If a target is none of the classes, or no number.
+        """
+        column = frame[self.target]
+        if self.is_regression:
+            import pandas as pd
+
+            numbers = pd.to_numeric(column.astype(object), errors="coerce").to_numpy(dtype=np.float64)
+            if not np.isfinite(numbers).all():
+                raise ValueError(
+                    f"the target {self.target!r} of {int((~np.isfinite(numbers)).sum())} records is no number: name "
+                    "task.table.classes, or the mark of a missing value in missing."
+                )
+            return ((numbers - self.target_mean) / self.target_std).astype(np.float32)
+        label_of = {raw: label for label, raws in enumerate(self.classes.values()) for raw in raws}
+        texts = [str(text) for text in column]
+        labels = [label_of.get(text, label_of.get(class_name(text), -1)) for text in texts]
+        if (wrong := labels.count(-1)) > 0:
+            raise ValueError(
+                f"the target {self.target!r} of {wrong} records is none of the classes {listed(list(self.classes))}: "
+                "correct it, or declare task.table.classes."
+            )
+        return np.array(labels, dtype=np.int64)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return plain values, as JSON has them."""
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self), allow_nan=False))
+        return values
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "Preprocessing":
+        """Return what `to_plain` returned.
+
+        Raises
+        ------
+        ValueError
+            If the values are anything else.
+        """
+        try:
+            read: dict[str, Any] = {entry.name: values[entry.name] for entry in fields(cls)}
+            numeric = tuple(NumericInput(**column) for column in read["numeric"])
+            words = tuple(
+                CategoricalInput(**{**column, "categories": tuple(map(str, column["categories"]))})
+                for column in read["categorical"]
+            )
+            sites = {
+                key: Scale(tuple(map(float, scale["mean"])), tuple(map(float, scale["std"])))
+                for key, scale in read["sites"].items()
+            }
+            classes = {str(name): tuple(map(str, raws)) for name, raws in read["classes"].items()}
+            if not all(math.isfinite(c.mean) and c.std > 0 for c in numeric) or not float(read["target_std"]) > 0:
+                raise ValueError("a mean or spread is no number")
+            given: dict[str, Any] = {"numeric": numeric, "categorical": words, "sites": sites, "classes": classes}
+            return cls(**{**read, **given, "ids": tuple(read["ids"]), "units": dict(read["units"])})
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"the description of how tables are prepared cannot be read ({error}).") from error

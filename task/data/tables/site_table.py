@@ -1,0 +1,204 @@
+"""`SiteTable`: the records of one site, split into training and test set."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from florets.task.data.dataset import Dataset
+from florets.task.data.tables.declaration import NODE_FILE, Declaration, Site, read_site
+from florets.task.data.tables.describe import describe_table, target_name
+from florets.task.data.tables.description import Description
+from florets.task.data.tables.preprocessing import Preprocessing, Scale
+from florets.task.data.tables.read import Table, read_table
+from florets.task.data.tables.splits import split_rows
+from florets.task.spec import DECLARED, PREPARED, ROWS_OF
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class SiteTable:
+    """A site's table.
+
+    Parameters
+    ----------
+    declared
+        What the run says of it.
+    table
+        All records with a target.
+    train, test
+        Rows of the two sets.
+    untargeted
+        Records without a target, which were left out.
+    preprocessing
+        As the sites agreed; None before that.
+    """
+
+    declared: Declaration
+    table: Table
+    train: NDArray[np.int64]
+    test: NDArray[np.int64]
+    untargeted: int = 0
+    preprocessing: Preprocessing | None = None
+
+    @classmethod
+    def read(cls, paths: Sequence[Path], values: Mapping[str, Any], seed: int) -> "SiteTable":
+        """Read a site's files: an undivided one, which is split, or a training and a test set.
+
+        Parameters
+        ----------
+        paths
+            One file, or two.
+        values
+            The task's `table`.
+        seed
+            Of the split, where the run declares no `split_seed`.
+
+        Raises
+        ------
+        ValueError
+            If a file cannot be read, or there is nothing to split.
+        """
+        import pandas as pd
+
+        declared = Declaration.of(values.get(DECLARED, {}))
+        prepared = Preprocessing.of(values[PREPARED]) if values.get(PREPARED) else None
+        parts = [_read(path, declared) for path in paths]
+        frames, notes = [part.frame for part in parts], parts[0].notes
+        for path, frame in zip(paths[1:], frames[1:], strict=True):
+            if set(frame.columns) != set(frames[0].columns):
+                raise ValueError(f"{path.name} has other columns than {paths[0].name}: give both the same.")
+        owner, rows_of = declared.owner, values.get(ROWS_OF)
+        if rows_of is not None:
+            frames = [frame[frame[owner] == rows_of] for frame in frames]
+        target = prepared.target if prepared else target_name(declared, frames[0].columns)
+        for frame in frames:
+            if target not in frame.columns:
+                raise ValueError(f"the table has no column {target!r}, the target.")
+        kept = [_complete(frame, declared, target) for frame in frames]
+        untargeted = sum(len(frame) for frame in frames) - sum(len(frame) for frame in kept)
+        frame = pd.concat(kept, ignore_index=True) if len(kept) > 1 else kept[0].reset_index(drop=True)
+        if rows_of is not None:
+            frame = frame.drop(columns=owner)
+        if len(kept) > 1:
+            cut = len(kept[0])
+            train, test = np.arange(cut), np.arange(cut, len(frame))
+            if not len(train) or not len(test):
+                raise ValueError(f"{paths[0].name} or {paths[1].name} has no record with a target.")
+        else:
+            train, test = _split(frame, declared, target, prepared, seed)
+        return cls(declared, Table(frame, notes), train, test, untargeted, prepared)
+
+    def describe(self) -> Description:
+        """Return what the site says of its data before training."""
+        found = describe_table(self.table, self.declared, self.train)
+        return replace(found, untargeted=self.untargeted)
+
+    def scale(self, preprocessing: Preprocessing) -> Scale | None:
+        """Return the scale that this site's inputs are standardised by; None: the pooled one."""
+        if preprocessing.standardise != "site":
+            return None
+        return preprocessing.scale_of(self.table.frame.iloc[self.train], self.declared.min_count)
+
+    def dataset(self, preprocessing: Preprocessing) -> Dataset:
+        """Return the site's data as a model takes them.
+
+        Raises
+        ------
+        ValueError
+            If the table lacks a column of the others, or a target is none of the classes.
+        """
+        frame, scale = self.table.frame, self.scale(preprocessing)
+        x, y = preprocessing.inputs(frame, scale).x, preprocessing.targets(frame)
+        classes = np.zeros(len(y), dtype=np.int64) if preprocessing.is_regression else y
+        group, owner = self.declared.group, self.declared.owner
+        subjects = None
+        if group and group in frame.columns:
+            subjects = np.unique(frame[group].astype(str), return_inverse=True)[1].astype(np.int64)
+        owners = frame[owner].astype(str).to_numpy(dtype=np.str_) if owner in frame.columns else None
+        train, test = self.train, self.test
+        return Dataset(
+            x[train],
+            y[train],
+            x[test],
+            y[test],
+            max(len(preprocessing.classes), 1),
+            classes[train],
+            classes[test],
+            owners_train=None if owners is None else owners[train],
+            owners_test=None if owners is None else owners[test],
+            subjects_train=None if subjects is None else subjects[train],
+            target_scale=preprocessing.target_std,
+        )
+
+
+def _complete(frame: "pd.DataFrame", declared: Declaration, target: str) -> "pd.DataFrame":
+    """Return the records with a target and, where the run asks for it, without missing values of an input."""
+    kept = frame[frame[target].notna()]
+    if declared.incomplete == "drop":
+        kept = kept.dropna(subset=[name for name in declared.inputs_of(tuple(frame.columns)) if name != target])
+    if not len(kept):
+        raise ValueError(f"no record has a target {target!r}" + (" and all inputs." if len(frame) else "."))
+    return kept
+
+
+def _split(
+    frame: "pd.DataFrame", declared: Declaration, target: str, prepared: Preprocessing | None, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    import pandas as pd
+
+    groups = None
+    if declared.group:
+        if declared.group not in frame.columns:
+            raise ValueError(f"the table has no column {declared.group!r} (task.table.group).")
+        groups = frame[declared.group].astype(str).to_numpy()
+    values = frame[target].astype(object)
+    numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64)
+    if prepared is not None:
+        is_regression = prepared.is_regression
+    elif declared.regression is not None or declared.classes:
+        is_regression = bool(declared.regression)
+    else:
+        is_regression = bool(np.isfinite(numbers).all()) and len(np.unique(numbers)) > _MOST_SITE_CLASSES
+    if not is_regression:
+        raws = {raw: name for name, raws in declared.classes.items() for raw in raws}
+        known = values.map(lambda text: raws.get(str(text), str(text))).to_numpy(dtype=np.str_)
+        numbers = np.unique(known, return_inverse=True)[1].astype(np.float64)
+    split_seed = seed if declared.split_seed is None else declared.split_seed
+    return split_rows(numbers, groups, declared.test_share, split_seed % 2**32, is_regression, declared.stratify)
+
+
+_MOST_SITE_CLASSES = 10
+
+
+def _read(path: Path, declared: Declaration) -> Table:
+    """Read a file, or return it as it was read last: a run describes its data, and then prepares them."""
+    state = path.stat()
+    # A folder that is one node's, or one of a table for each node.
+    site = read_site(path.parent if (path.parent / NODE_FILE).is_file() else path)
+    return _kept(path, state.st_mtime_ns, state.st_size, _Key(declared, site))
+
+
+class _Key:
+    """What was declared of a file, as a key of a cache."""
+
+    def __init__(self, declared: Declaration, site: Site) -> None:
+        self.declared, self.site = declared, site
+        self._text = repr((declared, site))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+@lru_cache(maxsize=32)
+def _kept(path: Path, modified: int, size: int, key: _Key) -> Table:
+    return read_table(path, key.declared, key.site)

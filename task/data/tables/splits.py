@@ -1,0 +1,93 @@
+"""Splits of a table into training and test records: stratified, and with a subject's records on one side."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MOST_STRATA = 10
+"""Quantiles of a regression's target by which records are stratified."""
+
+
+def split_rows(
+    target: NDArray[Any],
+    groups: NDArray[Any] | None,
+    test_share: float,
+    seed: int,
+    is_regression: bool,
+    stratify: bool = True,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows (sorted) of the training and of the test set.
+
+    Parameters
+    ----------
+    target
+        (n,): class names, or values.
+    groups
+        (n,): whose each record is; all of one subject's records come into one set. None: each stands for itself.
+    test_share
+        Fraction of the test set, rounded up; at least one record is on either side.
+    seed
+        Of the draw: without groups that of scikit-learn's `train_test_split`, so that published splits can be had.
+    is_regression
+        Stratify by quantiles of the target in place of classes.
+    stratify
+        Draw the same fraction of each class, or quantile.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two records, or all are one subject's.
+    """
+    from sklearn.model_selection import StratifiedGroupKFold, train_test_split
+
+    n = len(target)
+    if n < 2:
+        raise ValueError(f"a table of {n} record cannot be split into training and test records: give at least 2.")
+    strata = _strata(target, is_regression, test_share) if stratify else None
+    rows = np.arange(n)
+    if groups is not None:
+        subjects = len(np.unique(groups))
+        if subjects < 2:
+            raise ValueError(
+                "all records belong to one subject (task.table.group), and cannot be split; give several."
+            )
+        folds = min(max(round(1 / test_share), 2), subjects)
+        cut = StratifiedGroupKFold(n_splits=folds, shuffle=True, random_state=seed)
+        # Of very few subjects a class may have fewer than folds.
+        with np.errstate(all="ignore"):
+            train, test = _first_fold(cut, strata, groups)
+        return np.sort(train), np.sort(test)
+    train, test = train_test_split(rows, test_size=test_share, random_state=seed, shuffle=True, stratify=strata)
+    return np.sort(train).astype(np.int64), np.sort(test).astype(np.int64)
+
+
+def _first_fold(cut: Any, strata: NDArray[np.int64] | None, groups: NDArray[Any]) -> tuple[NDArray[np.int64], ...]:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        parts = cut.split(groups, np.zeros(len(groups), dtype=np.int64) if strata is None else strata, groups)
+        train, test = next(iter(parts))
+    return train.astype(np.int64), test.astype(np.int64)
+
+
+def _strata(target: NDArray[Any], is_regression: bool, test_share: float) -> NDArray[np.int64] | None:
+    """Return the stratum of each record; None where there are too few records for any."""
+    n = len(target)
+    if is_regression:
+        values = target.astype(np.float64)
+        num_test = int(np.ceil(test_share * n))
+        count = min(_MOST_STRATA, num_test, n - num_test, n // 2)
+        if count < 2:
+            return None
+        edges = np.quantile(values, np.linspace(0, 1, count + 1)[1:-1])
+        found = np.searchsorted(edges, values, side="right")
+    else:
+        found = np.unique(target, return_inverse=True)[1]
+    counts = np.bincount(found)
+    # A class of one record cannot be on both sides: it goes with the most frequent one.
+    found = np.where(counts[found] < 2, counts.argmax(), found)
+    kinds = len(np.unique(found))
+    num_test = int(np.ceil(test_share * n))
+    return found.astype(np.int64) if 1 < kinds <= min(num_test, n - num_test) else None

@@ -1,0 +1,133 @@
+"""Reply to `query.describe`: a site's description of its data, as JSON; nothing in it is trusted."""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from flwr.app import ConfigRecord, RecordDict
+
+from florets.task.data.tables.description import MOST_CLASSES, ColumnSummary, Description, TargetSummary
+from florets.task.wire import kinds
+from florets.task.wire.layout import MalformedMessage
+from florets.task.wire.records import config_record, entries
+from florets.task.wire.replies import MAX_EXAMPLES
+
+MOST_CHARACTERS = 64 * 2**20
+MOST_COLUMNS = 100_000
+_LONGEST_NAME = 200
+_MOST_NOTES = 10
+
+
+def pack_description(key: str, description: Description) -> RecordDict:
+    """Return the reply of a client with this key."""
+    return RecordDict(
+        {kinds.CONFIG: config_record({kinds.CLIENT_KEY: key, kinds.DESCRIPTION: description.to_json()})}
+    )
+
+
+def read_description(content: RecordDict) -> tuple[str, Description]:
+    """Return what a client calls itself, and its description.
+
+    Raises
+    ------
+    MalformedMessage
+        If it is no description, or a number or name is not what it can be.
+    """
+    record = entries(content).get(kinds.CONFIG)
+    told = entries(record) if isinstance(record, ConfigRecord) else {}
+    key, text = told.get(kinds.CLIENT_KEY), told.get(kinds.DESCRIPTION)
+    if not isinstance(key, str) or not isinstance(text, str) or len(text) > MOST_CHARACTERS:
+        raise MalformedMessage("no description of data")
+    _name(key)
+    try:
+        values = json.loads(text, parse_constant=_refuse)
+        found = Description.of(values)
+        _check(found)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        # Its own words would be the client's.
+        raise MalformedMessage("its description of its data is malformed") from None
+    return key, found
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(constant)
+
+
+def _check(found: Description) -> None:
+    if found.form not in ("table", "archive", "images") or (found.form == "table") != (found.target is not None):
+        raise ValueError("form")
+    for number in (
+        found.records,
+        found.train_records,
+        found.untargeted,
+        found.duplicates,
+        found.near_duplicates,
+        found.groups,
+    ):
+        _count(number, MAX_EXAMPLES)
+    if not 1 <= found.train_records <= found.records:
+        raise ValueError("records")
+    if len(found.columns) > MOST_COLUMNS or len({column.name for column in found.columns}) < len(found.columns):
+        raise ValueError("columns")
+    for column in found.columns:
+        _column(column, found.train_records)
+    if found.target is not None:
+        _target(found.target, found.train_records)
+    for size in found.shape:
+        _count(size, MAX_EXAMPLES)
+    if (found.form == "table") == bool(found.shape) or len(found.shape) > 8 or len(found.classes) > 10_000:
+        raise ValueError("shape")
+    if len(found.notes) > _MOST_NOTES:
+        raise ValueError("notes")
+    for name in (*found.classes, *found.notes):
+        _name(name)
+
+
+def _column(column: ColumnSummary, records: int) -> None:
+    _name(column.name)
+    if column.kind not in ("numeric", "text", "empty") or column.role not in ("input", "id", "date", "words"):
+        raise ValueError("kind")
+    for number in (column.known, column.missing, column.distinct, column.other):
+        _count(number, records)
+    if column.known + column.missing != records or {type(column.repeats), type(column.whole)} != {bool}:
+        raise ValueError("counts")
+    _figures(column.mean, column.m2, column.quantiles)
+    if _categories(column.categories) + column.other > column.known:
+        raise ValueError("categories")
+
+
+def _target(target: TargetSummary, records: int) -> None:
+    _name(target.name)
+    if target.known != records or type(target.numeric) is not bool or type(target.whole) is not bool:
+        raise ValueError("target")
+    _count(target.distinct, records)
+    _figures(target.mean, target.m2, target.quantiles)
+    if len(target.classes) > MOST_CLASSES or (target.classes and _categories(target.classes) != records):
+        raise ValueError("classes")
+
+
+def _categories(counts: Mapping[str, Any]) -> int:
+    for name, count in counts.items():
+        _name(name)
+        _count(count, MAX_EXAMPLES)
+    return sum(counts.values())
+
+
+def _count(number: Any, most: int) -> None:
+    if type(number) is not int or not 0 <= number <= most:
+        raise ValueError("count")
+
+
+def _figures(mean: Any, m2: Any, quantiles: tuple[Any, ...]) -> None:
+    """Check figures, of which NaN are not known: null in JSON."""
+    for number in (mean, m2, *quantiles):
+        if type(number) not in (int, float) or math.isinf(number) or abs(number) > 1e300:
+            raise ValueError("figure")
+    if m2 < 0 or len(quantiles) not in (0, 3) or list(quantiles) != sorted(quantiles):
+        raise ValueError("figures")
+
+
+def _name(text: Any) -> None:
+    if not isinstance(text, str) or len(text) > _LONGEST_NAME or not text.isprintable():
+        raise ValueError("name")
