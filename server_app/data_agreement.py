@@ -213,8 +213,8 @@ def read_preprocessing(folder: Path) -> Preprocessing | None:
         return None
     try:
         return Preprocessing.of(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise ConfigError([f"{file}: {error}"]) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError([f"{file} cannot be used ({error}); run the experiment again."]) from error
 
 
 def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:

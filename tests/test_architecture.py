@@ -39,7 +39,10 @@ ALLOWED = {
     "strategies": {"florets.strategies", *_ROUND},
     "task": {"florets.task", "numpy", "torch", "torchvision", "scipy", "sklearn", "pandas"},
     # A message is a dataclass: that of a table's description belongs to tables.
-    "task/wire": {"florets.task.wire", "florets.task.work", "florets.task.data.tables.description", "flwr", "numpy"},
+    "task/wire": {
+        *("florets.task.wire", "florets.task.work", "flwr", "numpy"),
+        *("florets.task.data.tables.description", "florets.task.data.tables.names"),
+    },
     "client_app": {"florets.client_app", "florets.task", "flwr", "torch", "numpy"},
     "server_app": {
         "florets.server_app",

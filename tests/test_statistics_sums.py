@@ -290,7 +290,10 @@ def test_sums_of_classes_that_cannot_be_are_refused(changes: dict[str, bytes | N
         ({"test/sums": changed("sums", 3, 1e9, VALUE_SUMS)}, "do not fit each other"),
         ({"test/sums": changed("sums", 0, np.inf, VALUE_SUMS)}, "cannot be"),
         ({"test/deviations": changed("deviations", 5, 0.0, VALUE_SUMS)}, "does not fit mean and spread"),
-        ({"test/deviations": changed("deviations", DEVIATIONS // 2, 1e9, VALUE_SUMS)}, "does not fit mean and spread"),
+        (
+            {"test/deviations": changed("deviations", DEVIATIONS // 2, 1e9, VALUE_SUMS)},
+            "does not fit mean and spread",
+        ),
         ({"test/deviations": changed("deviations", DEVIATIONS // 2, np.nan, VALUE_SUMS)}, "cannot be"),
         ({"test/confusion": np.zeros(3, dtype="<i4").tobytes()}, "no array of shape"),
         ({"train": np.array([3.0, 1.0, -1.0]).tobytes()}, "train cannot be"),

@@ -42,7 +42,7 @@ def _rows(client: Client, record: str) -> ArrayRecord:
         data.x_train,
         data.y_train,
         client.loss,
-        disjoint_folds(data.x_train, data.y_train, folds, size, rng),
+        disjoint_folds(data.x_train, data.y_train, folds, size, rng, data.subjects),
         int(client.number(kinds.FOLD_STEPS)),
         rng,
         client.names(kinds.UNTRAINED),
