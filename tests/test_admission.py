@@ -10,7 +10,6 @@ from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.admission import implausible_counts
 from florets.strategies.base.federation import Federation, FederationError, WrongNodeCount
 from florets.task.wire import kinds
-from florets.task.wire.columns import column_difference
 from florets.task.wire.introduction import key_problem
 from tests.fakes import FakeClients
 
@@ -114,9 +113,3 @@ def test_any_printable_text_is_a_key() -> None:
     assert [key_problem(key) for key in ("(1)", "_x", " lead", "😀", "k" * 200)] == [None] * 5
     for key in ("", "  ", "k" * 201, "a\tb", "\x1b[2J", "\udcff", "-1", "@x"):
         assert key_problem(key)
-
-
-def test_the_difference_of_many_column_names_is_found() -> None:
-    names = [f"c{number}" for number in range(20_000)]
-    assert column_difference(names[::-1], names) == ""
-    assert column_difference(["extra", *names[1:]], names) == "lacks 'c0' and has 'extra' beside them"

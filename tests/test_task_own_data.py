@@ -19,7 +19,6 @@ from florets.server_app.build import build_models, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
 from florets.server_app.own_nodes import own_nodes
 from florets.task.data.own import own
-from florets.task.data.read_csv import Columns, find_columns
 from florets.task.task import Task, TaskSpec
 from florets.task.wire import kinds
 from florets.task.wire.introduction import read_introduction
@@ -401,11 +400,3 @@ def test_a_dry_run_without_folders_or_with_a_damaged_node_file_is_refused(tmp_pa
     (tmp_path / "a" / "node.toml").write_text("true-cluster")
     with pytest.raises(ConfigError, match="is not TOML"):
         own_nodes(config)
-
-
-def test_columns_are_found_among_many(tmp_path: Path) -> None:
-    names = [f"c{number}" for number in range(20_000)]
-    (tmp_path / "data.csv").write_text(",".join([*names, "y"]) + "\n" + ",".join(["1"] * 20_001) + "\n")
-    assert find_columns(tmp_path / "data.csv", None, names[::-1]) == Columns(tuple(names[::-1]), "y")
-    with pytest.raises(ValueError, match="has no column 'z'"):
-        find_columns(tmp_path / "data.csv", "y", [*names[1:], "z"])

@@ -16,10 +16,8 @@ from florets.strategies.base.admission import (
     client_of,
     implausible_counts,
     in_words,
-    name_problem,
     one_key_twice,
-    other_code,
-    other_simulation,
+    problem_of,
 )
 from florets.strategies.base.exchange import Patience, Replies, Request, exchange, joined
 from florets.strategies.base.magnitudes import InputMagnitudes
@@ -212,7 +210,8 @@ class Federation:
         named = {
             node: client_of(node, hello, names.get(node, ""), keys.get(node, b"")) for node, hello in hellos.items()
         }
-        refused = {node: problem for node, hello in hellos.items() if (problem := self._problem(named[node], hello))}
+        run = (self.num_clients, self.fingerprint, self.handlers)
+        refused = {node: why for node, hello in hellos.items() if (why := problem_of(named[node], hello, *run))}
         claimed = {node: client.num_examples for node, client in named.items() if node not in refused}
         known = [client.num_examples for client in self.clients.values()]
         refused |= implausible_counts(claimed, known)
@@ -252,14 +251,6 @@ class Federation:
         far = self._magnitudes.warning({key: magnitude for key, magnitude in told.items() if key in self.clients})
         for problem in (*problems, *([far] if far else [])):
             log.warning("%s", problem)
-
-    def _problem(self, client: Client, hello: Introduction) -> str | None:
-        """Return why a client cannot take part, as far as its own introduction shows."""
-        return (
-            name_problem(client)
-            or other_code(hello, self.fingerprint, self.handlers)
-            or other_simulation(hello, self.num_clients)
-        )
 
     def _check_count(self, simulated: Sequence[int]) -> None:
         # All nodes of a simulation are told the same number: one that differs from the others is no simulation's.
