@@ -51,8 +51,10 @@ def listed(names: Collection[str]) -> str:
 
 
 def class_name(text: object) -> str:
-    """Return the name of a class as all sites write it: 1, 1.0 and 1.00 are one class."""
+    """Return the name of a class as all sites write it: 1, 1.0 and 1.00 are one class, and so are True and TRUE."""
     name = str(text).strip()
+    if name.lower() in ("true", "false"):
+        return name.lower()
     if re.fullmatch(r"[+-]?\d+\.0*", name):
         name = name.partition(".")[0]
     return name
