@@ -123,7 +123,8 @@ def completed(config: Config, sites: Mapping[str, Description], found: Agreed) -
             options["classes"] = list(found.classes)
         if found.is_regression:
             options["regression"] = True
-    table_config = replace(task.table, group=found.group) if found.group else task.table
+    regression = True if found.is_regression else task.table.regression
+    table_config = replace(task.table, group=found.group or task.table.group, regression=regression)
     loss = "squared_error" if found.is_regression and task.loss == "cross_entropy" else task.loss
     task = replace(
         task,
