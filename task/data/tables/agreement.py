@@ -178,7 +178,10 @@ def _columns(
             )
         common = order
     else:
-        common = [name for name in order if counts[name] * 2 > len(sites)]
+        usual = {name for name in order if counts[name] * 2 > len(sites)}
+        # In the order of a site that has most of them, whose names are likely to be right.
+        first = max(own.values(), key=lambda columns: len(usual & columns.keys()))
+        common = [name for name in dict.fromkeys((*first, *order)) if name in usual]
     inputs, repeated = [], []
     for name in common:
         summaries = [columns[name] for columns in own.values() if name in columns]
