@@ -1,5 +1,6 @@
 """Agreement of all sites, from their descriptions: columns, classes, one `Preprocessing`."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -86,6 +87,11 @@ def agree(
     if others:
         return _mixed(declared, tables, others, classes, input_shape, num_outputs)
     found = _tables(declared, tables, classes)
+    if input_shape and math.prod(input_shape) != found.input_shape[0]:
+        raise ValueError(
+            f"task.partition_options.input_shape={list(input_shape)}: the tables have inputs of "
+            f"{found.input_shape[0]} numbers (constant columns and ids are none); leave it out."
+        )
     return replace(found, input_shape=tuple(input_shape) or found.input_shape)
 
 
@@ -106,8 +112,10 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
         else:
             categorical += categorical_input(name, known, notes)
     if not numeric and not categorical:
+        reasons = "; ".join(notes[-3:]) or "the tables have no other columns than the target"
         raise ValueError(
-            "no column is left that could be an input: name them, task.table.columns or task.table.categorical."
+            f"no column is left that could be an input ({reasons}): name them, task.table.columns or "
+            "task.table.categorical; of very few records lower task.table.min_count."
         )
     targets = {key: _target_of(site) for key, site in sites.items()}
     values, mean, std = pooled_targets(declared, targets, classes)
@@ -170,7 +178,10 @@ def _columns(
             )
         common = order
     else:
-        common = [name for name in order if counts[name] * 2 > len(sites)]
+        usual = {name for name in order if counts[name] * 2 > len(sites)}
+        # In the order of a site that has most of them, whose names are likely to be right.
+        first = max(own.values(), key=lambda columns: len(usual & columns.keys()))
+        common = [name for name in dict.fromkeys((*first, *order)) if name in usual]
     inputs, repeated, ids = [], [], []
     for name in common:
         summaries = [columns[name] for columns in own.values() if name in columns]

@@ -198,11 +198,10 @@ class Preprocessing:
         missing = absent.sum(axis=1)
         unknown = np.zeros(len(frame), dtype=np.int64)
         for column in self.categorical:
-            words = frame[column.name].map(
-                lambda cell: None if cell is None else class_name(cell), na_action="ignore"
-            )
-            gone = words.isna().to_numpy()
-            texts = words.fillna(column.mode).to_numpy(dtype=object)
+            cells = frame[column.name].tolist()
+            gone = frame[column.name].isna().to_numpy()
+            names = [column.mode if none else class_name(cell) for cell, none in zip(cells, gone, strict=True)]
+            texts = np.array(names, dtype=object)
             blocks.append(
                 np.stack([texts == category for category in column.shown], axis=1).astype(np.float64)
                 if column.shown

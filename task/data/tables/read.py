@@ -71,8 +71,6 @@ def read_table(path: Path, declared: Declaration, site: Site) -> Table:
     rows = list(islice(records(path, text, separator), SNIFFED + 1))
     names, notes = _names(path, [row.cells for row in rows], declared, site, has_header)
     lines, decimal = scan(path, text, separator, len(names), has_header, site.decimal)
-    if decimal == separator:
-        raise ValueError(f"{path.name}: the separator and the decimal mark are one; name them in the node's file.")
     common = [site.rename.get(name, name) for name in names]
     inputs = set(declared.inputs_of(tuple(common))) - {declared.target, *declared.categorical}
     marks = {*MISSING, *declared.missing, *site.missing}
@@ -88,7 +86,8 @@ def read_table(path: Path, declared: Declaration, site: Site) -> Table:
             dtype={place: str for place, name in enumerate(common) if name not in inputs},
             na_values=sorted(marks),
             keep_default_na=False,
-            decimal=decimal,
+            # Numbers with the separator in them are quoted; `_typed` reads them.
+            decimal="." if decimal == separator else decimal,
             skipinitialspace=True,
             low_memory=False,
         )
