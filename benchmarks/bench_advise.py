@@ -73,7 +73,7 @@ def main() -> None:
                     f"{case} seed {seed}: {word}: {finding.kind}, p = {finding.p_value}, groups "
                     f"of {[len(group) for group in finding.groups]}, lone {list(finding.lone)} "
                     f"(own model low: {list(advice.own_is_low)}), scale {advice.is_scale}, reasons "
-                    f"{[(reason.kind, *reason.sites) for reason in advice.evidence.reasons]}, advised {advice.chosen}; "
+                    f"{[(one.kind, *one.sites) for one in advice.evidence.reasons]}, advised {advice.chosen}; "
                     + ", ".join(
                         f"{one.name} {100 * advice.criterion.figure(one.test):.1f}" for one in advice.outcomes
                     ),

@@ -64,7 +64,7 @@ class Client:
 
     @property
     def shares_statistics(self) -> bool:
-        """Whether this node sends sums of its tests, where they are asked for: unless its config says false."""
+        """Whether this node sends sums of its tests and of its targets: unless its config says false."""
         return self.is_simulated or self.context.node_config.get(kinds.SHARE_STATISTICS) is not False
 
     @property

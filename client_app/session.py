@@ -73,10 +73,10 @@ class Session:
         key = "" if folder is None else str(folder) if rows_of is None else f"{folder}\0{rows_of}"
         if key not in self._tasks:
             spec = TaskSpec.from_json(text)
-            if has_owner(context):
-                _check_for_owner(spec, context)
             if folder is not None:
                 spec = spec.at_node(str(folder), None if rows_of is None else str(rows_of))
+            if has_owner(context):
+                _check_for_owner(spec, context)
             task = Task(spec)
             if task.is_own and folder is None:
                 raise ValueError(
@@ -115,9 +115,8 @@ class Session:
         # First of all: another task's message may have come before this one.
         task, device = self.task(config, context), str(device_of(config, context))
         if device not in self._modules:
-            if has_owner(context):
-                _check_size(task, context)
-            self._modules[device] = task.build_model().to(device)
+            built = _built_for_owner(task, context) if has_owner(context) else task.build_model()
+            self._modules[device] = built.to(device)
             self._linear = linear_names(self._modules[device], task.spec.loss)
         return self._modules[device]
 
@@ -222,15 +221,22 @@ def _check_for_owner(spec: TaskSpec, context: Context) -> None:
             f"task.data={spec.data} is made and not read, for simulations: a real node's data are the files in its "
             "data-dir; use task.data=own"
         )
-    if spec.data != OWN and ":" not in spec.data and (folder := Path(str(context.node_config[_DATA_DIR]))).is_dir():
+    if spec.data != OWN and ":" not in spec.data and (folder := Path(spec.data_dir)).is_dir():
         links_inside(folder, folder)
 
 
-def _check_size(task: Task, context: Context) -> None:
-    """Refuse a built-in model with too many parameters before memory is taken for it."""
-    with torch.device("cpu" if ":" in task.spec.model else "meta"):
-        size = sum(value.numel() for value in task.build_model().parameters())
-    Limits(context.node_config).hold(PARAMETERS, f"parameters of task.model={task.spec.model}", size)
+def _built_for_owner(task: Task, context: Context) -> Module:
+    """Build the model of a node with an owner; a built-in one that is too large is refused before it takes memory."""
+
+    def held(module: Module) -> Module:
+        size = sum(value.numel() for value in module.parameters())
+        Limits(context.node_config).hold(PARAMETERS, f"parameters of task.model={task.spec.model}", size)
+        return module
+
+    if ":" not in task.spec.model:
+        with torch.device("meta"):
+            held(task.build_model())
+    return held(task.build_model())
 
 
 def consent_of(context: Context) -> Consent:

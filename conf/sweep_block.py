@@ -60,6 +60,10 @@ def with_block(overrides: Sequence[str]) -> tuple[list[str], bool]:
     texts = {override.key_or_group: str(override.input_line) for override in given.values()}
     if "experiment" in block:
         del texts["experiment"]
+    if TRUST in block:
+        raise ConfigError(
+            [f"preset {next(iter(blocks))}: {BLOCK}.{TRUST}: is given on the command line alone; leave it out."]
+        )
     if not any(override.value() is True for key, override in given.items() if key == TRUST):
         # From here on they stand beside what was typed.
         paths = {key: value for key, value in block.items() if key not in given and key in IMPORTING and ":" in value}

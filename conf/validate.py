@@ -318,13 +318,12 @@ def _task(task: TaskConfig) -> list[str]:
         )
     elif ":" not in task.data and task.loss != "reconstruction":
         regression = task.loss in ("squared_error", "half_squared_error")
-        values = task.data_options.get("regression") is True if task.data == OWN else task.data in _REGRESSIONS
-        # Tables say by themselves whether their target is a value, and the loss follows from that.
-        declared = task.data == OWN and task.table.regression is True
-        if regression != values and not (regression and declared):
+        of_own = task.data_options.get("regression") is True or (regression and task.table.regression is True)
+        values = of_own if task.data == OWN else task.data in _REGRESSIONS
+        if regression != values:
             fitting = "squared_error" if values else "cross_entropy"
             remedy = f"use task.loss={fitting}"
             if task.data == OWN:
-                remedy += f", or task.data_options.regression={show(regression)}"
+                remedy += f", or task.data_options.regression={show(regression)} (of tables task.table.regression)"
             problems.append(f"task.loss={task.loss}: does not fit task.data={task.data}; {remedy}.")
     return problems

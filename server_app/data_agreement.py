@@ -172,7 +172,8 @@ def completed(config: Config, sites: Mapping[str, Description], found: Agreed) -
         is_small = found.preprocessing is not None and records < _PER_INPUT * found.preprocessing.width
         if is_small:
             model_options.setdefault("hidden", [])
-    table_config = replace(task.table, group=found.group) if found.group else task.table
+    regression = True if found.is_regression else task.table.regression
+    table_config = replace(task.table, group=found.group or task.table.group, regression=regression)
     loss = "squared_error" if found.is_regression and task.loss == "cross_entropy" else task.loss
     task = replace(
         task,
@@ -213,8 +214,8 @@ def read_preprocessing(folder: Path) -> Preprocessing | None:
         return None
     try:
         return Preprocessing.of(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise ConfigError([f"{file}: {error}"]) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError([f"{file} cannot be used ({error}); run the experiment again."]) from error
 
 
 def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:

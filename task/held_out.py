@@ -5,8 +5,10 @@ from dataclasses import replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from florets.task.client_data import ClientData, Part
+from florets.task.data.tables.splits import split_rows
 from florets.task.held_out_count import left_after
 
 
@@ -26,22 +28,38 @@ def hold_out(data: ClientData, rng: np.random.Generator) -> tuple[ClientData, Pa
     Returns
     -------
     tuple
-        The data with the samples that are left (`left_after`), and the inputs and targets held out, each in the order
-        of `data`. A single sample is trained on and held out: there is no other.
+        The data with the samples that are left (`left_after`; of subjects with several about so many), and the inputs
+        and targets held out, each in the order of `data`. A single sample, or subject, is trained on and held out:
+        there is no other.
     """
     count = len(data.x_train)
-    if count < 2:
-        return data, (data.x_train, data.y_train)
-    return _split_off(data, count - left_after(count), rng)
+    if data.subjects is not None:
+        held = _of_subjects(data.subjects, count - left_after(count), rng)
+    else:
+        held = _of_samples(count, count - left_after(count), rng)
+    return _split_off(data, held) if held.any() else (data, (data.x_train, data.y_train))
 
 
-def with_validation(data: ClientData, fraction: float, rng: np.random.Generator) -> ClientData:
+def with_validation(
+    data: ClientData, fraction: float, rng: np.random.Generator, stratify: bool = False
+) -> ClientData:
     """Return the data with a fraction of the training samples, rounded, as validation data; at least one of either.
+
+    Parameters
+    ----------
+    data
+        All training samples; those of one subject come into one part.
+    fraction
+        Of the samples.
+    rng
+        Draws which.
+    stratify
+        Take the same fraction of each class, or of each quantile of values (records of a table).
 
     Raises
     ------
     ValueError
-        If there are fewer than two training samples.
+        If there are fewer than two training samples, or all are one subject's.
     """
     count = len(data.x_train)
     if count < 2:
@@ -49,17 +67,47 @@ def with_validation(data: ClientData, fraction: float, rng: np.random.Generator)
             f"task.validation_fraction={fraction}: this client has {count} training sample, and needs two to hold "
             "one out."
         )
-    left, (x, y) = _split_off(data, min(max(round(fraction * count), 1), count - 1), rng)
+    if stratify or data.subjects is not None:
+        held = np.zeros(count, dtype=bool)
+        subjects = None if data.subjects is None else data.subjects.cpu().numpy()
+        targets, values = data.y_train.cpu().numpy(), data.y_train.is_floating_point()
+        held[split_rows(targets, subjects, fraction, int(rng.integers(2**31)), values, stratify)[1]] = True
+    else:
+        held = _of_samples(count, min(max(round(fraction * count), 1), count - 1), rng)
+    left, (x, y) = _split_off(data, held)
     return replace(left, x_validation=x, y_validation=y)
 
 
-def _split_off(data: ClientData, count: int, rng: np.random.Generator) -> tuple[ClientData, Part]:
-    """Return the data without `count` training samples, and those, each in their old order."""
-    held = np.zeros(len(data.x_train), dtype=bool)
-    held[rng.permutation(len(held))[:count]] = True
+def _of_samples(count: int, wanted: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Draw so many of `count` samples."""
+    held = np.zeros(count, dtype=bool)
+    if wanted:
+        held[rng.permutation(count)[:wanted]] = True
+    return held
+
+
+def _of_subjects(subjects: Tensor, wanted: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Draw whole subjects with at most so many samples, or the smallest; of one alone nothing."""
+    whose = subjects.cpu().numpy()
+    held = np.zeros(len(whose), dtype=bool)
+    different, sizes = np.unique(whose, return_counts=True)
+    for subject in rng.permutation(different)[1:]:
+        own = whose == subject
+        if held.sum() + own.sum() <= wanted:
+            held |= own
+    if not held.any() and len(different) > 1:
+        held = whose == different[sizes.argmin()]
+    return held
+
+
+def _split_off(data: ClientData, held: NDArray[np.bool_]) -> tuple[ClientData, Part]:
+    """Return the data without some training samples, and those, each in their old order."""
     every = (data.x_train, data.y_train)
     (x_held, y_held), (x_train, y_train) = (_rows(every, np.flatnonzero(mask)) for mask in (held, ~held))
-    return replace(data, x_train=x_train, y_train=y_train), (x_held, y_held)
+    subjects = data.subjects
+    if subjects is not None:
+        subjects = subjects[torch.from_numpy(~held).to(subjects.device)]
+    return replace(data, x_train=x_train, y_train=y_train, subjects=subjects), (x_held, y_held)
 
 
 def draw_samples(part: Part, count: int, rng: np.random.Generator) -> Part:

@@ -20,7 +20,7 @@ from florets.task.partitions.shard import Shard, check_shards
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import call, check_options, resolve
 from florets.task.shards_by_round import ShardsByRound, Version
-from florets.task.spec import TaskSpec
+from florets.task.spec import PREPARED, TaskSpec
 from florets.task.training.losses import check_loss, per_sample_losses, targets_of
 
 __all__ = ["ClientData", "Task", "TaskSpec"]
@@ -63,6 +63,11 @@ class Task:
     def num_outputs(self) -> int:
         """Number of outputs that a model needs."""
         return self._agreement.num_outputs if self.is_own else self.data.num_outputs
+
+    @property
+    def target_scale(self) -> float:
+        """Unit of a regression's targets, see `Dataset`; 1 for classes. A server without data has none of them."""
+        return self.data.target_scale
 
     @cached_property
     def _agreement(self) -> Agreement:
@@ -204,7 +209,7 @@ class Task:
         whole = ClientData(x_train, y_train, x_test, y_test, shard.cluster, subjects=subjects)
         if fraction := self.spec.validation_fraction:
             rng = generator(self.spec.seed, 0, Purpose.VALIDATION, partition_id)
-            whole = with_validation(whole, fraction, rng)
+            whole = with_validation(whole, fraction, rng, self.is_own and PREPARED in self.spec.table)
         return whole
 
     @property

@@ -124,6 +124,13 @@ def test_a_supernode_is_no_simulated_node_whatever_its_config_says(
     assert (folder / "data.csv").is_file()
 
 
+def test_a_public_data_set_is_read_through_no_link_that_leads_out(folder: Path) -> None:
+    (folder.parent / "elsewhere").mkdir()
+    (folder / "MNIST").symlink_to(folder.parent / "elsewhere")
+    with pytest.raises(ValueError, match=r"MNIST: leads out of the data folder"):
+        asked({"data-dir": str(folder), "partition-id": 0}, data="mnist", partition="rotation", partition_options={})
+
+
 def preset(root: Path, group: str, text: str) -> Path:
     file = root / "presets" / group / "mine.yaml"
     file.parent.mkdir(parents=True)
@@ -179,6 +186,12 @@ def test_what_is_typed_or_trusted_is_used(code: Path, tmp_path: Path, monkeypatc
     assert compose(["task.data=evil_or_good:read"]).task.data == "evil_or_good:read"
     with pytest.raises(ConfigError, match="trust=yes: must be true or false"):
         compose(["trust=yes"])
+
+
+def test_a_sweep_block_gives_itself_no_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OWN_DIR, str(preset(tmp_path, "experiment", PRESET + "sweep: {trust: true, seed: [0, 1]}\n")))
+    with pytest.raises(ConfigError, match=r"sweep.trust: is given on the command line alone"):
+        with_block(["experiment=mine", "trust=true"])
 
 
 def test_a_sweep_block_needs_trust_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 
+from florets.task.data.tables.description import Description
 from florets.task.training.sums import sums_of
 from florets.task.wire import Layout, MalformedMessage, kinds, payload_bytes
+from florets.task.wire.description import pack_description, read_description
 from florets.task.wire.folds import RowForm, read_fold_rows, read_fold_update
 from florets.task.wire.intercept import read_intercept
 from florets.task.wire.introduction import read_introduction
@@ -65,8 +67,8 @@ TEXTS: dict[str, Any] = {
     kinds.CLIENT_KEY: "07",
     kinds.DEVICE: "cpu",
     kinds.FINGERPRINT: "f",
-    kinds.COLUMNS: ["a", "b"],
 }
+DESCRIPTION = Description("archive", 9, 7, shape=(3,), classes=("a", "b"))
 BLOCK = Array(np.arange(24, dtype=np.float32).reshape(2, 3, 4))
 COUNT = {kinds.NUM_EXAMPLES: 10}
 PROBED = {kinds.PROFILE: Array(np.arange(5, dtype=np.float32))}
@@ -133,6 +135,7 @@ READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object
     ("rows", lambda: reply(COUNT, folds=SIGNS), lambda sent: read_fold_rows(sent, RowForm("signs", 9, 40), 2)),
     ("kmeans", lambda: reply(SIZES, POINTS), lambda sent: read_centres(sent, 3, 4)),
     ("intercept", lambda: reply(OFFSETS), lambda sent: read_intercept(sent, 2)),
+    (kinds.DESCRIBE, lambda: pack_description("07", DESCRIPTION), read_description),
     ("labels", lambda: reply({kinds.LABEL_COUNTS: [4, 0, 6]}), lambda sent: read_label_counts(sent, 3)),
 ]  # fmt: skip
 

@@ -6,18 +6,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from safetensors.numpy import load_file
 from scipy.optimize import minimize
 
+from florets.client_app.app import app
+from florets.client_app.client import Client
+from florets.client_app.handlers.intercept import intercept
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.server_app.build import build_checked, build_task
+from florets.server_app.build import build_checked, build_models, build_task, message_settings
+from florets.server_app.local_grid import LocalGrid
 from florets.server_app.main import main, run
 from florets.strategies.core.random_intercepts import between_variance, residual_variance, shrunk
 from florets.strategies.intercept.personal import InterceptClients, InterceptKept
 from florets.task.statistics.intercepts import SPREAD, class_offsets, value_offset
-from florets.task.wire import MalformedMessage, kinds
+from florets.task.wire import MalformedMessage, bank, kinds
 from florets.task.wire.intercept import read_intercept
 from tests.method_runs import SMALL, play
 
@@ -114,6 +118,16 @@ def test_of_classes_it_is_the_penalised_maximum_without_what_the_prior_said(num_
     told = class_offsets(logits, labels)
     assert told[1] == pytest.approx(variances, rel=1e-3)
     assert told[0] == pytest.approx(found.x * (1 + variances / SPREAD**2), rel=1e-3, abs=1e-4)
+
+
+def test_weights_that_make_classes_even_leave_no_offset_and_the_variance_of_the_counts() -> None:
+    labels = np.repeat([0, 1], [4900, 100])
+    weights = np.where(labels == 1, 49.0, 1.0)
+    offsets, variances = class_offsets(np.zeros((5000, 2)), labels, weights)
+    assert offsets == pytest.approx([0.0], abs=1e-9)
+    # Of the log odds of two counts; the same in another unit of the weights.
+    assert variances == pytest.approx([1 / 4900 + 1 / 100], rel=1e-3)
+    assert class_offsets(np.zeros((5000, 2)), labels, 7 * weights)[1] == pytest.approx(variances)
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
@@ -251,3 +265,25 @@ def checked(given: list[str]) -> None:
 def test_what_has_no_intercept_is_refused_before_any_work(given: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         checked(given)
+
+
+def test_a_node_that_keeps_its_statistics_says_nothing_of_its_offset() -> None:
+    config = compose([*SMALL, "strategy=fedavg"])
+    task = build_task(config)
+    settings: Any = {
+        **message_settings(config, task), kinds.SERVER_ROUND: 1, kinds.CLIENT_NUMBER: 0, kinds.HEAD: ["3"]
+    }  # fmt: skip
+    content = RecordDict(
+        {kinds.CONFIG: ConfigRecord(settings), kinds.ARRAYS: bank.model(build_models(config, task), 0)}
+    )
+    # With it Flower builds messages outside of its own processes.
+    LocalGrid(app, 6)
+    message = Message(content, 1, kinds.QUERY_INTERCEPT)
+    for kept in (True, False):
+        node: dict[str, Any] = {"partition-id": 0, "num-partitions": 6, kinds.SHARE_STATISTICS: not kept}
+        client = Client(message, Context(1, 1, node, RecordDict(), {}))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Client, "is_simulated", False)
+            found = read_intercept(intercept(client), 10)
+        assert (found.offsets == 0).all() == kept
+        assert (found.variances == kinds.DIVERGED).all() == kept

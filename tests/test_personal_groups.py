@@ -21,7 +21,7 @@ from florets.task.wire import kinds
 from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
 from tests.method_runs import SMALL, Played, play
 
-METHODS = {"ditto": (), "fedala": ("personal_options.most_passes=20",), "fedproto": ()}
+METHODS = {"ditto": (), "fedala": ("personal_options.most_passes=20",), "fedproto": (), "intercept": ()}
 HOSTS = ("clove", "ifca", "cfl_gp")
 
 

@@ -29,7 +29,7 @@ from florets.server_app.results.test_statistics import (
 from florets.task.training.sums import resampling, sums_of, target_sums
 from florets.task.wire import MalformedMessage, bank, kinds
 from florets.task.wire.replies import read_evaluation
-from florets.task.wire.sums import CLASS_MEASURES, REPLICATES, VALUE_MEASURES, PartSums, pack_sums
+from florets.task.wire.sums import CLASS_MEASURES, DEVIATIONS, REPLICATES, VALUE_MEASURES, PartSums, pack_sums
 
 Site = tuple[np.ndarray, np.ndarray]
 """Outputs and targets of a client's test."""
@@ -164,8 +164,8 @@ def test_the_constant_answer_of_values_is_the_mean_of_all_training_records() -> 
     own = value_oracle(np.full((25, 1), answer), sites[1][1])
     for measure in VALUE_MEASURES:
         found = constant(told, measure)
-        # The deviations are interpolated, the squares are exact.
-        rel = 3e-3 if measure == "mae" else 1e-12
+        # The deviations are interpolated between few places, the squares are exact.
+        rel = 2e-2 if measure == "mae" else 1e-12
         assert found.pooled == pytest.approx(expected[measure], rel=rel)
         assert found.clients["1"] == pytest.approx(own[measure], rel=max(rel, 1e-2 if measure == "mae" else 0))
 
@@ -290,8 +290,11 @@ def test_sums_of_classes_that_cannot_be_are_refused(changes: dict[str, bytes | N
         ({"test/sums": changed("sums", 3, 1e9, VALUE_SUMS)}, "do not fit each other"),
         ({"test/sums": changed("sums", 0, np.inf, VALUE_SUMS)}, "cannot be"),
         ({"test/deviations": changed("deviations", 5, 0.0, VALUE_SUMS)}, "does not fit mean and spread"),
-        ({"test/deviations": changed("deviations", 32, 1e9, VALUE_SUMS)}, "does not fit mean and spread"),
-        ({"test/deviations": changed("deviations", 32, np.nan, VALUE_SUMS)}, "cannot be"),
+        (
+            {"test/deviations": changed("deviations", DEVIATIONS // 2, 1e9, VALUE_SUMS)},
+            "does not fit mean and spread",
+        ),
+        ({"test/deviations": changed("deviations", DEVIATIONS // 2, np.nan, VALUE_SUMS)}, "cannot be"),
         ({"test/confusion": np.zeros(3, dtype="<i4").tobytes()}, "no array of shape"),
         ({"train": np.array([3.0, 1.0, -1.0]).tobytes()}, "train cannot be"),
         ({"train": np.array([0.0, 1.0, 1.0]).tobytes()}, "train counts nothing"),

@@ -66,22 +66,19 @@ def test_what_cannot_be_is_refused_with_the_remedy(num_clients, num_clusters, op
 
 def test_data_that_tell_no_owners_are_refused():
     x, y = np.zeros((4, 2)), np.zeros(4, int)
-    with pytest.raises(ValueError, match=r"name the column .* as task\.data_options\.owner"):
+    with pytest.raises(ValueError, match=r"as task\.table\.owner, an archive.s array as task\.data_options\.owner"):
         made(1, data=Dataset(x, y, x, y, num_outputs=1))
 
 
 def test_a_column_of_a_table_says_whose_a_line_is_and_is_no_input(tmp_path):
     lines = [f"{i},{'north' if i % 2 else 'south'},{i / 7},{i % 2}" for i in range(40)]
     (tmp_path / "data.csv").write_text("\n".join(["age,site,dose,ill", *lines]), encoding="utf-8")
-    data = own(tmp_path, 0, 0, owner="site")
-    assert data.columns == ("age", "dose")
+    table = {"declared": {"owner": "site", "columns": ["age", "dose"], "standardise": "none"}}
+    data = own(tmp_path, 0, 0, table=table)
+    assert data.input_shape == (2,)
     for x, owners in ((data.x_train, data.owners_train), (data.x_test, data.owners_test)):
         assert [bool(age % 2) for age in x[:, 0]] == [owner == "north" for owner in owners]
-    with pytest.raises(ValueError, match="neither an input nor the target"):
-        own(tmp_path, 0, 0, owner="site", columns=["age", "site"])
-    with pytest.raises(ValueError, match="no column 'clinic'"):
-        own(tmp_path, 0, 0, owner="clinic")
-    spec = TaskSpec("own", "natural", "mlp", "cross_entropy", 2, 0, 0, str(tmp_path), {"owner": "site"})
+    spec = TaskSpec("own", "natural", "mlp", "cross_entropy", 2, 0, 0, str(tmp_path), table=table)
     task = Task(spec)
     assert {age % 2 for age in task.client(0).x_train[:, 0].tolist()} == {1.0}
     assert task.cluster_of(1) == UNKNOWN_CLUSTER

@@ -256,13 +256,6 @@ def test_an_introduction_is_checked() -> None:
             read_introduction(hello(key, 2))
     assert read_introduction(hello(kinds.NO_KEY, 2)).key == kinds.NO_KEY
     assert read_introduction(hello("Universitätsklinik (Süd) <1>", 2)).key == "Universitätsklinik (Süd) <1>"
-    names = hello("07", 2)
-    names[kinds.CONFIG][kinds.COLUMNS] = ["age", "Größe (cm)", ""]  # type: ignore[index]
-    assert read_introduction(names).columns == ("age", "Größe (cm)", "")
-    for wrong in (["a", "a"], ["a\nb"], ["x" * 201], [1, 2], "a"):
-        names[kinds.CONFIG][kinds.COLUMNS] = wrong  # type: ignore[index]
-        with pytest.raises(MalformedMessage, match="columns"):
-            read_introduction(names)
     with pytest.raises(MalformedMessage, match="integers"):
         read_introduction(hello("07", -5))
     with pytest.raises(MalformedMessage, match="settings"):

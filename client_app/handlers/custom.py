@@ -27,23 +27,24 @@ def custom(client: Client) -> RecordDict:
     path = client.config.get(kinds.HANDLER)
     if not isinstance(path, str):
         raise ValueError(f"the message's config has no {kinds.HANDLER!r}: name one as package.module:function")
-    check_allowed(client, path)
-    content = _handler(path)(client=client)
+    content = handler_of(client, path)(client=client)
     if not isinstance(content, RecordDict):
         raise ValueError(f"handler {path} returned a {type(content).__name__}, not a flwr.app.RecordDict")
     return content
 
 
-def check_allowed(client: Client, path: str) -> None:
-    """Refuse a handler whose package the owner of this node has not allowed; a simulation runs all.
+def handler_of(client: Client, path: str) -> Callable[..., Any]:
+    """Return the handler of an import path, which the owner of this node must have allowed; a simulation runs all.
 
     Raises
     ------
     ValueError
-        If the path has another form than package.module:function, or the package is not allowed here.
+        If the path has another form than package.module:function, the package is not allowed here, or the path leads
+        to no function of one parameter `client`.
     """
     module_of(f"{kinds.HANDLER}={path!r}", path)
     consent_of(client.context).require(kinds.HANDLER, path)
+    return _handler(path)
 
 
 @cache

@@ -41,7 +41,7 @@ def _rows(client: Client, record: str) -> ArrayRecord:
     if client.config.get(kinds.FOLD_CLASSES) is True and bool((data.y_train == data.y_train[0]).all()):
         parts = [np.arange(len(data.y_train), dtype=np.int64)]
     else:
-        parts = disjoint_folds(data.x_train, data.y_train, folds, size, rng)
+        parts = disjoint_folds(data.x_train, data.y_train, folds, size, rng, data.subjects)
     changes = fold_changes(
         client.module,
         client.states(record)[0],

@@ -5,6 +5,7 @@ import torch
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
+from florets.client_app.local_training import sample_weights
 from florets.client_app.outgoing import reply
 from florets.task.statistics.intercepts import class_offsets, value_offset
 from florets.task.training.losses import evaluated
@@ -17,7 +18,8 @@ _TRIED, _TOLERANCE = 8, 1e-3
 def intercept(client: Client) -> RecordDict:
     """Estimate the offsets on the training data, the model held fixed; return them and their variances.
 
-    Of a model that diverged they are 0, and nothing is known of them.
+    Of a model that diverged, and where the node's owner keeps statistics back, they are 0, and nothing is known of
+    them.
 
     Raises
     ------
@@ -36,7 +38,7 @@ def intercept(client: Client) -> RecordDict:
     assert tried is not None
     num_offsets = outputs.shape[1] if outputs.shape[1] > 2 else 1
     offsets, variances = np.zeros(num_offsets), np.full(num_offsets, kinds.DIVERGED)
-    if np.isfinite(outputs).all() and np.isfinite(tried).all():
+    if client.shares_statistics and np.isfinite(outputs).all() and np.isfinite(tried).all():
         plain = outputs[:_TRIED]
         if np.abs(tried - plain - 1).max() > _TOLERANCE * (1 + np.abs(plain).max()):
             raise ValueError(
@@ -44,7 +46,10 @@ def intercept(client: Client) -> RecordDict:
             )
         targets = data.y_train.cpu()
         if client.loss == "cross_entropy":
-            offsets, variances = class_offsets(outputs.astype(np.float64), targets.numpy())
+            # A model that was trained with weights by class has other intercepts than the classes' shares.
+            weights = sample_weights(client)
+            worth = None if weights is None else weights.cpu().numpy().astype(np.float64)
+            offsets, variances = class_offsets(outputs.astype(np.float64), targets.numpy(), worth)
         else:
             residuals = targets.to(torch.float64).numpy() - outputs[:, 0]
             offsets, variances = value_offset(residuals)

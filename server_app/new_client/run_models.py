@@ -17,6 +17,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
 from florets.conf.saved import saved_config
 from florets.conf.schema import Config
+from florets.server_app.data_agreement import PREPROCESSING, read_preprocessing
 from florets.server_app.new_client.saved_class_shares import pack_class_shares, unpack_class_shares
 from florets.server_app.new_client.saved_descriptors import pack_descriptors, unpack_descriptors
 from florets.server_app.new_client.saved_groups import pack_groups, unpack_groups
@@ -30,6 +31,7 @@ from florets.strategies.base.frozen_groups import FrozenGroups
 from florets.strategies.base.models import Models
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray
+from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.fingerprint import file_hashes
 from florets.task.task import Task, TaskSpec
 from florets.task.wire import bank
@@ -59,8 +61,8 @@ class RunModels:
         Those that FLUX found; None where the run has none.
     class_shares
         Share of each class in what each model is responsible for, (K, C), of a run of FedRC; else None.
-    columns
-        Names of the models' inputs, in their order, where the run's clients read tables.
+    preprocessing
+        How tables become the models' inputs; None where the run's clients had none.
     own
         Models of single clients, by their keys, where the run had a personal method within its groups, or FedSoft.
     """
@@ -69,7 +71,7 @@ class RunModels:
     task: Task
     models: tuple[Arrays, ...]
     frozen: FrozenClusters | None
-    columns: tuple[str, ...] = ()
+    preprocessing: Preprocessing | None = None
     groups: FrozenGroups | None = None
     descriptors: FrozenDescriptors | None = None
     own: Mapping[str, Arrays] = field(default_factory=dict)
@@ -146,7 +148,7 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     # The run's own data are not read again, nor shared out.
     config = saved_config(folder, trust=trust, unused=("task.data", "task.partition"))
     _warn_of_changed_model(folder, config)
-    models, about = _read(folder / MODELS)
+    models, _ = _read(folder / MODELS)
     clusters, metadata = _read(folder / CLUSTERS)
     try:
         shape, outputs = json.loads(metadata["input_shape"]), int(metadata["num_outputs"])
@@ -167,8 +169,7 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     agreed = {"data": "own", "data_options": {}, "partition": "own"}
     agreed["partition_options"] = {"input_shape": shape, "num_outputs": outputs}
     task = Task(TaskSpec(**{**task_spec(config), **agreed}))
-    columns = _columns(folder / MODELS, about, task)
-    return RunModels(config, task, states, frozen, columns, groups, described, own, class_shares)
+    return RunModels(config, task, states, frozen, _preprocessing(folder, task), groups, described, own, class_shares)
 
 
 def _warn_of_changed_model(folder: Path, config: Config) -> None:
@@ -212,16 +213,20 @@ def _own_models(path: Path, states: Sequence[Arrays]) -> dict[str, Arrays]:
     return dict(zip(keys, found, strict=True))
 
 
-def _columns(path: Path, metadata: Mapping[str, str], task: Task) -> tuple[str, ...]:
-    try:
-        names = json.loads(metadata.get("columns", "[]"))
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise ValueError("no list of texts")
-        if names and (len(set(names)) < len(names) or len(names) != math.prod(task.input_shape)):
-            raise ValueError(f"not {math.prod(task.input_shape)} different names")
-    except ValueError as error:
-        raise ConfigError([f"{path}: its names of columns do not fit the run ({error})."]) from error
-    return tuple(names)
+def _preprocessing(folder: Path, task: Task) -> Preprocessing | None:
+    """Return how tables become the models' inputs, which they must fit."""
+    found = read_preprocessing(folder)
+    if found is not None and (found.width, max(len(found.classes), 1)) != (
+        math.prod(task.input_shape),
+        task.num_outputs,
+    ):
+        raise ConfigError(
+            [
+                f"{folder / PREPROCESSING}: its {found.width} inputs and {len(found.classes)} classes do not fit the "
+                "run's models; run the experiment again."
+            ]
+        )
+    return found
 
 
 def _models(arrays: Arrays) -> tuple[Arrays, ...]:

@@ -32,6 +32,7 @@ from florets.server_app.results.summary import RoundLine, RunSummary, round_line
 from florets.server_app.results.test_statistics import FILE as TESTS
 from florets.server_app.results.test_statistics import statistics_of, to_json
 from florets.strategies.base.report import Client, Evaluation, RoundReport
+from florets.strategies.base.waiting import named
 
 log = logging.getLogger("florets")
 
@@ -190,7 +191,7 @@ class Recorder:
         evaluations: Mapping[str, Evaluation],
         assignment: Mapping[str, int],
         loss_matrix: tuple[Sequence[str], NDArray[np.float64]] | None = None,
-        left_out: int = 0,
+        left_out: Sequence[str] = (),
         pictures: bool = True,
         confusions: Mapping[int, Sequence[int]] | None = None,
         changes: Sequence[tuple[int, int, int]] = (),
@@ -209,7 +210,7 @@ class Recorder:
             Model of each client that has one.
         loss_matrix : (sequence of str, array (M, K)), optional
             Client keys, and the mean loss of each model on each client's training data.
-        left_out : int
+        left_out : sequence of str
             Nodes that were online and could not take part.
         pictures : bool
             Whether the plots are drawn.
@@ -255,7 +256,7 @@ class Recorder:
 
         write_report(self.folder, self._task_title, pictures)
         if left_out:
-            log.warning("%s could not take part", counted(left_out, "node"))
+            log.warning("%s could not take part: %s", counted(len(left_out), "node"), named(left_out))
         log.info("Results are in %s", self.folder)
         return summary
 

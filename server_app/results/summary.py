@@ -49,8 +49,10 @@ class RunSummary:
         With `patience`: the round whose models the run ends with, and whose figures the final ones are.
     final_model_error, final_cluster_error, final_cluster_loss : float or None
         The last of each that a round has, see ``round_line``; None where none has one.
-    final_ari_clients, final_ari_of, left_out : int or None, int or None, int
-        How many clients ``final_ari`` is over, and of how many; nodes that were online and could not take part.
+    final_ari_clients, final_ari_of : int or None
+        How many clients ``final_ari`` is over, and of how many; None where it is None.
+    left_out : list of str
+        Nodes that were online and could not take part: their data or their code did not fit, or they failed.
     final_unplaced : int
         Clients without a model at the end: no mean is over them. ``final_num_clusters``: models that clients have
         then; None in a summary of an earlier release. ``warnings``: those shown on the screen.
@@ -85,7 +87,7 @@ class RunSummary:
     final_cluster_loss: float | None = None
     final_ari_clients: int | None = None
     final_ari_of: int | None = None
-    left_out: int = 0
+    left_out: list[str] = field(default_factory=list)
     final_unplaced: int = 0
     warnings: list[str] = field(default_factory=list)
     discovery: str = ""
@@ -295,7 +297,7 @@ def summarise(
     seed: int,
     folder: str,
     evaluations: Mapping[str, Evaluation] | None = None,
-    left_out: int = 0,
+    left_out: Sequence[str] = (),
     warnings: Sequence[str] = (),
     best_round: int | None = None,
 ) -> RunSummary:
@@ -307,8 +309,10 @@ def summarise(
         The lines of ``rounds.jsonl``, in order of the rounds.
     evaluations : mapping of str to Evaluation, optional
         The last evaluation of each client. Without it the last evaluated round counts.
-    left_out, best_round : int, int or None
-        Nodes that could not take part, and the round whose models the run ends with; None: the last one.
+    left_out : sequence of str
+        Nodes that could not take part.
+    best_round : int or None
+        The round whose models the run ends with; None: the last one.
     """
     ended = lines[:best_round]
     if evaluations:
@@ -335,7 +339,7 @@ def summarise(
         bytes_up=sum(line["bytes_up"] for line in lines),
         seconds=sum(round_seconds(line) for line in lines),
         folder=folder,
-        left_out=left_out,
+        left_out=list(left_out),
         final_unplaced=ended[-1].get("unplaced", 0) if ended else 0,
         warnings=list(warnings),
         discovery=(last_evidence(lines) or {}).get("text", ""),

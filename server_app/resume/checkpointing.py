@@ -88,7 +88,5 @@ class Checkpointing:
         if len(found) != len(self._found) or not all(map(operator.is_, found, self._found)):
             self._found, self._clients = found, sorted(found, key=lambda client: client.key)
         config = as_plain(self._config)
-        self._checkpoints.save(
-            Checkpoint(server_round, models, strategy.state, self._clients, config, self.best)
-        )
+        self._checkpoints.save(Checkpoint(server_round, models, strategy.state, self._clients, config, self.best))
         self._saved = server_round

@@ -39,13 +39,20 @@ def client_of(node_id: int, hello: Introduction, registered_name: str, public_ke
     return Client(key, node_id, client_number(key), hello.num_examples, hello.cluster, hello.device)
 
 
-def name_problem(client: Client) -> str | None:
+def problem_of(
+    client: Client, hello: Introduction, num_clients: int | None, fingerprint: str | None, handlers: Sequence[str]
+) -> str | None:
+    """Return why a client cannot take part, as far as its own introduction shows; see `Federation`."""
+    return _name_problem(client) or _other_code(hello, fingerprint, handlers) or _other_simulation(hello, num_clients)
+
+
+def _name_problem(client: Client) -> str | None:
     """Return why a client's key cannot be one; a registered name has not been checked before."""
     problem = key_problem(client.key)
     return problem and f"its name {client.key[:60]!r} {problem}"
 
 
-def other_code(hello: Introduction, fingerprint: str | None, handlers: Sequence[str]) -> str | None:
+def _other_code(hello: Introduction, fingerprint: str | None, handlers: Sequence[str]) -> str | None:
     """Return how a client's code differs from the server's; None where it does not, or any will do."""
     if fingerprint is None or hello.fingerprint == fingerprint:
         return None
@@ -57,7 +64,7 @@ def other_code(hello: Introduction, fingerprint: str | None, handlers: Sequence[
     )
 
 
-def other_simulation(hello: Introduction, num_clients: int | None) -> str | None:
+def _other_simulation(hello: Introduction, num_clients: int | None) -> str | None:
     """Return that a client claims to be of a simulation of another size; None where it does not."""
     if not num_clients or hello.num_partitions in (0, num_clients):
         return None
@@ -85,6 +92,14 @@ def implausible_counts(claimed: Mapping[int, int], others: Iterable[int]) -> dic
         for node_id, count in claimed.items()
         if count > most
     }
+
+
+def one_key_twice(key: str, kept: int, lost: int) -> str:
+    """Return what is said of two nodes with one key, of which one keeps the client's place."""
+    return (
+        f"nodes {kept} and {lost} both call themselves client {key!r}; give each node a client-id of its own in its "
+        f"node config. Node {lost} is left out while the other one is online"
+    )
 
 
 def in_words(refused: Mapping[str, str]) -> list[str]:

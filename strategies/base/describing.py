@@ -34,7 +34,8 @@ def describe_sites(
     """
     nodes = Federation(None, start_timeout, min_clients=min_clients).wait_for_nodes(grid)
     infos = {node.node_id: node for node in grid.get_nodes()}
-    node_of = {str(node): node for node in nodes}
+    names = {node: getattr(infos.get(node), "name", "") for node in nodes}
+    node_of = {f"{name} (node {node})" if name else f"node {node}": node for node, name in names.items()}
     requests = [
         Request(
             name, new_message(record_dict({kinds.CONFIG: settings.copy()}), node, kinds.DESCRIBE, start_timeout, "0")
@@ -47,7 +48,7 @@ def describe_sites(
     found: dict[str, Description] = {}
     for name, (told, description) in replies.ok:
         info = infos.get(node_of[name])
-        key = client_key(node_of[name], told, getattr(info, "name", ""), getattr(info, "public_key", b""))
+        key = client_key(node_of[name], told, names[node_of[name]], getattr(info, "public_key", b""))
         found.setdefault(key, description)
     if not found:
         raise FederationError(f"no client could start: {replies.failures()}")

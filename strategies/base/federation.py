@@ -16,9 +16,8 @@ from florets.strategies.base.admission import (
     client_of,
     implausible_counts,
     in_words,
-    name_problem,
-    other_code,
-    other_simulation,
+    one_key_twice,
+    problem_of,
 )
 from florets.strategies.base.exchange import Patience, Replies, Request, exchange, joined
 from florets.strategies.base.magnitudes import InputMagnitudes
@@ -121,7 +120,8 @@ class Federation:
         # Whether all of them had introduced themselves when they were last looked for.
         self._all_known = False
         self._magnitudes = InputMagnitudes()
-        self._left_out: set[str] = set()
+        # What nodes are called that were online and did not get in, by node id.
+        self._left_out: dict[int, str] = {}
         self._sorted: list[Client] | None = None
         self._tries: Counter[int] = Counter()
         # Nodes that call themselves a client who is online under another node id, and that id.
@@ -206,12 +206,12 @@ class Federation:
         if first and self.num_clients:
             self._check_count([hello.num_partitions for hello in hellos.values() if hello.num_partitions])
         self._sorted = None
-        # A registered name outlives a node id.
-        self._left_out |= {names.get(node) or str(node) for node in new}
+        self._left_out |= {node: names.get(node) or f"node {node}" for node in new}
         named = {
             node: client_of(node, hello, names.get(node, ""), keys.get(node, b"")) for node, hello in hellos.items()
         }
-        refused = {node: problem for node, hello in hellos.items() if (problem := self._problem(named[node], hello))}
+        run = (self.num_clients, self.fingerprint, self.handlers)
+        refused = {node: why for node, hello in hellos.items() if (why := problem_of(named[node], hello, *run))}
         claimed = {node: client.num_examples for node, client in named.items() if node not in refused}
         known = [client.num_examples for client in self.clients.values()]
         refused |= implausible_counts(claimed, known)
@@ -227,16 +227,15 @@ class Federation:
                 # A node can call itself by the name of another; which one is registered under it the SuperLink says.
                 is_impostor = names.get(holder.node_id) != client.key == names.get(node_id)
                 kept, lost = (node_id, holder.node_id) if is_impostor else (holder.node_id, node_id)
-                doubles.append(
-                    f"nodes {kept} and {lost} both call themselves client {client.key!r}; give each node a client-id "
-                    f"of its own in its node config. Node {lost} is left out while the other one is online"
-                )
-                self._doubles[lost] = kept
-                self._left_out.add(str(lost))
+                doubles.append(one_key_twice(client.key, kept, lost))
+                self._doubles[lost], self._left_out[lost] = kept, _called(lost, client.key)
                 if lost == node_id:
                     continue
             self.clients[client.key] = client
-            self._left_out -= {names.get(node_id) or str(node_id), str(node_id)}
+            self._left_out.pop(node_id, None)
+        self._left_out |= {node: named[node].key for node in refused}
+        # A registered name outlives a node id.
+        self._left_out = {node: name for node, name in self._left_out.items() if name not in self.clients}
         problems = [*in_words({named[node].key: problem for node, problem in refused.items()}), *doubles]
         if first and len(self.clients) < self.min_clients:
             wanted = self.num_clients or self.min_clients
@@ -252,14 +251,6 @@ class Federation:
         far = self._magnitudes.warning({key: magnitude for key, magnitude in told.items() if key in self.clients})
         for problem in (*problems, *([far] if far else [])):
             log.warning("%s", problem)
-
-    def _problem(self, client: Client, hello: Introduction) -> str | None:
-        """Return why a client cannot take part, as far as its own introduction shows."""
-        return (
-            name_problem(client)
-            or other_code(hello, self.fingerprint, self.handlers)
-            or other_simulation(hello, self.num_clients)
-        )
 
     def _check_count(self, simulated: Sequence[int]) -> None:
         # All nodes of a simulation are told the same number: one that differs from the others is no simulation's.
@@ -282,9 +273,9 @@ class Federation:
         return joined(parts)
 
     @property
-    def left_out(self) -> int:
-        """How many nodes were online and could not take part so far."""
-        return len(self._left_out)
+    def left_out(self) -> list[str]:
+        """What the nodes are called that were online and could not take part so far."""
+        return sorted(set(self._left_out.values()))
 
     def remember(self, clients: Iterable[Client]) -> None:
         """Take in clients of an earlier part of the run; those that are not here now count as offline."""

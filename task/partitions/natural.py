@@ -33,7 +33,7 @@ def natural(
     Parameters
     ----------
     data
-        Tells whose each sample is (``task.data_options.owner`` of data ``own``).
+        Tells whose each sample is (``task.table.owner`` or ``task.data_options.owner`` of data ``own``).
     num_clients
         Owners that become clients, in the order of their names; of more than that, as many are drawn.
     num_clusters
@@ -56,7 +56,7 @@ def natural(
     if data.owners_train is None or data.owners_test is None:
         raise ValueError(
             "partition natural needs to know whose each sample is, and the data set does not tell: with "
-            "task.data=own name the column (or the archive's array) as task.data_options.owner."
+            "task.data=own name a table's column as task.table.owner, an archive's array as task.data_options.owner."
         )
     check_bounds(samples_per_client, test_samples_per_client)
     changes = combinations(data, rng, angles, mirror, label_shifts, label_permutations, noise, blur)

@@ -27,8 +27,10 @@ IntArray = NDArray[np.int64]
 Float32 = NDArray[np.float32]
 
 
-def disjoint_folds(x: Tensor, y: Tensor, folds: int, size: int, rng: np.random.Generator) -> list[IntArray]:
-    """Draw disjoint folds of equal size, equal records in one fold.
+def disjoint_folds(
+    x: Tensor, y: Tensor, folds: int, size: int, rng: np.random.Generator, subjects: Tensor | None = None
+) -> list[IntArray]:
+    """Draw disjoint folds of equal size, equal records in one fold, and all of a subject's.
 
     Parameters
     ----------
@@ -39,14 +41,18 @@ def disjoint_folds(x: Tensor, y: Tensor, folds: int, size: int, rng: np.random.G
         Number of folds, and samples of each.
     rng
         Draws the samples, and which fold they are in.
+    subjects
+        int64 (n,): whose each record is; None: each stands for itself.
 
     Returns
     -------
     list of ndarray
         int64 (size,) each: no record is in two of them. Each different record is there once, as long as there are
-        enough; where there are not, each fold repeats its own until it is full. Fewer different records than folds
-        cannot be divided: one fold of all n samples.
+        enough; where there are not, each fold repeats its own until it is full. Fewer different records (or subjects)
+        than folds cannot be divided: one fold of all n samples.
     """
+    if subjects is not None:
+        return _folds_of_subjects(subjects.cpu().numpy(), folds, size, rng)
     wanted = folds * size
     first: dict[bytes, int] = {}
     # Rows of an array: to index a tensor takes ten times as long.
@@ -59,6 +65,19 @@ def disjoint_folds(x: Tensor, y: Tensor, folds: int, size: int, rng: np.random.G
         return [np.arange(len(x), dtype=np.int64)]
     chosen = np.array(list(first.values()), dtype=np.int64)
     return [np.resize(part, size) for part in np.array_split(chosen, folds)]
+
+
+def _folds_of_subjects(subjects: IntArray, folds: int, size: int, rng: np.random.Generator) -> list[IntArray]:
+    """Return folds of whole subjects, in random order each to the smallest fold so far; of large ones a part each."""
+    different = np.unique(subjects)
+    if len(different) < folds:
+        return [np.arange(len(subjects), dtype=np.int64)]
+    order = rng.permutation(len(subjects))
+    parts: list[list[IntArray]] = [[] for _ in range(folds)]
+    for subject in rng.permutation(different):
+        smallest = min(parts, key=lambda part: sum(map(len, part)))
+        smallest.append(order[subjects[order] == subject])
+    return [np.resize(rng.permutation(np.concatenate(part)), size) for part in parts]
 
 
 def fold_changes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +17,7 @@ _FEW_CLASSES = 100
 BALANCED_ACCURACY, MACRO_F1, AUC = "balanced_accuracy", "macro_f1", "auc"
 R2, MAE, RMSE = "r2", "mae", "rmse"
 LOG_LOSS = "log_loss"
+_IN_UNIT = (MAE, RMSE)
 
 
 @dataclass(frozen=True)
@@ -120,3 +122,8 @@ def value_scores(targets: FloatArray, predicted: NDArray[np.floating]) -> Scores
     spread = float(np.square(targets - targets.mean(dtype=np.float64)).sum())
     values = {MAE: error, RMSE: math.sqrt(squares / len(targets))}
     return Scores(values if spread == 0 else {R2: 1 - squares / spread, **values})
+
+
+def in_unit(values: Mapping[str, float], scale: float) -> dict[str, float]:
+    """Return scores with the errors times `scale`, which are then in the unit that a regression's targets came in."""
+    return {name: value * scale if name in _IN_UNIT else value for name, value in values.items()}

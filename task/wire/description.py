@@ -8,14 +8,13 @@ from typing import Any
 from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.data.tables.description import MOST_CLASSES, ColumnSummary, Description, TargetSummary
+from florets.task.data.tables.names import MOST_COLUMNS, is_sendable
 from florets.task.wire import kinds
 from florets.task.wire.layout import MalformedMessage
 from florets.task.wire.records import config_record, entries
 from florets.task.wire.replies import MAX_EXAMPLES
 
 MOST_CHARACTERS = 64 * 2**20
-MOST_COLUMNS = 100_000
-_LONGEST_NAME = 200
 _MOST_NOTES = 10
 
 
@@ -39,12 +38,12 @@ def read_description(content: RecordDict) -> tuple[str, Description]:
     key, text = told.get(kinds.CLIENT_KEY), told.get(kinds.DESCRIPTION)
     if not isinstance(key, str) or not isinstance(text, str) or len(text) > MOST_CHARACTERS:
         raise MalformedMessage("no description of data")
-    _name(key)
     try:
+        _name(key)
         values = json.loads(text, parse_constant=_refuse)
         found = Description.of(values)
         _check(found)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         # Its own words would be the client's.
         raise MalformedMessage("its description of its data is malformed") from None
     return key, found
@@ -120,14 +119,16 @@ def _count(number: Any, most: int) -> None:
 
 
 def _figures(mean: Any, m2: Any, quantiles: tuple[Any, ...]) -> None:
-    """Check figures, of which NaN are not known: null in JSON."""
+    """Check figures, of which mean and m2 are NaN where they are not known: null in JSON."""
     for number in (mean, m2, *quantiles):
         if type(number) not in (int, float) or math.isinf(number) or abs(number) > 1e300:
             raise ValueError("figure")
+    if math.isnan(mean) != math.isnan(m2) or any(map(math.isnan, quantiles)):
+        raise ValueError("figures")
     if m2 < 0 or len(quantiles) not in (0, 3) or list(quantiles) != sorted(quantiles):
         raise ValueError("figures")
 
 
 def _name(text: Any) -> None:
-    if not isinstance(text, str) or len(text) > _LONGEST_NAME or not text.isprintable():
+    if not isinstance(text, str) or not is_sendable(text):
         raise ValueError("name")

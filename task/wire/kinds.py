@@ -248,10 +248,10 @@ SCALED = "scaled"
 
 # In a node's config: the server may be told the counts of its tests, label by label.
 SHARE_CONFUSION = "share-confusion"
-# In a node's config: false keeps it from sending sums of its tests.
-SHARE_STATISTICS = "share-statistics"
 # In a node's config: of a table that several nodes share, the rows with this value in the owner's column are its own.
 ROWS_OF = "rows-of"
+# In a node's config: false keeps it from sending sums of its tests.
+SHARE_STATISTICS = "share-statistics"
 # In a node's config: its messages are all handled by one process, which can keep models from one to the next.
 ONE_PROCESS = "one-process"
 

@@ -24,9 +24,12 @@ REPLICATES = 200
 BINS = 512
 MOST_CURVES = 20
 """Classes up to which a test has histograms."""
-DEVIATIONS = 65
-REACH = 4.0
-"""`PartSums.deviations` are taken at so many places, up to so many standard deviations around the targets' mean."""
+DEVIATIONS = 9
+REACH = 2.0
+"""`PartSums.deviations` are taken at so many places, up to so many standard deviations around the targets' mean.
+
+More places would say where single targets of a small test lie.
+"""
 
 PARTS = ("test", "validation", "tuned_test", "tuned_validation")
 """Tests that a reply may hold: of the model and of a fine-tuned copy, on both parts of the data."""

@@ -1,5 +1,6 @@
 """Agreement of all sites, from their descriptions: columns, classes, one `Preprocessing`."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,7 +9,7 @@ from typing import Any
 from florets.task.data.samples import fits_shape
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import ColumnSummary, Description, TargetSummary
-from florets.task.data.tables.names import listed, missing_columns
+from florets.task.data.tables.names import listed, missing_columns, nearest_columns
 from florets.task.data.tables.pooling import (
     categorical_input,
     natural_order,
@@ -86,6 +87,11 @@ def agree(
     if others:
         return _mixed(declared, tables, others, classes, input_shape, num_outputs)
     found = _tables(declared, tables, classes)
+    if input_shape and math.prod(input_shape) != found.input_shape[0]:
+        raise ValueError(
+            f"task.partition_options.input_shape={list(input_shape)}: the tables have inputs of "
+            f"{found.input_shape[0]} numbers (constant columns and ids are none); leave it out."
+        )
     return replace(found, input_shape=tuple(input_shape) or found.input_shape)
 
 
@@ -94,7 +100,7 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
     left_out: dict[str, str] = {}
     target = _target_name(sites, left_out)
     sites = {key: site for key, site in sites.items() if key not in left_out}
-    columns, group = _columns(declared, sites, left_out, notes)
+    columns, group, ids = _columns(declared, sites, left_out, notes)
     sites = {key: site for key, site in sites.items() if key not in left_out}
     if not sites:
         raise ValueError(f"no site can take part: {_reasons(left_out)}")
@@ -106,8 +112,10 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
         else:
             categorical += categorical_input(name, known, notes)
     if not numeric and not categorical:
+        reasons = "; ".join(notes[-3:]) or "the tables have no other columns than the target"
         raise ValueError(
-            "no column is left that could be an input: name them, task.table.columns or task.table.categorical."
+            f"no column is left that could be an input ({reasons}): name them, task.table.columns or "
+            "task.table.categorical; of very few records lower task.table.min_count."
         )
     targets = {key: _target_of(site) for key, site in sites.items()}
     values, mean, std = pooled_targets(declared, targets, classes)
@@ -120,7 +128,7 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
         target_std=std,
         standardise=declared.standardise,
         sites=site_scales(numeric, sites) if declared.standardise == "site" else {},
-        ids=tuple(name for name in dict.fromkeys((*declared.id, group)) if name),
+        ids=tuple(name for name in dict.fromkeys((*declared.id, *ids, group)) if name),
         units=dict(declared.units),
     )
     return Agreed(
@@ -157,8 +165,8 @@ def _target_name(sites: Mapping[str, Description], left_out: dict[str, str]) -> 
 
 def _columns(
     declared: Declaration, sites: Mapping[str, Description], left_out: dict[str, str], notes: list[str]
-) -> tuple[dict[str, dict[str, ColumnSummary]], str]:
-    """Return the summaries of each input column by site, and the column that groups records."""
+) -> tuple[dict[str, dict[str, ColumnSummary]], str, list[str]]:
+    """Return the summaries of each input column by site, the column that groups records, and those that are ids."""
     own = {key: {column.name: column for column in site.columns} for key, site in sites.items()}
     counts = Counter(name for columns in own.values() for name in columns)
     order = list(dict.fromkeys(name for columns in own.values() for name in columns))
@@ -170,41 +178,47 @@ def _columns(
             )
         common = order
     else:
-        common = [name for name in order if counts[name] * 2 > len(sites)]
-    inputs, ids, repeated = [], [], []
+        usual = {name for name in order if counts[name] * 2 > len(sites)}
+        # In the order of a site that has most of them, whose names are likely to be right.
+        first = max(own.values(), key=lambda columns: len(usual & columns.keys()))
+        common = [name for name in dict.fromkeys((*first, *order)) if name in usual]
+    inputs, repeated, ids = [], [], []
     for name in common:
         summaries = [columns[name] for columns in own.values() if name in columns]
         role = _role(declared, name, summaries)
         if role == "input":
             inputs.append(name)
             continue
-        if role == "id":
-            ids.append(name)
-            repeated += [name] if any(summary.repeats for summary in summaries) else []
+        ids += [name] if role == "id" else []
+        if role == "id" and any(summary.repeats for summary in summaries):
+            repeated.append((sum(summary.distinct for summary in summaries), name))
         notes.append(f"{name!r} is no input: {_WHY[role]} (task.table.columns or .categorical would make it one)")
     group = declared.group
     if not group and repeated:
-        group = repeated[0]
+        # Visits are of patients: the coarser one.
+        group = min(repeated)[1]
         notes.append(f"{group!r} repeats: records with one value of it stay together (task.table.group)")
-    if rare := [name for name in order if name not in common]:
+    kept = set(common)
+    if rare := [name for name in order if name not in kept]:
         notes.append(
             f"{listed(rare)}: at {'fewer than half of the sites' if len(sites) > 2 else 'one site alone'}, not used"
         )
+    kinds = {name: _kind([columns[name] for columns in own.values() if name in columns]) for name in inputs}
     for key, columns in own.items():
         if lacking := missing_columns(inputs, list(columns)):
-            left_out[key] = f'{lacking}; in its node.toml: rename = {{<its name> = "<the others\'>"}}'
+            names = {its: common for common, its in nearest_columns(inputs, list(columns)).items() if its}
+            pairs = [f'{its} = "{common}"' for its, common in names.items()]
+            rename = ", ".join(pairs) or '<its name> = "<the others\'>"'
+            left_out[key] = f"{lacking}; in its node.toml, if they mean the same: rename = {{{rename}}}"
             continue
-        wrong = [
-            name
-            for name in inputs
-            if not _fits(columns[name], [own[other][name] for other in own if name in own[other]])
-        ]
+        wrong = [name for name in inputs if columns[name].kind not in ("empty", kinds[name])]
         if wrong:
             holds = "words" if columns[wrong[0]].kind == "text" else "numbers"
             left_out[key] = (
                 f"has {holds} in column {wrong[0]!r}, unlike the other sites; correct it, or name its missing mark"
             )
-    return {name: {key: columns[name] for key, columns in own.items() if name in columns} for name in inputs}, group
+    found = {name: {key: columns[name] for key, columns in own.items() if name in columns} for name in inputs}
+    return found, group, ids
 
 
 _WHY = {
@@ -217,6 +231,8 @@ _WHY = {
 def _role(declared: Declaration, name: str, summaries: Sequence[ColumnSummary]) -> str:
     if name in declared.categorical or (declared.header and name in declared.columns):
         return "input"
+    if all(one.role == "input" for one in summaries):
+        return "input"
     voters = (
         [one for one in summaries if one.known >= _ENOUGH] or [one for one in summaries if one.known] or summaries
     )
@@ -226,11 +242,8 @@ def _role(declared: Declaration, name: str, summaries: Sequence[ColumnSummary]) 
 def _kind(summaries: Sequence[ColumnSummary]) -> str:
     """Return what the column holds at most sites, "empty" where nowhere has it a value."""
     kinds = Counter(one.kind for one in summaries if one.kind != "empty")
-    return kinds.most_common(1)[0][0] if kinds else "empty"
-
-
-def _fits(own: ColumnSummary, all_sites: Sequence[ColumnSummary]) -> bool:
-    return own.kind in ("empty", _kind(all_sites)) or _kind(all_sites) == "empty"
+    # Of two sites the one with words has an unknown mark of a missing value, more likely than not.
+    return max(sorted(kinds), key=lambda kind: kinds[kind]) if kinds else "empty"
 
 
 def _arrays(
@@ -291,8 +304,9 @@ def _mixed(
             "many numbers; give all sites the same form."
         )
     values = {} if common.is_regression else prepared.classes
-    if not common.classes and values:
-        values = {str(label): (str(label),) for label in range(common.num_outputs)}
+    if not declared.classes and values:
+        labels = common.classes or tuple(map(str, range(common.num_outputs)))
+        values = {name: (name,) for name in labels}
     plain = replace(prepared, numeric=tuple(inputs), categorical=(), classes=values, target_mean=0.0, target_std=1.0)
     return replace(common, preprocessing=plain, group=found.group, left_out={**common.left_out, **found.left_out})
 

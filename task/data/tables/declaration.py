@@ -1,5 +1,7 @@
 """Declarations of a table: the run's for all sites, and a site's for its own files."""
 
+import difflib
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -68,6 +70,11 @@ class Declaration:
             raise ValueError(f"task.table.test_share={self.test_share}: must be between 0 and 1.")
         if self.min_count < 1:
             raise ValueError(f"task.table.min_count={self.min_count}: must be at least 1.")
+        cells = [cell for of in self.classes.values() for cell in of]
+        if self.classes and (len(self.classes) < 2 or len(set(cells)) < len(cells) or not all(self.classes.values())):
+            raise ValueError(
+                "task.table.classes: there must be two classes at least, each with cells, and no cell of two classes."
+            )
         if self.regression and self.classes:
             raise ValueError("task.table.regression=true: a regression has no task.table.classes; leave out one.")
         if not self.header and not self.columns:
@@ -123,6 +130,14 @@ class Site:
     header: bool | None = None
     columns: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if len(self.separator) > 1 or self.separator in ('"', "\n", "\r"):
+            raise ValueError('separator: must be one character, such as ";" or "\\t".')
+        if self.decimal not in ("", ".", ","):
+            raise ValueError('decimal: must be "." or ",".')
+        if not all(math.isfinite(factor) and factor for factor in self.scale.values()):
+            raise ValueError("scale: every factor must be a number other than 0.")
+
 
 SITE_KEYS = tuple(entry.name for entry in fields(Site))
 """Keys of a node's file that concern its tables; the others are its node config."""
@@ -133,6 +148,11 @@ def site_file(data: Path) -> Path:
     return data / NODE_FILE if data.is_dir() else data.with_name(data.name.partition(".")[0] + ".toml")
 
 
+def site_of(table: Path) -> Site:
+    """Return what a node's file says of one table: the one of its folder or, in a folder of many tables, its own."""
+    return read_site(table.parent if (table.parent / NODE_FILE).is_file() else table)
+
+
 def read_site(data: Path) -> Site:
     """Return what the node's file says of its tables; raise ValueError where it is no TOML or holds other types."""
     file = site_file(data)
@@ -140,16 +160,24 @@ def read_site(data: Path) -> Site:
         values = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{file.name} cannot be read: {error}.") from error
+    for name, value in values.items():
+        near = difflib.get_close_matches(name, SITE_KEYS, n=1, cutoff=0.8)
+        # The settings of a node's config are no lists or tables.
+        if name not in SITE_KEYS and (near or isinstance(value, dict | list)):
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise ValueError(f"{file.name}: {name}: there is no such key.{hint} Of a table: {', '.join(SITE_KEYS)}.")
     types = {entry.name: entry.type for entry in fields(Site)}
-    return Site(
-        **{name: _plain(f"{file.name}: {name}", types[name], values[name]) for name in types if name in values}
-    )
+    read = {name: _plain(f"{file.name}: {name}", types[name], values[name]) for name in types if name in values}
+    try:
+        return Site(**read)
+    except ValueError as error:
+        raise ValueError(f"{file.name}: {error}") from error
 
 
 def _plain(key: str, annotation: Any, value: Any) -> Any:
     """Return a plain value as the annotation wants it; lists become tuples."""
     if annotation == tuple[str, ...]:
-        names = [value] if isinstance(value, str) else value
+        names = [value] if isinstance(value, str | int | float) else value
         if not isinstance(names, list | tuple) or not all(isinstance(name, str | int | float) for name in names):
             raise ValueError(f"{key}: must be a list of names.")
         if any(isinstance(name, bool) for name in names):

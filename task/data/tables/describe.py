@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,25 +12,35 @@ from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import (
     MOST_CATEGORIES,
     MOST_CLASSES,
+    MOST_GUESSED,
     ColumnSummary,
     Description,
     Role,
     TargetSummary,
 )
-from florets.task.data.tables.names import class_name, listed
+from florets.task.data.tables.names import DATE, as_numbers, class_name, is_sendable, listed
 from florets.task.data.tables.read import Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _ID_NAME = re.compile(
-    r"(^|[_\s.-])(id|ids|uuid|mrn|nr|no|index|key|unnamed: ?\d+)$|(^|[_\s.-])(id|index)[_\s.-]", re.IGNORECASE
+    r"(.*[_\s.-])?(id|ids|uuid|guid|mrn|nr|no|key)|id[_\s.-].*|(row_?)?index|unnamed: ?\d+"
+    r"|(patient|subject|participant|case|visit|record|sample|person|study)s?[_\s.-]?(id|no|nr|num|number|code|key)?",
+    re.IGNORECASE,
 )
-_DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}")
 _NEAR = 0.01
 """Fractions of a column's spread that two values may differ by and be nearly equal."""
+_CAMEL_ID = re.compile(r".*[a-z0-9](ID|Id)")
+_PERSON = re.compile(
+    r"(.*[_\s.-])?(patient|subject|participant|proband)s?([_\s.-]?(id|ids|no|nr|num|number|code|key))?|mrn|pid",
+    re.IGNORECASE,
+)
+"""Names of a column that says whose a record is, however often it repeats."""
 _FEW_ROWS = 20
 """Records below which nothing is said of how a column's values repeat."""
+_QUANTILES = 4
+"""Times `min_count` as many values as a column must have for its quantiles to be sent."""
 
 
 def target_name(declared: Declaration, names: "pd.Index[str]") -> str:
@@ -82,11 +93,12 @@ def describe_table(table: Table, declared: Declaration, train: NDArray[np.int64]
         **{name: _text_column(name, inputs[name], declared) for name in inputs.columns.difference(numeric.columns)},
     }
     used = [name for name in inputs.columns if summaries[name].role == "input"]
-    duplicates = len(frame) - len(set(_row_keys(frame[[*used, target]])))
-    rounded = frame[[*used, target]].copy()
+    targets = [class_name(text) for text in frame[target]]
+    duplicates = _repeated(frame[used], targets)
+    rounded = frame[used].copy()
     numbers = [name for name in used if summaries[name].m2 > 0]
     rounded[numbers] = np.round(frame[numbers] / [_NEAR * _spread(summaries[name]) for name in numbers])
-    near = len(frame) - len(set(_row_keys(rounded))) - duplicates
+    near = _repeated(rounded, targets) - duplicates
     return Description(
         form="table",
         records=len(frame),
@@ -104,14 +116,30 @@ def _spread(column: ColumnSummary) -> float:
     return math.sqrt(column.m2 / column.known)
 
 
-def _row_keys(frame: "pd.DataFrame") -> list[int]:
+def _repeated(frame: "pd.DataFrame", targets: list[str]) -> int:
+    """Return how many records equal an earlier one in all columns and the target."""
+    return len(frame) - len(set(zip(_row_keys(frame), targets, strict=True)))
+
+
+def _row_keys(frame: "pd.DataFrame") -> list[bytes]:
+    """Return a key for each record; equal ones are equal in all columns."""
     import pandas as pd
 
-    return (
-        [int(key) for key in pd.util.hash_pandas_object(frame, index=False)]
-        if len(frame.columns)
-        else [0] * len(frame)
-    )
+    numbers = frame.select_dtypes(include=["number"])
+    words = frame[frame.columns.difference(numbers.columns)]
+    # Zero has two signs.
+    values = np.ascontiguousarray(numbers.to_numpy(dtype=np.float64) + 0.0)
+    codes = [pd.factorize(words[name])[0] for name in words.columns]
+    texts = np.stack(codes, axis=1) if codes else np.empty((len(frame), 0), dtype=np.int64)
+    return [row.tobytes() + text.tobytes() for row, text in zip(values, texts, strict=True)]
+
+
+def _names_records(name: str) -> bool:
+    return _ID_NAME.fullmatch(name) is not None or _CAMEL_ID.fullmatch(name) is not None or _names_persons(name)
+
+
+def _names_persons(name: str) -> bool:
+    return _PERSON.fullmatch(name) is not None
 
 
 def _numeric_columns(frame: "pd.DataFrame", declared: Declaration) -> dict[str, ColumnSummary]:
@@ -126,60 +154,65 @@ def _numeric_columns(frame: "pd.DataFrame", declared: Declaration) -> dict[str, 
     distinct = (np.diff(ordered, axis=0) > 0).sum(axis=0) + (known > 0)
     whole: NDArray[np.bool_] = np.all(filled == np.floor(filled), axis=0)
     rising: NDArray[np.bool_] = np.all(np.diff(values, axis=0) > 0, axis=0)
+    # The numbers of a row index: consecutive ones, without those of the test records.
+    span = len(values) / (1 - declared.test_share) + 2
+    wanted = set(declared.columns)
     found = {}
     for place, name in enumerate(frame.columns):
         n, different = int(known[place]), int(distinct[place])
-        unique = different == n >= _FEW_ROWS and bool(whole[place])
-        span = ordered[n - 1, place] - ordered[0, place] if n else 0.0
-        named = _ID_NAME.search(name) is not None
-        counted = unique and (named or rising[place] or span == n - 1)
-        repeated = named and bool(whole[place]) and n >= _FEW_ROWS and different * 5 > n and not unique
-        enough = n >= declared.min_count
-        std = math.sqrt(m2[place] / n) if n else 0.0
+        unique = different == n >= _FEW_ROWS
+        names_records = bool(whole[place]) and name not in wanted and _names_records(name)
+        counts_records = unique and bool(rising[place] or ordered[n - 1, place] - ordered[0, place] < span)
+        repeats = names_records and not unique and n >= _FEW_ROWS
+        repeats = repeats and (different * 5 > n or (different > 2 and _names_persons(name)))
+        is_id = (
+            repeats or (unique and names_records) or (counts_records and bool(whole[place]) and name not in wanted)
+        )
+        enough = n >= declared.min_count and not is_id
         found[name] = ColumnSummary(
             name=name,
             kind="numeric" if n else "empty",
-            role="id" if name not in declared.columns and (counted or repeated) else "input",
+            role="id" if is_id else "input",
             known=n,
             missing=len(values) - n,
             distinct=different,
-            repeats=bool(repeated),
+            repeats=repeats,
             whole=bool(whole[place]) and n > 0,
             mean=float(mean[place]) if enough else math.nan,
             m2=float(m2[place]) if enough else math.nan,
-            quantiles=_quantiles(ordered[:n, place], std) if enough else (),
+            quantiles=_quantiles(ordered[:n, place], float(m2[place]), declared) if enough else (),
         )
     return found
 
 
-def _quantiles(ordered: NDArray[np.float64], std: float) -> tuple[float, ...]:
-    """Return about the 10th, 50th and 90th percentile of sorted values, rounded so that none is a record's value."""
+def _quantiles(ordered: NDArray[np.float64], m2: float, declared: Declaration) -> tuple[float, ...]:
+    """Return about the 10th, 50th and 90th percentile of sorted values, rounded to a tenth to a half of their spread.
+
+    Of few values the outer ones would be the extreme records': none is returned then.
+    """
+    n = len(ordered)
+    if n < _QUANTILES * declared.min_count:
+        return ()
+    std = math.sqrt(m2 / n)
     if not std:
         # All values are one; their mean says so as well.
         return (float(ordered[0]),) * 3
-    digits = 1 - math.floor(math.log10(std))
-    rows = [round(share * (len(ordered) - 1)) for share in (0.1, 0.5, 0.9)]
-    return tuple(round(float(ordered[row]), digits) for row in rows)
+    step = 10.0 ** math.floor(math.log10(std))
+    step = step / 2 if std < 5 * step else step
+    rows = [round(share * (n - 1)) for share in (0.1, 0.5, 0.9)]
+    return tuple(round(float(ordered[row]) / step) * step for row in rows)
 
 
 def _text_column(name: str, column: "pd.Series[Any]", declared: Declaration) -> ColumnSummary:
-    column = column.map(class_name, na_action="ignore") if name in declared.categorical else column
+    column = column.map(class_name, na_action="ignore")
     counts = column.value_counts()
     known, missing = int(column.notna().sum()), int(column.isna().sum())
-    sample = [str(value) for value in counts.index[:_FEW_ROWS]]
-    dated = bool(sample) and all(_DATE.fullmatch(value) for value in sample)
-    named = _ID_NAME.search(name) is not None
-    many = len(counts) > MOST_CATEGORIES or (known >= _FEW_ROWS and len(counts) * 2 > known)
-    wanted = name in declared.categorical
     role: Role = "input"
-    if not wanted and dated:
-        role = "date"
-    elif not wanted and (many or (named and len(counts) > 2)):
-        role = "id" if named or len(counts) == known else "words"
+    if name not in declared.categorical and not (declared.header and name in declared.columns):
+        role = _role_of_words(name, [str(word) for word in counts.index], known)
     repeats = role == "id" and known >= _FEW_ROWS and len(counts) < known
-    categories = {} if role != "input" else {str(key): int(n) for key, n in counts.items() if n >= declared.min_count}
-    if len(categories) > MOST_CATEGORIES:
-        categories = dict(list(categories.items())[:MOST_CATEGORIES])
+    named = {str(word): int(n) for word, n in counts.items() if n >= declared.min_count and is_sendable(str(word))}
+    categories = dict(list(named.items())[:MOST_CATEGORIES]) if role == "input" else {}
     return ColumnSummary(
         name=name,
         kind="text" if known else "empty",
@@ -193,28 +226,47 @@ def _text_column(name: str, column: "pd.Series[Any]", declared: Declaration) -> 
     )
 
 
-def _target(name: str, column: "pd.Series[Any]", declared: Declaration) -> TargetSummary:
-    import pandas as pd
+def _role_of_words(name: str, words: list[str], known: int) -> Role:
+    """Return what a column of words is for; `words` are its different ones."""
+    if words and all(DATE.fullmatch(word) for word in words[:_FEW_ROWS]):
+        return "date"
+    if len(words) > 2 and _names_persons(name):
+        return "id"
+    named = _names_records(name)
+    if named and len(words) > 2 and len(words) * 5 > known:
+        return "id"
+    if len(words) > MOST_CATEGORIES or (known >= _FEW_ROWS and len(words) * 2 > known):
+        return "id" if named or len(words) == known else "words"
+    return "input"
 
-    texts = column.astype(object)
-    numbers = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64)
-    numeric = bool(np.isfinite(numbers).all())
+
+def _target(name: str, column: "pd.Series[Any]", declared: Declaration) -> TargetSummary:
+    numbers = as_numbers(column)
+    numeric = not np.isnan(numbers).any()
     whole = numeric and bool((numbers == np.floor(numbers)).all())
-    names = [class_name(text) for text in texts] if not numeric or whole else []
-    counts: dict[str, int] = {}
-    for text in names:
-        counts[text] = counts.get(text, 0) + 1
-    few = 0 < len(counts) <= MOST_CLASSES
+    counts = Counter(class_name(text) for text in column) if not numeric or whole or declared.classes else Counter()
+    distinct = len(counts) or len(np.unique(numbers))
+    if bad := sum(not is_sendable(text) for text in counts):
+        raise ValueError(f"the target {name!r}: {bad} of its classes have names that are too long or not printable.")
     enough = numeric and len(numbers) >= declared.min_count
-    ordered, std = np.sort(numbers), float(numbers.std()) if enough else 0.0
+    m2 = float(((numbers - numbers.mean()) ** 2).sum()) if enough else math.nan
     return TargetSummary(
         name=name,
         numeric=numeric,
         whole=whole,
         known=len(numbers),
-        distinct=len(counts) or len(np.unique(numbers)),
-        classes=dict(sorted(counts.items())) if few else {},
+        distinct=distinct,
+        classes=dict(sorted(counts.items())) if _are_classes(distinct, len(numbers), numeric, declared) else {},
         mean=float(numbers.mean()) if enough else math.nan,
-        m2=float(((numbers - numbers.mean()) ** 2).sum()) if enough else math.nan,
-        quantiles=_quantiles(ordered, std) if enough else (),
+        m2=m2,
+        quantiles=_quantiles(np.sort(numbers), m2, declared) if enough else (),
     )
+
+
+def _are_classes(distinct: int, known: int, numeric: bool, declared: Declaration) -> bool:
+    """Return whether a target's values are sent as classes: those of a regression are the records' own."""
+    if declared.regression or not distinct:
+        return False
+    if declared.classes or declared.regression is False or not numeric:
+        return distinct <= MOST_CLASSES
+    return distinct <= MOST_GUESSED and (distinct <= 2 or 2 * distinct <= known)

@@ -1,18 +1,22 @@
 """Description of one site's data: sums and counts of its columns that are sent before training, never a record.
 
-From a column with fewer than `min_count` known values nothing but counts is sent, and a category in fewer than
-`min_count` records is counted as "other" and not named. Quantiles are rounded to two digits of the spread.
+From a column with fewer than `min_count` known values, or one that looks like an id, nothing but counts is sent, and
+a category in fewer than `min_count` records is counted as "other" and not named. Quantiles are sent of four times as
+many values, and rounded. Of a target the classes are named; values of a regression are not.
 """
 
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 MOST_CATEGORIES = 100
 """Different words of a column that are still categories; with more it holds names, texts or keys."""
 MOST_CLASSES = 50
+MOST_GUESSED = 10
+"""Different whole numbers of a target that are still taken for classes where nothing is declared."""
+
 Kind = Literal["numeric", "text", "empty"]
 Role = Literal["input", "id", "date", "words"]
 
@@ -58,7 +62,7 @@ class ColumnSummary:
 class TargetSummary:
     """The target of the training records: counts of its classes, or mean, sum of squares and quantiles.
 
-    `classes` is empty where there are too many different values; they are then values of a regression.
+    `classes` is empty where there are too many different values, for classes or for so few records.
     """
 
     name: str
@@ -116,8 +120,10 @@ class Description:
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """Return one line of strict JSON: numbers that are not known are null."""
-        return json.dumps(_finite(asdict(self)), allow_nan=False)
+        """Return one line of strict JSON: figures that are not known are left out."""
+        columns, target = [_known(column) for column in self.columns], self.target
+        values = {**vars(self), "columns": columns, "target": None if target is None else _known(target)}
+        return json.dumps(values, allow_nan=False)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Description":
@@ -132,14 +138,10 @@ class Description:
         return cls(**read)
 
 
+def _known(summary: ColumnSummary | TargetSummary) -> dict[str, Any]:
+    """Return a summary's values as JSON has them; what is not known is left out, and has its default then."""
+    return {name: value for name, value in vars(summary).items() if value == value and value not in ((), {})}
+
+
 def _read(values: Mapping[str, Any]) -> dict[str, Any]:
-    read: dict[str, Any] = {name: math.nan if value is None else value for name, value in values.items()}
-    return {**read, "quantiles": tuple(read["quantiles"])}
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return {**values, "quantiles": tuple(values.get("quantiles", ()))}

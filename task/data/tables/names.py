@@ -1,8 +1,18 @@
-"""Names of columns and classes: which one set lacks of another, which name was meant, and when two are one."""
+"""Names of columns and classes, and what a cell is: which names are lacking, which are one, what is a number."""
 
 import difflib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST_COLUMNS = 100_000
+"""Columns of a table that a site describes."""
+LONGEST_NAME = 200
+"""Characters of a name of a column or category that leaves a site."""
+DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ].*)?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?", re.ASCII)
 
 _MOST_NAMED = 5
 _MOST_COMPARED = 200
@@ -11,17 +21,27 @@ _MOST_COMPARED = 200
 
 def missing_columns(wanted: Sequence[str], own: Sequence[str]) -> str:
     """Return which of the wanted names a table lacks, each with the nearest of its own; nothing where it has all."""
-    has, asked = set(own), set(wanted)
+    has = set(own)
     lacking = [name for name in wanted if name not in has]
     if not lacking:
         return ""
-    spare = [name for name in own if name not in asked][:_MOST_COMPARED]
-    near = []
-    for name in lacking[:_MOST_NAMED]:
-        found = difflib.get_close_matches(name, spare, n=1, cutoff=0.3)
-        near.append(f"{name!r} (it has {found[0]!r})" if found else repr(name))
+    near = [f"{name!r} (it has {its!r})" if its else repr(name) for name, its in nearest_columns(wanted, own).items()]
     more = f" and {len(lacking) - _MOST_NAMED} more" if len(lacking) > _MOST_NAMED else ""
     return f"lacks {', '.join(near)}{more}"
+
+
+def nearest_columns(wanted: Sequence[str], own: Sequence[str]) -> dict[str, str]:
+    """Return for each of the first names that a table lacks the most similar of its own spare ones, or ""."""
+    has, asked = set(own), set(wanted)
+    lacking = [name for name in wanted if name not in has]
+    spare = [name for name in own if name not in asked][:_MOST_COMPARED]
+    near = {}
+    for name in lacking[:_MOST_NAMED]:
+        found = difflib.get_close_matches(name, spare, n=1, cutoff=0.3)
+        near[name] = found[0] if found else ""
+        # Each of its names means one column.
+        spare = [one for one in spare if one not in found]
+    return near
 
 
 def listed(names: Collection[str]) -> str:
@@ -31,8 +51,32 @@ def listed(names: Collection[str]) -> str:
 
 
 def class_name(text: object) -> str:
-    """Return the name of a class as all sites write it: 1, 1.0 and 1.00 are one class."""
+    """Return the name of a class as all sites write it: 1, 1.0 and 1.00 are one class, and so are True and TRUE."""
     name = str(text).strip()
+    if name.lower() in ("true", "false"):
+        return name.lower()
     if re.fullmatch(r"[+-]?\d+\.0*", name):
         name = name.partition(".")[0]
     return name
+
+
+def is_sendable(name: str) -> bool:
+    """Return whether a name may leave a site: printable, and not too long."""
+    return len(name) <= LONGEST_NAME and name.isprintable()
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a number, with a decimal point or comma; `1_000`, `0x1`, `inf` and `nan` are none."""
+    return _NUMBER.fullmatch(text.strip()) is not None
+
+
+def as_numbers(cells: Iterable[object]) -> NDArray[np.float64]:
+    """Return float64 (n,): what cells (numbers, or texts with a decimal point) say; NaN for what is no number."""
+    return np.array([_as_number(cell) for cell in cells], dtype=np.float64)
+
+
+def _as_number(cell: object) -> float:
+    if isinstance(cell, float | int) and not isinstance(cell, bool):
+        return float(cell)
+    text = cell.strip() if isinstance(cell, str) else ""
+    return float(text) if "," not in text and _NUMBER.fullmatch(text) else float("nan")

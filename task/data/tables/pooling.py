@@ -5,11 +5,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from florets.task.data.tables.declaration import Declaration
-from florets.task.data.tables.description import MOST_CATEGORIES, ColumnSummary, Description, TargetSummary
+from florets.task.data.tables.description import (
+    MOST_CATEGORIES,
+    MOST_CLASSES,
+    MOST_GUESSED,
+    ColumnSummary,
+    Description,
+    TargetSummary,
+)
 from florets.task.data.tables.preprocessing import CategoricalInput, NumericInput, Scale
-
-MOST_GUESSED = 10
-"""Different whole numbers of a target that are still taken for classes where nothing is declared."""
 
 
 def _pooled(parts: Sequence[tuple[int, float, float]]) -> tuple[int, float, float]:
@@ -79,9 +83,9 @@ def pooled_targets(
         return {str(name): (str(name),) for name in classes}, 0.0, 1.0
     numeric = all(one.numeric for one in sites.values())
     names = sorted({name for one in sites.values() for name in one.classes}, key=natural_order)
-    counted = all(one.classes for one in sites.values())
     if declared.regression is None:
-        is_regression = numeric and not (counted and len(names) <= MOST_GUESSED)
+        most = max(len(names), *(one.distinct for one in sites.values()))
+        is_regression = numeric and (most > MOST_GUESSED or not names or not all(one.whole for one in sites.values()))
     else:
         is_regression = declared.regression
     if is_regression:
@@ -93,8 +97,8 @@ def pooled_targets(
         parts = [(one.known, one.mean, one.m2) for one in sites.values() if math.isfinite(one.mean)]
         count, mean, m2 = _pooled(parts)
         return {}, mean, _spread(count, mean, m2)
-    if not counted:
-        wordy = next(key for key, one in sites.items() if not one.classes)
+    wordy = next((key for key, one in sites.items() if one.distinct > MOST_CLASSES), None)
+    if wordy is not None:
         raise ValueError(
             f"the target of {wordy} has too many different values for classes: set task.table.regression=true, or "
             "name another target."

@@ -7,13 +7,13 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.tables.declaration import Standardise
-from florets.task.data.tables.names import class_name, listed, missing_columns
+from florets.task.data.tables.names import as_numbers, class_name, listed, missing_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -198,11 +198,10 @@ class Preprocessing:
         missing = absent.sum(axis=1)
         unknown = np.zeros(len(frame), dtype=np.int64)
         for column in self.categorical:
-            words = frame[column.name].map(
-                lambda cell: None if cell is None else class_name(cell), na_action="ignore"
-            )
-            gone = words.isna().to_numpy()
-            texts = words.fillna(column.mode).to_numpy(dtype=object)
+            cells = frame[column.name].tolist()
+            gone = frame[column.name].isna().to_numpy()
+            names = [column.mode if none else class_name(cell) for cell, none in zip(cells, gone, strict=True)]
+            texts = np.array(names, dtype=object)
             blocks.append(
                 np.stack([texts == category for category in column.shown], axis=1).astype(np.float64)
                 if column.shown
@@ -214,7 +213,8 @@ class Preprocessing:
             if column.indicator:
                 blocks.append(gone[:, None].astype(np.float64))
             missing, unknown = missing + gone, unknown + (strange & ~gone)
-        x = np.concatenate(blocks, axis=1).astype(np.float32)
+        with np.errstate(over="ignore"):
+            x = np.concatenate(blocks, axis=1).astype(np.float32)
         if not np.isfinite(x).all():
             raise ValueError("a number of the table is too large; correct it.")
         return Prepared(x, missing.astype(np.int64), unknown.astype(np.int64))
@@ -247,16 +247,15 @@ class Preprocessing:
         """
         column = frame[self.target]
         if self.is_regression:
-            import pandas as pd
-
-            numbers = pd.to_numeric(column.astype(object), errors="coerce").to_numpy(dtype=np.float64)
+            numbers = as_numbers(column)
             if not np.isfinite(numbers).all():
                 raise ValueError(
                     f"the target {self.target!r} of {int((~np.isfinite(numbers)).sum())} records is no number: name "
                     "task.table.classes, or the mark of a missing value in missing."
                 )
             return ((numbers - self.target_mean) / self.target_std).astype(np.float32)
-        label_of = {raw: label for label, raws in enumerate(self.classes.values()) for raw in raws}
+        label_of = {text: label for label, raws in enumerate(self.classes.values()) for text in map(class_name, raws)}
+        label_of |= {raw: label for label, raws in enumerate(self.classes.values()) for raw in raws}
         texts = [str(text) for text in column]
         labels = [label_of.get(text, label_of.get(class_name(text), -1)) for text in texts]
         if (wrong := labels.count(-1)) > 0:
@@ -265,6 +264,10 @@ class Preprocessing:
                 "correct it, or declare task.table.classes."
             )
         return np.array(labels, dtype=np.int64)
+
+    def in_unit(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """Return standardised values (n,) of a regression in the unit that the target came in."""
+        return values.astype(np.float64) * self.target_std + self.target_mean
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain values, as JSON has them."""
@@ -292,9 +295,29 @@ class Preprocessing:
                 for key, scale in read["sites"].items()
             }
             classes = {str(name): tuple(map(str, raws)) for name, raws in read["classes"].items()}
-            if not all(math.isfinite(c.mean) and c.std > 0 for c in numeric) or not float(read["target_std"]) > 0:
-                raise ValueError("a mean or spread is no number")
             given: dict[str, Any] = {"numeric": numeric, "categorical": words, "sites": sites, "classes": classes}
-            return cls(**{**read, **given, "ids": tuple(read["ids"]), "units": dict(read["units"])})
+            found = cls(**{**read, **given, "ids": tuple(map(str, read["ids"])), "units": dict(read["units"])})
+            found._check_plain()
+            return found
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"the description of how tables are prepared cannot be read ({error}).") from error
+
+    def _check_plain(self) -> None:
+        """Raise ValueError or TypeError where a value is none that an agreement makes: it comes from elsewhere."""
+        names = [*self.columns, self.target, *self.ids]
+        scales = [(c.mean, c.std) for c in self.numeric] + [(self.target_mean, self.target_std)]
+        for site in self.sites.values():
+            if len(site.mean) != len(self.numeric) or len(site.std) != len(self.numeric):
+                raise ValueError("a site's scale is of other columns")
+            scales += zip(site.mean, site.std, strict=True)
+        if not all(isinstance(name, str) for name in names) or len(set(self.columns)) < len(self.columns):
+            raise ValueError("a name is no text, or stands twice")
+        if not all(math.isfinite(mean) and math.isfinite(std) and std > 0 for mean, std in scales):
+            raise ValueError("a mean or spread is no number")
+        flags = [c.indicator for c in self.numeric] + [
+            flag for c in self.categorical for flag in (c.indicator, c.other)
+        ]
+        if not all(isinstance(flag, bool) for flag in flags) or self.standardise not in get_args(Standardise):
+            raise ValueError("a setting is none that it can be")
+        if not all(c.mode in c.categories for c in self.categorical):
+            raise ValueError("a column's most frequent category is none of them")

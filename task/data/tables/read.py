@@ -3,29 +3,28 @@
 Error texts name files, columns and lines, never a cell: on a real node they reach the server.
 """
 
-import csv
-import gzip
 import io
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from florets.task.data.tables.declaration import MISSING, Declaration, Site
+from florets.task.data.tables.form import DECIMAL_COMMA, SEPARATORS, SNIFFED, file_text, find_separator, records, scan
+from florets.task.data.tables.names import DATE, MOST_COLUMNS, as_numbers, is_number, is_sendable
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".csv.gz", ".tsv.gz")
-_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-_SNIFFED = 64
-"""Lines that the form of a file is read from."""
-_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?")
-_DECIMAL_COMMA = re.compile(r"[+-]?(?:\d{1,3}(?:\.\d{3})+|\d*),\d+")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3},\d{3}")
+_NUMERIC = "iuf"
+"""Kinds of NumPy's types of numbers."""
+_LARGEST = 1e100
+"""Sums of squares of larger numbers overflow."""
 
 
 @dataclass(frozen=True)
@@ -66,29 +65,29 @@ def read_table(path: Path, declared: Declaration, site: Site) -> Table:
     """
     import pandas as pd  # a second that only tables need
 
-    text, encoding = _text(path, site.encoding)
-    lines = _lines(path, text)
+    text, encoding = file_text(path, site.encoding)
     has_header = declared.header if site.header is None else site.header
-    separator = site.separator or _separator(path, lines, has_header)
-    rows = list(csv.reader(lines[:_SNIFFED], delimiter=separator, skipinitialspace=True))
-    names, notes = _names(path, rows, declared, site, has_header)
-    _check_widths(path, text, separator, len(names))
-    decimal = site.decimal or _decimal(path, rows[has_header:], separator)
-    marks = [*MISSING, *declared.missing, *site.missing]
-    words = {declared.target, declared.group, declared.owner, *declared.id, *declared.categorical}
-    to_common = {name: site.rename.get(name, name) for name in names}
+    separator = site.separator or find_separator(path, text)
+    rows = list(islice(records(path, text, separator), SNIFFED + 1))
+    names, notes = _names(path, [row.cells for row in rows], declared, site, has_header)
+    lines, decimal = scan(path, text, separator, len(names), has_header, site.decimal)
+    common = [site.rename.get(name, name) for name in names]
+    inputs = set(declared.inputs_of(tuple(common))) - {declared.target, *declared.categorical}
+    marks = {*MISSING, *declared.missing, *site.missing}
     try:
         frame = pd.read_csv(
             io.StringIO(text),
             sep=separator,
             header=None,
-            skiprows=_before_records(text) if has_header else 0,
-            names=range(len(names)),
+            skiprows=rows[0].number if has_header else 0,
+            # One more for a separator at the end of each line.
+            names=range(len(names) + 1),
             index_col=False,
-            dtype={place: str for place, name in enumerate(names) if to_common[name] in words},
-            na_values=marks,
+            dtype={place: str for place, name in enumerate(common) if name not in inputs},
+            na_values=sorted(marks),
             keep_default_na=False,
-            decimal=decimal,
+            # Numbers with the separator in them are quoted; `_typed` reads them.
+            decimal="." if decimal == separator else decimal,
             skipinitialspace=True,
             low_memory=False,
         )
@@ -97,82 +96,28 @@ def read_table(path: Path, declared: Declaration, site: Site) -> Table:
         raise ValueError(
             f"{path.name} cannot be read as a table ({type(error).__name__}): check its quotes."
         ) from None
-    kept = [place for place, name in enumerate(names) if name and name not in site.drop]
-    frame = frame.iloc[:, kept].set_axis([to_common[names[place]] for place in kept], axis=1)
-    _check_names(path, frame.columns, site, has_header, names)
-    if not len(frame):
+    if len(frame) != len(lines):
+        raise ValueError(f"{path.name} cannot be read as a table: check its quotes.")
+    if not lines:
         raise ValueError(f"{path.name} has no records.")
+    kept = [place for place, name in enumerate(names) if name and name not in site.drop]
+    cells = {place: column.to_numpy() for place, column in frame.items()}
+    columns = [cells[place] for place in kept]
     if has_header:
-        _refuse_record_as_header(path, frame, [names[place] for place in kept])
-    frame = _typed(path, frame, words, has_header, set(marks))
+        _refuse_record_as_header(path, columns, [names[place] for place in kept])
+    shown = pd.Index([common[place] for place in kept])
+    _check_names(path, shown, site, names)
+    frame = _typed(path, columns, shown, inputs, lines, marks, decimal)
     for name, factor in site.scale.items():
-        if frame[name].dtype != np.float64:
-            raise ValueError(
-                f"{path.name}, column {name!r}: it has a scale in the node's file, but holds no numbers."
-            )
-        frame[name] *= factor
-    form = [] if separator == "," else [_SEPARATORS.get(separator, "the separator that is named")]
+        numbers = as_numbers(frame[name])
+        if bool((np.isnan(numbers) & frame[name].notna().to_numpy()).any()):
+            raise ValueError(f"{path.name}: {name!r} has a scale in the node's file, but holds no numbers.")
+        frame[name] = numbers * factor
+    form = [] if separator == "," else [SEPARATORS.get(separator, "the separator that is named")]
     form += ["decimal commas"] if decimal == "," else []
     form += [] if encoding == "utf-8-sig" else [f"encoding {encoding}"]
     notes = [f"read with {', '.join(form)}", *notes] if form else notes
     return Table(frame, tuple(notes))
-
-
-def _text(path: Path, encoding: str) -> tuple[str, str]:
-    """Return a file's text and its encoding."""
-    try:
-        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
-            content = file.read()
-    except (OSError, EOFError) as error:
-        raise ValueError(
-            f"{path.name} cannot be read: {error.strerror if isinstance(error, OSError) else error}."
-        ) from None
-    guesses = ["utf-8-sig", *(["utf-16"] if content[:2] in (b"\xff\xfe", b"\xfe\xff") else []), "cp1252"]
-    for name in [encoding] if encoding else guesses:
-        try:
-            text = content.decode(name)
-        except LookupError:
-            raise ValueError(f"{path.name}: encoding={name!r} of the node's file is unknown.") from None
-        except UnicodeDecodeError:
-            continue
-        if "\0" in text:
-            break
-        return text.replace("\r\n", "\n").replace("\r", "\n"), name
-    raise ValueError(f"{path.name} is no text that can be read: save it as UTF-8, or name its encoding in node.toml.")
-
-
-def _lines(path: Path, text: str) -> list[str]:
-    lines = [line for line in text.split("\n", 4 * _SNIFFED)[: 4 * _SNIFFED] if line.strip()]
-    if not lines:
-        raise ValueError(f"{path.name} is empty.")
-    return lines
-
-
-def _before_records(text: str) -> int:
-    """Return the number of lines up to and including the header: blank ones may come before it."""
-    stripped = text.lstrip("\n \t")
-    return text[: len(text) - len(stripped)].count("\n") + 1
-
-
-def _separator(path: Path, lines: Sequence[str], has_header: bool) -> str:
-    """Return the separator with which all lines have equally many cells; the header's must agree."""
-    widths = {}
-    for separator in _SEPARATORS:
-        found = {len(cells) for cells in csv.reader(lines[:_SNIFFED], delimiter=separator, skipinitialspace=True)}
-        if len(found) == 1 and max(found) > 1:
-            widths[separator] = max(found)
-    if len(widths) == 1:
-        return next(iter(widths))
-    named = [separator for separator in _SEPARATORS if separator in lines[0]]
-    if not widths and len(named) == 1:
-        # Lines of other widths are reported with their number later on.
-        return named[0]
-    if not named and not any(separator in line for line in lines for separator in _SEPARATORS):
-        raise ValueError(f"{path.name} has one column alone: a table needs a target and at least one input.")
-    candidates = " or ".join(_SEPARATORS[one] for one in widths or named or _SEPARATORS)
-    raise ValueError(
-        f'{path.name}: its separator is ambiguous ({candidates}): name it in the node\'s file, separator = ";".'
-    )
 
 
 def _names(
@@ -182,18 +127,23 @@ def _names(
     notes: list[str] = []
     if not has_header:
         names = list(site.columns or declared.columns)
-        if len(names) != len(rows[0]):
+        if len(names) != len(rows[0]) and not (len(names) + 1 == len(rows[0]) and not rows[0][-1].strip()):
             raise ValueError(
                 f"{path.name} has {len(rows[0])} columns, but columns names {len(names)} (header=false): name all."
             )
         return names, notes
+    if site.columns:
+        raise ValueError(
+            f"{path.name}: the node's file names the columns of a file without header; add header=false, or leave "
+            "columns out."
+        )
     names = [name.strip() for name in rows[0]]
-    numbers = sum(_is_number(name) for name in names)
+    numbers = sum(is_number(name) or DATE.fullmatch(name) is not None for name in names)
     if numbers:
         raise ValueError(
-            f"{path.name}: {numbers} of the {len(names)} names in its first line are numbers, so that it seems to be "
-            "a record and no header. If the file has no header, give header=false and columns=[<first>,...] "
-            "(task.table or the node's file); else give its columns names."
+            f"{path.name}: {numbers} of the {len(names)} names in its first line are numbers or dates, so that it "
+            "seems to be a record and no header. If the file has no header, give header=false and "
+            "columns=[<first>,...] (task.table or the node's file); else give its columns names."
         )
     filled = [any(len(row) > place and row[place].strip() for row in rows[1:]) for place in range(len(names))]
     if names[-1] == "" and not filled[-1]:
@@ -208,58 +158,26 @@ def _names(
     return names, notes
 
 
-def _is_number(text: str) -> bool:
-    return _NUMBER.fullmatch(text.strip()) is not None
-
-
-def _check_widths(path: Path, text: str, separator: str, width: int) -> None:
-    """Refuse lines with another number of cells: pandas fills or cuts them."""
-    reader = csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=True)
-    try:
-        for cells in reader:
-            if len(cells) != width and cells and not (len(cells) == width + 1 and not cells[-1].strip()):
-                raise ValueError(
-                    f"{path.name}, line {reader.line_num}: it has {len(cells)} cells, but there are {width} columns."
-                )
-    except csv.Error:
-        raise ValueError(
-            f"{path.name}, line {reader.line_num}: cannot be read as a table; check its quotes."
-        ) from None
-
-
-def _decimal(path: Path, rows: Sequence[Sequence[str]], separator: str) -> str:
-    """Return the decimal mark."""
-    if separator == ",":
-        return "."
-    cells = [cell.strip() for row in rows for cell in row]
-    commas = [cell for cell in cells if _DECIMAL_COMMA.fullmatch(cell)]
-    if not commas:
-        return "."
-    points = any(re.fullmatch(r"[+-]?\d*\.\d+", cell) and not re.fullmatch(r"\d{1,3}\.\d{3}", cell) for cell in cells)
-    if points or all(_THOUSANDS.fullmatch(cell) for cell in commas):
-        raise ValueError(
-            f"{path.name}: its decimal mark is ambiguous, since numbers hold commas that may mark thousands: name it "
-            'in the node\'s file, decimal = "," or decimal = ".".'
-        )
-    return ","
-
-
-def _check_names(path: Path, names: "pd.Index[str]", site: Site, has_header: bool, own: Sequence[str]) -> None:
+def _check_names(path: Path, names: "pd.Index[str]", site: Site, own: Sequence[str]) -> None:
+    """Refuse names that stand twice or cannot be sent; the node's file must name columns that exist."""
     if repeated := [place + 1 for place, twice in enumerate(names.duplicated()) if twice]:
         shown = ", ".join(map(str, repeated[:3]))
         raise ValueError(f"{path.name}: column {shown} has the name of an earlier one; give each its own name.")
+    if wrong := [place + 1 for place, name in enumerate(names) if not is_sendable(name)]:
+        raise ValueError(
+            f"{path.name}: the name of column {wrong[0]} is too long, or not printable; give it another one."
+        )
+    if len(names) > MOST_COLUMNS:
+        raise ValueError(f"{path.name} has {len(names)} columns; at most {MOST_COLUMNS} can be described.")
     for key, wanted in (("rename", set(own)), ("drop", set(own)), ("scale", set(names))):
         if unknown := [name for name in getattr(site, key) if name not in wanted]:
             raise ValueError(f"{path.name} has no column {unknown[0]!r}, which {key} in the node's file names.")
 
 
-def _refuse_record_as_header(path: Path, frame: "pd.DataFrame", own: Sequence[str]) -> None:
+def _refuse_record_as_header(path: Path, columns: Sequence[NDArray[Any]], own: Sequence[str]) -> None:
     """Refuse a first line that holds words of its own columns: it is a record, and its words must not leave."""
-    from pandas.api.types import is_string_dtype
-
-    for place, name in enumerate(own):
-        column = frame.iloc[:, place]
-        if is_string_dtype(column.dtype) and bool((column == name).any()):
+    for place, column in enumerate(columns):
+        if column.dtype.kind not in _NUMERIC and any(str(cell).strip() == own[place] for cell in column):
             raise ValueError(
                 f"{path.name}: the name of column {place + 1} is also a value of it, so that the first line seems to "
                 "be a record and no header: give header=false and columns=[<first>,...] (task.table or the node's "
@@ -267,43 +185,58 @@ def _refuse_record_as_header(path: Path, frame: "pd.DataFrame", own: Sequence[st
             )
 
 
-def _typed(path: Path, frame: "pd.DataFrame", words: set[str], has_header: bool, marks: set[str]) -> "pd.DataFrame":
-    """Return the frame with columns of float64 and of strings; refuse one that mixes numbers and words."""
+def _typed(
+    path: Path,
+    columns: Sequence[NDArray[Any]],
+    names: "pd.Index[str]",
+    inputs: set[str],
+    lines: Sequence[int],
+    marks: set[str],
+    decimal: str,
+) -> "pd.DataFrame":
+    """Return the frame with columns of float64 and of strings; refuse an input that mixes numbers and words."""
     import pandas as pd
 
-    numeric = frame.select_dtypes(include=["number"]).columns
-    converted = {}
-    for name in frame.columns.difference(numeric, sort=False):
-        column = frame[name]
-        if column.dtype == np.bool_:
-            converted[name] = column.map({True: "true", False: "false"}).astype(object)
+    numbers: dict[int, NDArray[np.float64]] = {}
+    words: dict[int, list[str | None]] = {}
+    for place, (name, column) in enumerate(zip(names, columns, strict=True)):
+        if column.dtype.kind in _NUMERIC:
+            numbers[place] = column.astype(np.float64)
             continue
-        texts = column.astype(object).where(column.notna(), None)
-        texts = texts.map(lambda cell: str(cell).strip() if cell is not None else None)
-        # Blanks around a mark.
-        texts = texts.map(lambda cell: None if cell in marks else cell)
-        if name not in words:
-            parsed = pd.to_numeric(
-                texts.where(~texts.astype(str).str.contains("_", regex=False), "x"), errors="coerce"
+        texts = [_cell(cell, marks) for cell in column]
+        if decimal == ",":
+            texts = [text.replace(",", ".") if text and DECIMAL_COMMA.fullmatch(text) else text for text in texts]
+        words[place] = texts
+        if name not in inputs:
+            continue
+        known, parsed = np.array([text is not None for text in texts]), as_numbers(texts)
+        wrong = known & np.isnan(parsed)
+        if not wrong.any():
+            numbers[place] = parsed
+            del words[place]
+        elif wrong.sum() * 2 < known.sum():
+            raise ValueError(
+                f"{path.name}, column {name!r}: {int(wrong.sum())} of its {int(known.sum())} cells are no numbers, "
+                f"the first in line {lines[int(np.argmax(wrong))]}. If they mark missing values, name the mark in "
+                "missing (task.table or the node's file); if the column holds categories, name it in "
+                "task.table.categorical."
             )
-            known = texts.notna()
-            wrong = known & parsed.isna()
-            if known.any() and not wrong.any():
-                converted[name] = parsed.astype(np.float64)
-                continue
-            if wrong.sum() * 2 < known.sum():
-                line = int(np.argmax(wrong.to_numpy())) + 1 + has_header
-                raise ValueError(
-                    f"{path.name}, column {name!r}: {int(wrong.sum())} of its {int(known.sum())} cells are no "
-                    f"numbers, the first in line {line}. If they mark missing values, name the mark in missing "
-                    "(task.table or the node's file); if the column holds categories, name it in "
-                    "task.table.categorical."
-                )
-        converted[name] = texts.astype(object)
-    values = frame[numeric].to_numpy(dtype=np.float64)
-    if np.isinf(values).any():
-        row, place = (int(number) for number in np.argwhere(np.isinf(values))[0])
-        raise ValueError(f"{path.name}, line {row + 1 + has_header}, column {numeric[place]!r}: an infinite number.")
-    whole = pd.DataFrame(values, columns=numeric, index=frame.index)
-    parts = [whole, pd.DataFrame(converted, index=frame.index)] if converted else [whole]
-    return pd.concat(parts, axis=1)[list(frame.columns)]
+    values = np.stack(list(numbers.values()), axis=1) if numbers else np.empty((len(lines), 0))
+    if (huge := np.abs(values) > _LARGEST).any():
+        row, number = (int(place) for place in np.argwhere(huge)[0])
+        raise ValueError(
+            f"{path.name}, line {lines[row]}, column {names[list(numbers)[number]]!r}: the number is infinite or too "
+            "large."
+        )
+    whole = pd.DataFrame(values, columns=list(numbers))
+    rest = pd.DataFrame({place: pd.Series(texts, dtype=object) for place, texts in words.items()}, index=whole.index)
+    return pd.concat([whole, rest], axis=1)[list(range(len(names)))].set_axis(names, axis=1)
+
+
+def _cell(cell: object, marks: set[str]) -> str | None:
+    """Return a cell's text without the blanks around it; None where it is missing."""
+    if cell is None or cell != cell:
+        return None
+    # pandas reads true and false, and makes them objects where others are missing.
+    text = str(cell).lower() if isinstance(cell, bool | np.bool_) else str(cell).strip()
+    return None if text in marks else text

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset
-from florets.task.data.tables.declaration import NODE_FILE, Declaration, Site, read_site
+from florets.task.data.tables.declaration import Declaration, Site, site_of
 from florets.task.data.tables.describe import describe_table, target_name
-from florets.task.data.tables.description import Description
+from florets.task.data.tables.description import MOST_GUESSED, Description
+from florets.task.data.tables.names import as_numbers
 from florets.task.data.tables.preprocessing import Preprocessing, Scale
 from florets.task.data.tables.read import Table, read_table
 from florets.task.data.tables.splits import split_rows
@@ -76,12 +77,18 @@ class SiteTable:
                 raise ValueError(f"{path.name} has other columns than {paths[0].name}: give both the same.")
         owner, rows_of = declared.owner, values.get(ROWS_OF)
         if rows_of is not None:
+            if owner not in frames[0].columns:
+                raise ValueError(f"the table has no column {owner!r} (task.table.owner).")
             frames = [frame[frame[owner] == rows_of] for frame in frames]
         target = prepared.target if prepared else target_name(declared, frames[0].columns)
         for frame in frames:
             if target not in frame.columns:
                 raise ValueError(f"the table has no column {target!r}, the target.")
-        kept = [_complete(frame, declared, target) for frame in frames]
+            # Where the sites found the group among their columns, one may have no such column.
+            if prepared is None and declared.group and declared.group not in frame.columns:
+                raise ValueError(f"the table has no column {declared.group!r} (task.table.group).")
+        inputs = prepared.columns if prepared else declared.inputs_of(tuple(frames[0].columns))
+        kept = [_complete(frame, declared, target, inputs) for frame in frames]
         untargeted = sum(len(frame) for frame in frames) - sum(len(frame) for frame in kept)
         frame = pd.concat(kept, ignore_index=True) if len(kept) > 1 else kept[0].reset_index(drop=True)
         if rows_of is not None:
@@ -117,10 +124,7 @@ class SiteTable:
         frame, scale = self.table.frame, self.scale(preprocessing)
         x, y = preprocessing.inputs(frame, scale).x, preprocessing.targets(frame)
         classes = np.zeros(len(y), dtype=np.int64) if preprocessing.is_regression else y
-        group, owner = self.declared.group, self.declared.owner
-        subjects = None
-        if group and group in frame.columns:
-            subjects = np.unique(frame[group].astype(str), return_inverse=True)[1].astype(np.int64)
+        owner, subjects = self.declared.owner, subjects_of(frame, self.declared)
         owners = frame[owner].astype(str).to_numpy(dtype=np.str_) if owner in frame.columns else None
         train, test = self.train, self.test
         return Dataset(
@@ -138,11 +142,11 @@ class SiteTable:
         )
 
 
-def _complete(frame: "pd.DataFrame", declared: Declaration, target: str) -> "pd.DataFrame":
+def _complete(frame: "pd.DataFrame", declared: Declaration, target: str, inputs: Sequence[str]) -> "pd.DataFrame":
     """Return the records with a target and, where the run asks for it, without missing values of an input."""
     kept = frame[frame[target].notna()]
     if declared.incomplete == "drop":
-        kept = kept.dropna(subset=[name for name in declared.inputs_of(tuple(frame.columns)) if name != target])
+        kept = kept.dropna(subset=[name for name in inputs if name != target and name in frame.columns])
     if not len(kept):
         raise ValueError(f"no record has a target {target!r}" + (" and all inputs." if len(frame) else "."))
     return kept
@@ -151,21 +155,15 @@ def _complete(frame: "pd.DataFrame", declared: Declaration, target: str) -> "pd.
 def _split(
     frame: "pd.DataFrame", declared: Declaration, target: str, prepared: Preprocessing | None, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    import pandas as pd
-
-    groups = None
-    if declared.group:
-        if declared.group not in frame.columns:
-            raise ValueError(f"the table has no column {declared.group!r} (task.table.group).")
-        groups = frame[declared.group].astype(str).to_numpy()
+    groups = subjects_of(frame, declared)
     values = frame[target].astype(object)
-    numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64)
+    numbers = as_numbers(values)
     if prepared is not None:
         is_regression = prepared.is_regression
     elif declared.regression is not None or declared.classes:
         is_regression = bool(declared.regression)
     else:
-        is_regression = bool(np.isfinite(numbers).all()) and len(np.unique(numbers)) > _MOST_SITE_CLASSES
+        is_regression = bool(np.isfinite(numbers).all()) and len(np.unique(numbers)) > MOST_GUESSED
     if not is_regression:
         raws = {raw: name for name, raws in declared.classes.items() for raw in raws}
         known = values.map(lambda text: raws.get(str(text), str(text))).to_numpy(dtype=np.str_)
@@ -174,15 +172,22 @@ def _split(
     return split_rows(numbers, groups, declared.test_share, split_seed % 2**32, is_regression, declared.stratify)
 
 
-_MOST_SITE_CLASSES = 10
+def subjects_of(frame: "pd.DataFrame", declared: Declaration) -> NDArray[np.int64] | None:
+    """Return a number for whose each record is, int64 (n,), one without a subject on its own; None without groups."""
+    import pandas as pd
+
+    if not declared.group or declared.group not in frame.columns:
+        return None
+    codes = pd.factorize(frame[declared.group], sort=True)[0].astype(np.int64)
+    unknown = codes < 0
+    codes[unknown] = codes.max(initial=-1) + 1 + np.arange(int(unknown.sum()))
+    return codes
 
 
 def _read(path: Path, declared: Declaration) -> Table:
     """Read a file, or return it as it was read last: a run describes its data, and then prepares them."""
     state = path.stat()
-    # A folder that is one node's, or one of a table for each node.
-    site = read_site(path.parent if (path.parent / NODE_FILE).is_file() else path)
-    return _kept(path, state.st_mtime_ns, state.st_size, _Key(declared, site))
+    return _kept(path, state.st_mtime_ns, state.st_size, _Key(declared, site_of(path)))
 
 
 class _Key:

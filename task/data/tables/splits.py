@@ -1,5 +1,7 @@
 """Splits of a table into training and test records: stratified, and with a subject's records on one side."""
 
+import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -45,7 +47,6 @@ def split_rows(
     if n < 2:
         raise ValueError(f"a table of {n} record cannot be split into training and test records: give at least 2.")
     strata = _strata(target, is_regression, test_share) if stratify else None
-    rows = np.arange(n)
     if groups is not None:
         subjects = len(np.unique(groups))
         if subjects < 2:
@@ -53,23 +54,22 @@ def split_rows(
                 "all records belong to one subject (task.table.group), and cannot be split; give several."
             )
         folds = min(max(round(1 / test_share), 2), subjects)
+        if strata is None or np.bincount(strata).max() < folds:
+            strata = np.zeros(n, dtype=np.int64)
         cut = StratifiedGroupKFold(n_splits=folds, shuffle=True, random_state=seed)
-        # Of very few subjects a class may have fewer than folds.
-        with np.errstate(all="ignore"):
-            train, test = _first_fold(cut, strata, groups)
-        return np.sort(train), np.sort(test)
-    train, test = train_test_split(rows, test_size=test_share, random_state=seed, shuffle=True, stratify=strata)
+        with warnings.catch_warnings():
+            # Of few subjects a class may have fewer records than there are folds.
+            warnings.simplefilter("ignore", UserWarning)
+            train, test = next(cut.split(groups, strata, groups))
+        return np.sort(train).astype(np.int64), np.sort(test).astype(np.int64)
+    train, test = train_test_split(
+        np.arange(n),
+        test_size=min(math.ceil(test_share * n), n - 1),
+        random_state=seed,
+        shuffle=True,
+        stratify=strata,
+    )
     return np.sort(train).astype(np.int64), np.sort(test).astype(np.int64)
-
-
-def _first_fold(cut: Any, strata: NDArray[np.int64] | None, groups: NDArray[Any]) -> tuple[NDArray[np.int64], ...]:
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        parts = cut.split(groups, np.zeros(len(groups), dtype=np.int64) if strata is None else strata, groups)
-        train, test = next(iter(parts))
-    return train.astype(np.int64), test.astype(np.int64)
 
 
 def _strata(target: NDArray[Any], is_regression: bool, test_share: float) -> NDArray[np.int64] | None:

@@ -1,0 +1,208 @@
+"""Agreement of sites from their descriptions: pooled figures, columns by majority, ids, classes and conflicts."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from florets.task.data.tables.agreement import Agreed, agree
+from florets.task.data.tables.declaration import Declaration, Site
+from florets.task.data.tables.describe import describe_table
+from florets.task.data.tables.description import Description
+from florets.task.data.tables.names import missing_columns
+from florets.task.data.tables.read import Table, read_table
+
+TARGET = Declaration(target="y")
+
+
+def site(frame: pd.DataFrame, declared: Declaration = TARGET) -> Description:
+    return describe_table(Table(frame), declared, np.arange(len(frame)))
+
+
+def frame(n: int, seed: int = 0, names: Sequence[str] = ("a", "b", "c"), **more) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    values = {name: rng.normal(size=n).round(3) for name in names}
+    return pd.DataFrame(
+        {**values, **{name: pd.Series(column) for name, column in more.items()}, "y": ["0", "1"] * (n // 2)}
+    )
+
+
+def agreed(declared: Declaration = TARGET, **sites: pd.DataFrame) -> Agreed:
+    return agree(declared, {name: site(table, declared) for name, table in sites.items()})
+
+
+def test_pooled_figures_are_those_of_the_joined_records() -> None:
+    rng = np.random.default_rng(0)
+    tables = {}
+    for name, n, shift in (("north", 500, 1e6), ("south", 40, 1e6 + 5), ("east", 6, 1e6 - 20)):
+        a = rng.normal(shift, 3, n)
+        b = np.where(rng.random(n) < 0.2, np.nan, rng.exponential(2, n))
+        word = rng.choice(["x", "y", "z", None], n, p=[0.5, 0.3, 0.1, 0.1]).astype(object)
+        tables[name] = pd.DataFrame({"a": a, "b": b, "word": word, "y": rng.normal(shift, 2, n)})
+    joined = pd.concat(tables.values())
+    found = agreed(Declaration(target="y", min_count=1), **tables).preprocessing
+    assert found is not None
+    for column in found.numeric:
+        np.testing.assert_allclose(column.mean, joined[column.name].mean(), rtol=1e-12)
+        np.testing.assert_allclose(column.std, joined[column.name].std(ddof=0), rtol=1e-9)
+        assert column.indicator is bool(joined[column.name].isna().any())
+    (word,) = found.categorical
+    assert word.categories == ("x", "y", "z")
+    assert word.mode == joined["word"].mode()[0]
+    assert (word.indicator, word.other) == (True, False)
+    np.testing.assert_allclose([found.target_mean, found.target_std], [joined["y"].mean(), joined["y"].std(ddof=0)])
+
+
+def test_a_category_in_few_records_is_another_one_unless_a_site_names_it() -> None:
+    counted = ["x"] * 20 + ["rare"] * 4 + ["seen"] * 4 + ["z"] * 12
+    named = ["x"] * 20 + ["seen"] * 20
+    found = agreed(a=frame(40, word=counted), b=frame(40, 1, word=named)).preprocessing
+    assert found is not None
+    (word,) = found.categorical
+    assert (word.categories, word.other) == (("seen", "x", "z"), True)
+    assert found.input_names[3:] == ("word=seen", "word=x", "word=z", "word is another")
+
+
+@pytest.mark.parametrize("wrong", ["a-first", "m-middle", "z-last"])
+def test_a_misspelt_column_costs_its_site_alone_whatever_its_key(wrong: str) -> None:
+    names = ("age", "cholesterol", "weight")
+    sites = {name: frame(30, seed, names) for seed, name in enumerate(["b", "c", "n", wrong])}
+    sites[wrong] = sites[wrong].rename(columns={"cholesterol": "serum_chol"})
+    found = agreed(**sites)
+    assert found.preprocessing is not None
+    assert found.preprocessing.columns == names
+    assert found.left_out.keys() == {wrong}
+    assert found.left_out[wrong].startswith("lacks 'cholesterol' (it has 'serum_chol')")
+    assert any("'serum_chol': at fewer than half" in note for note in found.notes)
+
+
+def test_columns_may_be_named_and_come_in_any_order() -> None:
+    declared = Declaration(target="y", columns=("c", "a"))
+    found = agreed(declared, x=frame(30), z=frame(30, 1)[["y", "b", "a", "c"]])
+    assert found.preprocessing is not None
+    assert found.preprocessing.columns == ("c", "a")
+    with pytest.raises(ValueError, match=r"columns names 'd', and no site has such a column"):
+        agreed(Declaration(target="y", columns=("c", "d")), x=frame(30))
+
+
+def test_of_many_columns_the_lacking_ones_are_named_in_linear_time() -> None:
+    own = [f"GENE{number}" for number in range(20_000)]
+    assert missing_columns(own, own) == ""
+    text = missing_columns([*own[:-1], "age"], [*own, "agee"])
+    assert text == "lacks 'age' (it has 'agee')"
+    assert missing_columns(["p", *own], []).endswith("and 19996 more")
+
+
+def test_words_among_numbers_cost_the_site_its_place() -> None:
+    sites = {name: frame(30, seed) for seed, name in enumerate("abc")}
+    sites["a"]["b"] = pd.Series(["high", "low"] * 15)
+    found = agreed(**sites)
+    assert found.left_out == {
+        "a": "has words in column 'b', unlike the other sites; correct it, or name its missing mark"
+    }
+    sites["a"]["b"] = pd.Series([math.nan] * 30)
+    assert not agreed(**sites).left_out
+
+
+def test_ids_and_dates_are_no_inputs_and_repeated_ids_keep_records_together() -> None:
+    visits = {
+        "patient_id": [float(100 + n // 3) for n in range(60)],
+        "visit_id": [float(5000 + n * 7 % 997) for n in range(60)],
+        "seen": [f"2024-01-{1 + n % 28:02}" for n in range(60)],
+    }
+    found = agreed(
+        a=frame(60, **visits), b=frame(60, 1, **visits), small=frame(6, 2, **{k: v[:6] for k, v in visits.items()})
+    )
+    assert found.preprocessing is not None
+    assert found.preprocessing.columns == ("a", "b", "c")
+    assert found.group == "patient_id"
+    assert found.preprocessing.ids == ("patient_id",)
+    kept = agreed(Declaration(target="y", columns=("a", "patient_id")), a=frame(60, **visits)).preprocessing
+    assert kept is not None
+    assert kept.columns == ("a", "patient_id")
+
+
+def test_constant_and_empty_columns_are_not_used() -> None:
+    more = {"one": [2.0] * 30, "none": [math.nan] * 30, "word": ["x"] * 30, "some": [1.0] * 20 + [math.nan] * 10}
+    found = agreed(a=frame(30, **more), b=frame(30, 1, **more))
+    assert found.preprocessing is not None
+    assert found.preprocessing.columns == ("a", "b", "c", "some")
+    assert found.preprocessing.width == 5
+    assert sum("is not used" in note for note in found.notes) == 3
+    # Constant at one site alone.
+    assert "one" in agreed(a=frame(30, **more), b=frame(30, one=[3.0] * 30)).preprocessing.columns  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("targets", "expected"),
+    [
+        (([0.0, 1.0] * 15, [1.0] * 30), ("0", "1")),
+        (([0.0, 10.0, 2.0] * 10, [1.0] * 30), ("0", "1", "2", "10")),
+        ((["no", "yes"] * 15, ["no"] * 30), ("no", "yes")),
+        ((["0.0", "1.0"] * 15, ["0", "1"] * 15), ("0", "1")),
+        (([float(n) for n in range(30)], [1.0, 2.0] * 15), ()),
+        (([0.5, 1.0] * 15, [1.0, 2.0] * 15), ()),
+    ],
+)
+def test_classes_or_a_regression_follow_from_the_targets(targets: tuple, expected: tuple[str, ...]) -> None:
+    sites = {str(place): frame(30, place).assign(y=pd.Series(values)) for place, values in enumerate(targets)}
+    found = agreed(**sites)
+    assert (found.classes, found.is_regression) == (expected, not expected)
+    assert found.num_outputs == max(len(expected), 1)
+
+
+def test_declared_classes_join_cells() -> None:
+    declared = Declaration.of({"target": "y", "classes": {"none": [0], "disease": [1, 2, 3, 4]}})
+    table = frame(30).assign(y=pd.Series(["0", "1.0", "4"] * 10))
+    found = agreed(declared, a=table).preprocessing
+    assert found is not None
+    assert found.targets(table).tolist() == [0, 1, 1] * 10
+    with pytest.raises(ValueError, match="of 30 records is none of the classes 'none', 'disease'"):
+        found.targets(table.assign(y="5"))
+
+
+@pytest.mark.parametrize(
+    ("declared", "tables", "message"),
+    [
+        (Declaration(), [frame(30), frame(30).rename(columns={"y": "z"})], "last columns differ .*give target"),
+        (TARGET, [frame(30).assign(y="1")], "one class at all sites"),
+        (TARGET, [frame(60).assign(y=[f"w{n}" for n in range(60)])], "too many different values for classes"),
+        (Declaration(target="y", regression=True), [frame(30).assign(y="word")], "holds words"),
+        (TARGET, [frame(30, names=("a",), a=[1.0] * 30)], r"no column is left .*one value in all records"),
+        (TARGET, [frame(4)], "no site has enough values.*min_count"),
+    ],
+)
+def test_what_cannot_be_agreed_on_is_refused_with_the_remedy(
+    declared: Declaration, tables: list, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        agreed(declared, **{str(place): table for place, table in enumerate(tables)})
+
+
+def test_each_site_has_its_own_scale_where_it_has_enough_values() -> None:
+    small = frame(30, 1)
+    small.loc[4:, "b"] = math.nan
+    found = agreed(Declaration(target="y", standardise="site"), large=frame(40), small=small).preprocessing
+    assert found is not None
+    np.testing.assert_allclose(found.sites["small"].mean[0], small["a"].mean())
+    assert found.sites["small"].mean[1] == found.numeric[1].mean
+    np.testing.assert_allclose(found.sites["large"].std, frame(40)[["a", "b", "c"]].std(ddof=0))
+
+
+def test_a_number_of_inputs_that_the_tables_do_not_have_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"input_shape=\[4\]: the tables have inputs of 3 numbers"):
+        agree(TARGET, {"a": site(frame(30))}, input_shape=[4])
+
+
+def test_floaty_labels_and_raw_tables_of_six_columns(tmp_path: Path) -> None:
+    """A label written 0.0 at one site and 0 at another is one class."""
+    sites = {}
+    for name, label in (("a", "{}.0"), ("b", "{}")):
+        lines = [f"{n / 7:.3f},{n % 5},{label.format(n % 2)}" for n in range(40)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["x,z,y", *lines]))
+        table = read_table(tmp_path / f"{name}.csv", Declaration(), Site())
+        sites[name] = describe_table(table, Declaration(), np.arange(40))
+    assert agree(Declaration(), sites).classes == ("0", "1")

@@ -1,0 +1,126 @@
+"""Descriptions of tables: values by hand, and what a site does not send."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from florets.task.data.tables.declaration import Declaration
+from florets.task.data.tables.describe import describe_table
+from florets.task.data.tables.description import ColumnSummary, Description
+from florets.task.data.tables.read import Table
+
+
+def described(declared: Declaration | None = None, train: int | None = None, **columns) -> Description:
+    frame = pd.DataFrame({name: pd.Series(values, dtype=_dtype(values)) for name, values in columns.items()})
+    rows = np.arange(len(frame) if train is None else train)
+    return describe_table(Table(frame), declared or Declaration(target="y"), rows)
+
+
+def _dtype(values) -> type:
+    return object if any(isinstance(value, str) for value in values) else np.float64
+
+
+def column(found: Description, name: str) -> ColumnSummary:
+    return next(one for one in found.columns if one.name == name)
+
+
+def test_counts_sums_and_categories_by_hand() -> None:
+    gap = math.nan
+    found = described(
+        train=7,
+        a=[1, 2, 3, 4, 5, gap, gap, 99],
+        b=[1, 2, 3, gap, gap, gap, gap, 99],
+        word=["x", "x", "x", "x", "x", "rare", None, "test"],
+        y=["1", "0", "1", "1", "0", "1.0", "1", "0"],
+    )
+    assert (found.records, found.train_records) == (8, 7)
+    a, b, word = (column(found, name) for name in ("a", "b", "word"))
+    assert (a.known, a.missing, a.distinct, a.mean, a.m2) == (5, 2, 5, 3.0, 10.0)
+    # Fewer than min_count: counts alone.
+    assert (b.known, b.missing) == (3, 4)
+    assert math.isnan(b.mean)
+    assert math.isnan(b.m2)
+    assert (word.categories, word.other, word.missing) == ({"x": 5}, 1, 1)
+    assert found.target is not None
+    assert found.target.classes == {"0": 2, "1": 5}
+
+
+def test_no_name_of_a_rare_category_and_no_value_of_a_small_column_is_sent() -> None:
+    found = described(secret=[7.125] * 4 + [math.nan] * 36, word=["rare-word"] * 4 + ["x"] * 36, y=["0", "1"] * 20)
+    text = found.to_json()
+    assert "rare-word" not in text
+    assert "7.125" not in text
+
+
+def test_quantiles_are_of_enough_values_and_rounded() -> None:
+    values = np.arange(100.0)[np.random.default_rng(0).permutation(100)] + 0.123
+    few = described(a=[*values[:19], *[math.nan] * 81], y=["0", "1"] * 50)
+    assert column(few, "a").quantiles == ()
+    many = column(described(a=[0.1, *values[1:]], y=["0", "1"] * 50), "a")
+    # Deviation 29: to multiples of 5.
+    assert many.quantiles == (10, 50, 90)
+
+
+def test_values_of_a_regression_are_never_sent_as_classes() -> None:
+    twelve = [float(number) for number in range(12)]
+    for declared, values, expected in (
+        (Declaration(target="y"), twelve, {}),
+        (Declaration(target="y"), [3.0, 5.0, 8.0, 9.0], {}),
+        (Declaration(target="y", regression=True), [0.0, 1.0] * 6, {}),
+        (Declaration(target="y", regression=False), twelve, {str(n): 1 for n in range(12)}),
+        (Declaration(target="y"), [0.0, 1.0, 2.0] * 4, {"0": 4, "1": 4, "2": 4}),
+        (Declaration(target="y"), [0.5, 1.0] * 6, {}),
+        (Declaration(target="y"), [0.0, 1.0], {"0": 1, "1": 1}),
+    ):
+        found = described(declared, a=range(len(values)), y=values)
+        assert found.target is not None
+        assert found.target.classes == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "role", "repeats"),
+    [
+        ("patient_id", [1000 + 7 * n % 997 for n in range(30)], "id", False),
+        ("patient_id", [100 + n // 10 for n in range(30)], "id", True),
+        ("subjectID", [n // 2 for n in range(30)], "id", True),
+        ("row", list(range(30)), "id", False),
+        ("counter", [(n * 7) % 30 for n in range(30)], "id", False),
+        ("age", [20 + (n * 13) % 50 for n in range(60)], "input", False),
+        ("salary", [1000 + (n * 7919) % 9973 for n in range(30)], "input", False),
+        ("ward_id", [n % 3 for n in range(60)], "input", False),
+        ("sex_id", [n % 2 for n in range(60)], "input", False),
+        ("thyroid", ["low", "normal", "high"] * 20, "input", False),
+        ("case", ["A", "B", "C"] * 20, "input", False),
+        ("mrn", [f"M{n // 3}" for n in range(60)], "id", True),
+        ("name", [f"somebody {n}" for n in range(30)], "id", False),
+        ("remark", [f"text {n // 2}" for n in range(60)], "input", False),
+        ("remark", [f"text {n % 40}" for n in range(60)], "words", False),
+        ("seen", [f"2024-0{1 + n % 9}-11 10:00" for n in range(30)], "date", False),
+        ("seen", [f"{1 + n % 9}.3.2024" for n in range(30)], "date", False),
+    ],
+)
+def test_ids_dates_and_texts_are_told_from_inputs(name: str, values: list, role: str, repeats: bool) -> None:
+    labels = [str(place % 2) for place in range(len(values))]
+    found = column(described(**{name: values}, y=labels), name)
+    assert (found.role, found.repeats) == (role, repeats)
+    if role != "input":
+        assert math.isnan(found.mean)
+        assert found.quantiles == ()
+        assert found.categories == {}
+    wanted = Declaration(target="y", columns=(name,))
+    assert column(described(wanted, **{name: values}, y=labels), name).role == "input"
+
+
+def test_copies_of_records_are_counted() -> None:
+    found = described(a=[1, 1, 1, 2, 0.0, -0.0], w=["x", "x", "x", "x", "y", "y"], y=["0", "0", "1", "1", "1", "1"])
+    assert found.duplicates == 2
+
+
+def test_json_and_back() -> None:
+    found = described(a=[1.5] * 6, b=[math.nan] * 6, w=["x"] * 6, y=["0", "1"] * 3)
+    again = Description.of(json.loads(found.to_json()))
+    # NaN is no NaN's equal.
+    assert repr(again) == repr(found)

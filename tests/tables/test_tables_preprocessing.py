@@ -1,0 +1,156 @@
+"""`Preprocessing`: equal to a scikit-learn pipeline on the same records, and read back from JSON."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from florets.task.data.tables.agreement import agree
+from florets.task.data.tables.declaration import Declaration
+from florets.task.data.tables.describe import describe_table
+from florets.task.data.tables.preprocessing import CategoricalInput, NumericInput, Preprocessing, Scale
+from florets.task.data.tables.read import Table
+
+
+def records(n: int, seed: int) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "age": rng.normal(50, 10, n),
+            "dose": np.where(rng.random(n) < 0.2, np.nan, rng.exponential(3, n)),
+            "kind": rng.choice(["red", "green", "blue", None], n, p=[0.5, 0.2, 0.2, 0.1]).astype(object),
+            "y": rng.choice(["0", "1"], n).astype(object),
+        }
+    )
+
+
+def pooled(*sites: pd.DataFrame) -> Preprocessing:
+    declared = Declaration(target="y", min_count=1)
+    described = {str(k): describe_table(Table(s), declared, np.arange(len(s))) for k, s in enumerate(sites)}
+    found = agree(declared, described).preprocessing
+    assert found is not None
+    return found
+
+
+def test_inputs_are_those_of_scikit_learns_pipeline_on_the_joined_records() -> None:
+    north, south, new = records(200, 0), records(60, 1), records(40, 2)
+    joined = pd.concat([north, south]).fillna(np.nan)
+    found = pooled(north, south)
+    # StandardScaler after the imputer sees less spread than the known values have.
+    numeric = make_pipeline(StandardScaler(), SimpleImputer(add_indicator=True))
+    words = make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder(sparse_output=False))
+    transformer = ColumnTransformer([("n", numeric, ["age", "dose"]), ("w", words, ["kind"])]).fit(joined)
+    prepared = found.inputs(new)
+    np.testing.assert_allclose(prepared.x[:, :-1], transformer.transform(new.fillna(np.nan)), atol=1e-5)
+    np.testing.assert_array_equal(prepared.x[:, -1], new["kind"].isna())
+    assert found.input_names == (
+        *("age", "dose", "dose is missing", "kind=blue", "kind=green", "kind=red", "kind is missing"),
+    )
+    np.testing.assert_array_equal(prepared.missing, new.isna().sum(axis=1))
+    assert found.width == prepared.x.shape[1] == 7
+
+
+def test_a_record_alone_has_the_inputs_that_it_has_among_others() -> None:
+    found, new = pooled(records(100, 0)), records(50, 3)
+    whole = found.inputs(new).x
+    for row in range(50):
+        assert np.array_equal(found.inputs(new.iloc[[row]]).x[0], whole[row])
+
+
+def test_unknown_words_are_counted_and_are_none_of_the_categories() -> None:
+    found, new = pooled(records(100, 0)), records(3, 3).assign(kind=["violet", None, "red"])
+    prepared = found.inputs(new)
+    assert prepared.unknown.tolist() == [1, 0, 0]
+    assert prepared.x[0, 3:6].tolist() == [0, 0, 0]
+    two = replace(found, categorical=(CategoricalInput("kind", ("green", "red"), False, "red", False),))
+    assert two.input_names[-1] == "kind=red"
+    other = replace(found, categorical=(CategoricalInput("kind", ("green", "red"), True, "red", False),))
+    assert other.inputs(new).x[:, 3:].tolist() == [[0, 0, 1], [0, 1, 0], [0, 1, 0]]
+
+
+def test_a_column_that_is_wholly_missing_is_imputed() -> None:
+    found = pooled(records(100, 0))
+    new = records(4, 1).assign(
+        dose=math.nan, kind=pd.Series([None] * 4, dtype=object), age=pd.Series([None] * 4, dtype=object)
+    )
+    x = found.inputs(new).x
+    assert x[:, :2].tolist() == [[0, 0]] * 4
+    assert x[0].tolist() == [*found.inputs(new.assign(kind="red")).x[0, :6], 1]
+
+
+def test_codes_of_categories_are_one_whether_they_are_read_as_numbers_or_words() -> None:
+    found = Preprocessing(
+        (), (CategoricalInput("ward", ("1", "2", "3"), False, "1", False),), "y", {"0": ("0",), "1": ("1",)}
+    )
+    for cells in ([1.0, 2.0, 3.0], ["1", "2.0", "3"]):
+        assert found.inputs(pd.DataFrame({"ward": cells})).x.tolist() == np.eye(3).tolist()
+
+
+def test_targets_of_a_regression_are_standardised_and_words_among_them_refused() -> None:
+    found = Preprocessing((NumericInput("a", 0.0, 1.0, False),), (), "y", {}, target_mean=5.0, target_std=2.0)
+    assert found.targets(pd.DataFrame({"y": ["9", 1.0]})).tolist() == [2.0, -2.0]
+    for wrong in ("x", "1_000", "inf", None):
+        with pytest.raises(ValueError, match="the target 'y' of 1 records is no number"):
+            found.targets(pd.DataFrame({"y": ["9", wrong]}, dtype=object))
+
+
+def test_a_table_that_does_not_fit_is_refused() -> None:
+    found = pooled(records(100, 0))
+    with pytest.raises(ValueError, match=r"lacks 'dose' \(it has 'dosis'\): name it otherwise"):
+        found.inputs(records(3, 0).rename(columns={"dose": "dosis"}))
+    with pytest.raises(ValueError, match="'dose' holds words here and numbers at the other sites"):
+        found.inputs(records(3, 0).assign(dose="x"))
+    with pytest.raises(ValueError, match="too large"):
+        replace(found, standardise="none").inputs(records(3, 0).assign(age=1e60))
+
+
+def test_a_sites_own_scale_is_needed_where_sites_standardise_alone() -> None:
+    found = replace(pooled(records(100, 0)), standardise="site", sites={"a": Scale((1.0, 2.0), (2.0, 4.0))})
+    new = records(50, 4)
+    with pytest.raises(ValueError, match="name the site whose scale holds"):
+        found.inputs(new)
+    np.testing.assert_allclose(found.inputs(new, found.sites["a"]).x[:, 0], (new["age"] - 1) / 2, rtol=1e-5)
+    scale = found.scale_of(new, 5)
+    np.testing.assert_allclose(scale.mean, new[["age", "dose"]].mean())
+    np.testing.assert_allclose(scale.std, new[["age", "dose"]].std(ddof=0))
+    assert found.scale_of(new.iloc[:4], 5).mean == tuple(column.mean for column in found.numeric)
+
+
+def test_json_and_back() -> None:
+    found = replace(
+        pooled(records(100, 0)), sites={"a": Scale((1.0, 2.0), (2.0, 4.0))}, units={"age": "years"}, ids=("pid",)
+    )
+    plain = json.loads(json.dumps(found.to_plain(), allow_nan=False))
+    assert Preprocessing.of(plain) == found
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"numeric": [{"name": "a", "mean": "x", "std": 1.0, "indicator": False}]},
+        {"numeric": [{"name": "a", "mean": 0.0, "std": 0.0, "indicator": False}]},
+        {"numeric": [{"name": "a", "mean": 0.0, "std": 1.0, "indicator": 10**9}]},
+        {"numeric": [{"name": ["a"], "mean": 0.0, "std": 1.0, "indicator": True}]},
+        {"numeric": [{"name": "a", "mean": math.nan, "std": 1.0, "indicator": True}]},
+        {"numeric": "abc"},
+        {"categorical": [{"name": "k", "categories": ["x"], "other": False, "mode": "y", "indicator": False}]},
+        {"sites": {"a": {"mean": [1.0], "std": [1.0]}}},
+        {"standardise": "all"},
+        {"target_std": 0},
+        {"target": 3},
+        {"classes": ["a"]},
+    ],
+)
+def test_what_no_agreement_makes_is_refused(change: dict) -> None:
+    plain = pooled(records(100, 0)).to_plain()
+    with pytest.raises(ValueError, match="how tables are prepared cannot be read"):
+        Preprocessing.of({**plain, **change})
+    with pytest.raises(ValueError, match="cannot be read"):
+        Preprocessing.of({name: value for name, value in plain.items() if name != "target"})

@@ -1,0 +1,93 @@
+"""Splits of tables: stratified, by subject, and equal to scikit-learn's where published splits are."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.model_selection import train_test_split
+
+from florets.task.client_data import ClientData
+from florets.task.data.tables.splits import split_rows
+from florets.task.held_out import hold_out, with_validation
+from florets.task.training.folds import disjoint_folds
+
+SUBJECTS = np.repeat(np.arange(20), [1, 2, 3, 4, 5] * 4)
+
+
+def test_classes_and_quantiles_have_the_same_share_on_both_sides() -> None:
+    classes = np.repeat([0.0, 1.0, 2.0], [70, 20, 10])
+    train, test = split_rows(classes, None, 0.2, 1, False)
+    assert np.bincount(classes[test].astype(int)).tolist() == [14, 4, 2]
+    assert sorted([*train, *test]) == list(range(100))
+    values = np.random.default_rng(0).exponential(size=200)
+    _, test = split_rows(values, None, 0.2, 1, True)
+    edges = np.quantile(values, np.linspace(0, 1, 11)[1:-1])
+    assert np.bincount(np.searchsorted(edges, values[test])).tolist() == [4] * 10
+
+
+def test_without_strata_the_split_is_scikit_learns_own() -> None:
+    for n, share in ((303, 0.34), (50, 0.2), (3, 0.9)):
+        expected = train_test_split(np.arange(n), test_size=min(share, (n - 1) / n), random_state=43)
+        found = split_rows(np.zeros(n), None, share, 43, False, stratify=False)
+        assert [sorted(part) for part in expected] == [part.tolist() for part in found]
+
+
+def test_few_records_still_have_one_on_either_side() -> None:
+    for n in (2, 3, 5):
+        train, test = split_rows(np.arange(n, dtype=float), None, 0.2, 0, False)
+        assert (len(train), len(test)) == (n - 1, 1)
+    with pytest.raises(ValueError, match="give at least 2"):
+        split_rows(np.zeros(1), None, 0.2, 0, False)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_subject_is_on_one_side_of_every_split(seed: int) -> None:
+    y = np.arange(len(SUBJECTS)) % 2
+    train, test = split_rows(y.astype(float), SUBJECTS, 0.2, seed, False)
+    assert not set(SUBJECTS[train]) & set(SUBJECTS[test])
+    assert len(train) + len(test) == len(SUBJECTS)
+    assert 5 <= len(test) <= 20
+    x = torch.arange(float(len(SUBJECTS))).reshape(-1, 1)
+    part = ClientData(
+        x, torch.from_numpy(y), x[:1], torch.zeros(1, dtype=torch.int64), 0, subjects=torch.from_numpy(SUBJECTS)
+    )
+    rng = np.random.default_rng(seed)
+    rest, (held, _) = hold_out(part, rng)
+    kept = with_validation(part, 0.25, rng, stratify=True)
+    assert kept.x_validation is not None
+    for left, out in ((rest, held), (kept, kept.x_validation)):
+        assert left.subjects is not None
+        inside = set(SUBJECTS[left.x_train.flatten().int()])
+        assert inside == set(left.subjects.tolist())
+        assert not inside & set(SUBJECTS[out.flatten().int()])
+        assert len(left.x_train) + len(out) == len(x)
+        assert 6 <= len(out) <= 25
+    folds = disjoint_folds(x, part.y_train, 3, 12, rng, part.subjects)
+    whose = [set(SUBJECTS[fold]) for fold in folds]
+    assert [len(fold) for fold in folds] == [12] * 3
+    assert sum(map(len, whose)) == len(set.union(*whose))
+
+
+def test_fewer_subjects_than_parts() -> None:
+    x, y = torch.zeros(6, 1), torch.zeros(6, dtype=torch.int64)
+    one = ClientData(x, y, x, y, 0, subjects=torch.zeros(6, dtype=torch.int64))
+    rest, (held, _) = hold_out(one, np.random.default_rng(0))
+    assert len(rest.x_train) == len(held) == 6
+    with pytest.raises(ValueError, match="all records belong to one subject"):
+        with_validation(one, 0.2, np.random.default_rng(0))
+    (fold,) = disjoint_folds(x, y, 2, 3, np.random.default_rng(0), torch.zeros(6, dtype=torch.int64))
+    assert fold.tolist() == list(range(6))
+    # Of two subjects the smaller one is held out, and a rare class needs no fold of its own.
+    two = np.array([0, 0, 0, 0, 0, 1])
+    assert (
+        len(hold_out(ClientData(x, y, x, y, 0, subjects=torch.from_numpy(two)), np.random.default_rng(1))[1][0]) == 1
+    )
+    train, test = split_rows(np.array([0.0, 1, 2, 3, 4, 5]), two, 0.2, 0, False)
+    assert {len(train), len(test)} == {1, 5}
+
+
+def test_validation_records_of_a_table_are_stratified() -> None:
+    y = torch.tensor([0] * 80 + [1] * 20)
+    x = torch.arange(100.0).reshape(-1, 1)
+    found = with_validation(ClientData(x, y, x, y, 0), 0.2, np.random.default_rng(0), stratify=True)
+    assert found.y_validation is not None
+    assert found.y_validation.bincount().tolist() == [16, 4]
