@@ -29,6 +29,8 @@ class Evidence:
         Of clients that have others than their keys.
     reasons
         In which respects sites differ; see `causes`.
+    described
+        Whether sites described the columns of their inputs: reasons of the inputs are then known.
     tried
         What was tried in addition because nothing was better than a constant answer, in words.
     """
@@ -37,6 +39,7 @@ class Evidence:
     one_class: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     reasons: tuple[Reason, ...] = ()
+    described: bool = False
     tried: tuple[str, ...] = ()
 
 
@@ -59,7 +62,8 @@ class Advice:
     low
         Clients that the chosen method serves worse than the others, by more than chance.
     own_is_low
-        Of the clients that fit nobody, those on which every method does badly, their own model too.
+        Of the clients that fit nobody, or that all differ, those on which every method does badly, their own model
+        too.
     """
 
     finding: Finding
@@ -88,8 +92,7 @@ class Advice:
     @property
     def is_scale(self) -> bool:
         """Whether what sets the clients apart goes once each has standardised its inputs."""
-        after = self.evidence.standardised
-        return after is not None and after.kind == "none" and self.finding.kind in ("groups", "lone", "all_differ")
+        return _is_scale(self.finding, self.evidence)
 
     @property
     def few(self) -> tuple[str, ...]:
@@ -142,9 +145,10 @@ def advise(
     evidence = evidence or Evidence()
     # With few records a client's own model is bad, whatever these say: others' models then do better.
     low = {name: low_sites(one, criterion) for name, one in outcomes.items() if name != "standardised"}
+    suspects = finding.groups[0] if finding.kind == "all_differ" else finding.lone
     own_is_low = tuple(
         key
-        for key in finding.lone
+        for key in suspects
         if key in low.get("local", []) and all(key in low[name] for name in low if key in outcomes[name].test)
     )
     # Without groups discovery's one model is FedAvg's.
@@ -158,8 +162,7 @@ def advise(
     scaled = outcomes.get("standardised")
     if scaled is not None:
         compared.insert(0, scaled.without(own_is_low))
-        goes = evidence.standardised is not None and evidence.standardised.kind == "none" and several
-        if not goes and "fedavg" in outcomes:
+        if not _is_scale(finding, evidence) and "fedavg" in outcomes:
             pair = _on_the_same([outcomes["fedavg"], scaled], own_is_low)
             first = best(pair, criterion)
             compared.sort(key=lambda one: one.name != first.name)
@@ -177,6 +180,16 @@ def advise(
     if chosen is not None and not found.over_constant.mean > 0 and math.isfinite(constant.figure(criterion)):
         found = replace(found, chosen=None)
     return replace(found, low=tuple(low_sites(found.best, criterion)))
+
+
+def _is_scale(finding: Finding, evidence: Evidence) -> bool:
+    """Return whether the scale of the inputs sets clients apart: they differ, and no longer once standardised.
+
+    Where sites described their columns these must differ: chance may well take away what chance has brought.
+    """
+    after = evidence.standardised
+    goes = after is not None and after.kind == "none" and finding.kind in ("groups", "lone", "all_differ")
+    return goes and (not evidence.described or any(one.kind in ("unit", "inputs") for one in evidence.reasons))
 
 
 def _on_the_same(outcomes: Sequence[Outcome], without: Collection[str]) -> list[Outcome]:

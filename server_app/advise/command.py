@@ -149,7 +149,9 @@ class _Study:
         usable = [own for key, own in counts.items() if key not in one_class]
         setup = setup_of(question, measure, rare_share(usable) < RARE)
         criterion = Criterion.of(measure, first.test, one_class if measure in OF_CLASSES else ())
-        reasons = differences(read_sites(place, first.train, measure in OF_VALUES), one_class)
+        sites = read_sites(place, first.train, measure in OF_VALUES)
+        described = any(site.columns for site in sites.values())
+        reasons = differences(sites, one_class)
         after = self._standardised_finding(finding, reasons, one_class)
         methods = self._methods(finding, reasons, after)
         self._say_budget(methods, setup, place)
@@ -159,7 +161,7 @@ class _Study:
         if not _any_useful(outcomes, criterion, constant):
             setup, outcomes, more, tried = self._rescued(setup, methods, outcomes, criterion, constant)
             trials += more
-        evidence = Evidence(after, one_class, read_names(place), (), tuple(tried))
+        evidence = Evidence(after, one_class, read_names(place), tuple(reasons), described, tuple(tried))
         advice = advise(finding, outcomes, criterion, constant, evidence)
         rule = self._rule(advice)
         found = tuple([rule, *(one for one in reasons if one.kind != "labels")] if rule else reasons)
@@ -181,7 +183,7 @@ class _Study:
 
     def _measure(self, place: Path, first: Outcome) -> Name:
         """Return the measure that was asked for, or the one that suits the data."""
-        given = str(getattr(self._question.base, "measure", "auto"))
+        given = self._question.measure
         statistics = read_test_statistics(place)
         if not statistics:
             has_classes = all("accuracy" in test.scores for test in first.test.values())

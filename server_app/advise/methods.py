@@ -9,7 +9,7 @@ from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.server_app.advise.findings import Finding
-from florets.server_app.advise.measures import Name, for_stopping
+from florets.server_app.advise.measures import OF_CLASSES, OF_VALUES, Name, for_stopping
 
 VALIDATION = 0.2
 """Of each client's training records, unless `task.validation_fraction` says otherwise."""
@@ -99,10 +99,13 @@ class Question:
         As they were typed.
     base
         The experiment with FedAvg, which says everything that all runs share.
+    measure
+        That was asked for, or ``auto``.
     """
 
     overrides: tuple[str, ...]
     base: Config
+    measure: str = "auto"
 
     @classmethod
     def of(cls, overrides: Sequence[str]) -> "Question":
@@ -114,12 +117,22 @@ class Question:
             With every problem; also where a key is given that advice itself decides.
         """
         problems: list[str] = []
+        measure = "auto"
         for entry in read_overrides(overrides, problems):
+            if entry.key == "measure":
+                measure = str(entry.value)
+                if measure not in ("auto", *OF_CLASSES, *OF_VALUES):
+                    known = ", ".join((*OF_CLASSES, *OF_VALUES))
+                    problems.append(f"{entry.text}: there is no such measure; use auto, {known}.")
             if entry.key in _OURS or (entry.key.startswith("strategy.") and entry.key not in _MAY_STAY):
                 problems.append(f"{entry.text}: `florets advise` compares strategies itself; leave it out.")
         if problems:
             raise ConfigError(problems)
-        return cls(tuple(overrides), compose([*overrides, "strategy=fedavg"]))
+        # Which measures fit shows once the sites have described their targets.
+        plain = [text for text in overrides if text.partition("=")[0] != "measure"]
+        held_out = any(text.startswith("task.validation_fraction=") for text in plain)
+        base = compose([*plain, "strategy=fedavg", *([] if held_out else [f"task.validation_fraction={VALIDATION}"])])
+        return cls(tuple(overrides), base, measure)
 
     def gives(self, key: str) -> bool:
         """Return whether a key was typed."""
@@ -138,7 +151,7 @@ class Question:
     @property
     def validation(self) -> float:
         """Fraction of the training records that the choice is made on."""
-        return self.base.task.validation_fraction or VALIDATION
+        return self.base.task.validation_fraction
 
     @property
     def standardise_keys(self) -> tuple[str, ...]:
@@ -166,9 +179,10 @@ class Question:
             "statistics": "false" if self.base.task.loss == "reconstruction" else "true",
             "num_rounds": self.rounds,
         }
-        keys = [text.partition("=")[0] for text in own]
+        keys = ["measure", *(text.partition("=")[0] for text in own)]
         ours = [f"{key}={value}" for key, value in shared.items() if key not in (*given, *keys)]
-        return compose([*(text for text in self.overrides if text.partition("=")[0] not in keys), *ours, *own])
+        typed = [text for text in self.overrides if text.partition("=")[0] not in keys]
+        return compose([*typed, *ours, *own])
 
 
 @dataclass(frozen=True)
@@ -197,11 +211,9 @@ class Setup:
 
 def setup_of(question: Question, measure: Name, is_rare: bool) -> Setup:
     """Return the first setup: stopping by patience, and class weights where a class is rare."""
-    keys = []
+    keys = [f"measure={for_stopping(measure)}"]
     if not question.gives("patience"):
         keys.append(f"patience={PATIENCE}")
-    if not question.gives("measure"):
-        keys.append(f"measure={for_stopping(measure)}")
     if is_rare and not question.gives("train.class_weights"):
         keys.append("train.class_weights=balanced")
     return Setup(measure, question.rates, tuple(keys))

@@ -195,7 +195,7 @@ class Reasons:
 
     def _lone(self) -> list[str]:
         advice = self.advice
-        if advice.finding.kind not in ("groups", "lone") or not advice.finding.lone or advice.is_scale:
+        if advice.finding.kind not in ("groups", "lone", "all_differ") or advice.is_scale:
             return []
         said = []
         bad = advice.own_is_low

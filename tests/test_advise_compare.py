@@ -1,0 +1,140 @@
+"""`florets advise`: measures, differences and their intervals, the constant answer and the choice, by hand."""
+
+import math
+
+import numpy as np
+import pytest
+from advise_examples import NONE, constant_of, given, outcome, part, values_part
+
+from florets.server_app.advise.advice import advise
+from florets.server_app.advise.choice import choose, is_below, low_sites
+from florets.server_app.advise.compare import Criterion, effective
+from florets.server_app.advise.measures import amount, gain, is_better, suitable, value
+from florets.server_app.results.test_statistics import PartStatistics
+
+ACCURACY = Criterion("accuracy")
+
+
+def test_auc_is_the_measure_where_one_of_two_classes_is_rare_at_a_site_that_has_both() -> None:
+    counts = [np.array([40.0, 60.0]), np.array([90.0, 11.0])]
+    assert suitable(False, counts) == "auc"
+    assert suitable(False, counts[:1]) == "accuracy"
+    assert suitable(False, [np.array([50.0, 0.0]), counts[0]]) == "accuracy"
+    assert suitable(False, [np.array([90.0, 5.0, 5.0])]) == "accuracy"
+    assert suitable(True, []) == "r2"
+
+
+def test_figures_are_written_with_their_direction_and_unit() -> None:
+    assert [value(0.1234, name) for name in ("accuracy", "auc", "rmse")] == ["12.3 %", "0.123", "0.1234"]
+    assert value(math.nan, "auc") == "-"
+    assert amount(-0.04, 1.25, "accuracy") == "0.0 ± 1.2 points"
+    assert amount(0.05, math.inf, "r2", sign=True) == "+0.050"
+    assert gain(3.0, 5.0, "rmse") == 2.0
+    assert gain(0.9, 0.8, "accuracy") == pytest.approx(10.0)
+    assert is_better(0.3, 0.4, "log_loss")
+    assert is_better(-5.0, -math.inf, "r2")
+    assert not is_better(math.nan, 0.1, "auc")
+
+
+def test_few_sites_differ_by_paired_resamples_of_their_records() -> None:
+    better, worse = outcome("local", [0.9], 40), outcome("fedavg", [0.8], 40)
+    found = ACCURACY.difference(better.test, worse.test)
+    # Four of 40 records are right by the first alone: a binomial share, and one record on which they differ.
+    expected = math.sqrt(0.1 * 0.9 / 40 + 1 / 40**2)
+    assert found.mean == pytest.approx(10.0)
+    assert found.half == pytest.approx(100 * 1.96 * expected, rel=0.12)
+    same = ACCURACY.difference(better.test, better.test)
+    assert (same.mean, same.half) == (0.0, pytest.approx(100 * 1.96 / 40, rel=1e-3))
+    assert not same.is_gain
+    assert not same.is_loss
+
+
+def test_many_sites_differ_by_their_spread_weighted_by_records() -> None:
+    first, second = outcome("local", [0.9, 0.7] * 5), outcome("fedavg", [0.8] * 10)
+    found = ACCURACY.difference(first.test, second.test)
+    # Differences of +10 and -10 points: deviation 10.54.
+    assert found.mean == pytest.approx(0.0, abs=1e-9)
+    assert found.half == pytest.approx(1.959964 * 10.540926 / math.sqrt(10), rel=1e-6)
+    assert found.clients == 10
+
+
+def test_two_records_weigh_less_than_a_thousand_and_a_thousand_no_more_than_thirty() -> None:
+    tests = {"small": part(1.0, 2), "large": part(0.5, 1000), "middle": part(0.9, 30)}
+    assert ACCURACY.figure(tests) == pytest.approx((2 * 1.0 + 30 * 0.5 + 30 * 0.9) / 62)
+    assert ACCURACY.over_records(tests) == pytest.approx((2 + 500 + 27) / 1032)
+    apart = Criterion.of("accuracy", tests, ["middle"])
+    assert (apart.apart, apart.together) == (("middle", "small"), False)
+    few = {key: part(0.8, 10) for key in "abc"}
+    assert Criterion.of("auc", few, ()).together
+    assert not Criterion.of("accuracy", few, ()).together
+
+
+def test_a_figure_that_compares_two_classes_rests_on_the_rarer_one() -> None:
+    assert effective(part(0.8, 40), "auc") == pytest.approx(40)
+    labels, records = np.r_[np.zeros(98, dtype=np.int64), np.ones(2, dtype=np.int64)], 100
+    from florets.task.training.sums import sums_of
+
+    outputs = np.stack([np.zeros(records), np.linspace(-1, 1, records)], axis=1)
+    rare = PartStatistics(records, {"auc": 1.0}, sums_of(outputs, labels, 2, np.random.default_rng(0)))
+    assert effective(rare, "auc") == pytest.approx(4 / (1 / 98 + 1 / 2))
+    assert effective(rare, "accuracy") == 100
+
+
+def test_over_all_records_the_interval_is_the_jackknifes_over_sites() -> None:
+    rng = np.random.default_rng(0)
+    targets = [rng.normal(size=12) for _ in range(11)]
+    predictions = [[0.8 * y + rng.normal(size=12) * width for y in targets] for width in (0.3, 0.9)]
+    tests = [
+        {f"s{i:02d}": values_part(y, p) for i, (y, p) in enumerate(zip(targets, guess, strict=True))}
+        for guess in predictions
+    ]
+
+    def r2(kept: list[int], guess: int) -> float:
+        y, p = (np.concatenate([values[i] for i in kept]) for values in (targets, predictions[guess]))
+        return float(1 - np.square(y - p).sum() / np.square(y - y.mean()).sum())
+
+    criterion = Criterion.of("r2", tests[0], ())
+    assert criterion.together
+    found = criterion.difference(*tests)
+    everybody = list(range(11))
+    without = [r2([i for i in everybody if i != j], 0) - r2([i for i in everybody if i != j], 1) for j in everybody]
+    assert found.mean == pytest.approx(r2(everybody, 0) - r2(everybody, 1))
+    error = math.sqrt(10 / 11 * np.square(np.array(without) - np.mean(without)).sum())
+    assert found.half == pytest.approx(1.959964 * error)
+
+
+def test_the_simplest_method_is_chosen_that_none_beats_by_more_than_chance() -> None:
+    fedavg, tuned, local = (outcome(name, [v] * 5) for name, v in (("fedavg", 0.9), ("tuned", 0.925), ("local", 1.0)))
+    assert choose([fedavg, tuned], ACCURACY).name == "fedavg"
+    assert choose([fedavg, tuned, local], ACCURACY).name == "local"
+    diverged = {key: PartStatistics(40, {"loss": 3.4e38, "accuracy": 0.9}) for key in fedavg.test}
+    assert choose([outcome("fedavg", []), local], ACCURACY).name == "local"
+    assert ACCURACY.figure(diverged) == -math.inf
+
+
+def test_what_is_not_better_than_the_constant_answer_is_never_advised() -> None:
+    assert constant_of(outcome("fedavg", [0.9] * 5)).figure(ACCURACY) == 0.5
+    advice = given(NONE, fedavg=[0.5] * 5, local=[0.55] * 5)
+    assert advice.chosen is None
+    assert advice.over_constant.mean == pytest.approx(5.0)
+    assert given(NONE, fedavg=[0.5] * 5, local=[0.95] * 5).chosen == "local"
+    # Good on validation records by luck, and no better than the constant on the test records.
+    lucky = {"fedavg": outcome("fedavg", [0.9] * 5, test=[0.5] * 5)}
+    assert advise(NONE, lucky, ACCURACY, constant_of(lucky["fedavg"])).chosen is None
+
+
+def test_sites_below_the_others_are_named_and_one_does_not_hide_another() -> None:
+    def low(*values: float, records: int = 40) -> list[str]:
+        return low_sites(outcome("local", list(values), records), ACCURACY)
+
+    assert low(0.95, 0.95, 0.95, 0.95, 0.5) == ["e"]
+    assert low(0.95, 0.95, 0.95, 0.5, 0.5) == ["d", "e"]
+    assert low(0.95, 0.9, 0.95, 0.95, 0.9) == []
+    assert low(1.0, 1.0, 1.0, 1.0, 0.0, records=1) == []
+    assert low_sites(outcome("local", [0.9] * 4 + [0.2]), Criterion("log_loss")) == []
+
+
+@pytest.mark.parametrize(("accuracy", "records", "expected"), [(0.0, 5, False), (0.0, 6, True), (0.25, 4, False)])
+def test_a_few_wrong_answers_are_no_sign_of_swapped_labels(accuracy: float, records: int, expected: bool) -> None:
+    # Of five coins all show one side in 3.1 % of cases, of six in 1.6 %.
+    assert is_below(accuracy, records, 0.5) is expected
