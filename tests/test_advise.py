@@ -147,6 +147,8 @@ def test_sites_of_one_class_or_few_records_are_named_and_make_nobody_else_differ
     assert "e has records of one class only" in " ".join(said.reasons)
     assert [row.note for row in said.speech.rows] == ["", "", "", "", "one class only"]
     assert math.isnan(said.speech.rows[4].gain)
+    assert advice.criterion.figure(tests) == pytest.approx(0.95)
+    assert advice.criterion.difference(tests, outcome("local", [0.9] * 5).test).clients == 4
     assert advice.criterion.mean_of_sites(tests) == pytest.approx(0.95)
 
 

@@ -218,8 +218,10 @@ class _Study:
     ) -> dict[str, tuple[str, ...]]:
         methods = candidates(self._question, finding)
         keys = self._question.standardise_keys
-        in_units = any(one.kind in ("unit", "inputs") for one in reasons)
-        if keys and ((after is not None and after.kind == "none") or in_units):
+        # Of some out of many sites, other inputs are the usual variety.
+        count = finding.num_clients
+        moved = any(one.kind == "unit" or (one.kind == "inputs" and 4 * len(one.sites) >= count) for one in reasons)
+        if keys and ((after is not None and after.kind == "none") or moved):
             methods["standardised"] = ("strategy=fedavg", *keys)
         return methods
 

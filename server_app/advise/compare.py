@@ -71,11 +71,14 @@ class Criterion:
         little of a handful. Otherwise they are means over clients.
     apart
         Clients that enter no comparison between clients: few test records, or records of one class.
+    one_class
+        Of these the latter; they enter no comparison of methods either, for a constant is right there.
     """
 
     measure: Name
     together: bool = False
     apart: tuple[str, ...] = ()
+    one_class: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, measure: Name, tests: Tests, one_class: Collection[str]) -> "Criterion":
@@ -84,7 +87,7 @@ class Criterion:
         middle = median([test.n for test in tests.values()]) if tests else 0
         has_sums = any(test.sums is not None for test in tests.values())
         together = middle < FEW_RECORDS and measure in NOT_ADDITIVE and has_sums
-        return cls(measure, together, tuple(sorted(few.union(one_class))))
+        return cls(measure, together, tuple(sorted(few.union(one_class))), tuple(one_class))
 
     def with_measure(self, measure: Name) -> "Criterion":
         """Return the same with another measure."""
@@ -104,7 +107,12 @@ class Criterion:
         Over all records, or the mean over clients. In that mean a client's weight grows with its records up to
         `FEW_RECORDS`: two records count for less than a thousand, and a thousand do not outweigh all other sites.
         """
+        tests = self.compared(tests)
         return pooled(tests.values(), self.measure) if self.together else self._mean(tests)  # type: ignore[arg-type]
+
+    def compared(self, tests: Tests) -> Tests:
+        """Return the tests by which methods are compared."""
+        return {key: test for key, test in tests.items() if key not in self.one_class}
 
     def _mean(self, tests: Tests) -> float:
         known = [(self.weight(test), self.own(test)) for test in tests.values() if not math.isnan(self.own(test))]
@@ -158,6 +166,7 @@ class Criterion:
         proportions (Agresti and Min 2005): where two models have the same mistakes no resample differs, and the
         bootstrap alone would have no width.
         """
+        first, second = self.compared(first), self.compared(second)
         keys = sorted(
             key
             for key in first.keys() & second.keys()

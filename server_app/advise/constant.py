@@ -64,7 +64,7 @@ class ConstantAnswer:
 
     def beaten_by(self, tests: Tests, criterion: Criterion, part: Part) -> Difference:
         """Return the gain of a method over the constant answer, with its 95 % interval."""
-        own = self.tests(part)
+        own, tests = self.tests(part), criterion.compared(tests)
         if criterion.together:
             mean = gain(criterion.figure(tests), self.figure(criterion, part), self.measure)
             keys = sorted(tests)

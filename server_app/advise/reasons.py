@@ -104,6 +104,8 @@ class Reasons:
             said.append(f"The groups: {' | '.join(found)}.")
         if self.advice.chosen == "fedavg":
             said.append("One model serves them as well as one per group does.")
+        elif self.advice.chosen == "intercept":
+            said.append(f"An intercept per {self.site} says more than the groups do.")
         return said
 
     def _differences(self) -> list[str]:

@@ -61,10 +61,15 @@ def read_sites(folder: Path, train: Mapping[str, FloatArray], is_regression: boo
     told = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     found = {}
     for key in sorted({*told, *train}):
-        columns = _columns(Description.of(told[key])) if key in told else {}
+        site = Description.of(told[key]) if key in told else None
+        columns = {} if site is None else _columns(site)
         own = train.get(key)
         if own is None:
             found[key] = Site(columns)
+        elif is_regression and site is not None and site.target is not None and math.isfinite(site.target.mean):
+            # In its unit, where models train on standardised targets.
+            target = site.target
+            found[key] = Site(columns, None, Moments(target.known, target.mean, target.m2 / target.known))
         elif is_regression:
             found[key] = Site(columns, None, Moments(int(own[0]), float(own[1]), float(own[2] / max(own[0], 1))))
         else:
