@@ -21,8 +21,8 @@ def test_sites_that_are_alike_have_no_reason_to_differ() -> None:
 
 
 def test_columns_that_are_all_wider_by_one_factor_are_in_another_unit() -> None:
-    usual = {name: site(x=(1.0, 1.0), z=(5.0, 2.0)) for name in "abc"}
-    (reason,) = differences({**usual, "d": site(x=(3.0, 3.0), z=(15.0, 6.0))})
+    usual = {name: site(x=(1.0, 1.0), y=(0.0, 1.0), z=(5.0, 2.0)) for name in "abc"}
+    (reason,) = differences({**usual, "d": site(x=(3.0, 3.0), y=(0.0, 3.0), z=(15.0, 6.0))})
     assert (reason.kind, reason.sites, reason.factor) == ("unit", ("d",), pytest.approx(3.0))
 
 

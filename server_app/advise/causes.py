@@ -26,6 +26,9 @@ _ALIKE = 0.15
 _CROSS = 1.5
 """Loss of another group's model relative to that of the own, from which on the groups follow different rules."""
 
+_MANY, _MOST = 3, 0.8
+"""Numeric columns from which on one factor for all of them says something, and the fraction that must have it."""
+
 Kind = Literal["unit", "inputs", "labels", "rule"]
 
 
@@ -88,12 +91,37 @@ def differences(sites: Mapping[str, Site], one_class: Sequence[str] = ()) -> lis
     known = {key: site for key, site in sites.items() if site.records >= FEW_RECORDS and key not in one_class}
     if len(known) < 2:
         return []
-    tests = sum(2 * len(site.columns) + 1 for site in known.values())
-    quantile = NormalDist().inv_cdf(1 - _LEVEL / (2 * tests))
-    labels = _label_reason(known, quantile)
-    shifts = {key: _shifts(key, known, quantile, labels) for key in known}
-    shifts = {key: found for key, found in shifts.items() if found}
-    return [*_input_reasons(shifts, known), *([labels] if labels else [])]
+    labels = _label_reason(known, NormalDist().inv_cdf(1 - _LEVEL / (2 * len(known))))
+    tests = sum(2 * len(site.columns) for site in known.values())
+    quantile = NormalDist().inv_cdf(1 - _LEVEL / (2 * max(tests, 1)))
+    reasons = []
+    if factors := _factors(known):
+        shifts = {key: _shifts(key, known, quantile, None) for key in factors}
+        columns = _top([one for found in shifts.values() for one in found])
+        reasons.append(Reason("unit", tuple(factors), columns, median(factors.values())))
+    # What is in another unit is no reference for the others.
+    rest = {key: site for key, site in known.items() if key not in factors}
+    shifts = {key: found for key in rest if (found := _shifts(key, rest, quantile, labels))}
+    return [*reasons, *_input_reasons(shifts), *([labels] if labels else [])]
+
+
+def _factors(sites: Mapping[str, Site]) -> dict[str, float]:
+    """Return the sites whose numeric columns are all wider or all narrower by about one factor, with that factor."""
+    found = {}
+    for key, site in sites.items():
+        ratios = []
+        for name, own in site.columns.items():
+            others = {other: one.columns[name] for other, one in sites.items() if name in one.columns}
+            usual = others[_reference({other: (one.variance, one.count) for other, one in others.items()})]
+            if " = " not in name and own.variance > 0 and usual.variance > 0:
+                ratios.append(math.log(_wider(own, usual)))
+        if len(ratios) < _MANY:
+            continue
+        middle = median(ratios)
+        near = sum(abs(ratio - middle) < abs(middle) / 2 for ratio in ratios)
+        if abs(middle) > math.log(_RATIO) and near >= _MOST * len(ratios):
+            found[key] = math.exp(middle)
+    return found
 
 
 def _reference(values: Mapping[str, tuple[float, int]]) -> str:
@@ -117,10 +145,10 @@ def _shifts(key: str, sites: Mapping[str, Site], quantile: float, labels: Reason
             continue
         middle = others[_reference({other: (one.mean, one.count) for other, one in others.items()})]
         spread = others[_reference({other: (one.variance, one.count) for other, one in others.items()})]
-        scale, width = math.sqrt(spread.variance), math.sqrt(own.variance)
-        if not scale or not width:
+        scale = math.sqrt(spread.variance)
+        if not scale or not own.variance:
             continue
-        shift, ratio = (own.mean - middle.mean) / scale, width / scale
+        shift, ratio = (own.mean - middle.mean) / scale, _wider(own, spread)
         error = math.sqrt(own.variance / own.count + middle.variance / middle.count) / scale
         log_error = math.sqrt(_TAILS / own.count + _TAILS / spread.count)
         categorical = " = " in name
@@ -131,6 +159,14 @@ def _shifts(key: str, sites: Mapping[str, Site], quantile: float, labels: Reason
         if moves or widens:
             found.append(ColumnShift(name, shift, ratio, _factor(own, middle, ratio) if widens else None))
     return found
+
+
+def _wider(own: Moments, usual: Moments) -> float:
+    """Return the factor of a column's spread: of deviation and range, which outliers do not move, the lesser."""
+    ratio = math.sqrt(own.variance / usual.variance)
+    if not (own.width > 0 and usual.width > 0):
+        return ratio
+    return min(ratio, own.width / usual.width, key=lambda one: abs(math.log(one)))
 
 
 def _factor(own: Moments, middle: Moments, ratio: float) -> float | None:
@@ -164,32 +200,16 @@ def _explained(key: str, name: str, sites: Mapping[str, Site], middle: Moments, 
     return abs(column.mean - middle.mean) <= abs(shares[key] - usual) * apart + quantile * error
 
 
-def _input_reasons(shifts: Mapping[str, Sequence[ColumnShift]], sites: Mapping[str, Site]) -> list[Reason]:
-    """Return the reasons of the inputs: sites in another unit as a whole, columns in another unit, other shifts."""
-    whole: dict[str, float] = {}
-    by_column: dict[str, list[ColumnShift]] = {}
-    rest: dict[str, list[ColumnShift]] = {}
-    for key, found in shifts.items():
-        numeric = sum(" = " not in name for name in sites[key].columns)
-        factor = median(one.ratio for one in found)
-        alike = [one for one in found if abs(math.log(one.ratio / factor)) < _ALIKE]
-        outside = abs(math.log(factor)) > math.log(_RATIO)
-        if outside and len(alike) >= max(2, numeric / 2):
-            whole[key] = factor
-            continue
-        units = [one for one in found if one.factor is not None]
-        if units:
-            by_column[key] = units
-        if others := [one for one in found if one.factor is None]:
-            rest[key] = others
-    reasons = []
-    if whole:
-        columns = _top([one for key in whole for one in shifts[key]])
-        reasons.append(Reason("unit", tuple(whole), columns, median(whole.values())))
-    if by_column:
-        reasons.append(Reason("unit", tuple(by_column), _top([one for found in by_column.values() for one in found])))
-    if rest:
-        reasons.append(Reason("inputs", tuple(rest), _top([one for found in rest.values() for one in found])))
+def _input_reasons(shifts: Mapping[str, Sequence[ColumnShift]]) -> list[Reason]:
+    """Return the reasons of the inputs: columns in another unit, and other distributions."""
+    units = {key: [one for one in found if one.factor is not None] for key, found in shifts.items()}
+    others = {key: [one for one in found if one.factor is None] for key, found in shifts.items()}
+    reasons: list[Reason] = []
+    for kind, by_site in (("unit", units), ("inputs", others)):
+        departing = {key: found for key, found in by_site.items() if found}
+        if departing:
+            columns = _top([one for found in departing.values() for one in found])
+            reasons.append(Reason(kind, tuple(departing), columns))  # type: ignore[arg-type]
     return reasons
 
 

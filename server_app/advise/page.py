@@ -9,10 +9,10 @@ from jinja2 import Environment, StrictUndefined
 
 from florets.server_app.advise.advice import Advice
 from florets.server_app.advise.chart import chart
-from florets.server_app.advise.compare import FEW_RECORDS
+from florets.server_app.advise.compare import FEW_RECORDS, Criterion
 from florets.server_app.advise.measures import FORMS, OF_VALUES, Name, amount, beside, value
 from florets.server_app.advise.methods import CONSTANT_TITLES, TITLES, Question, Setup
-from florets.server_app.advise.outcomes import Outcome
+from florets.server_app.advise.outcomes import Outcome, Tests
 from florets.server_app.advise.page_template import PAGE
 from florets.server_app.advise.page_template import STYLE as OWN_STYLE
 from florets.server_app.advise.sites import SiteRow, alternative
@@ -104,7 +104,7 @@ def _method(advice: Advice, outcome: Outcome, words: Words, second: Name | None)
     return {
         "chosen": outcome.name == advice.chosen,
         "title": TITLES[outcome.name],
-        "mean": value(criterion.mean_of_sites(figures.test), criterion.measure),
+        "mean": value(_mean(criterion, figures.test), criterion.measure),
         "pooled": value(criterion.over_records(figures.test), criterion.measure),
         "second": "" if second is None else value(criterion.with_measure(second).figure(figures.test), second),
         "gain": text,
@@ -114,6 +114,11 @@ def _method(advice: Advice, outcome: Outcome, words: Words, second: Name | None)
         "settings": f"{outcome.rate:g}, {outcome.rounds}",
         "cost": f"{size(outcome.num_bytes)}, {duration(outcome.seconds)}",
     }
+
+
+def _mean(criterion: Criterion, tests: Tests) -> float:
+    """Return the mean over sites: the one that decides or, beside a figure over all records, the plain one."""
+    return criterion.mean_of_sites(tests) if criterion.together else criterion.figure(tests)
 
 
 def _constant_row(advice: Advice, second: Name | None) -> dict[str, Any]:
@@ -130,7 +135,7 @@ def _constant_row(advice: Advice, second: Name | None) -> dict[str, Any]:
     return {
         "chosen": False,
         "title": title,
-        "mean": value(criterion.mean_of_sites(tests), criterion.measure),
+        "mean": value(_mean(criterion, tests), criterion.measure),
         "pooled": "-" if pooled is None else value(pooled.pooled, criterion.measure),
         "second": of_second,
         "gain": amount(-gain.mean, gain.half, criterion.measure, sign=True) if math.isfinite(gain.mean) else "-",

@@ -13,7 +13,6 @@ table.sites { width: 100%; }
 table.sites td.gain { color: var(--good); font-weight: 600; }
 table.sites td.loss { color: #a33a00; font-weight: 600; }
 table.sites td:last-child { text-align: left; color: var(--quiet); white-space: normal; min-width: 7rem; }
-.wide td:first-child, .wide th:first-child { position: sticky; left: 0; background: var(--paper); }
 table.methods tr.chosen > td:first-child { background: #eaf4fb; }
 .dots { position: relative; margin: 0 .4rem 1rem; font-size: .84rem; }
 .dots .row { display: grid; grid-template-columns: minmax(9rem, 40%) 1fr; align-items: center; min-height: 1.9rem; }
@@ -100,9 +99,10 @@ bar the {{ "figure over all records" if together else "mean" }}
 <td>{{ row.gain }}</td><td>{{ row.worst }}</td><td>{{ row.settings }}</td><td>{{ row.cost }}</td></tr>
 {% endfor -%}
 </tbody></table></div>
-<p>{{ words.interval }} The mean over {{ words.site }}s is of those with at least {{ fewest }} test records, or of
-all where nobody has so many
-{%- if together %}; methods are compared by the figure over all records{% endif %}.
+<p>{{ words.interval }}
+{%- if together %} Methods are compared by the figure over all records; the mean over {{ words.site }}s is of those
+with at least {{ fewest }} test records.{% else %} The mean counts every {{ words.site }} alike, but one with fewer
+than {{ fewest }} test records less, by its records.{% endif %}
 {%- if fine_tuned %} Fine-tuning is one more local training at the end ({{ epochs }} passes over the records).
 {%- endif %}
 </p>

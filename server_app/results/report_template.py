@@ -44,7 +44,8 @@ th:first-child, td:first-child { text-align: left; padding-left: .2rem; }
 tbody th { font-weight: 400; color: var(--ink); }
 tr:last-child > * { border-bottom: 0; }
 table.confusion td { min-width: 2.2rem; text-align: center; border: 2px solid var(--paper); border-radius: 5px; }
-table.confusion thead th { text-align: center; }
+table.confusion thead th { text-align: center; white-space: normal; }
+.wide th:first-child, .wide td:first-child { position: sticky; left: 0; background: var(--paper); }
 td.amiss { color: #a33a00; font-weight: 600; }
 td.none { color: #a9b3bd; }
 details > summary { cursor: pointer; font-weight: 600; }
@@ -53,7 +54,7 @@ pre { margin: 0; padding: .9rem; overflow-x: auto; background: var(--ground); bo
   font: .84rem/1.5 ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; }
 footer { color: var(--quiet); font-size: .84rem; }
 @media (max-width: 40rem) { main { padding: 1.2rem .7rem 2rem; } section { padding: .9rem .8rem; }
-  h1 { font-size: 1.4rem; } th, td { padding: .28rem .4rem; } }
+  h1 { font-size: 1.4rem; } th, td { padding: .28rem .4rem; } table.confusion { width: 100%; } }
 @media print { body { background: #fff; } section, dl.tiles div { break-inside: avoid; } }
 """
 
