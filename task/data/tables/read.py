@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from florets.task.data.tables.declaration import MISSING, Declaration, Site
 from florets.task.data.tables.form import DECIMAL_COMMA, SEPARATORS, SNIFFED, file_text, find_separator, records, scan
-from florets.task.data.tables.names import DATE, MOST_COLUMNS, as_numbers, is_number, is_sendable
+from florets.task.data.tables.names import DATE, LARGEST, MOST_COLUMNS, as_numbers, is_number, is_sendable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".csv.gz", ".tsv.gz")
 _NUMERIC = "iuf"
 """Kinds of NumPy's types of numbers."""
-_LARGEST = 1e100
-"""Sums of squares of larger numbers overflow."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +220,7 @@ def _typed(
                 "task.table.categorical."
             )
     values = np.stack(list(numbers.values()), axis=1) if numbers else np.empty((len(lines), 0))
-    if (huge := np.abs(values) > _LARGEST).any():
+    if (huge := np.abs(values) > LARGEST).any():
         row, number = (int(place) for place in np.argwhere(huge)[0])
         raise ValueError(
             f"{path.name}, line {lines[row]}, column {names[list(numbers)[number]]!r}: the number is infinite or too "
