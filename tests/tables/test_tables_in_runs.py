@@ -180,7 +180,8 @@ def test_raw_exports_of_three_kinds_are_one_federation_with_a_line_for_each(
         "south",
         1,
         lambda r: (
-            f"{r['ill']};{r['smoker']};{'?' if r['dose'] is None else str(round(r['dose'] / 38.67, 3)).replace('.', ',')};{r['nr']}"
+            f"{r['ill']};{r['smoker']};"
+            f"{'?' if r['dose'] is None else str(round(r['dose'] / 38.67, 3)).replace('.', ',')};{r['nr']}"
         ),
         "ill;smoker;chol;nr",
     )
@@ -202,7 +203,7 @@ def test_raw_exports_of_three_kinds_are_one_federation_with_a_line_for_each(
         "pictures=false",
     ]
     assert main.main([*given, "train.learning_rate=0.05"]) == 0
-    told = capsys.readouterr().out
+    told = capsys.rea.errerr().out
     assert "3 sites, 360 records" in told
     assert "inputs: dose, smoker (categories); 3 numbers" in told
     prepared = Preprocessing.of(json.loads(next((tmp_path / "r").rglob("preprocessing.json")).read_text()))
