@@ -20,7 +20,7 @@ _MUCH_MISSING = 0.2
 _RARE = 0.05
 _MANY_DUPLICATES = 0.02
 _FINE = 0.2
-"""Different values of a column for each record from which on equal records are copies; two columns must have so many."""
+"""Different values of a column for each record from which on equal records are copies; of two columns at least."""
 _OTHER_SCALE = 2.5
 """Ratio of medians from which on a column seems to be in another unit; the spreads must differ alike."""
 _ALIKE = 1.6
