@@ -202,8 +202,8 @@ def test_raw_exports_of_three_kinds_are_one_federation_with_a_line_for_each(
         "num_rounds=8",
         "pictures=false",
     ]
+    assert main.main([*given, "train.learning_rate=0.05"]) == 0
     told = capsys.readouterr().err
-    told = capsys.rea.errerr().out
     assert "3 sites, 360 records" in told
     assert "inputs: dose, smoker (categories); 3 numbers" in told
     prepared = Preprocessing.of(json.loads(next((tmp_path / "r").rglob("preprocessing.json")).read_text()))
