@@ -167,7 +167,7 @@ def test_raw_exports_of_three_kinds_are_one_federation_with_a_line_for_each(tmp_
         return f"{nr},{'' if dose is None else round(dose, 1)},{smoker},{ill}"
 
     def semicolon(nr: int, dose: float | None, smoker: str, ill: int) -> str:
-        return f"{ill};{smoker};{'?' if dose is None else f'{dose / 38.67:.3f}'.replace('.', ',')};{nr}"
+        return f"{ill};{smoker};{'?' if dose is None else f'{dose / 38.67:.2f}'.replace('.', ',')};{nr}"
 
     def tab(nr: int, dose: float | None, smoker: str, ill: int) -> str:
         return f"{nr}\t{-9 if dose is None else round(dose)}\t{smoker}\t{ill}.0"
