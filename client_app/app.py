@@ -1,14 +1,16 @@
 """The ClientApp: one handler for each message kind."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 
 import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import Mod
 
 from florets.client_app.client import Client, client_of
 from florets.client_app.deadline import has_process_of_its_own, within_deadline
+from florets.client_app.error_texts import own_texts_alone
 from florets.client_app.handlers.adapted import train_adapted
 from florets.client_app.handlers.anchored import train_anchored
 from florets.client_app.handlers.bilevel import train_bilevel
@@ -20,6 +22,7 @@ from florets.client_app.handlers.estimate import estimate
 from florets.client_app.handlers.evaluate import evaluate
 from florets.client_app.handlers.folds import query_folds, train_folds
 from florets.client_app.handlers.hello import hello
+from florets.client_app.handlers.intercept import intercept
 from florets.client_app.handlers.kmeans import kmeans
 from florets.client_app.handlers.labels import labels
 from florets.client_app.handlers.losses import losses
@@ -50,6 +53,8 @@ torch.set_num_threads(1)
 one_thread_for_good()
 import_as_caller_did()
 
+Lifespan = Callable[[Context], Iterator[None]]
+
 _HANDLERS: dict[str, Callable[[Client], RecordDict]] = {
     kinds.HELLO: hello,
     kinds.DESCRIBE: describe,
@@ -60,6 +65,7 @@ _HANDLERS: dict[str, Callable[[Client], RecordDict]] = {
     kinds.SUBSPACE: subspace,
     kinds.MOMENTS: factors,
     kinds.QUERY_FOLDS: query_folds,
+    kinds.QUERY_INTERCEPT: intercept,
     f"query.{kinds.CUSTOM}": custom,
     kinds.TRAIN: train,
     kinds.TRAIN_SELECT: train_select,
@@ -90,7 +96,7 @@ def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Con
 
     def answer(message: Message, context: Context) -> Message:
         start = perf_counter()
-        with counted() as effort:
+        with counted() as effort, own_texts_alone(context):
             client = client_of(message, context)
             content = handle(client)
         seconds = perf_counter() - start + client.prepared.seconds
@@ -104,21 +110,37 @@ _ANSWERS = {kind: _answering(handle) for kind, handle in _HANDLERS.items()}
 
 
 class FloretsApp(ClientApp):
-    """Flower's ClientApp with the handlers above, which it finds by one look-up.
+    """Flower's ClientApp with the handlers above, which it finds by one look-up where nothing has to be around them.
 
-    Flower's own way to a handler takes longer than most of them take to answer one of a block's messages. A node's
-    process that is to be held to the deadline goes it, and so does a message that has no handler here.
+    Flower's own way to a handler takes longer than most of them take to answer one of a block's messages. It is taken
+    in a node's process that is to be held to the deadline, for a message that has no handler here, and where the app
+    was given mods or a lifespan.
+
+    Parameters
+    ----------
+    mods
+        Flower's modifiers, called around each handler, the first outermost.
     """
+
+    def __init__(self, mods: Sequence[Mod] = ()) -> None:
+        super().__init__(mods=[within_deadline, *mods])
+        self.is_bare = not mods
+        """Whether a handler sees each message as it was sent, and its reply is sent as it is."""
+        for kind, answer in _ANSWERS.items():
+            category, _, action = kind.partition(".")
+            getattr(self, category)(*filter(None, [action]))(answer)
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer a message; see ClientApp."""
         answer = _ANSWERS.get(message.metadata.message_type)
-        if answer is None or has_process_of_its_own():
+        if answer is None or not self.is_bare or has_process_of_its_own():
             return super().__call__(message, context)
         return answer(message, context)
 
+    def lifespan(self) -> Callable[[Lifespan], Lifespan]:
+        """Register what runs before and after each message; see ClientApp."""
+        self.is_bare = False
+        return super().lifespan()
 
-app = FloretsApp(mods=[within_deadline])
-for _kind, _answer in _ANSWERS.items():
-    _category, _, _action = _kind.partition(".")
-    getattr(app, _category)(*filter(None, [_action]))(_answer)
+
+app = FloretsApp()

@@ -9,9 +9,10 @@ import torch
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from torch.nn import Module
 
+from florets.client_app.caps import Limits
 from florets.client_app.incoming import Config, arrays_of, config_of, names, number
 from florets.client_app.prepared import NOTHING, Prepared
-from florets.client_app.session import State, client_key, device_of, is_simulated, num_partitions, session
+from florets.client_app.session import State, client_key, device_of, has_owner, is_simulated, num_partitions, session
 from florets.task.client_data import ClientData, Part
 from florets.task.held_out import draw_samples, hold_out
 from florets.task.randomness import Purpose, client_number, generator
@@ -33,7 +34,7 @@ class Client:
     Raises
     ------
     ValueError
-        If the message has no settings.
+        If the message has no settings, or asks for more than this node does (`florets.client_app.caps`).
     """
 
     def __init__(self, message: Message, context: Context) -> None:
@@ -41,6 +42,8 @@ class Client:
         self.config: Config = config_of(message.content)
         self.context = context
         self.message_id = message.metadata.message_id
+        if has_owner(context):
+            Limits(context.node_config).check_message(message.content, self.config)
         # What was computed for this message together with others, before its handler begins.
         self.prepared: Prepared = NOTHING
 
@@ -58,6 +61,11 @@ class Client:
     def shares_confusion(self) -> bool:
         """Whether this node tells the server the counts of its test: a simulated one does, another if it says so."""
         return self.is_simulated or self.context.node_config.get(kinds.SHARE_CONFUSION) is True
+
+    @property
+    def shares_statistics(self) -> bool:
+        """Whether this node sends sums of its tests and of its targets: unless its config says false."""
+        return self.is_simulated or self.context.node_config.get(kinds.SHARE_STATISTICS) is not False
 
     @property
     def num_partitions(self) -> int:

@@ -8,9 +8,10 @@ from functools import lru_cache
 
 from flwr.app import Context, Message
 
+from florets.client_app.caps import SECONDS, Limits
+
 Handler = Callable[[Message, Context], Message]
 
-_LONGEST_SECONDS = 10**6
 _NODES_PROCESS = "flwr-clientapp"
 
 
@@ -24,7 +25,7 @@ def within_deadline(message: Message, context: Context, call_next: Handler) -> M
     if not has_process_of_its_own():
         return call_next(message, context)
     # Its thread is not Python's: it also ends what hangs in C code, and tells the node's log where that was.
-    seconds = min(message.metadata.ttl, _LONGEST_SECONDS)
+    seconds = min(message.metadata.ttl, Limits(context.node_config).most(SECONDS))
     faulthandler.dump_traceback_later(seconds, exit=True)
     try:
         return call_next(message, context)

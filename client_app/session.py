@@ -1,6 +1,5 @@
 """Caches of a client process between messages; nothing here influences a result."""
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,9 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
+from florets.client_app.caps import PARAMETERS, TASK, Limits
+from florets.client_app.deadline import has_process_of_its_own
 from florets.client_app.incoming import Config
-from florets.task.data.tables.site_table import ROWS_OF
+from florets.task.consent import EVERYTHING, Consent
+from florets.task.data.inside import links_inside
 from florets.task.device import find_device
+from florets.task.partitions.own import OWN
+from florets.task.registry import reads_files
 from florets.task.task import ClientData, Task, TaskSpec
 from florets.task.training.linear_steps import LinearModels, LinearNames, linear_names
 from florets.task.wire import bank, kinds
@@ -48,8 +52,9 @@ class Session:
         Raises
         ------
         ValueError
-            If the message describes no task, or a node that is not simulated has no data folder of its own: a path
-            that a server names is never opened there.
+            If the message describes no task, names code that this node does not allow, asks for more than it does, or
+            a node that is not simulated has no data folder of its own: a path that a server names is never opened
+            there.
         """
         text = config.get(kinds.TASK)
         if not isinstance(text, str):
@@ -57,6 +62,9 @@ class Session:
         folder = context.node_config.get(_DATA_DIR)
         if folder is None and not is_simulated(context):
             raise ValueError("this node has no data-dir in its node config; start its SuperNode with one")
+        if has_owner(context):
+            # Before it is read.
+            Limits(context.node_config).hold(TASK, "length of the task's description", len(text))
         if text != self._description:
             # One task at a time: a process that serves another run needs none of the last one's data.
             self._forget()
@@ -65,12 +73,10 @@ class Session:
         key = "" if folder is None else str(folder) if rows_of is None else f"{folder}\0{rows_of}"
         if key not in self._tasks:
             spec = TaskSpec.from_json(text)
-            if spec.drift and not is_simulated(context):
-                raise ValueError("task.drift is for simulations: a real node's data are what they are; leave it out")
             if folder is not None:
-                spec = dataclasses.replace(spec, data_dir=str(Path(str(folder)).expanduser()))
-            if rows_of is not None:
-                spec = dataclasses.replace(spec, table={**spec.table, ROWS_OF: str(rows_of)})
+                spec = spec.at_node(str(folder), None if rows_of is None else str(rows_of))
+            if has_owner(context):
+                _check_for_owner(spec, context)
             task = Task(spec)
             if task.is_own and folder is None:
                 raise ValueError(
@@ -109,7 +115,8 @@ class Session:
         # First of all: another task's message may have come before this one.
         task, device = self.task(config, context), str(device_of(config, context))
         if device not in self._modules:
-            self._modules[device] = task.build_model().to(device)
+            built = _built_for_owner(task, context) if has_owner(context) else task.build_model()
+            self._modules[device] = built.to(device)
             self._linear = linear_names(self._modules[device], task.spec.loss)
         return self._modules[device]
 
@@ -186,8 +193,55 @@ session = Session()
 
 
 def is_simulated(context: Context) -> bool:
-    """Return whether this is a node of a simulation."""
-    return _NUM_PARTITIONS in context.node_config
+    """Return whether this is a node of a simulation; a SuperNode's is not, whatever its node config says."""
+    return _NUM_PARTITIONS in context.node_config and not has_process_of_its_own()
+
+
+def has_owner(context: Context) -> bool:
+    """Return whether this node holds somebody's own data, whose say counts: its folder is in the node config.
+
+    Of a simulation without, server and nodes are one user's.
+    """
+    return _DATA_DIR in context.node_config or not is_simulated(context)
+
+
+def _check_for_owner(spec: TaskSpec, context: Context) -> None:
+    """Refuse a task that a node with an owner is not there for, before anything of it is imported or read."""
+    consent = consent_of(context)
+    for part in ("data", "partition", "model"):
+        consent.require(f"task.{part}", getattr(spec, part))
+    Limits(context.node_config).check_task(spec)
+    if is_simulated(context):
+        # A dry run, on its user's own machine.
+        return
+    if spec.drift:
+        raise ValueError("task.drift is for simulations: a real node's data are what they are; leave it out")
+    if reads_files(spec.data) is False:
+        raise ValueError(
+            f"task.data={spec.data} is made and not read, for simulations: a real node's data are the files in its "
+            "data-dir; use task.data=own"
+        )
+    if spec.data != OWN and ":" not in spec.data and (folder := Path(spec.data_dir)).is_dir():
+        links_inside(folder, folder)
+
+
+def _built_for_owner(task: Task, context: Context) -> Module:
+    """Build the model of a node with an owner; a built-in one that is too large is refused before it takes memory."""
+
+    def held(module: Module) -> Module:
+        size = sum(value.numel() for value in module.parameters())
+        Limits(context.node_config).hold(PARAMETERS, f"parameters of task.model={task.spec.model}", size)
+        return module
+
+    if ":" not in task.spec.model:
+        with torch.device("meta"):
+            held(task.build_model())
+    return held(task.build_model())
+
+
+def consent_of(context: Context) -> Consent:
+    """Return what code a run may name here."""
+    return Consent.of(context.node_config) if has_owner(context) else EVERYTHING
 
 
 def partition_id(context: Context) -> int:
@@ -206,7 +260,7 @@ def partition_id(context: Context) -> int:
 
 def num_partitions(context: Context) -> int:
     """Return the number of simulated nodes, 0 on a node that is not simulated."""
-    return int(context.node_config.get(_NUM_PARTITIONS, 0))
+    return int(context.node_config[_NUM_PARTITIONS]) if is_simulated(context) else 0
 
 
 def client_key(context: Context) -> str:

@@ -1,13 +1,13 @@
 """From what a user typed to one checked `Config`: presets through Hydra, explicit keys on top.
 
-Order: schema < preset < explicit key. Hydra composes the groups (`experiment`, `task`, `train`); the
-explicit keys are laid on top here and not by Hydra, for three reasons: all problems come in one error in our own
+Order: schema < preset < explicit key. Hydra composes the groups (`experiment`, `task`, `train`); the explicit keys
+are laid on top here and not by Hydra, for three reasons: all problems come in one error in our own
 words, `+key` opens no back door, and option mappings take new entries without a `+`.
 """
 
 import copy
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from florets.conf.aliases import modernise, old_names, renamed
+from florets.conf.class_names import as_written
+from florets.conf.consent import TRUST, import_paths, read_trust, require_trust
 from florets.conf.folders import file_of, files_below, names_of, own_dir
 from florets.conf.follow import follow, start_of_folds
 from florets.conf.layers import dotted, is_option, nest, overlay, whole_options
@@ -67,11 +69,14 @@ def compose(overrides: Sequence[str]) -> Config:
     Raises
     ------
     ConfigError
-        With every problem found: a wrong key, type, range or combination, one key with two values.
+        With every problem found: a wrong key, type, range or combination, one key with two values; or if a preset
+        names code by an import path, and `trust=true` is not among the overrides.
     """
     problems: list[str] = []
     given = [full(renamed(entry)) for entry in read_overrides(overrides, problems)]
     problems += _twice(given)
+    trust = any(read_trust(entry.value, entry.text, problems) for entry in given if entry.key == TRUST)
+    given = [entry for entry in given if entry.key != TRUST]
     groups = {entry.key: str(entry.value) for entry in given if entry.key in GROUPS}
     if any(entry.key in SHORT.values() for entry in given):
         # Only nodes with tables of their own have a target or an owner's column.
@@ -91,6 +96,10 @@ def compose(overrides: Sequence[str]) -> Config:
     chosen = next((show(entry.value) for entry in given if entry.key == "strategy"), None)
     own_keys = values.get("strategy", DEFAULT)
     values["strategy"] = dict(own_keys) if isinstance(own_keys, Mapping) else {"name": own_keys}
+    typed = {entry.key for entry in given}
+    if not trust:
+        # It is imported at once; the rest is looked at when it is resolved.
+        require_trust(preset, _not_typed({"strategy": values["strategy"]}, typed))
     settings = read_strategy(chosen or str(values["strategy"].get("name", DEFAULT)), problems)
     if settings is None:
         # Without the strategy every further problem would be a guess.
@@ -111,6 +120,7 @@ def compose(overrides: Sequence[str]) -> Config:
         if group in groups:
             # The preset was laid over the file that was chosen by hand; what is given by hand wins.
             overlay(values, {group: _read_yaml(file_of(group, groups[group], CONFIG_DIR))})
+    as_written(values, [folder for folder in (CONFIG_DIR, own_dir()) if folder is not None])
     explicit = _known(given, strategy, problems)
     for name in whole_options(explicit):
         # A mapping given whole is meant whole: a preset's entries would stay in it without a word.
@@ -131,6 +141,9 @@ def compose(overrides: Sequence[str]) -> Config:
         problems.append(f"k=auto: {preset} makes {', '.join(names)} from k; {how}.")
         raise ConfigError(problems)
     resolved = _resolve(values)
+    if not trust:
+        # What stands in ${...} has its value only now; a file that was chosen with task= or train= counts as well.
+        require_trust(preset, _not_typed(resolved, typed))
     if settings.grows and not k_by_hand:
         # Whoever looks for groups does not know their number; a preset's is for those that cannot.
         resolved["k"] = "auto"
@@ -141,6 +154,11 @@ def compose(overrides: Sequence[str]) -> Config:
     if config is None or problems:
         raise ConfigError(problems)
     return _with_length(config)
+
+
+def _not_typed(values: Mapping[str, Any], typed: Collection[str]) -> dict[str, str]:
+    """Return the import paths among values, by key, that stand in a preset's files and not on the command line."""
+    return {key: path for key, path in import_paths(values).items() if key not in typed}
 
 
 def _with_length(config: Config) -> Config:

@@ -10,6 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
+from florets.conf.class_names import quoted
 from florets.conf.problems import ConfigError
 
 GROUPS = ("experiment", "task", "train")
@@ -53,7 +54,7 @@ def parse_overrides_string(text: str) -> list[str]:
 def parse(overrides: Sequence[str], problems: list[str]) -> list[Override]:
     """Return what Hydra's grammar makes of each text; a text that it cannot read becomes a problem."""
     parsed = []
-    for text in overrides:
+    for text in map(quoted, overrides):
         key, equals, value = text.partition("=")
         candidates = [text]
         if value and not set(value) & set(",'\"[]{}()\\"):

@@ -2,7 +2,7 @@
 
 from florets.conf.schema import Config
 from florets.conf.typed import read_settings, show
-from florets.strategies.registry import settings_type
+from florets.strategies.registry import personal_settings_type
 from florets.strategies.settings import Settings, range_problems
 
 _PREFIX = "personal_options."
@@ -19,7 +19,7 @@ def personal_settings(config: Config, problems: list[str]) -> Settings | None:
         problems.append(
             f"{_PREFIX}{_NOT_ITS_OWN}: the strategy says who takes part; use strategy.{_NOT_ITS_OWN} instead."
         )
-    return read_settings(settings_type(str(config.personal)), given, _PREFIX, problems)
+    return read_settings(personal_settings_type(str(config.personal)), given, _PREFIX, problems)
 
 
 def personal_problems(config: Config) -> list[str]:
@@ -30,8 +30,8 @@ def personal_problems(config: Config) -> list[str]:
         if not config.personal_options:
             return problems
         return [
-            f"personal_options={show(config.personal_options)}: has an effect only with personal=ditto, fedala or "
-            "fedproto; add one, or leave it out."
+            f"personal_options={show(config.personal_options)}: has an effect only with personal=ditto, fedala, "
+            "fedproto or intercept; add one, or leave it out."
         ]
     problems += range_problems(settings, _PREFIX)
     # The method's own words, for a strategy of its own.

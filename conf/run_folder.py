@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from florets.conf.aliases import renamed
+from florets.conf.consent import TRUST
 from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import quote
@@ -20,6 +21,7 @@ _LEFT_OUT = (
     "experiment",
     "strategy",
     "seed",
+    TRUST,
     "data_dir",
     "results_dir",
     "quiet",

@@ -1,21 +1,23 @@
 """The configuration that a run left in its folder."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import yaml
 
 from florets.conf.aliases import modernise, renamed
+from florets.conf.consent import import_paths, require_trust
 from florets.conf.layers import nest, overlay
 from florets.conf.overrides import Given
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.conf.validate import checked_config
-from florets.strategies.registry import UnknownStrategy, find_strategy
 
 
-def saved_config(folder: Path, given: Sequence[Given] = (), trust: bool = False) -> Config:
+def saved_config(
+    folder: Path, given: Sequence[Given] = (), trust: bool = False, unused: Collection[str] = ()
+) -> Config:
     """Return the configuration of a run's ``config.yaml``, with some keys changed, checked anew.
 
     Parameters
@@ -25,13 +27,15 @@ def saved_config(folder: Path, given: Sequence[Given] = (), trust: bool = False)
     given
         Keys with other values.
     trust
-        Whether a strategy that the file names by an import path may be imported.
+        Whether code that the file names by import paths may be imported and called.
+    unused
+        Keys of such paths that the caller makes no use of.
 
     Raises
     ------
     ConfigError
-        If there is no run, the file cannot be read, it is no configuration of this release, or its strategy is not
-        trusted.
+        If there is no run, the file cannot be read, it is no configuration of this release, or it names code that is
+        not trusted.
     """
     path = folder / "config.yaml"
     if not folder.is_dir():
@@ -50,7 +54,9 @@ def saved_config(folder: Path, given: Sequence[Given] = (), trust: bool = False)
         values["strategy"] = {"name": values["strategy"]}
     if strategy := values.get("strategy"):
         modernise(values, strategy)
-        _require_trust(folder, str(strategy.get("name")), trust)
+    if not trust:
+        named = import_paths(values)
+        require_trust(f"{folder}: the run", {key: path for key, path in named.items() if key not in unused})
     saved = copy.deepcopy(values)
     overlay(values, nest([renamed(entry) for entry in given]))
     config, problems = checked_config(values)
@@ -59,30 +65,3 @@ def saved_config(folder: Path, given: Sequence[Given] = (), trust: bool = False)
         own = checked_config(saved)[1]
         raise ConfigError([f"{path}: {problem}" if problem in own else problem for problem in problems])
     return config
-
-
-def _require_trust(folder: Path, name: str, trust: bool) -> None:
-    """Refuse a strategy by an import path before it is imported."""
-    if ":" not in name or trust:
-        return
-    try:
-        trusted = find_strategy(name).trusted
-    except UnknownStrategy:
-        # What it is instead is said where the configuration is read.
-        return
-    if not trusted:
-        raise ConfigError(
-            [
-                f"{folder}: the run in this folder imports a strategy of its author's, strategy={name}; add "
-                "trust=true if you know it (in flwr run: overrides='trust=true')."
-            ]
-        )
-
-
-def imported_functions(config: Config) -> list[str]:
-    """Return the keys, with their values, that name code by an import path: a run of this configuration runs it."""
-    task = config.task
-    named = {"task.data": task.data, "task.partition": task.partition, "task.model": task.model}
-    found = [f"{key}={value}" for key, value in named.items() if ":" in value]
-    strategy = find_strategy(config.strategy.name)
-    return found if strategy.trusted else [*found, f"strategy={strategy.path}"]

@@ -15,6 +15,9 @@ from typing import Any, Literal, get_type_hints
 from florets.strategies.registry import DEFAULT, settings_type
 from florets.strategies.settings import RunKeys, Settings, key
 
+AUTO = "auto"
+"""Of `task.model`: chosen once the nodes have described their data."""
+
 
 @dataclass(frozen=True)
 class DriftConfig:
@@ -86,7 +89,8 @@ class TaskConfig:
     )
     model: str = key(
         "mlp",
-        "model: mlp, cnn, cifar_cnn, resnet18, text_cnn, linear, autoencoder, conv_autoencoder or csi_autoencoder, "
+        "model: auto (with data of your own: linear where a table has few records, else mlp), mlp, cnn, cifar_cnn, "
+        "resnet18, text_cnn, linear, autoencoder, conv_autoencoder or csi_autoencoder, "
         "or an import path",
     )
     loss: Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"] = key(
@@ -194,6 +198,20 @@ class Config(RunKeys):
     cluster_test: bool = key(
         False,
         "at evaluations also test all K models on each true cluster's test data, on the server; simulation only",
+    )
+    statistics: bool = key(
+        False,
+        "at evaluations clients also send sums of their tests and bootstrap replicates of their figures, from which "
+        "figures over all clients' records together follow (tests.json)",
+    )
+    measure: Literal["auto", "accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss", "r2", "mae", "rmse"] = (
+        key("auto", "figure by which models are compared on validation data; auto: the loss")
+    )
+    patience: int | None = key(
+        None,
+        "end the run once `measure` over all validation records has not improved for so many evaluations, and take "
+        "the models of the best one; null: after num_rounds, with the last ones",
+        least=1,
     )
     stop_at_ari: float | None = key(None, "end the run once the ARI is at least this", above=0, most=1)
     loss_matrix: bool = key(

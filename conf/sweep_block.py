@@ -6,6 +6,7 @@ from typing import Any
 from hydra.core.override_parser.types import Glob, Override
 
 from florets.conf.compose import choices, preset_values
+from florets.conf.consent import IMPORTING, TRUST, require_trust
 from florets.conf.overrides import parse
 from florets.conf.problems import ConfigError
 from florets.conf.typed import show
@@ -59,6 +60,14 @@ def with_block(overrides: Sequence[str]) -> tuple[list[str], bool]:
     texts = {override.key_or_group: str(override.input_line) for override in given.values()}
     if "experiment" in block:
         del texts["experiment"]
+    if TRUST in block:
+        raise ConfigError(
+            [f"preset {next(iter(blocks))}: {BLOCK}.{TRUST}: is given on the command line alone; leave it out."]
+        )
+    if not any(override.value() is True for key, override in given.items() if key == TRUST):
+        # From here on they stand beside what was typed.
+        paths = {key: value for key, value in block.items() if key not in given and key in IMPORTING and ":" in value}
+        require_trust(f"preset {next(iter(blocks))}: its block `{BLOCK}`", paths)
     merged = {key: texts.pop(key, f"{key}={value}") for key, value in block.items()}
     return [*texts.values(), *merged.values()], True
 

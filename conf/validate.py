@@ -5,7 +5,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from florets.conf.class_names import class_problems
 from florets.conf.drift import drift_problems
+from florets.conf.measure import measure_problems
 from florets.conf.personal import personal_problems
 from florets.conf.problems import ConfigError
 from florets.conf.ray_engine import ray_problems
@@ -114,6 +116,7 @@ def _run(config: Config) -> list[str]:
             "cluster_test=true: tests on each true cluster, and this task has none (task.num_clusters=0); leave "
             "cluster_test out, or give the true number as task.num_clusters."
         )
+    problems += measure_problems(config)
     if config.stop_at_ari is not None and config.task.num_clusters < 2 and config.task.partition != OWN:
         problems.append(
             f"stop_at_ari={show(config.stop_at_ari)}: the ARI compares with several true clusters, and this task has "
@@ -292,7 +295,7 @@ def _schedule(train: TrainConfig) -> list[str]:
 
 def _task(task: TaskConfig) -> list[str]:
     """Check what is known of the tasks' own names; names as such are resolved where tasks are built."""
-    problems = []
+    problems = class_problems(task.data_options) if task.data == OWN else []
     if task.partition == OWN:
         if task.num_clusters != 0:
             problems.append(

@@ -30,7 +30,7 @@ def choose_blocks(grid: Grid, config: Config, task: Task) -> tuple[Config, str]:
         If work is to be computed together on an engine that cannot do so.
     """
     asked = config.batch_clients
-    able = isinstance(grid, LocalGrid) and grid.in_blocks is not None
+    able = isinstance(grid, LocalGrid) and grid.takes_blocks
     if asked == "off":
         if isinstance(grid, LocalGrid):
             grid.block_size = 1
@@ -43,6 +43,10 @@ def choose_blocks(grid: Grid, config: Config, task: Task) -> tuple[Config, str]:
         return config, hint
     if not isinstance(grid, LocalGrid) or grid.in_blocks is None:
         raise ConfigError([f"batch_clients={asked}: needs the in-process engine; leave it out, or use engine=local."])
+    if not able:
+        raise ConfigError(
+            [f"batch_clients={asked}: the ClientApp has mods, which handle each message by itself; leave it out."]
+        )
     size = _best(config, task) if asked == "auto" else asked
     grid.block_size = size
     chosen = replace(config, batch_clients="off" if size < 2 else size)

@@ -90,6 +90,7 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
         eval_clients=config.eval_clients,
         fine_tune_epochs=config.fine_tune_epochs,
         validation=config.task.validation_fraction > 0,
+        statistics=config.statistics,
         personal=None if personal is None else personal_method(str(config.personal), personal),
         quorum=config.quorum,
         start_timeout=config.start_timeout,

@@ -40,7 +40,8 @@ Options
   -q, --quiet     a plain line for each round in place of the progress bar
   --cfg           print the configuration that would run, and end
   --config-dir    folder of presets of your own: experiment/<name>.yaml in it
-  --continue      of a sweep: keep its finished jobs, go on with stopped ones
+  --continue      of a sweep: keep its finished jobs, go on with stopped ones;
+                  jobs whose own code was edited are run again
   --debug         show Python's traceback of an error
   --version       the version, and end
   -h, --help      this text, with strategy=<module>:<Class> also its keys;
@@ -50,6 +51,8 @@ Options
 A key given by hand wins over the preset, which wins over the defaults.
 task.data_options.noise=1 changes one option of a preset,
 'task.data_options={noise: 1}' replaces all of them.
+Code that a preset or a saved run names by an import path is used only with
+trust=true.
 Below, [a | b | c] gives a key's choices, the default first.
 Results: <results_dir>/<experiment>/<strategy>/<other keys>/seed-<seed>/;
 of sweeps <results_dir>/sweeps/.

@@ -1,9 +1,10 @@
 """Agreement on nodes' own data before a run: the sites describe them, the configuration is completed from that."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from flwr.app import ConfigRecord
@@ -11,21 +12,24 @@ from flwr.serverapp import Grid
 
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
-from florets.conf.schema import Config
+from florets.conf.schema import AUTO, Config
 from florets.conf.validate import find_problems
+from florets.server_app.check.findings import Finding, find
 from florets.server_app.results.folder import write_whole
 from florets.strategies.base.describing import describe_sites
 from florets.task.data.tables.agreement import Agreed, agree, as_options
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import Description
 from florets.task.data.tables.preprocessing import Preprocessing
-from florets.task.data.tables.site_table import DECLARED, PREPARED
 from florets.task.partitions.own import OWN
-from florets.task.spec import TaskSpec
+from florets.task.spec import DECLARED, PREPARED, TaskSpec
+from florets.task.task import Task
 from florets.task.wire import kinds
 
-PREPROCESSING, DESCRIPTION = "preprocessing.json", "description.json"
+PREPROCESSING, DESCRIPTION, CHECK = "preprocessing.json", "description.json", "check.json"
 _MOST_NAMED = 12
+_PER_INPUT = 50
+"""Training records of the median site for each of a model's inputs below which task.model=auto is linear."""
 _REGRESSIONS = ("squared_error", "half_squared_error")
 
 
@@ -43,12 +47,15 @@ class OwnData:
         Description of each site, by client key.
     lines
         What was found, for the user.
+    findings
+        What is odd with the data.
     """
 
     config: Config
     table: Mapping[str, Any] = field(default_factory=dict)
     sites: Mapping[str, Description] = field(default_factory=dict)
     lines: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     def save(self, folder: Path) -> None:
         """Write ``preprocessing.json`` (of tables) and ``description.json`` into a run's folder."""
@@ -57,6 +64,7 @@ class OwnData:
         if self.sites:
             described = {key: json.loads(site.to_json()) for key, site in self.sites.items()}
             write_whole(folder / DESCRIPTION, json.dumps(described, ensure_ascii=False) + "\n")
+            write_whole(folder / CHECK, json.dumps([asdict(one) for one in self.findings], indent=1) + "\n")
 
 
 def is_own(config: Config) -> bool:
@@ -81,7 +89,41 @@ def agree_on_data(grid: Grid, config: Config) -> OwnData:
     settings = ConfigRecord({kinds.TASK: spec.to_json(), kinds.SEED: config.seed, kinds.DEVICE: config.device})
     sites = describe_sites(grid, settings, config.start_timeout, config.min_clients)
     found = agreement(config, declared, sites)
-    return replace(completed(config, sites, found), lines=tuple(lines(sites, found)))
+    findings = find(sites, found, {})
+    odd = [f"{one.level}: {one}" for one in findings if one.level != "note"]
+    return replace(completed(config, sites, found), lines=(*lines(sites, found), *odd), findings=tuple(findings))
+
+
+def describe_here(
+    config: Config, nodes: Sequence[Mapping[str, Any]]
+) -> tuple[dict[str, Description], dict[str, str]]:
+    """Return the description of each node's data in this process, and why others cannot be read, by client key."""
+    spec = TaskSpec(**task_spec(config))
+    sites: dict[str, Description] = {}
+    failed: dict[str, str] = {}
+    for node in nodes:
+        key = str(node["client-id"])
+        try:
+            sites[key] = Task(spec.at_node(str(node["data-dir"]), node.get(kinds.ROWS_OF))).describe()
+        except ValueError as error:
+            failed[key] = str(error)
+    return sites, failed
+
+
+def agree_here(config: Config, nodes: Sequence[Mapping[str, Any]]) -> OwnData:
+    """Return what nodes' data in this process have in common, for commands that look at a run without one.
+
+    Raises
+    ------
+    ConfigError
+        If no node's data can be read, or they do not fit together.
+    """
+    if not is_own(config):
+        return OwnData(config)
+    sites, failed = describe_here(config, nodes)
+    if not sites:
+        raise ConfigError([f"{key}: {reason}" for key, reason in failed.items()])
+    return completed(config, sites, agreement(config, declaration_of(config), sites))
 
 
 def declaration_of(config: Config) -> Declaration:
@@ -118,17 +160,26 @@ def completed(config: Config, sites: Mapping[str, Description], found: Agreed) -
     """
     task = config.task
     options = {**task.data_options}
-    if found.preprocessing is None or any(site.form != "table" for site in sites.values()):
-        if found.classes:
-            options["classes"] = list(found.classes)
-        if found.is_regression:
-            options["regression"] = True
+    has_arrays = any(site.form != "table" for site in sites.values())
+    if has_arrays and found.classes:
+        options["classes"] = list(found.classes)
+    if found.is_regression:
+        options["regression"] = True
+    model, model_options = task.model, dict(task.model_options)
+    if model == AUTO:
+        model = "mlp"
+        records = median(site.train_records for site in sites.values())
+        is_small = found.preprocessing is not None and records < _PER_INPUT * found.preprocessing.width
+        if is_small:
+            model_options.setdefault("hidden", [])
     regression = True if found.is_regression else task.table.regression
     table_config = replace(task.table, group=found.group or task.table.group, regression=regression)
     loss = "squared_error" if found.is_regression and task.loss == "cross_entropy" else task.loss
     task = replace(
         task,
         data_options=options,
+        model=model,
+        model_options=model_options,
         partition_options={**task.partition_options, **as_options(found)},
         loss=loss,
         table=table_config,
@@ -163,8 +214,8 @@ def read_preprocessing(folder: Path) -> Preprocessing | None:
         return None
     try:
         return Preprocessing.of(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise ConfigError([f"{file}: {error}"]) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError([f"{file} cannot be used ({error}); run the experiment again."]) from error
 
 
 def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
@@ -203,4 +254,4 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
             f"{name} ({100 * count / total:.1f} %)" for name, count in list(counts.items())[:_MOST_NAMED]
         )
         said.append(f"target: {prepared.target}, classes {shares}")
-    return [*said, *found.notes]
+    return said

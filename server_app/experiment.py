@@ -8,15 +8,16 @@ import yaml
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
+from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import resume_command
-from florets.conf.saved import imported_functions
 from florets.conf.schema import Config, as_plain
 from florets.server_app.blocks import choose_blocks
 from florets.server_app.build import build_checked, build_task, refused
 from florets.server_app.console import counted
 from florets.server_app.data_agreement import agree_on_data, saved_data
 from florets.server_app.new_client.run_models import save_clusters, save_own_models
+from florets.server_app.patience import Patience, validation_figure
 from florets.server_app.results.diagnostics import chance_level, divergence, refusals, too_few_models
 from florets.server_app.results.folder import FolderLock, WriteFailed
 from florets.server_app.results.ground_truth import Truth
@@ -26,6 +27,7 @@ from florets.server_app.results.report_figures import size
 from florets.server_app.results.summary import RoundLine, RunSummary, reaches
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from florets.server_app.resume.checkpointing import Checkpointing
+from florets.server_app.resume.own_code import record_code
 from florets.server_app.resume.resume import find_checkpoint, finished_summary, refuse_interrupted
 from florets.server_app.workers.backend import WorkersFailed
 from florets.server_app.workers.start import share_task
@@ -144,8 +146,10 @@ def _run(
         outputs = task.num_outputs
         checkpoints = Checkpoints(recorder.folder, config.checkpoint_keep)
         checkpointing = Checkpointing(checkpoints, config, strategy, checkpoint, by_flower)
+        patience = Patience(config, recorder.lines, None if checkpoint is None else checkpoint.best)
         recorder.clients(list(strategy.federation.clients.values()))
-        if warning := too_few_models(config):
+        changed = record_code(recorder.folder, config, checkpoint is not None)
+        for warning in filter(None, (changed, too_few_models(config))):
             recorder.warn(warning)
         for line in filter(None, (*own.lines, first_phase, block_line, _prolonged(config, checkpoint))):
             recorder.note(line)
@@ -156,7 +160,8 @@ def _run(
             figures = truth.figures(
                 lambda: strategy.final_models(strategy.context.models).record, bool(report.evaluations), now
             )
-            line = recorder.round(report, figures, truth.data_changed(now))
+            validation = validation_figure(report.evaluations, config.measure)
+            line = recorder.round(report, figures, truth.data_changed(now), validation)
             # For regressions the end alone is judged: their loss may fall slowly, and the clusters be right.
             froze = STABLE_FROM in line["details"] and config.task.loss == "cross_entropy"
             if froze and (warning := chance_level(config.task.loss, outputs, recorder.lines)):
@@ -164,12 +169,14 @@ def _run(
             if advice := line["details"].get(ADVICE):
                 recorder.warn(advice)
             # The line first: a run that goes on takes back the lines of rounds without a checkpoint.
+            patience.after(line, arrays, strategy)
+            checkpointing.best = patience.best
             checkpointing.after(report.server_round, arrays)
-            return _is_reached(config, line)
+            return patience.is_over or _is_reached(config, line)
 
         earlier = NOTHING
         if checkpoint is not None:
-            earlier = Earlier(checkpoint.server_round, _is_reached(config, recorder.lines[-1]))
+            earlier = Earlier(checkpoint.server_round, patience.is_over or _is_reached(config, recorder.lines[-1]))
         try:
             strategy.start(
                 grid,
@@ -179,6 +186,7 @@ def _run(
                 on_round=on_round,
                 earlier=earlier,
             )
+            best_round = patience.restore(strategy)
             final = strategy.final_models(strategy.context.models)
             arrays = {
                 f"{index}/{name}": array.numpy()
@@ -191,9 +199,11 @@ def _run(
             if config.loss_matrix:
                 serial = config.engine == "local" and not by_flower
                 losses = loss_matrix(strategy, final, config.loss_matrix_timeout, serial, recorder.note)
+            if words := patience.words(len(recorder.lines)):
+                recorder.note(words)
+            ended = recorder.lines[:best_round]
             end = (
-                divergence(config.task.loss, recorder.lines)
-                or chance_level(config.task.loss, outputs, recorder.lines),
+                divergence(config.task.loss, ended) or chance_level(config.task.loss, outputs, ended),
                 *refusals(recorder.lines),
             )
             for warning in filter(None, end):
@@ -211,6 +221,7 @@ def _run(
                 strategy.state.confusions,
                 truth.changes(strategy.context.server_round),
                 strategy.mixtures,
+                best_round,
             )
         except (FederationError, WorkersFailed) as error:
             raise FederationError(f"{error}. {checkpointing.last()}") from error

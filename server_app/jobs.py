@@ -11,6 +11,7 @@ from florets.conf.schema import Config
 from florets.server_app.console import counted
 from florets.server_app.results.progress import truth_words, with_clients
 from florets.server_app.results.summary import RunSummary, ari_words, stability_words, unplaced_words
+from florets.strategies.base.waiting import named
 
 Runner = Callable[[Config, Sequence[str]], RunSummary]
 """Runs a checked experiment; the overrides name its results folder."""
@@ -72,7 +73,7 @@ def headline(summary: RunSummary) -> str:
         parts.append(words)
     parts.append(f"{counted(summary.rounds, 'round')} in {summary.seconds:.1f} s")
     if summary.left_out:
-        parts.append(f"{counted(summary.left_out, 'node')} could not take part")
+        parts.append(f"{counted(len(summary.left_out), 'node')} could not take part ({named(summary.left_out)})")
     return ", ".join(parts)
 
 

@@ -86,6 +86,8 @@ class LocalGrid(Grid):
         self._app = client_app
         self._adopt = adopt
         self.in_blocks = in_blocks
+        self.takes_blocks = in_blocks is not None and getattr(client_app, "is_bare", True)
+        """Whether clients' work may be computed together: mods of an app may change each message by itself."""
         self.block_size = 1
         """Most clients whose work is computed together; 1: each by itself."""
         self._run = Run.create_empty(_RUN_ID)

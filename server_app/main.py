@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from florets.conf.consent import imported_functions
 from florets.conf.folders import own_presets
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.run_folder import results_folder, resume_command
-from florets.conf.saved import imported_functions
 from florets.conf.schema import Config, as_plain
 from florets.conf.validate import check_own_clients
 from florets.server_app import jobs
@@ -130,7 +130,13 @@ def _of_words(given: Sequence[str]) -> int:
     """Do what the first word says; without one, run what the keys describe."""
     if given[:1] and given[0] in _COMMANDS:
         return _for_a_client(given[0], given[1:])
-    words = {"advise": _advise, "plan": _plan, "reproduce": _reproduce, "show-partition": _show_partition}
+    words = {
+        "advise": _advise,
+        "check": _check,
+        "plan": _plan,
+        "reproduce": _reproduce,
+        "show-partition": _show_partition,
+    }
     if given[:1] and given[0] in words:
         return words[given[0]](given[1:])
     return _act(read_arguments(given))
@@ -272,6 +278,14 @@ def run_in(config: Config, folder: Path) -> RunSummary:
 
 def _show_partition(arguments: Sequence[str]) -> int:
     from florets.server_app.partition_view import command
+
+    caller = Path.cwd()
+    import_from(caller)
+    return command.main(arguments, caller)
+
+
+def _check(arguments: Sequence[str]) -> int:
+    from florets.server_app.check import command
 
     caller = Path.cwd()
     import_from(caller)

@@ -1,29 +1,36 @@
 """A dry run of a deployment: in one process, each folder in `data_dir` is a node with data of its own."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from florets.conf.consent import import_paths
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.conf.schema import Config
-from florets.task.data.tables.declaration import SITE_KEYS, site_file
+from florets.conf.schema import Config, as_plain
+from florets.strategies import STRATEGIES
+from florets.strategies.registry import find_strategy, strategy_class
+from florets.task.consent import ALLOW
+from florets.task.data.tables.declaration import NODE_FILE, SITE_KEYS, site_file
 from florets.task.data.tables.read import SUFFIXES, is_table
 from florets.task.wire import kinds
+from florets.task.wire.introduction import key_problem
 
 
 def own_nodes(config: Config) -> list[dict[str, Any]]:
     """Return the node config of every client whose data lie in `data_dir`, by name; none where clients are simulated.
 
     `data_dir` holds a folder for each client, or a table for each; with `task.table.owner` it is one table, whose
-    rows are dealt out by that column. A folder's or table's name is its client's. A file ``node.toml`` in the folder
-    (with tables: of the table's name) is read as the SuperNode would read it (`--node-config`), except for `data-dir`
-    and what concerns tables (`florets.task.data.tables.declaration.Site`).
+    rows are dealt out by that column. A folder's or table's name is its client's; hidden ones (.git) are skipped. A
+    file ``node.toml`` in the folder (with tables: of the table's name) is read as the SuperNode would read it
+    (`--node-config`), except for `data-dir`, for `allow`, since on one's own machine the command line is consent, and
+    for what concerns tables (`florets.task.data.tables.declaration.Site`).
 
     Raises
     ------
     ConfigError
-        If there are no folders, one has a name that is no text, or a node's file is no TOML.
+        If there are no folders, a client's name cannot be one or is another client's as well, or a node's file is no
+        TOML.
     """
     if config.task.partition != "own":
         return []
@@ -34,7 +41,7 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
         raise ConfigError(
             [f"data_dir={root}: there is no such folder; with task.partition=own it holds one for each client."]
         )
-    folders = sorted(path for path in root.iterdir() if path.is_dir())
+    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not folders:
         folders = sorted(path for path in root.iterdir() if is_table(path))
     if not folders:
@@ -44,11 +51,14 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
                 "each client, or be one table with an owner=<column>."
             ]
         )
-    if unreadable := [folder.name for folder in folders if not folder.name.isprintable()]:
-        raise ConfigError(
-            [f"data_dir={root}: {unreadable[0]!a} is no name for a client; give the folder one of printable text."]
-        )
-    return [{"client-id": _name(folder), **_stated(site_file(folder)), "data-dir": str(folder)} for folder in folders]
+    ours = {ALLOW: ",".join(_named(config))}
+    nodes = [
+        {"client-id": _name(folder), **_stated(site_file(folder)), **ours, "data-dir": str(folder)}
+        for folder in folders
+    ]
+    if problems := list(_name_problems(root, folders, [str(node["client-id"]) for node in nodes])):
+        raise ConfigError(problems)
+    return nodes
 
 
 def _name(data: Path) -> str:
@@ -80,10 +90,29 @@ def _owners(root: Path, config: Config) -> list[dict[str, Any]]:
     digits = max(map(len, names), default=0)
     # Numbers in their order.
     keys = {name: str(name).zfill(digits) if str(name).isdecimal() else str(name) for name in names}
+    ours = {ALLOW: ",".join(_named(config))}
     return [
-        {"client-id": key, "data-dir": str(root), kinds.ROWS_OF: str(name)}
+        {"client-id": key, **ours, "data-dir": str(root), kinds.ROWS_OF: str(name)}
         for name, key in sorted(keys.items(), key=lambda item: item[1])
     ]
+
+
+def _named(config: Config) -> list[str]:
+    """Return the modules of the code that a run names by import paths, and of its strategy's handlers."""
+    paths = list(import_paths(as_plain(config)).values())
+    if find_strategy(config.strategy.name).id not in STRATEGIES:
+        paths += strategy_class(config.strategy.name).client_handlers
+    return sorted({path.partition(":")[0] for path in paths})
+
+
+def _name_problems(root: Path, folders: Sequence[Path], keys: Sequence[str]) -> Iterator[str]:
+    owners: dict[str, str] = {}
+    for folder, key in zip(folders, keys, strict=True):
+        remedy = f"Rename the folder, or write client-id into its {NODE_FILE}."
+        if problem := key_problem(key):
+            yield f"data_dir={root}: the client's name {key!a} of folder {folder.name!a} {problem}. {remedy}"
+        if (other := owners.setdefault(key, folder.name)) != folder.name:
+            yield f"data_dir={root}: folders {other!a} and {folder.name!a} are both client {key!a}. {remedy}"
 
 
 def check_device(config: Config, nodes: Sequence[Mapping[str, Any]]) -> None:

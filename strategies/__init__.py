@@ -38,3 +38,6 @@ STRATEGIES = {
     "fedsoft": "FedSoft",
 }
 """The registry: a strategy's name, which is its folder's, and its class; `<class>Settings` are its settings."""
+
+PERSONAL = {"intercept": "Intercept"}
+"""Personal methods that are no strategies of their own: `<class>Clients` in `personal.py`, `<class>Settings`."""

@@ -9,7 +9,7 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from florets.strategies import STRATEGIES
+from florets.strategies import PERSONAL, STRATEGIES
 from florets.strategies.settings import Settings
 
 DEFAULT = "clove"
@@ -143,10 +143,18 @@ def strategy_class(name: str) -> type[Any]:
     return cls
 
 
+def personal_settings_type(name: str) -> type[Settings]:
+    """Return the settings of a personal method, one of our own strategies or of `PERSONAL`."""
+    if name not in PERSONAL:
+        return settings_type(name)
+    own: type[Settings] = getattr(importlib.import_module(f"{_PACKAGE}.{name}.settings"), f"{PERSONAL[name]}Settings")
+    return own
+
+
 def personal_method(name: str, settings: Settings) -> Any:
-    """Return the `PersonalMethod` of one of our own strategies, to run within the groups of another."""
+    """Return the `PersonalMethod` of that name, to run within the groups of a strategy."""
     module = importlib.import_module(f"{_PACKAGE}.{name}.personal")
-    return getattr(module, f"{STRATEGIES[name]}Clients")(settings)
+    return getattr(module, f"{(STRATEGIES | PERSONAL)[name]}Clients")(settings)
 
 
 def _class_path(name: str) -> str:

@@ -1,7 +1,4 @@
-"""Settings of an algorithm: how keys are declared and checked.
-
-Standard library only: to check a key costs no Flower.
-"""
+"""Settings of an algorithm: how keys are declared and checked, by the standard library alone, without Flower."""
 
 # ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
 
@@ -18,7 +15,7 @@ FirstRound = Literal["random", "evaluate", "update", "farthest"]
 Compared = Literal["", "participants", "clients"]
 ChooseK = Literal["silhouette", "silhouette_lone", "elbow", "silhouette_repeated", "finch", "spectral", "folds"]
 LossData = Literal["train", "held_out"]
-PersonalName = Literal["none", "ditto", "fedala", "fedproto"]
+PersonalName = Literal["none", "ditto", "fedala", "fedproto", "intercept"]
 Weighting = Literal["examples", "uniform", "all_participants"]
 
 
@@ -95,7 +92,7 @@ class RunKeys:
     )
     personal: PersonalName | None = key(
         None,
-        "what clients have of their own within the groups that are found, by the strategy of that name; null: none",
+        "what clients have of their own within their groups: as that strategy, or an intercept; null: none",
     )
     personal_options: dict[str, Any] = key({}, "settings of that method, such as {proximal_lambda: 0.1}")
     eval_every: int = key(1, "rounds between evaluations on test data; the last round is always evaluated", least=1)
@@ -215,10 +212,12 @@ class Settings:
     """A client predicts with a mixture of all K models, and not with the one that it is assigned."""
     shares: ClassVar[bool] = False
     """Has, for each client, its share of each model (`ClusteredStrategy.mixtures`)."""
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models", "gradients")}
-    """Values that the algorithm can follow of the run-level keys `averaging`, `first_round`, `choose_k`, `loss_data`
-    and `personal`; the first one is its default. A key that is not named means nothing to it. Who names `loss_data`
-    follows `loss_batch`, too."""
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {
+        "averaging": ("models", "gradients"),
+        "personal": ("none", "intercept"),
+    }
+    """Values that the algorithm can follow of run-level choices (`conf.follow.CHOICES`); the first is its default. A
+    key that is not named means nothing to it. Who names `loss_data` follows `loss_batch`, too."""
     adapts: ClassVar[bool] = False
     """Each client adapts the model to its own data before it uses it: what a run saves is the model before that."""
     compares: ClassVar[Compared] = ""

@@ -1,12 +1,21 @@
-"""A hash of the code that clients run: it tells when client and server come from different copies."""
+"""Hashes of code: client and server compare that of clients, and a run records that of modules of its author's."""
 
+import ast
+import contextlib
 import hashlib
 import importlib.util
+import sysconfig
+import warnings
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 CLIENT_FOLDERS = ("client_app", "task")
+
+_OURS = __name__.partition(".")[0]
+_STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
+_PACKAGES = {"site-packages", "dist-packages"}
+_DIGITS = 16
 
 
 @cache
@@ -17,7 +26,7 @@ def fingerprint(folders: tuple[Path, ...]) -> str:
         for file in _python_files(folder):
             digest.update(file.relative_to(folder.parent).as_posix().encode() + b"\0")
             digest.update(file.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()[:_DIGITS]
 
 
 @cache
@@ -42,22 +51,96 @@ def code_fingerprint(handlers: tuple[str, ...] = ()) -> str:
     ValueError
         If a package is not installed here.
     """
-    packages = sorted({handler.partition(":")[0].split(".")[0] for handler in handlers})
+    packages = sorted({_package(handler) for handler in handlers})
     if not packages:
         return project_fingerprint()
     digest = hashlib.sha256(project_fingerprint().encode())
     for package in packages:
-        digest.update(fingerprint(_sources(package)).encode())
-    return digest.hexdigest()[:16]
+        if not (sources := _sources(package)):
+            raise ValueError(f"package {package!r} of the strategy's client handlers is not installed here")
+        digest.update(fingerprint(sources).encode())
+    return digest.hexdigest()[:_DIGITS]
+
+
+def file_hashes(paths: Iterable[str]) -> dict[str, str]:
+    """Return the hash of every file of one's own code that import paths lead to, by the file's name.
+
+    Of a package all of its files count, of a lone module that file, and then all that these import and what that
+    imports, but not what is installed (Python's own modules, site-packages) and not this project. An import path into
+    an installed package leads to that package alone.
+
+    Parameters
+    ----------
+    paths
+        Import paths ``package.module:name``; nothing is imported.
+
+    Returns
+    -------
+    dict of str to str
+        16 hexadecimal digits of each file. The name begins with the package's or is the lone module's, wherever that
+        lies.
+    """
+    hashes: dict[str, str] = {}
+    waiting = [(package, True) for package in sorted(map(_package, paths))]
+    seen = {_OURS}
+    while waiting:
+        package, named = waiting.pop(0)
+        if package in seen:
+            continue
+        seen.add(package)
+        for source in _sources(package):
+            own = not _is_installed(source)
+            if not (own or named):
+                continue
+            for file in _python_files(source):
+                status = file.stat()
+                version = (file, status.st_mtime_ns, status.st_size)
+                hashes[file.relative_to(source.parent).as_posix()] = _hash(*version)
+                if own:
+                    waiting += [(name, False) for name in _imported(*version)]
+    return hashes
+
+
+# A table asks again for each of its cells.
+@lru_cache(maxsize=8192)
+def _hash(file: Path, _changed: int, _size: int) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:_DIGITS]
+
+
+@lru_cache(maxsize=8192)
+def _imported(file: Path, _changed: int, _size: int) -> tuple[str, ...]:
+    """Return the top-level packages that a file imports, be it inside a function."""
+    found: set[str] = set()
+    # What cannot be read is told where it is imported, and odd literals are not this reader's affair.
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.Import):
+                found |= {_package(alias.name) for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
+                found.add(_package(node.module))
+    return tuple(sorted(found))
+
+
+def _package(path: str) -> str:
+    return path.partition(":")[0].partition(".")[0]
 
 
 def _sources(package: str) -> tuple[Path, ...]:
-    spec = importlib.util.find_spec(package)
+    """Return the folders of a package or the file of a lone module; none where there is no source of it."""
+    spec = None
+    # Of a module that runs as a script nothing is known.
+    with contextlib.suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec(package)
     if spec is not None and spec.submodule_search_locations:
         return tuple(Path(folder) for folder in spec.submodule_search_locations)
     if spec is not None and spec.origin is not None and Path(spec.origin).is_file():
         return (Path(spec.origin),)
-    raise ValueError(f"package {package!r} of the strategy's client handlers is not installed here")
+    return ()
+
+
+def _is_installed(source: Path) -> bool:
+    return not _PACKAGES.isdisjoint(source.parts) or source.resolve().is_relative_to(_STANDARD_LIBRARY)
 
 
 def _python_files(folder: Path) -> Iterable[Path]:

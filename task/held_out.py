@@ -70,8 +70,8 @@ def with_validation(
     if stratify or data.subjects is not None:
         held = np.zeros(count, dtype=bool)
         subjects = None if data.subjects is None else data.subjects.cpu().numpy()
-        y, values = data.y_train.cpu().numpy(), data.y_train.is_floating_point()
-        held[split_rows(y, subjects, fraction, int(rng.integers(2**31)), values, stratify)[1]] = True
+        targets, values = data.y_train.cpu().numpy(), data.y_train.is_floating_point()
+        held[split_rows(targets, subjects, fraction, int(rng.integers(2**31)), values, stratify)[1]] = True
     else:
         held = _of_samples(count, min(max(round(fraction * count), 1), count - 1), rng)
     left, (x, y) = _split_off(data, held)

@@ -17,7 +17,7 @@ from florets.task.statistics.descriptors import describe, projection
 from florets.task.task import Task
 from florets.task.training.features import features
 from florets.task.training.folds import disjoint_folds, fold_changes
-from florets.task.training.losses import CHUNK, evaluate, loss_vector, per_sample_losses, targets_of
+from florets.task.training.losses import evaluate, loss_vector, per_sample_losses, targets_of
 from florets.task.training.mixture import class_rarity, evaluated_mixture, fit_shares, sample_losses
 from florets.task.wire.folds import RowForm
 
@@ -33,7 +33,7 @@ class Predictions:
     values
         (n,): class labels, values of a regression, or an autoencoder's reconstruction errors.
     probabilities
-        (n,): of the class that is predicted, None where there are no classes.
+        (n, C): of each class, None where there are no classes.
     """
 
     values: NDArray[Any]
@@ -152,21 +152,28 @@ def descriptor(
 def predict(task: Task, model: State, x: FloatArray) -> Predictions:
     """Return a model's predictions for inputs (n, *input_shape).
 
+    Each sample is evaluated alone, from the same place in memory: in a batch the last bits of its matrix products
+    depend on the batch's size, on its position and on the alignment, and a prediction depends on its own sample only.
+
     Raises
     ------
     ValueError
         If the arrays are not those of the task's model.
     """
-    module, inputs = _loaded(task, model).eval(), torch.from_numpy(x)
+    module, inputs, loss = _loaded(task, model).eval(), torch.from_numpy(x), task.spec.loss
+    alone, found = torch.empty(1, *x.shape[1:]), []
     with torch.inference_mode():
-        outputs = torch.cat([module(part) for part in inputs.split(CHUNK)])  # type: ignore[no-untyped-call]
-        if task.spec.loss == "cross_entropy":
-            best, labels = outputs.double().softmax(dim=1).max(dim=1)
-            return Predictions(labels.numpy(), best.numpy())
-        if task.spec.loss == "reconstruction":
-            errors = per_sample_losses(outputs, targets_of(inputs, inputs, "reconstruction"), "reconstruction")
-            return Predictions(errors.numpy(), None)
-        return Predictions(outputs.flatten().numpy(), None)
+        for row in range(len(inputs)):
+            alone.copy_(inputs[row])
+            outputs = module(alone).reshape(1, -1)
+            if loss == "cross_entropy":
+                found.append(outputs.double().softmax(dim=1).numpy()[0])
+            elif loss == "reconstruction":
+                found.append(per_sample_losses(outputs, targets_of(alone, alone, loss), loss).numpy())
+            else:
+                found.append(outputs.numpy()[0].copy())
+    values = np.stack(found)
+    return Predictions(values.argmax(axis=1), values) if loss == "cross_entropy" else Predictions(values[:, 0], None)
 
 
 def _loaded(task: Task, model: State) -> Module:

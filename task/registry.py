@@ -1,6 +1,6 @@
 """Data sets, partitions and models by name: the built-in ones, and a user's own by import path.
 
-Each is one function. What it is called with comes first in its signature, its options follow by name:
+Each is one function, whose parameters have the names below; all are passed by keyword, and so are its options:
 
 ========= ==================================================== =====================
 kind      signature                                            returns
@@ -13,18 +13,21 @@ model     ``f(input_shape, num_outputs, **options)``           `torch.nn.Module`
 
 import difflib
 import importlib
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from florets.task.imported import Function, imported, other_parameters
 from florets.task.operators import with_torchvision
 
 Kind = Literal["data", "partition", "model"]
-Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
 
-# How many leading parameters the task fills in itself, by kind.
-_NUM_GIVEN: dict[Kind, int] = {"data": 3, "partition": 4, "model": 2}
+# Parameters that the task fills in itself, by kind.
+_GIVEN: dict[Kind, list[str]] = {
+    "data": ["data_dir", "seed", "num_clusters"],
+    "partition": ["data", "num_clients", "num_clusters", "rng"],
+    "model": ["input_shape", "num_outputs"],
+}
 # Importing these packages registers what is built in.
 _BUILT_IN: dict[Kind, str] = {
     "data": "florets.task.data",
@@ -96,7 +99,7 @@ def resolve(kind: Kind, name: str) -> Function:
         If the name is not registered, or the import path leads to no function.
     """
     if ":" in name:
-        return _imported(kind, name)
+        return imported(f"task.{kind}={name!r}", name)
     known = names(kind)
     if name in _registered[kind]:
         return _registered[kind][name]
@@ -108,20 +111,23 @@ def resolve(kind: Kind, name: str) -> Function:
     )
 
 
-def _imported(kind: Kind, path: str) -> Function:
-    module_name, _, attribute = path.partition(":")
-    where = f"task.{kind}={path!r}"
+def call(kind: Kind, name: str, given: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+    """Call the function of a name by keyword, after `check_options`, and return what it returns.
+
+    Raises
+    ------
+    ValueError
+        If there is no such function, an option is wrong, or a function of the user's own raises anything.
+    """
+    function = resolve(kind, name)
+    check_options(function, options, kind, name)
     try:
-        module = with_torchvision(lambda: importlib.import_module(module_name))
-    except Exception as error:  # a module of the user's own may raise anything while it is imported
-        raise ValueError(
-            f"{where}: module {module_name!r} cannot be imported ({type(error).__name__}: {error}). "
-            f"The form is package.module:function, with the package on Python's path."
-        ) from error
-    function = getattr(module, attribute, None)
-    if not callable(function):
-        raise ValueError(f"{where}: module {module_name!r} has no function {attribute!r}.")
-    return function  # type: ignore[no-any-return]  # getattr knows no type; callable() was checked
+        return with_torchvision(lambda: function(**given, **options))
+    except Exception as error:  # a user's function may raise anything
+        if ":" not in name:
+            # The built-in functions explain their own problems; what they did not foresee may quote data.
+            raise
+        raise ValueError(f"{kind} {name!r} failed with {type(error).__name__}: {error}") from error
 
 
 def check_options(function: Function, options: Mapping[str, Any], kind: Kind, name: str) -> None:
@@ -139,23 +145,16 @@ def check_options(function: Function, options: Mapping[str, Any], kind: Kind, na
     Raises
     ------
     ValueError
-        If the function takes no such option, misses one, or a value does not fit its annotation.
+        If the function does not have the parameters of its kind, takes no such option, misses one, or a value does
+        not fit its annotation.
     """
-    key = f"task.{kind}_options"
-    parameters = list(inspect.signature(function).parameters.values())
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    given = _NUM_GIVEN[kind]
-    if len(positional) < given and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        raise ValueError(
-            f"{kind} {name!r} takes {len(positional)} positional parameters, but is called with {given}: "
-            f"see the signatures in task/registry.py."
-        )
-    fixed = {p.name for p in positional[:given]}
-    allowed = [p for p in parameters if p.name not in fixed and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    key, given = f"task.{kind}_options", _GIVEN[kind]
+    others = other_parameters(f"task.{kind}={name!r}", function, given)
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in others)
+    allowed = [p for p in others if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     allowed_names = [p.name for p in allowed]
     for option in options:
-        if option in fixed or (option not in allowed_names and not takes_any):
+        if option in given or (option not in allowed_names and not takes_any):
             near = difflib.get_close_matches(option, allowed_names, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ValueError(

@@ -2,8 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
+
+DECLARED, PREPARED, ROWS_OF = "declared", "prepared", "rows_of"
+"""Entries of `table`: what the run declares, how tables are prepared, and whose rows of a common table."""
 
 _SELDOM: Mapping[str, Any] = {"head_layers": [], "validation_fraction": 0.0, "drift": {}, "table": {}}
 """Fields that are left out of the text where they have these values."""
@@ -34,7 +38,7 @@ class TaskSpec:
     drift
         What changes during the run, see `florets.task.drift.Drift`; empty: nothing.
     table
-        What is declared of tables, and how they are prepared, see `florets.task.data.tables.site_table`.
+        What is declared of tables, and how they are prepared: see `DECLARED`.
     """
 
     data: str
@@ -61,6 +65,19 @@ class TaskSpec:
             if not values[name]:
                 del values[name]
         return json.dumps(values, sort_keys=True)
+
+    def at_node(self, data_dir: str, rows_of: str | None) -> "TaskSpec":
+        """Return the description as a node with data of its own has it.
+
+        Parameters
+        ----------
+        data_dir
+            Its folder, or its table.
+        rows_of
+            Of a table that several nodes share, the rows with this value in the owner's column are the node's.
+        """
+        table = self.table if rows_of is None else {**self.table, ROWS_OF: rows_of}
+        return replace(self, data_dir=str(Path(data_dir).expanduser()), table=table)
 
     @classmethod
     def from_json(cls, text: str) -> "TaskSpec":

@@ -1,9 +1,7 @@
 """A task: data, their partition over clients, a model and a loss, from one plain description."""
 
-from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,17 +12,15 @@ from florets.task.client_data import ClientData
 from florets.task.data.dataset import Dataset, Inputs, IntArray, TargetArray
 from florets.task.data.own import describe
 from florets.task.data.tables.description import Description
-from florets.task.data.tables.site_table import PREPARED
 from florets.task.drift import Drift
 from florets.task.held_out import with_validation
 from florets.task.layers import body_and_head
-from florets.task.operators import with_torchvision
 from florets.task.partitions.own import OWN, Agreement
 from florets.task.partitions.shard import Shard, check_shards
 from florets.task.randomness import Purpose, generator
-from florets.task.registry import check_options, resolve
+from florets.task.registry import call, check_options, resolve
 from florets.task.shards_by_round import ShardsByRound, Version
-from florets.task.spec import TaskSpec
+from florets.task.spec import PREPARED, TaskSpec
 from florets.task.training.losses import check_loss, per_sample_losses, targets_of
 
 __all__ = ["ClientData", "Task", "TaskSpec"]
@@ -68,6 +64,11 @@ class Task:
         """Number of outputs that a model needs."""
         return self._agreement.num_outputs if self.is_own else self.data.num_outputs
 
+    @property
+    def target_scale(self) -> float:
+        """Unit of a regression's targets, see `Dataset`; 1 for classes. A server without data has none of them."""
+        return self.data.target_scale
+
     @cached_property
     def _agreement(self) -> Agreement:
         options = self.spec.partition_options
@@ -78,11 +79,10 @@ class Task:
     def data(self) -> Dataset:
         """The whole data set."""
         spec = self.spec
-        function = resolve("data", spec.data)
-        check_options(function, spec.data_options, "data", spec.data)
         folder = Path(spec.data_dir).expanduser() if spec.data_dir else None
         options = {**spec.data_options, "table": spec.table} if spec.data == OWN else spec.data_options
-        data = _call("data", spec.data, function, folder, spec.seed, spec.num_clusters, **options)
+        given = {"data_dir": folder, "seed": spec.seed, "num_clusters": spec.num_clusters}
+        data = call("data", spec.data, given, options)
         if not isinstance(data, Dataset):
             raise ValueError(f"data {spec.data!r} returned a {type(data).__name__}: return a task.data.Dataset.")
         return data
@@ -97,11 +97,13 @@ class Task:
     def shards(self) -> list[Shard]:
         """The shard of each client in round 1; position = partition id."""
         spec = self.spec
-        function = resolve("partition", spec.partition)
-        check_options(function, spec.partition_options, "partition", spec.partition)
-        rng = generator(spec.seed, 0, Purpose.PARTITION)
-        given = (self.data, self.num_clients, spec.num_clusters, rng)
-        shards = _call("partition", spec.partition, function, *given, **spec.partition_options)
+        given = {
+            "data": self.data,
+            "num_clients": self.num_clients,
+            "num_clusters": spec.num_clusters,
+            "rng": generator(spec.seed, 0, Purpose.PARTITION),
+        }
+        shards = call("partition", spec.partition, given, spec.partition_options)
         check_shards(shards, self.data, self.num_clients)
         return list(shards)
 
@@ -235,10 +237,8 @@ class Task:
         It is initialised by torch's global generator; see `florets.task.initial.initial_models` for seeded ones.
         """
         spec = self.spec
-        function = resolve("model", spec.model)
-        check_options(function, spec.model_options, "model", spec.model)
-        given = (self.input_shape, self.num_outputs)
-        module = _call("model", spec.model, function, *given, **spec.model_options)
+        given = {"input_shape": self.input_shape, "num_outputs": self.num_outputs}
+        module = call("model", spec.model, given, spec.model_options)
         if not isinstance(module, Module):
             raise ValueError(f"model {spec.model!r} returned a {type(module).__name__}: return a torch.nn.Module.")
         if len(self.input_shape) == 3:
@@ -336,14 +336,6 @@ def _part(shard: Shard, x: Inputs, y: TargetArray, rows: IntArray) -> tuple[Tens
 
 def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """Return inputs and targets of several parts as one."""
-    return parts[0] if len(parts) == 1 else (torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts]))
-
-
-def _call(kind: str, name: str, function: Callable[..., Any], *given: Any, **options: Any) -> Any:
-    """Call a registered function or a user's own; what it raises names it, what a built-in one raises explains."""
-    try:
-        return with_torchvision(lambda: function(*given, **options))
-    except Exception as error:  # a user's function may raise anything
-        if isinstance(error, ValueError) and ":" not in name:
-            raise
-        raise ValueError(f"{kind} {name!r} failed with {type(error).__name__}: {error}") from error
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])

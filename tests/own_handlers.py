@@ -1,4 +1,4 @@
-"""Client handlers of a strategy's own: local training on weighted samples, and two that go wrong."""
+"""Client handlers of a strategy's own: local training on weighted samples, and some that go wrong."""
 
 import torch
 from flwr.app import RecordDict
@@ -29,3 +29,8 @@ def draws(client: Client) -> RecordDict:
 
 def nothing(client: Client) -> None:
     """Forget the reply."""
+
+
+def of_two(client: Client, path: str) -> RecordDict:
+    """Take more than a client."""
+    return RecordDict()

@@ -1,6 +1,7 @@
 """The real ClientApp: each handler on a small task, against plain PyTorch."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -257,7 +258,13 @@ def test_a_node_that_is_not_simulated_never_opens_a_folder_that_the_server_names
 
 def test_a_node_uses_its_own_data_folder_before_the_servers() -> None:
     own = {"partition-id": 0, "data-dir": "mine"}
-    assert session.task(SETTINGS, context(**own)).spec.data_dir == "mine"
+    spec = replace(TASK.spec, data="mnist", data_dir="theirs")
+    assert session.task(ConfigRecord({kinds.TASK: spec.to_json()}), context(**own)).spec.data_dir == "mine"
+
+
+def test_a_node_makes_no_data() -> None:
+    with pytest.raises(ValueError, match=r"task.data=digits is made and not read, for simulations: .* data-dir"):
+        session.task(SETTINGS, context(**{"partition-id": 0, "data-dir": "mine"}))
 
 
 def test_flowers_own_fedavg_drives_the_app_and_agrees_with_ours() -> None:

@@ -8,11 +8,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from flwr.app import Message, RecordDict
+from flwr.app import Context, Message, RecordDict
 
 from florets.client_app.app import _HANDLERS, app
 from florets.client_app.deadline import within_deadline
 from florets.server_app.local_grid import as_flowers_process
+
+CONTEXT = Context(1, 2, {}, RecordDict(), {})
 
 
 def handle(seconds: float, ttl: float = 0.1) -> Any:
@@ -21,7 +23,7 @@ def handle(seconds: float, ttl: float = 0.1) -> Any:
         return "answer"
 
     message = SimpleNamespace(metadata=SimpleNamespace(ttl=ttl))
-    return within_deadline(cast(Any, message), cast(Any, None), answer)
+    return within_deadline(cast(Any, message), CONTEXT, answer)
 
 
 def test_every_handler_is_held_to_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +35,7 @@ def test_every_handler_is_held_to_the_deadline(monkeypatch: pytest.MonkeyPatch) 
     for kind in _HANDLERS:
         # Without settings no client can answer.
         with pytest.raises(ValueError, match="has no 'config'"):
-            app(Message(RecordDict(), 7, kind, ttl=5.0), cast(Any, None))
+            app(Message(RecordDict(), 7, kind, ttl=5.0), CONTEXT)
     assert deadlines == [5.0] * len(_HANDLERS)
 
 

@@ -23,7 +23,7 @@ CHOICES = {
     "first_round": ("random", "evaluate", "update", "farthest"),
     "choose_k": ("silhouette", "silhouette_lone", "elbow", "silhouette_repeated", "finch", "spectral", "folds"),
     "loss_data": ("train", "held_out"),
-    "personal": ("none", "ditto", "fedala", "fedproto"),
+    "personal": ("none", "ditto", "fedala", "fedproto", "intercept"),
 }
 
 
@@ -57,7 +57,7 @@ def test_an_explicit_choice_is_followed_or_refused_and_never_dropped(strategy: s
     rule = f"takes only {' or '.join(follows)}" if follows else "has no such choice"
     if follows and key == "choose_k":
         rule += ", with k=auto"
-    other = f", or use strategy={value}" if key == "personal" and value not in ("none", strategy) else ""
+    other = f", or use strategy={value}" if key == "personal" and value not in ("none", "intercept", strategy) else ""
     assert problem(f"strategy={strategy}", f"{key}={value}") == (
         f"{key}={value}: strategy {strategy} {rule}; leave it out{other}."
     )

@@ -20,9 +20,11 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 
 from florets.task.data.tables.description import Description
+from florets.task.training.sums import sums_of
 from florets.task.wire import Layout, MalformedMessage, kinds, payload_bytes
 from florets.task.wire.description import pack_description, read_description
 from florets.task.wire.folds import RowForm, read_fold_rows, read_fold_update
+from florets.task.wire.intercept import read_intercept
 from florets.task.wire.introduction import read_introduction
 from florets.task.wire.kmeans import read_centres
 from florets.task.wire.labels import read_label_counts
@@ -35,6 +37,7 @@ from florets.task.wire.replies import (
     read_update,
 )
 from florets.task.wire.soft import read_soft_update
+from florets.task.wire.sums import PartSums, pack_sums
 
 MOST_MEMORY = 1 << 30
 """Bytes beyond those in use; a reader that believes a claim of 1e11 values asks for far more."""
@@ -76,6 +79,7 @@ SIZES: dict[str, Any] = {kinds.SIZES: [4, 6]}
 POINTS = {kinds.CENTRES: MODEL["weight"]}
 ROWS, FULL = {kinds.FOLDS: MODEL["weight"]}, RowForm("full", 3, 3)
 SIGNS = {kinds.FOLDS: Array(np.array([[170, 128], [1, 0]], dtype=np.uint8))}
+OFFSETS: dict[str, Any] = COUNT | {kinds.OFFSETS: [0.5, -0.5], kinds.VARIANCES: [0.1, 0.2]}
 FACTORS = {kinds.LEFT: BLOCK, kinds.RIGHT: BLOCK}
 
 
@@ -98,6 +102,19 @@ def reply(
     return content
 
 
+SCORES = np.array([[0.0, 1.0], [0.0, -1.0], [0.0, 2.0]])
+CLASS_PART = sums_of(SCORES, np.array([1, 0, 0]), 2, np.random.default_rng(0))
+VALUE_PART = sums_of(SCORES[:, 1:], np.array([1.0, 0.5, 0.0]), 0, np.random.default_rng(0))
+
+
+def with_sums(part: PartSums | None, width: int) -> RecordDict:
+    assert part is not None
+    test = TEST | {kinds.EVAL_LOSS: float(part.sums[0]) / 3, kinds.EVAL_ACCURACY: 2 / 3}
+    content = reply(test)
+    content[kinds.TEST_SUMS] = pack_sums({"test": part}, np.array([3.0, 2.0, 1.0])[:width])
+    return content
+
+
 # Kind, its valid reply, its reader.
 READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object]]] = [
     (kinds.LOSSES, lambda: reply(LOSSES), lambda content: read_losses(content, 2)),
@@ -105,6 +122,8 @@ READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object
     (kinds.TRAIN_SELECT, lambda: reply(NUMBERS | CHOICE, MODEL), lambda sent: read_selected_update(sent, LAYOUT, 2)),
     (kinds.EVALUATE, lambda: reply(TEST), read_evaluation),
     ("tuned", lambda: reply(TESTS), lambda sent: read_evaluation(sent, tuned=True, validation=True)),
+    ("sums", lambda: with_sums(CLASS_PART, 2), lambda sent: read_evaluation(sent, sums_of=2)),
+    ("value sums", lambda: with_sums(VALUE_PART, 3), lambda sent: read_evaluation(sent, sums_of=0)),
     (kinds.HELLO, lambda: reply(HELLO, None, TEXTS), read_introduction),
     ("probe", lambda: reply(NUMBERS, MODEL, profile=PROBED), lambda sent: read_probe_update(sent, LAYOUT, 0, 5)),
     ("subspace", lambda: reply(COUNT, {kinds.TERMS: BLOCK}), lambda sent: read_term(sent, (2, 3, 4))),
@@ -115,6 +134,7 @@ READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object
     ("folds", lambda: reply(NUMBERS, MODEL, folds=ROWS), lambda sent: read_fold_update(sent, LAYOUT, 0, FULL, 2)),
     ("rows", lambda: reply(COUNT, folds=SIGNS), lambda sent: read_fold_rows(sent, RowForm("signs", 9, 40), 2)),
     ("kmeans", lambda: reply(SIZES, POINTS), lambda sent: read_centres(sent, 3, 4)),
+    ("intercept", lambda: reply(OFFSETS), lambda sent: read_intercept(sent, 2)),
     (kinds.DESCRIBE, lambda: pack_description("07", DESCRIPTION), read_description),
     ("labels", lambda: reply({kinds.LABEL_COUNTS: [4, 0, 6]}), lambda sent: read_label_counts(sent, 3)),
 ]  # fmt: skip

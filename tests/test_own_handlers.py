@@ -89,9 +89,9 @@ def test_handlers_answer_in_every_category_with_draws_that_repeat(category: str)
 
 @pytest.mark.parametrize("allowed", ["", "other", "test", "tests.own_handler", "tests.own_functions,own_handlers"])
 def test_a_real_node_runs_no_handler_that_its_owner_has_not_allowed(allowed: str) -> None:
-    node = {**REAL, "allow-handlers": allowed} if allowed else REAL
+    node = {**REAL, "allow": allowed} if allowed else REAL
     refusal = (
-        r"this node does not allow the handler tests.own_handlers:draws: .* allow-handlers='tests' to the SuperNode"
+        r"handler=tests.own_handlers:draws: this node does not allow that code; .* allow='tests' to the SuperNode"
     )
     with pytest.raises(ValueError, match=refusal):
         sent("query.custom", node, **{kinds.HANDLER: "tests.own_handlers:draws"})
@@ -101,7 +101,7 @@ def test_a_real_node_runs_no_handler_that_its_owner_has_not_allowed(allowed: str
 
 @pytest.mark.parametrize("allowed", ["tests", "other, tests.own_handlers"])
 def test_a_real_node_runs_the_handlers_of_packages_that_it_allows(allowed: str) -> None:
-    node = {**REAL, "allow-handlers": allowed}
+    node = {**REAL, "allow": allowed}
     assert sent("query.custom", node, **{kinds.HANDLER: "tests.own_handlers:draws"})[kinds.METRICS]
 
 
@@ -113,6 +113,8 @@ def test_a_real_node_runs_the_handlers_of_packages_that_it_allows(allowed: str) 
         ("../secret:f", "the form is package.module:function"),
         ("tests.nowhere:f", r"module 'tests.nowhere' cannot be imported here \(ModuleNotFoundError"),
         ("tests.own_handlers:absent", "module 'tests.own_handlers' has no function 'absent'"),
+        ("shutil:rmtree", r"no parameter 'client' .* its signature must be f\(client\)"),
+        ("tests.own_handlers:of_two", "it takes 'path' as well; its one parameter must be 'client'"),
         ("tests.own_handlers:nothing", "returned a NoneType, not a flwr.app.RecordDict"),
     ],
 )

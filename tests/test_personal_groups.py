@@ -21,7 +21,7 @@ from florets.task.wire import kinds
 from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
 from tests.method_runs import SMALL, Played, play
 
-METHODS = {"ditto": (), "fedala": ("personal_options.most_passes=20",), "fedproto": ()}
+METHODS = {"ditto": (), "fedala": ("personal_options.most_passes=20",), "fedproto": (), "intercept": ()}
 HOSTS = ("clove", "ifca", "cfl_gp")
 
 
@@ -155,8 +155,11 @@ def test_a_client_that_changes_groups_keeps_its_model_and_is_pulled_to_the_new_g
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("strategy=fedavg personal=ditto", r"personal=ditto: strategy fedavg has no such choice"),
-        ("strategy=ifca personal=fedproto", r"personal=fedproto: strategy ifca takes only none or ditto or fedala"),
+        ("strategy=fedavg personal=ditto", r"personal=ditto: strategy fedavg takes only none or intercept"),
+        (
+            "strategy=ifca personal=fedproto",
+            r"personal=fedproto: strategy ifca takes only none or ditto or fedala or intercept",
+        ),
         ("strategy=fedavg personal=ditto", r"leave it out, or use strategy=ditto\.$"),
         ("strategy=fedavg personal=[ditto]", r"personal=\[ditto\]: strategy fedavg .* leave it out\.$"),
         ("personal=ditt", r"personal=ditt: .*Did you mean ditto\?"),

@@ -205,6 +205,7 @@ def test_a_run_that_is_killed_twice_ends_as_one_that_never_was(
     ("strategy", "own"),
     [
         ("clove", ("personal=ditto",)),
+        ("clove", ("personal=intercept", "eval_clients=participants")),
         ("ifca", ("personal=fedala", "personal_options.most_passes=20")),
         ("cfl_gp", ("personal=fedproto", "strategy.cluster_rounds=2")),
     ],

@@ -485,17 +485,6 @@ def test_the_wrong_number_of_nodes_ends_the_run_with_the_whole_command() -> None
         FedAvg(num_clients=4, start_timeout=0.2).start(FakeClients([1.0, 2.0]).grid(), models(0.0), num_rounds=1)
 
 
-def test_two_nodes_with_one_key_end_the_run() -> None:
-    clients = FakeClients([1.0, 2.0], keys=["a", "a"])
-    with pytest.raises(FederationError, match="both call themselves client 'a'"):
-        FedAvg().start(clients.grid(), models(0.0), num_rounds=1)
-
-
-def test_other_code_on_a_client_ends_the_run() -> None:
-    with pytest.raises(FederationError, match=r"runs other code \(fake\)"):
-        FedAvg(fingerprint="mine").start(FakeClients([1.0]).grid(), models(0.0), num_rounds=1)
-
-
 def test_bytes_are_those_of_the_algorithms_messages() -> None:
     few = reports(Ifca(first_round="evaluate"), FakeClients([1.0, 2.0]), models(0.0), 1)[0]
     many = reports(Ifca(first_round="evaluate"), FakeClients([1.0, 2.0]), models(0.0, 5.0, 9.0), 1)[0]

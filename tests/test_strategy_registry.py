@@ -9,10 +9,11 @@ import pytest
 import yaml
 
 from florets.conf.compose import compose
+from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, config_to_json
 from florets.conf.run_folder import run_folder
-from florets.conf.saved import imported_functions, saved_config
+from florets.conf.saved import saved_config
 from florets.server_app.build import build_strategy, build_task
 from florets.server_app.main import main
 from florets.server_app.new_client.run_models import load_run
@@ -165,7 +166,7 @@ def test_a_saved_run_imports_no_strategy_of_its_authors_without_trust(
     if form == "name":
         values["strategy"] = "not_asked_for:Mine"
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
-    refusal = "imports a strategy of its author's, strategy=not_asked_for:Mine; add trust=true"
+    refusal = "names code of its author's, strategy=not_asked_for:Mine; add trust=true"
     for read in (
         lambda: saved_config(tmp_path),
         lambda: read_resume([f"resume='{tmp_path}'"], ROOT),

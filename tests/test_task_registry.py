@@ -1,5 +1,6 @@
 """Names, import paths and options of data sets, partitions and models."""
 
+import shutil
 import sys
 import types
 
@@ -7,7 +8,7 @@ import pytest
 from torch.nn import Module
 
 from florets.task.operators import with_torchvision
-from florets.task.registry import Kind, check_options, names, register_model, resolve
+from florets.task.registry import Kind, call, check_options, names, register_model, resolve
 from florets.task.task import Task, TaskSpec
 
 
@@ -92,9 +93,36 @@ def test_a_needed_option_that_is_missing_is_named():
         check_options(needs, {}, "model", "needs")
 
 
-def test_a_function_with_too_few_parameters_is_refused():
-    with pytest.raises(ValueError, match="takes 1 positional parameters, but is called with 2"):
-        check_options(lambda shape: None, {}, "model", "short")
+@pytest.mark.parametrize(
+    ("function", "missing"),
+    [
+        # The first would delete the folder that a data set is read from.
+        (shutil.rmtree, "data_dir"),
+        (lambda data_dir, num_clusters: None, "seed"),
+        (lambda data_dir, seed, clusters: None, "num_clusters"),
+        (lambda *given: None, "data_dir"),
+        (lambda **given: None, "data_dir"),
+        (lambda data_dir, seed, /, num_clusters: None, "data_dir"),
+    ],
+)
+def test_a_function_with_other_parameters_is_refused(function, missing):
+    with pytest.raises(
+        ValueError, match=rf"no parameter '{missing}' .* must be f\(data_dir, seed, num_clusters, \*\*options\)"
+    ):
+        check_options(function, {}, "data", "mine:load")
+
+
+def test_a_function_whose_signature_nobody_can_read_is_refused():
+    with pytest.raises(ValueError, match="its parameters cannot be read; write a function"):
+        check_options(min, {}, "data", "builtins:min")
+
+
+def test_what_is_called_is_passed_by_keyword(monkeypatch):
+    module = types.ModuleType("my_package_for_a_test")
+    module.build = lambda num_outputs, width=1, *, input_shape: (input_shape, num_outputs, width)
+    monkeypatch.setitem(sys.modules, "my_package_for_a_test", module)
+    given = {"input_shape": (2,), "num_outputs": 3}
+    assert call("model", "my_package_for_a_test:build", given, {"width": 4}) == ((2,), 3, 4)
 
 
 @pytest.mark.parametrize("path", ["tests.torchvision_model:net", "tests.own_functions:from_torchvision"])

@@ -1,5 +1,7 @@
 """Scores beside loss and accuracy, held to scikit-learn's; how they travel and are checked; what work is counted."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from sklearn.metrics import (
     mean_absolute_error,
     r2_score,
     roc_auc_score,
+    root_mean_squared_error,
 )
 from torch import nn
 
@@ -63,8 +66,10 @@ def test_scores_of_values_are_those_of_scikit_learn_and_left_out_where_not_defin
     assert found == {
         "r2": pytest.approx(r2_score(targets, values)),
         "mae": pytest.approx(mean_absolute_error(targets, values)),
+        "rmse": pytest.approx(root_mean_squared_error(targets, values)),
     }
-    assert value_scores(np.ones(3), np.array([1.0, 2.0, 3.0])).values == {"mae": pytest.approx(1.0)}
+    alike = value_scores(np.ones(3), np.array([1.0, 2.0, 3.0])).values
+    assert alike == {"mae": pytest.approx(1.0), "rmse": pytest.approx(math.sqrt(5 / 3))}
     assert value_scores(targets[:1], np.array([np.nan])).values == {}
 
 
@@ -80,7 +85,7 @@ def test_scored_or_not_loss_and_accuracy_are_the_same_bits(loss):
         set(found.scores.values)
         == {
             "cross_entropy": {"balanced_accuracy", "macro_f1"},
-            "squared_error": {"r2", "mae"},
+            "squared_error": {"r2", "mae", "rmse"},
             "reconstruction": set(),
         }[loss]
     )
@@ -147,6 +152,8 @@ def test_scores_and_counts_of_a_reply_are_read():
         ({"r2": 10**18}, "r2 is no number"),
         ({"mae": [0.1]}, "mae is no number"),
         ({"mae": -0.1}, "mae is no number"),
+        ({"log_loss": -0.1}, "log_loss is no number"),
+        ({"rmse": float("inf")}, "rmse is no number"),
         ({"confusion": [0, 0]}, "no list of label"),
         ({"confusion": 8}, "no list of label"),
         ({"confusion": [0.0, 0.0, 8.0]}, "no list of label"),

@@ -160,7 +160,7 @@ def test_shipped_tasks_pass_the_check_and_train(spec):
         ({"loss": "reconstruction"}, "model 'mlp' with loss 'reconstruction' does not fit data 'digits'"),
         ({"model": "cnn"}, "too small for model cnn"),
         ({"model": f"{HERE}:no_module"}, "returned a int: return a torch.nn.Module"),
-        ({"data": f"{HERE}:no_module"}, "takes 2 positional parameters, but is called with 3"),
+        ({"data": f"{HERE}:no_module"}, "it has no parameter .data_dir. that can be passed by keyword"),
         ({"data": "mnist", "data_dir": "/no/such/folder"}, "has no folder MNIST/raw"),
     ],
 )

@@ -1,6 +1,5 @@
 """`train.custom`, `evaluate.custom`, `query.custom`: a handler that the strategy brings, named by its import path."""
 
-import importlib
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -8,11 +7,12 @@ from typing import Any
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.task.operators import with_torchvision
+from florets.client_app.session import consent_of
+from florets.task.imported import imported, module_of, other_parameters
 from florets.task.wire import kinds
 
-ALLOWED = "allow-handlers"
-"""Key of the node config that names the packages whose handlers a real node runs."""
+_CLIENT = "client"
+"""Name of a handler's one parameter."""
 
 
 def custom(client: Client) -> RecordDict:
@@ -21,52 +21,36 @@ def custom(client: Client) -> RecordDict:
     Raises
     ------
     ValueError
-        If it names none, one that this node does not allow or cannot import, or one that returns no RecordDict.
+        If it names none, one that this node does not allow or cannot import, one whose parameter has another name, or
+        one that returns no RecordDict.
     """
     path = client.config.get(kinds.HANDLER)
     if not isinstance(path, str):
         raise ValueError(f"the message's config has no {kinds.HANDLER!r}: name one as package.module:function")
-    check_allowed(client, path)
-    content = _handler(path)(client)
+    content = handler_of(client, path)(client=client)
     if not isinstance(content, RecordDict):
         raise ValueError(f"handler {path} returned a {type(content).__name__}, not a flwr.app.RecordDict")
     return content
 
 
-def check_allowed(client: Client, path: str) -> None:
-    """Refuse a handler whose package the owner of this node has not allowed; a simulation runs all.
-
-    A handler is code that the server names: on a real node it could read whatever the node's process can.
+def handler_of(client: Client, path: str) -> Callable[..., Any]:
+    """Return the handler of an import path, which the owner of this node must have allowed; a simulation runs all.
 
     Raises
     ------
     ValueError
-        If the path has another form than package.module:function, or the package is not allowed here.
+        If the path has another form than package.module:function, the package is not allowed here, or the path leads
+        to no function of one parameter `client`.
     """
-    module, colon, function = path.partition(":")
-    if not (colon and function.isidentifier() and all(part.isidentifier() for part in module.split("."))):
-        raise ValueError(f"handler {path!r}: the form is package.module:function")
-    if client.is_simulated:
-        return
-    allowed = [name.strip() for name in str(client.context.node_config.get(ALLOWED, "")).split(",")]
-    if not any(name and (module == name or module.startswith(f"{name}.")) for name in allowed):
-        package = module.split(".")[0]
-        raise ValueError(
-            f"this node does not allow the handler {path}: if you trust its package, add {ALLOWED}='{package}' to "
-            "the SuperNode's --node-config"
-        )
+    module_of(f"{kinds.HANDLER}={path!r}", path)
+    consent_of(client.context).require(kinds.HANDLER, path)
+    return _handler(path)
 
 
 @cache
-def _handler(path: str) -> Callable[[Client], Any]:
-    module_name, _, function_name = path.partition(":")
-    try:
-        module = with_torchvision(lambda: importlib.import_module(module_name))
-    except Exception as error:  # a module of somebody else's may raise anything while it is imported
-        raise ValueError(
-            f"handler {path}: module {module_name!r} cannot be imported here ({type(error).__name__}: {error})"
-        ) from error
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        raise ValueError(f"handler {path}: module {module_name!r} has no function {function_name!r}")
-    return function  # type: ignore[no-any-return]  # getattr knows no type; callable() was checked
+def _handler(path: str) -> Callable[..., Any]:
+    what = f"{kinds.HANDLER}={path!r}"
+    function = imported(what, path)
+    if others := [p.name for p in other_parameters(what, function, [_CLIENT]) if p.default is p.empty]:
+        raise ValueError(f"{what}: it takes {others[0]!r} as well; its one parameter must be {_CLIENT!r}.")
+    return function

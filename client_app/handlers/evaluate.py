@@ -1,9 +1,10 @@
 """`evaluate`: loss and accuracy of one model on this client's test data, and of a copy that it fine-tunes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import RecordDict
 from numpy.typing import NDArray
@@ -17,9 +18,12 @@ from florets.client_app.session import State
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
 from florets.task.training.losses import Evaluated
+from florets.task.training.scores import LOG_LOSS, in_unit
+from florets.task.training.sums import resampling, sums_of, target_sums
 from florets.task.wire import kinds
 from florets.task.wire.records import put
 from florets.task.wire.scores import pack_scores
+from florets.task.wire.sums import PartSums, pack_sums
 
 
 def evaluate(client: Client) -> RecordDict:
@@ -60,9 +64,37 @@ def answer_tests(
     scores = results["test"].scores
     # The counts tell how many samples of each class a client has: a real node's owner decides on that.
     counts = scores.confusion.ravel().tolist() if client.shares_confusion else []
-    if scores.values:
-        put(content, {kinds.SCORES: pack_scores(scores.values, counts)})
+    values = in_unit(scores.values, client.task.target_scale)
+    if results["test"].accuracy is not None and values and (loss := reported(results["test"].loss)) < kinds.DIVERGED:
+        values[LOG_LOSS] = loss
+    if values:
+        put(content, {kinds.SCORES: pack_scores(values, counts)})
+    if client.config.get(kinds.TEST_SUMS) is True and client.shares_statistics and scores.values:
+        classes = client.task.num_outputs if client.loss == "cross_entropy" else 0
+        parts = dict(_sums(client, classes, {"": results, kinds.TUNED: tuned or {}}))
+        train = target_sums(_in_unit(client, client.data.y_train.cpu().numpy()), classes)
+        put(content, {kinds.TEST_SUMS: pack_sums(parts, train)})
     return content
+
+
+def _sums(
+    client: Client, num_classes: int, tests: Mapping[str, Mapping[TestedOn, Evaluated]]
+) -> Iterator[tuple[str, PartSums]]:
+    """Yield the sums of each test, by the model's prefix and the part of the data."""
+    for model, results in tests.items():
+        for part, found in results.items():
+            x, y = (values.cpu().numpy() for values in client.data.part(part))
+            if found.outputs is not None:
+                outputs, targets = _in_unit(client, found.outputs), _in_unit(client, y)
+                sums = sums_of(outputs, targets, num_classes, resampling(x, y))
+                if sums is not None:
+                    yield f"{model}{part}", sums
+
+
+def _in_unit(client: Client, values: NDArray[Any]) -> NDArray[Any]:
+    """Return a regression's outputs or targets in the unit that the targets came in, but for their mean."""
+    scale = client.task.target_scale
+    return values if scale == 1 else values.astype(np.float64) * scale
 
 
 def _tests(client: Client, arrays: Mapping[str, NDArray[Any]] | None = None) -> dict[TestedOn, Evaluated]:

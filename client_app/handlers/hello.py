@@ -1,13 +1,17 @@
 """`query.hello`: who this client is, what it has, and what code it runs."""
 
+import math
+
+import torch
 from flwr.app import ConfigRecord, Context, RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.handlers.custom import check_allowed
+from florets.client_app.handlers.custom import handler_of
 from florets.client_app.outgoing import reply
 from florets.client_app.session import device_of, partition_id
 from florets.task.fingerprint import code_fingerprint
 from florets.task.wire import kinds
+from florets.task.wire.magnitude import Magnitude
 
 
 def hello(client: Client) -> RecordDict:
@@ -16,11 +20,11 @@ def hello(client: Client) -> RecordDict:
     Raises
     ------
     ValueError
-        If the strategy brings a handler that this node does not allow or cannot find.
+        If the strategy brings a handler that this node does not allow, cannot find or cannot call.
     """
     handlers = client.names(kinds.HANDLERS)
     for handler in handlers:
-        check_allowed(client, handler)
+        handler_of(client, handler)
     task, nodes = client.task, client.num_partitions
     numbers = {kinds.NUM_EXAMPLES: 1, kinds.CLUSTER: kinds.NO_CLUSTER, kinds.NUM_PARTITIONS: nodes}
     # Of another number of simulated nodes than clients, some would have no data: the server refuses all of them.
@@ -38,6 +42,8 @@ def hello(client: Client) -> RecordDict:
             kinds.FINGERPRINT: code_fingerprint(tuple(handlers)),
         }
     )
+    if task.is_own and task.data.scaled is not None:
+        Magnitude(_root_mean_square(client.data.x_train), task.data.scaled).pack(texts)
     content[kinds.CONFIG] = texts
     return content
 
@@ -47,6 +53,10 @@ def _count(client: Client) -> int:
     if client.task.counts_are_known and client.config.get(kinds.LOSS_DATA) != kinds.HELD_OUT:
         return client.task.num_examples_of(partition_id(client.context))
     return client.num_examples
+
+
+def _root_mean_square(x: torch.Tensor) -> float:
+    return float(torch.linalg.vector_norm(x)) / math.sqrt(x.numel())
 
 
 def _stated_cluster(context: Context) -> int:

@@ -1,52 +1,49 @@
 """`florets assign` and `florets predict`: what a finished run's models do for a client that comes later."""
 
-import csv
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app.console import counted
+from florets.server_app.new_client.chosen_model import chosen_model, trained_on
 from florets.server_app.new_client.mixture import assign_shares, is_mixture, refuse_one_model
-from florets.server_app.new_client.run_models import Arrays, RunModels, load_run
+from florets.server_app.new_client.predictions_file import MOST_CLASSES, Sheet
+from florets.server_app.new_client.read_data import FORM_KEYS, NewData, read_data
+from florets.server_app.new_client.run_models import RunModels, load_run
 from florets.server_app.new_client.saved_descriptors import nearest_descriptor
 from florets.server_app.new_client.saved_groups import nearest_group
 from florets.server_app.results.arrays_file import write_arrays
-from florets.strategies.core import FloatArray
-from florets.task.data.new_data import Form, read_inputs, read_labelled, shaped
-from florets.task.data.own import own
-from florets.task.data.standardise import standardised_alone
+from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.new_client import evaluate_model, model_losses, predict
-from florets.task.partitions.own import OWN
-from florets.task.registry import check_options
 
-HELP = """florets assign run=<folder> data=<file or folder> [save=<file>] [unlabelled=true]
+HELP = """florets assign run=<folder> data=<file or folder> [save=<file>] [client=<key>] [unlabelled=true]
   Say which of a finished run's models fits data with their targets, and how well. CLoVE's frozen clusters, the
   groups of a discovery or those of FLUX decide where the run has them, else the lowest loss; of a run of FedEM or
-  FedRC the share of each model is told. save= writes that model alone (.safetensors). unlabelled=true: the data have
-  no targets; for runs of FLUX.
+  FedRC the share of each model is told. save= writes that model alone (.safetensors), and for tables next to it how
+  they become its inputs (.preprocessing.json). unlabelled=true: the data have no targets; for runs of FLUX.
 
 florets predict run=<folder> data=<file or folder> model=<number> | client=<key> [output=predictions.csv]
   Write that model's predictions for new inputs, or those of the model of one of the run's clients: its own where
-  the run has personal models, else its group's.
+  the run has personal models, else its group's. A row has the record's ids, the class with its probability and that
+  of each class, or the value in its unit, and how many cells were missing or of an unknown category.
 
-data is a .npz archive (x, and y for assign), a .csv file with a header, or a folder of images (for assign: one folder
-for each class). How to read it follows from the run where its nodes had data of their own; these keys say otherwise:
-target=<column> columns=[<first>,...] classes=[<first>,...] regression=true image_size=<pixels> grayscale=true
+data is a table as the sites have it (.csv, .tsv, ..., one record is enough; for assign with the target), a .npz
+archive (x, and y for assign), or a folder of images (for assign: one folder for each class). The run says how it is
+read. Where a table has other names, units or missing marks, node.toml in its folder, or <name>.toml next to
+<name>.csv, says so: rename, scale, missing, drop. In a run with task.table.standardise=site client=<key> also says
+whose scale holds; a new site with 30 records or more has its own. Of archives and images these keys say otherwise:
+classes=[<first>,...] image_size=<pixels> grayscale=true depth=<bits>
 trust=true lets a run's own model function (task.model=package.module:function) be imported."""
 
-_FORM_KEYS = ("target", "columns", "classes", "regression", "image_size", "grayscale")
 _KEYS = {
-    "assign": ("run", "data", "save", "trust", "unlabelled", *_FORM_KEYS),
-    "predict": ("run", "data", "model", "client", "output", "trust", *_FORM_KEYS),
+    "assign": ("run", "data", "client", "save", "trust", "unlabelled", *FORM_KEYS),
+    "predict": ("run", "data", "model", "client", "output", "trust", *FORM_KEYS),
 }
 _MOST_LISTED = 20
-_MOST_CLIENTS = 5
 
 
 def main(command: str, arguments: Sequence[str]) -> int:
@@ -68,7 +65,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
     given = _read_keys(command, [text for text in arguments if text != "--debug"])
     run = load_run(_path(given["run"]), given.get("trust") == "true")
     try:
-        (_assign if command == "assign" else _predict)(run, given, _form(run, given))
+        (_assign if command == "assign" else _predict)(run, given)
     except ConfigError:
         raise
     except FileExistsError as error:
@@ -79,24 +76,21 @@ def main(command: str, arguments: Sequence[str]) -> int:
     return 0
 
 
-def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
-    path, reconstructs = _path(given["data"]), run.task.spec.loss == "reconstruction"
+def _assign(run: RunModels, given: Mapping[str, str]) -> None:
     if "save" in given:
         refuse_one_model(run, f"save={given['save']}")
     save = _new_file(given["save"], ".safetensors") if "save" in given else None
+    if save is not None and run.preprocessing is not None:
+        _new_file(str(_beside(save)), ".json")
     if given.get("unlabelled") == "true":
-        chosen = _assign_unlabelled(run, path, form)
+        chosen = _assign_unlabelled(run, given)
         _save_model(run, chosen, save)
         return
-    if reconstructs:
-        inputs = read_inputs(path, form).x
-        targets: np.ndarray[Any, Any] = np.zeros(len(inputs), dtype=np.int64)
-    else:
-        found = read_labelled(path, form)
-        inputs, targets = found.x, found.y
-        if not form.regression and int(targets.max()) >= run.task.num_outputs:
-            raise ValueError(f"{path}: class label {targets.max()}, but the run has {run.task.num_outputs} classes.")
-    x = _as_clients_have(run, shaped(path, inputs, run.task.input_shape))
+    # An autoencoder's targets are its inputs.
+    new = read_data(run, _path(given["run"]), given, labelled=run.task.spec.loss != "reconstruction")
+    if "client" in given and new.preprocessing is None:
+        raise ConfigError([f"client={given['client']}: says whose scale a table has, and these data are none."])
+    x, targets = new.x, np.zeros(len(new.x), dtype=np.int64) if new.y is None else new.y
     if is_mixture(run):
         assign_shares(run, x, targets)
         return
@@ -128,6 +122,7 @@ def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
     print(
         f"On {counted(len(x), 'sample')}: "
         + ("" if accuracy is None else f"accuracy {accuracy:.1%}, ")
+        + _errors(run, new, loss)
         + f"loss {loss:.4g}"
     )
     if run.config.strategy.settings.adapts:
@@ -135,19 +130,33 @@ def _assign(run: RunModels, given: Mapping[str, str], form: Form) -> None:
             "These figures are of the model as it was sent: each client of the run adapts it by a gradient step on "
             "its own training data before it uses it."
         )
-    if client := _trained_on(path, run, _path(given["run"])):
+    if client := trained_on(_path(given["data"]), run, _path(given["run"])):
         print(f"Client {client} took part in this run: the figures include data that the models were trained on.")
     _save_model(run, chosen, save)
 
 
-def _assign_unlabelled(run: RunModels, path: Path, form: Form) -> int:
+def _errors(run: RunModels, new: NewData, loss: float) -> str:
+    """Return a regression's root mean squared error in the targets' unit, and its R2 where that is defined."""
+    if "squared_error" not in run.task.spec.loss or new.y is None:
+        return ""
+    mean_square = loss * (2 if run.task.spec.loss == "half_squared_error" else 1)
+    spread = float(new.y.astype(np.float64).var())
+    scale = 1.0 if new.preprocessing is None else new.preprocessing.target_std
+    unit = "" if new.preprocessing is None else new.preprocessing.units.get(new.preprocessing.target, "")
+    return f"RMSE {mean_square**0.5 * scale:.4g}{unit and f' {unit}'}, " + (
+        f"R2 {1 - mean_square / spread:.3f}, " if spread else ""
+    )
+
+
+def _assign_unlabelled(run: RunModels, given: Mapping[str, str]) -> int:
     """Say which model fits inputs without targets, and return its index."""
     if run.descriptors is None:
         raise ConfigError(
             ["unlabelled=true: this run places data by their targets, too; a run of strategy=flux needs none."]
         )
-    x = _as_clients_have(run, shaped(path, read_inputs(path, form).x, run.task.input_shape))
-    chosen = nearest_descriptor(run.descriptors, run.task, x, None)
+    chosen = nearest_descriptor(
+        run.descriptors, run.task, read_data(run, _path(given["run"]), given, labelled=False).x, None
+    )
     print(
         f"Model {chosen} fits best: of what the run's common model makes of the inputs, that group's is the nearest."
     )
@@ -158,32 +167,20 @@ def _save_model(run: RunModels, chosen: int, save: Path | None) -> None:
     if save is not None:
         # As for predictions, the file system itself refuses a name that is there already.
         with save.open("xb") as file:
-            names = {"columns": json.dumps(list(run.columns), ensure_ascii=False)} if run.columns else None
-            write_arrays(file, run.models[chosen], names)
+            write_arrays(file, run.models[chosen])
         print(f"Model: {save}")
+        if run.preprocessing is not None:
+            with _beside(save).open("x", encoding="utf-8") as text:
+                text.write(json.dumps(run.preprocessing.to_plain(), indent=1, ensure_ascii=False) + "\n")
+            print(f"How tables become its inputs: {_beside(save)}")
 
 
-def _as_clients_have(run: RunModels, x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return new inputs on the scale that the run's clients have put theirs on."""
-    task = run.config.task
-    return standardised_alone(x) if task.data == OWN and task.data_options.get("standardise") is True else x
+def _beside(save: Path) -> Path:
+    """Return the file of a saved model that says how tables become its inputs."""
+    return save.with_suffix(".preprocessing.json")
 
 
-def _trained_on(data: Path, run: RunModels, folder: Path) -> str | None:
-    """Return the client of the run that trained on these data, as far as their path tells; else None.
-
-    It does where nodes have data of their own: their folders are named after them, and hold ``train`` or, undivided,
-    ``data``.
-    """
-    data = data.resolve()
-    if run.config.task.partition != OWN or data.stem not in ("train", "data"):
-        return None
-    client, clients = data.parent.name, folder / "clients.csv"
-    # A folder that was copied may hold the models alone.
-    return client if clients.is_file() and client in _found_models(clients) else None
-
-
-def _list_losses(losses: FloatArray, chosen: int) -> None:
+def _list_losses(losses: NDArray[np.float64], chosen: int) -> None:
     order = np.argsort(losses, kind="stable")[:_MOST_LISTED]
     print("  model  loss")
     for index in sorted({*order.tolist(), chosen}):
@@ -192,83 +189,34 @@ def _list_losses(losses: FloatArray, chosen: int) -> None:
         print(f"  ({len(losses)} models; those with the lowest losses are listed)")
 
 
-def _predict(run: RunModels, given: Mapping[str, str], form: Form) -> None:
-    state, whose = _chosen_model(run, given)
+def _predict(run: RunModels, given: Mapping[str, str]) -> None:
+    state, whose = chosen_model(run, _path(given["run"]), given)
     target = _new_file(given.get("output", "predictions.csv"), ".csv")
-    path = _path(given["data"])
-    inputs = read_inputs(path, form)
-    x = _as_clients_have(run, shaped(path, inputs.x, run.task.input_shape))
-    found = predict(run.task, state, x)
-    last = [] if found.probabilities is None else ["probability"]
+    new = read_data(run, _path(given["run"]), given, labelled=False)
+    found = predict(run.task, state, new.x)
     what = "reconstruction_error" if run.task.spec.loss == "reconstruction" else "prediction"
-    names = form.classes if found.probabilities is not None else None
-    # A name that is there already is refused by the file system itself: nothing can come in between.
-    with target.open("x", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["sample", what, *last])
-        for row, value in enumerate(found.values.tolist()):
-            shown = names[value] if names and value < len(names) else value
-            probability = [] if found.probabilities is None else [f"{found.probabilities[row]:.6g}"]
-            writer.writerow([inputs.names[row], shown, *probability])
-    print(f"{counted(len(inputs.names), 'prediction')} of {whose}: {target}")
+    names, values = [], found.values
+    if found.probabilities is not None:
+        count = found.probabilities.shape[1]
+        names = [*new.classes[:count], *map(str, range(len(new.classes), count))]
+        if count > MOST_CLASSES:
+            print(f"The file has the probability of the predicted class alone: the run has {count} classes.")
+    elif new.preprocessing is not None and new.preprocessing.is_regression:
+        values = new.preprocessing.in_unit(values)
+    shown = [names[value] if names else f"{value:.9g}" for value in values.tolist()]
+    Sheet(new.names, what, shown, new.ids, names, found.probabilities, new.counts).write(target)
+    for name, counts in new.counts.items():
+        if counts.any():
+            print(f"{name}: {counted(int(counts.sum()), 'value')} in {counted(int((counts > 0).sum()), 'record')}")
+    print(f"{counted(len(new.names), 'prediction')} of {whose}{_unit(new.preprocessing)}: {target}")
 
 
-def _chosen_model(run: RunModels, given: Mapping[str, str]) -> tuple[Arrays, str]:
-    """Return the model that is asked for, and what it is called."""
-    if given.get("client") in run.own and "model" not in given:
-        return run.own[given["client"]], f"client {given['client']}'s own model"
-    index = _chosen_index(run, given)
-    return run.models[index], f"model {index}"
-
-
-def _chosen_index(run: RunModels, given: Mapping[str, str]) -> int:
-    count = len(run.models)
-    if ("model" in given) == ("client" in given):
-        if count == 1 and "model" not in given:
-            return 0
-        raise ConfigError(["predict: give either model=<number>, which `florets assign` tells, or client=<key>."])
-    if "model" in given:
-        text = given["model"]
-        if not text.isdecimal() or int(text) >= count:
-            raise ConfigError([f"model={text}: must be an integer from 0 to {count - 1}."])
-        return int(text)
-    refuse_one_model(run, f"client={given['client']}")
-    return _model_of(_path(given["run"]) / "clients.csv", given["client"], count)
-
-
-def _found_models(path: Path) -> dict[str, str | None]:
-    """Return the model of each client, by key, as a run's ``clients.csv`` has it; a row that was cut off has none."""
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            return {row["client"]: row["found_cluster"] for row in csv.DictReader(file)}
-    except (OSError, UnicodeDecodeError, csv.Error, KeyError) as error:
-        raise ConfigError(
-            [f"{path} cannot be read ({error}); `florets predict` needs model=<number> then."]
-        ) from error
-
-
-def _model_of(path: Path, client: str, count: int) -> int:
-    found = _found_models(path)
-    if client not in found:
-        raise ConfigError([f"client={client}: the run has no such client.{_known_clients(client, sorted(found))}"])
-    text = found[client] or ""
-    if not text.isdecimal() or int(text) >= count:
-        raise ConfigError([f"client={client}: the run gave it no model; use `florets assign` and model=<number>."])
-    return int(text)
-
-
-def _known_clients(client: str, keys: Sequence[str]) -> str:
-    """Return which clients there are, and the one that was meant where that is plain."""
-    if not keys:
-        return " clients.csv names none; use model=<number>."
-    if all(key.isdecimal() for key in keys):
-        # Of numbers the one that looks most alike is another client; the padded one is the same.
-        padded = client.zfill(len(keys[0]))
-        hint, listed = f" Did you mean {padded}?" if padded in keys else "", f"{keys[0]} to {keys[-1]}"
-    else:
-        hint, listed = did_you_mean(client, keys), ", ".join(keys[:_MOST_CLIENTS])
-        listed += f" and {len(keys) - _MOST_CLIENTS} more" if len(keys) > _MOST_CLIENTS else ""
-    return f"{hint} Its clients are {listed} (clients.csv)."
+def _unit(preprocessing: Preprocessing | None) -> str:
+    """Return what a table's regression predicts, and in which unit where that is declared."""
+    if preprocessing is None or not preprocessing.is_regression:
+        return ""
+    unit = preprocessing.units.get(preprocessing.target)
+    return f", {preprocessing.target}" + (f" in {unit}" if unit else "")
 
 
 def _read_keys(command: str, arguments: Sequence[str]) -> dict[str, str]:
@@ -293,30 +241,6 @@ def _read_keys(command: str, arguments: Sequence[str]) -> dict[str, str]:
     if problems:
         raise ConfigError(problems)
     return given
-
-
-def _form(run: RunModels, given: Mapping[str, str]) -> Form:
-    """Return how data are to be read: as the run's nodes read theirs, but for what is given by hand."""
-    task = run.config.task
-    options: dict[str, Any] = {"regression": "squared_error" in task.loss}
-    if task.data == "own":
-        options.update({key: value for key, value in task.data_options.items() if key in _FORM_KEYS})
-    for key in _FORM_KEYS:
-        if key in given:
-            try:
-                value = given[key] if key == "target" else yaml.safe_load(given[key])
-            except yaml.YAMLError as error:
-                raise ConfigError([f"{key}={given[key]}: cannot be read; a list is [<first>,<second>]."]) from error
-            options[key] = value
-    if run.columns and "columns" not in given:
-        # Whatever order the run's clients had them in: the models know the inputs by these names.
-        options["columns"] = list(run.columns)
-    # Names that look like numbers are names.
-    options = {
-        key: [str(item) for item in value] if isinstance(value, list) else value for key, value in options.items()
-    }
-    check_options(own, options, "data", "own")
-    return Form(**options)
 
 
 def _path(text: str) -> Path:

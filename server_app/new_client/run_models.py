@@ -1,6 +1,7 @@
 """Models of a finished run, and its frozen clusters, for clients that come later."""
 
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,11 +17,13 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
 from florets.conf.saved import saved_config
 from florets.conf.schema import Config
+from florets.server_app.data_agreement import PREPROCESSING, read_preprocessing
 from florets.server_app.new_client.saved_class_shares import pack_class_shares, unpack_class_shares
 from florets.server_app.new_client.saved_descriptors import pack_descriptors, unpack_descriptors
 from florets.server_app.new_client.saved_groups import pack_groups, unpack_groups
 from florets.server_app.results.arrays_file import write_arrays
 from florets.server_app.results.folder import whole_file
+from florets.server_app.resume.own_code import changed_files, changed_words, code_on_disk, recorded_code
 from florets.strategies.base.class_shares import ClassShares
 from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.frozen_descriptors import FrozenDescriptors
@@ -28,12 +31,16 @@ from florets.strategies.base.frozen_groups import FrozenGroups
 from florets.strategies.base.models import Models
 from florets.strategies.base.strategy import ClusteredStrategy
 from florets.strategies.core import FloatArray
+from florets.task.data.tables.preprocessing import Preprocessing
+from florets.task.fingerprint import file_hashes
 from florets.task.task import Task, TaskSpec
 from florets.task.wire import bank
 
 MODELS, CLUSTERS, OWN = "models.safetensors", "clusters.safetensors", "own_models.safetensors"
 
 Arrays = dict[str, NDArray[Any]]
+
+log = logging.getLogger("florets")
 
 
 @dataclass(frozen=True)
@@ -54,8 +61,8 @@ class RunModels:
         Those that FLUX found; None where the run has none.
     class_shares
         Share of each class in what each model is responsible for, (K, C), of a run of FedRC; else None.
-    columns
-        Names of the models' inputs, in their order, where the run's clients read tables.
+    preprocessing
+        How tables become the models' inputs; None where the run's clients had none.
     own
         Models of single clients, by their keys, where the run had a personal method within its groups, or FedSoft.
     """
@@ -64,7 +71,7 @@ class RunModels:
     task: Task
     models: tuple[Arrays, ...]
     frozen: FrozenClusters | None
-    columns: tuple[str, ...] = ()
+    preprocessing: Preprocessing | None = None
     groups: FrozenGroups | None = None
     descriptors: FrozenDescriptors | None = None
     own: Mapping[str, Arrays] = field(default_factory=dict)
@@ -129,7 +136,7 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     folder
         The run's own folder.
     trust
-        Whether a model function that the run names by an import path may be imported and called.
+        Whether a model or a strategy that the run names by an import path may be imported and called.
 
     Raises
     ------
@@ -138,15 +145,10 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     """
     if not folder.is_dir():
         raise ConfigError([f"run={folder}: there is no such folder; give the folder of a finished run."])
-    config = saved_config(folder, trust=trust)
-    if ":" in config.task.model and not trust:
-        raise ConfigError(
-            [
-                f"run={folder}: its model is a function of its author's, task.model={config.task.model}, which would "
-                "be imported and called; add trust=true if you know it."
-            ]
-        )
-    models, about = _read(folder / MODELS)
+    # The run's own data are not read again, nor shared out.
+    config = saved_config(folder, trust=trust, unused=("task.data", "task.partition"))
+    _warn_of_changed_model(folder, config)
+    models, _ = _read(folder / MODELS)
     clusters, metadata = _read(folder / CLUSTERS)
     try:
         shape, outputs = json.loads(metadata["input_shape"]), int(metadata["num_outputs"])
@@ -167,8 +169,20 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     agreed = {"data": "own", "data_options": {}, "partition": "own"}
     agreed["partition_options"] = {"input_shape": shape, "num_outputs": outputs}
     task = Task(TaskSpec(**{**task_spec(config), **agreed}))
-    columns = _columns(folder / MODELS, about, task)
-    return RunModels(config, task, states, frozen, columns, groups, described, own, class_shares)
+    return RunModels(config, task, states, frozen, _preprocessing(folder, task), groups, described, own, class_shares)
+
+
+def _warn_of_changed_model(folder: Path, config: Config) -> None:
+    """Say where the author's model function is not the one whose parameters the run has trained."""
+    if ":" not in config.task.model:
+        return
+    files = file_hashes([config.task.model])
+    if changed := [name for name in changed_files(recorded_code(folder), code_on_disk(config)) if name in files]:
+        log.warning(
+            "warning: run=%s: its models are computed by code that has changed since the run: %s",
+            folder,
+            changed_words(changed),
+        )
 
 
 def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:
@@ -199,16 +213,20 @@ def _own_models(path: Path, states: Sequence[Arrays]) -> dict[str, Arrays]:
     return dict(zip(keys, found, strict=True))
 
 
-def _columns(path: Path, metadata: Mapping[str, str], task: Task) -> tuple[str, ...]:
-    try:
-        names = json.loads(metadata.get("columns", "[]"))
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise ValueError("no list of texts")
-        if names and (len(set(names)) < len(names) or len(names) != math.prod(task.input_shape)):
-            raise ValueError(f"not {math.prod(task.input_shape)} different names")
-    except ValueError as error:
-        raise ConfigError([f"{path}: its names of columns do not fit the run ({error})."]) from error
-    return tuple(names)
+def _preprocessing(folder: Path, task: Task) -> Preprocessing | None:
+    """Return how tables become the models' inputs, which they must fit."""
+    found = read_preprocessing(folder)
+    if found is not None and (found.width, max(len(found.classes), 1)) != (
+        math.prod(task.input_shape),
+        task.num_outputs,
+    ):
+        raise ConfigError(
+            [
+                f"{folder / PREPROCESSING}: its {found.width} inputs and {len(found.classes)} classes do not fit the "
+                "run's models; run the experiment again."
+            ]
+        )
+    return found
 
 
 def _models(arrays: Arrays) -> tuple[Arrays, ...]:

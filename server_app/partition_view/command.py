@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from florets.conf.schema import Config, as_plain
 from florets.server_app import jobs
 from florets.server_app.build import build_task
 from florets.server_app.console import counted, say
+from florets.server_app.data_agreement import agree_here
 from florets.server_app.own_nodes import own_nodes
 from florets.server_app.partition_view.holdings import Holdings, holdings_of, holdings_of_nodes
 from florets.server_app.partition_view.page import page
@@ -24,6 +24,7 @@ from florets.server_app.results.folder import whole_file, write_whole
 from florets.server_app.results.report import embedded
 from florets.server_app.sweep.sweep_report import markdown_table
 from florets.task.task import Task
+from florets.task.wire import kinds
 
 HELP = """florets show-partition [experiment=<preset>] [key=value ...]
   Show which client holds which samples, for the keys of any experiment; nothing is trained. The terminal gets the
@@ -62,9 +63,12 @@ def main(arguments: Sequence[str], caller: Path) -> int:
     if wrong := [text for text in overrides if text.startswith("-")]:
         raise ConfigError([f"{wrong[0]}: florets show-partition has no such option; it takes keys as a run does."])
     config = jobs.prepare(overrides, caller)
-    task = build_task(config)
+    nodes = own_nodes(config)
+    own = agree_here(config, nodes)
+    config = own.config
+    task = build_task(config, own.table)
     try:
-        held = _held(config, task)
+        held = _held(task, nodes)
     except ValueError as error:
         raise ConfigError([str(error)]) from error
     for line in _lines(config, held):
@@ -76,11 +80,10 @@ def main(arguments: Sequence[str], caller: Path) -> int:
     return 0
 
 
-def _held(config: Config, task: Task) -> Holdings:
-    nodes = own_nodes(config)
+def _held(task: Task, nodes: Sequence[dict[str, Any]]) -> Holdings:
     if not nodes:
         return holdings_of(task)
-    tasks = [Task(dataclasses.replace(task.spec, data_dir=str(node["data-dir"]))) for node in nodes]
+    tasks = [Task(task.spec.at_node(str(node["data-dir"]), node.get(kinds.ROWS_OF))) for node in nodes]
     return holdings_of_nodes(tasks, nodes)
 
 

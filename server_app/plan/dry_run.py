@@ -13,6 +13,7 @@ from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
 from florets.server_app.blocks import choose_blocks
 from florets.server_app.build import build_checked, build_task
+from florets.server_app.data_agreement import agree_here
 from florets.server_app.local_grid import NodeConfig
 from florets.server_app.own_nodes import check_device, own_nodes
 from florets.server_app.plan.memory import ProcessMemory
@@ -111,8 +112,10 @@ def dry_run(config: Config, side: ClientSide, seconds: float) -> DryRun:
         If its clients fail.
     """
     memory = ProcessMemory()
-    task = build_task(config)
     nodes = own_nodes(config)
+    own = agree_here(config, nodes)
+    config = own.config
+    task = build_task(config, own.table)
     check_own_clients(config, len(nodes))
     check_device(config, nodes)
     strategy, models, settings = build_checked(config, task)
@@ -179,7 +182,13 @@ def _planned(report: RoundReport, exchanges: Sequence[Exchange], server_seconds:
 
 def _task_of(task: Task, nodes: Sequence[NodeConfig], number: int) -> Task:
     """Return the task that a client's data belong to: the simulation's, or that of its own node."""
-    return Task(replace(task.spec, data_dir=str(nodes[number]["data-dir"]))) if nodes else task
+    if not nodes:
+        return task
+    return Task(
+        task.spec.at_node(
+            str(nodes[number]["data-dir"]), None if (rows := nodes[number].get(kinds.ROWS_OF)) is None else str(rows)
+        )
+    )
 
 
 def _bytes_of(task: Task, number: int) -> int:

@@ -20,6 +20,7 @@ from florets.server_app.reproduce.items import BLOCK, Item, Line
 from florets.server_app.reproduce.run_values import Values, values_of
 from florets.server_app.results.folder import MARKER, write_whole
 from florets.server_app.resume.go_on import finished_run, plain, same_settings
+from florets.server_app.resume.own_code import changed_files, changed_words, code_on_disk, recorded_code
 from florets.server_app.resume.resume import CHANGEABLE
 from florets.task.registry import reads_files
 
@@ -65,12 +66,19 @@ class Place:
         return plain(self.config) if self.config is not None else {}
 
     @cached_property
+    def code(self) -> dict[str, str]:
+        """Hashes of the user's own code that the runs import, as it is now."""
+        return code_on_disk(self.config) if self.config is not None else {}
+
+    @cached_property
     def settings(self) -> str:
         """Hash of the runs' settings, without folders and defaults; empty where they are refused.
 
-        It changes with a preset, but not when the code gets another key, nor when a default changes.
+        It changes with a preset and with code of the user's own, but not when our code gets another key, nor when a
+        default changes.
         """
         asked = sorted((key, value) for key, value in beyond_defaults(self.plain).items() if key not in _ELSEWHERE)
+        asked += sorted(self.code.items())
         text = json.dumps(asked, sort_keys=True)
         return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:12] if asked else ""
 
@@ -115,7 +123,8 @@ class Progress:
     values
         Of a finished one: what `measures` read.
     note
-        Of a failed one the reason, of a stopped one after which round.
+        Of a failed one the reason, of a stopped one after which round, of one that is not run why an earlier run does
+        not count, if that is its code.
     """
 
     state: State
@@ -193,20 +202,29 @@ def progress_of(cell: Cell) -> Progress:
             return Progress("not run")
         if record.get("error") is not None:
             return Progress("failed", note=str(record["error"]))
-        return Progress("finished", values=record["values"])
+        return _of_other_code(record.get("code"), cell) or Progress("finished", values=record["values"])
     folder = cell.folder
     if not (folder / MARKER).is_file():
         return Progress("not run")
-    if (summary := finished_run(folder, cell.place.plain)) is not None:
+    if (found := _of_other_code(recorded_code(folder), cell)) is not None:
+        return found
+    if (summary := finished_run(folder, cell.place.plain, cell.place.code)) is not None:
         # It came to its end, and the process was killed before it could say so.
         return Progress("finished", values=write_record(cell, values_of(folder, summary)))
     rounds = (folder / MARKER).read_text(encoding="utf-8").count("\n")
     return Progress("stopped", note=f"after round {rounds}")
 
 
+def _of_other_code(then: Any, cell: Cell) -> Progress | None:
+    changed = changed_files(then, cell.place.code)
+    return Progress("not run", note=f"since its code changed ({changed_words(changed)})") if changed else None
+
+
 def write_record(cell: Cell, values: Values | None, error: str | None = None) -> Values:
     """Leave on the disk how a cell ended; return its values."""
     record = {"config": cell.place.plain | {"seed": cell.seed}, "values": values, "error": error}
+    if values is not None and (code := recorded_code(cell.folder)) is not None:
+        record["code"] = code
     cell.record_path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(cell.record_path, json.dumps(record, allow_nan=False) + "\n")
     return values or {}

@@ -204,7 +204,7 @@ def _run(table: Table, folder: Path, request: Request, engine: Engine) -> None:
     cells = [cell for cell in in_order(table.places) if request.takes(cell)]
     waiting = [cell for cell in cells if _found(table, cell)[cell.seed].state != "finished"]
     waiting, told = with_data(waiting)
-    for text in told:
+    for text in [*told, *_code_words([_found(table, cell)[cell.seed] for cell in waiting])]:
         say(f"florets: {text}", sys.stderr)
     say(f"{request.item.name}: {state_words(table)}; {counted(len(waiting), 'cell')} to run; results go to {folder}")
     if warning := crowded(request.n_jobs, [cell.config.workers for cell in waiting]):
@@ -218,6 +218,13 @@ def _run(table: Table, folder: Path, request: Request, engine: Engine) -> None:
         say(f"[{number}/{len(waiting)}] {cell.title}: {outcome} ({seconds:.1f} s)")
         if time.monotonic() > due:
             due = _write(table, folder, request.command)
+
+
+def _code_words(waiting: Sequence[Progress]) -> Iterator[str]:
+    """Yield a line for the cells that were run before with other code of the user's own, by the files that differ."""
+    notes = [progress.note for progress in waiting if progress.state == "not run" and progress.note]
+    for note in dict.fromkeys(notes):
+        yield f"{counted(notes.count(note), 'cell')} run again: not run {note}"
 
 
 def _write(table: Table, folder: Path, command: str) -> float:

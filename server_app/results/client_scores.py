@@ -16,8 +16,10 @@ HIGHER_IS_BETTER = {
     "balanced_accuracy": True,
     "macro_f1": True,
     "auc": True,
+    "log_loss": False,
     "r2": True,
     "mae": False,
+    "rmse": False,
 }
 """Every score that a client may have, and which end is good."""
 

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
+from florets.server_app.results.heatmap import short
 from florets.server_app.results.plots import COLOURS, GRID, QUIET, STYLE, save
 
 _MOST_NAMES = 25
@@ -80,7 +81,7 @@ def _similarity(figure: Figure, axes: Axes, evidence: Mapping[str, Any]) -> None
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.tick_params(length=0)
-    names = [name if len(name) <= 12 else f"{name[:11]}…" for name in clients] if len(clients) <= _MOST_NAMES else []
+    names = [short(name, 12) for name in clients] if len(clients) <= _MOST_NAMES else []
     axes.set_yticks(range(len(names)), names, fontsize=max(5.5, 8.5 - 0.1 * len(names)))
     axes.set_xticks([])
     axes.set_title("Similarity of clients")

@@ -49,9 +49,10 @@ def _ticks(losses: NDArray[np.float64], length: float) -> tuple[int, ...]:
     return (1, 2, 5) if 3 * np.log10(known.max() / known.min()) < _TICKS_PER_INCH * length else (1,)
 
 
-def short(name: str) -> str:
-    """Return a client's name, cut where it is too long for a picture."""
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+def short(name: str, longest: int = LONGEST_NAME) -> str:
+    """Return a client's name for a picture: cut where it is too long, and its dollars no formula to matplotlib."""
+    cut = name if len(name) <= longest else f"{name[: longest - 1]}…"
+    return cut.replace("$", r"\$")
 
 
 def name_groups(axes: Axes, names: Sequence[str | None], room: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -57,7 +58,10 @@ def new_figure(width: float, height: float, rows: int = 1) -> tuple[Figure, list
 def save(figure: Figure, path: Path) -> None:
     """Write a figure as a PNG of 160 dots per inch."""
     # Without the version of matplotlib and the date in it, equal runs leave equal files.
-    figure.savefig(path, dpi=160, metadata={"Software": None})
+    with warnings.catch_warnings():
+        # A client may be called by letters that no font of ours has: they are drawn as boxes.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(path, dpi=160, metadata={"Software": None})
 
 
 def _points(lines: Sequence[RoundLine], key: str, spread: str | None = None) -> Points:

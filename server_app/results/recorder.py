@@ -29,7 +29,10 @@ from florets.server_app.results.folder import (
 )
 from florets.server_app.results.progress import Progress
 from florets.server_app.results.summary import RoundLine, RunSummary, round_line, round_seconds, summarise
+from florets.server_app.results.test_statistics import FILE as TESTS
+from florets.server_app.results.test_statistics import statistics_of, to_json
 from florets.strategies.base.report import Client, Evaluation, RoundReport
+from florets.strategies.base.waiting import named
 
 log = logging.getLogger("florets")
 
@@ -151,10 +154,18 @@ class Recorder:
         self._progress.note(f"warning: {text}")
 
     def round(
-        self, report: RoundReport, figures: Mapping[str, float | None] | None = None, data_changed: int = 0
+        self,
+        report: RoundReport,
+        figures: Mapping[str, float | None] | None = None,
+        data_changed: int = 0,
+        validation: float | None = None,
     ) -> RoundLine:
-        """Append a round to ``rounds.jsonl``, show it, and return its line; the others as in `round_line`."""
+        """Append a round to ``rounds.jsonl``, show it, and return its line.
+
+        `validation` is the figure of `florets.server_app.patience`; the others are as in `round_line`.
+        """
         line = round_line(report, self._truth, figures, self._clients, data_changed)
+        line["validation"] = validation
         append_line(self.folder / MARKER, json.dumps(line, allow_nan=False))
         if line["diverged"]:
             log.warning(
@@ -174,11 +185,12 @@ class Recorder:
         evaluations: Mapping[str, Evaluation],
         assignment: Mapping[str, int],
         loss_matrix: tuple[Sequence[str], NDArray[np.float64]] | None = None,
-        left_out: int = 0,
+        left_out: Sequence[str] = (),
         pictures: bool = True,
         confusions: Mapping[int, Sequence[int]] | None = None,
         changes: Sequence[tuple[int, int, int]] = (),
         mixtures: Mapping[str, NDArray[np.float64]] | None = None,
+        best_round: int | None = None,
     ) -> RunSummary:
         """Write all that is known only at the end: tables, models, summary, plots and report.
 
@@ -192,7 +204,7 @@ class Recorder:
             Model of each client that has one.
         loss_matrix : (sequence of str, array (M, K)), optional
             Client keys, and the mean loss of each model on each client's training data.
-        left_out : int
+        left_out : sequence of str
             Nodes that were online and could not take part.
         pictures : bool
             Whether the plots are drawn.
@@ -202,12 +214,16 @@ class Recorder:
             True clusters by round where they change, see `Truth.changes`.
         mixtures : mapping of str to array (K,), optional
             Shares of the models in each client that mixes them.
+        best_round : int, optional
+            Round whose models the run ends with; None: the last one.
         """
         self._progress.close()
         # The figures come first and the pictures last: a failure while drawing costs no results.
         self._write_clients(evaluations, assignment, mixtures or {})
         if loss_matrix is not None:
             self._write_losses(*loss_matrix)
+        if statistics := statistics_of(evaluations):
+            write_whole(self.folder / TESTS, to_json(statistics))
         if confusions:
             self._write_confusions(confusions)
         if changes:
@@ -224,6 +240,7 @@ class Recorder:
             evaluations=evaluations,
             left_out=left_out,
             warnings=self._warnings,
+            best_round=best_round,
         )
         write_whole(self.folder / "summary.json", summary.to_json())
 
@@ -233,7 +250,7 @@ class Recorder:
 
         write_report(self.folder, self._task_title, pictures)
         if left_out:
-            log.warning("%s could not take part", counted(left_out, "node"))
+            log.warning("%s could not take part: %s", counted(len(left_out), "node"), named(left_out))
         log.info("Results are in %s", self.folder)
         return summary
 

@@ -43,17 +43,15 @@ class RunSummary:
         ``found_ari``.
     round_of_stability : int or None
         First round in which the clustering is frozen; one more than ``rounds`` where the last round froze it.
-    bytes_down, bytes_up : int
-        Payload of all rounds, server to clients and back.
-    seconds : float
-        Sum of all rounds' times.
-    folder : str
-        Where the run left its results.
+    bytes_down, bytes_up, seconds : int, int, float
+        Payload of all rounds, server to clients and back, and the sum of their times.
+    best_round : int or None
+        With `patience`: the round whose models the run ends with, and whose figures the final ones are.
     final_model_error, final_cluster_error, final_cluster_loss : float or None
         The last of each that a round has, see ``round_line``; None where none has one.
     final_ari_clients, final_ari_of : int or None
         How many clients ``final_ari`` is over, and of how many; None where it is None.
-    left_out : int
+    left_out : list of str
         Nodes that were online and could not take part: their data or their code did not fit, or they failed.
     final_unplaced : int
         Clients without a model at the end: no mean is over them. ``final_num_clusters``: models that clients have
@@ -89,7 +87,7 @@ class RunSummary:
     final_cluster_loss: float | None = None
     final_ari_clients: int | None = None
     final_ari_of: int | None = None
-    left_out: int = 0
+    left_out: list[str] = field(default_factory=list)
     final_unplaced: int = 0
     warnings: list[str] = field(default_factory=list)
     discovery: str = ""
@@ -100,6 +98,7 @@ class RunSummary:
     loss_passes: int = 0
     final_metrics: dict[str, dict[str, float | None]] = field(default_factory=dict)
     final_num_clusters: int | None = None
+    best_round: int | None = None
 
     @property
     def megabytes(self) -> float:
@@ -283,10 +282,11 @@ def _round_of_stability(lines: Sequence[RoundLine]) -> int | None:
 
 
 def stability_words(summary: RunSummary) -> str:
-    """Return from when on the clustering was frozen, nothing where it was not."""
-    if (stable := summary.round_of_stability) is None:
-        return ""
-    return f"stable after round {summary.rounds}" if stable > summary.rounds else f"stable from round {stable}"
+    """Return from when on the clustering was frozen, and which round's models are the last; nothing of either."""
+    stable, best = summary.round_of_stability, summary.best_round
+    when = "after" if stable and stable > summary.rounds else "from"
+    words = [f"stable {when} round {min(stable, summary.rounds)}"] if stable is not None else []
+    return ", ".join(words + ([f"models of round {best}"] if best not in (None, summary.rounds) else []))
 
 
 def summarise(
@@ -297,8 +297,9 @@ def summarise(
     seed: int,
     folder: str,
     evaluations: Mapping[str, Evaluation] | None = None,
-    left_out: int = 0,
+    left_out: Sequence[str] = (),
     warnings: Sequence[str] = (),
+    best_round: int | None = None,
 ) -> RunSummary:
     """Summarise a run from its lines, and from the evaluation at its end where there was one.
 
@@ -308,16 +309,19 @@ def summarise(
         The lines of ``rounds.jsonl``, in order of the rounds.
     evaluations : mapping of str to Evaluation, optional
         The last evaluation of each client. Without it the last evaluated round counts.
-    left_out : int
+    left_out : sequence of str
         Nodes that could not take part.
+    best_round : int or None
+        The round whose models the run ends with; None: the last one.
     """
+    ended = lines[:best_round]
     if evaluations:
         both = {"": means(list(evaluations.values())), "tuned_": means(tuned(evaluations.values()))}
         final: RoundLine = {f"{prefix}{name}": value for prefix, of in both.items() for name, value in of.items()}
         final["metrics"] = metrics_of(evaluations.values())
     else:
-        final = next((line for line in reversed(lines) if line["evaluated"]), {})
-    measured = next((line for line in reversed(lines) if line["ari"] is not None), None)
+        final = next((line for line in reversed(ended) if line["evaluated"]), {})
+    measured = next((line for line in reversed(ended) if line["ari"] is not None), None)
     return RunSummary(
         experiment=experiment,
         strategy=strategy,
@@ -335,14 +339,15 @@ def summarise(
         bytes_up=sum(line["bytes_up"] for line in lines),
         seconds=sum(round_seconds(line) for line in lines),
         folder=folder,
-        left_out=left_out,
-        final_unplaced=lines[-1].get("unplaced", 0) if lines else 0,
+        left_out=list(left_out),
+        final_unplaced=ended[-1].get("unplaced", 0) if ended else 0,
         warnings=list(warnings),
         discovery=(last_evidence(lines) or {}).get("text", ""),
         client_seconds=sum(line.get("client_seconds", 0.0) for line in lines),
         gradient_passes=sum(line.get("gradient_passes", 0) for line in lines),
         loss_passes=sum(line.get("loss_passes", 0) for line in lines),
         final_metrics=final.get("metrics", {}),
-        final_num_clusters=lines[-1]["num_clusters"] if lines else None,
-        **{f"final_{name}": last(lines, name) for name in FIGURES},
+        final_num_clusters=ended[-1]["num_clusters"] if ended else None,
+        **{f"final_{name}": last(ended, name) for name in FIGURES},
+        best_round=best_round,
     )

@@ -29,7 +29,7 @@ from florets.strategies.base.state import State
 log = logging.getLogger("florets")
 
 FOLDER = "checkpoint"
-VERSION = 3
+VERSION = 4
 _CLIENT = tuple(field.name for field in dataclasses.fields(Client))
 
 _NAME = re.compile(r"round-(\d{6,})\.safetensors")
@@ -37,6 +37,15 @@ _NAME = re.compile(r"round-(\d{6,})\.safetensors")
 
 class CheckpointError(RuntimeError):
     """A run cannot go on from its checkpoints; the text says which file, why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The round after which a run's models were best, with its models and the strategy's state then."""
+
+    server_round: int
+    models: ArrayRecord
+    state: State
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,8 @@ class Checkpoint:
         All clients seen so far: some may be offline when the run goes on. A list that is handed over is not changed.
     config
         The configuration, as nested plain values.
+    best
+        With `patience`: the round that the run would end with.
     """
 
     server_round: int
@@ -62,6 +73,7 @@ class Checkpoint:
     state: State
     clients: list[Client]
     config: dict[str, Any]
+    best: Best | None = None
 
 
 class Checkpoints:
@@ -164,9 +176,15 @@ def _pack(checkpoint: Checkpoint, clients: str) -> tuple[Arrays, dict[str, str]]
         "config": checkpoint.config,
         "models": encode_record(checkpoint.models, arrays, "models"),
         "state": encode(checkpoint.state, arrays),
+        "best": None if (best := checkpoint.best) is None else _pack_best(best, arrays),
     }
     text = f'{json.dumps(content)[:-1]}, "clients": {clients}}}'
     return arrays, {"checkpoint": text, "sha256": _digest(text, arrays)}
+
+
+def _pack_best(best: Best, arrays: Arrays) -> dict[str, Any]:
+    models = encode_record(best.models, arrays, "best models")
+    return {"round": best.server_round, "models": models, "state": encode(best.state, arrays, "best state")}
 
 
 def _unpack(path: Path, home: str) -> Checkpoint:
@@ -200,6 +218,7 @@ def _read(path: Path, home: str) -> Checkpoint:
     state, server_round, config = decode(content["state"], arrays, home), content["round"], content["config"]
     if type(server_round) is not int or not isinstance(config, dict) or not isinstance(state, State):
         raise ValueError("its round, configuration or state is of another type")
+    best = content["best"]
     return Checkpoint(
         server_round=server_round,
         models=decode_record(content["models"], arrays),
@@ -210,6 +229,9 @@ def _read(path: Path, home: str) -> Checkpoint:
         ],
         config=config,
         # Those of an earlier release have none.
+        best=None
+        if best is None
+        else Best(best["round"], decode_record(best["models"], arrays), decode(best["state"], arrays, home)),
     )
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from flwr.app import ArrayRecord
 
+from florets.conf.consent import imported_functions
 from florets.conf.run_folder import flower_resume_command, resume_command
-from florets.conf.saved import imported_functions
 from florets.conf.schema import Config, as_plain
-from florets.server_app.resume.checkpoint import Checkpoint, Checkpoints
+from florets.server_app.resume.checkpoint import Best, Checkpoint, Checkpoints
 from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import ClusteredStrategy
 
@@ -25,6 +25,11 @@ class Checkpointing:
         The checkpoint that the run goes on from.
     by_flower
         The run was started with `flwr run`, and goes on by the same command.
+
+    Attributes
+    ----------
+    best
+        What a run with `patience` would end with; set it before `after`.
     """
 
     def __init__(
@@ -40,6 +45,7 @@ class Checkpointing:
         self._config = config
         self._strategy = strategy
         self._by_flower = by_flower
+        self.best: Best | None = None if start is None else start.best
         self._last: tuple[int, ArrayRecord] | None = None
         self._saved = start.server_round if start is not None else 0
         # The clients when they were last looked at, and in the order of their keys.
@@ -82,5 +88,5 @@ class Checkpointing:
         if len(found) != len(self._found) or not all(map(operator.is_, found, self._found)):
             self._found, self._clients = found, sorted(found, key=lambda client: client.key)
         config = as_plain(self._config)
-        self._checkpoints.save(Checkpoint(server_round, models, strategy.state, self._clients, config))
+        self._checkpoints.save(Checkpoint(server_round, models, strategy.state, self._clients, config, self.best))
         self._saved = server_round

@@ -15,10 +15,11 @@ from florets.conf.layers import dotted
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, as_plain
 from florets.server_app import jobs
-from florets.server_app.results.folder import FINISHED, MARKER
+from florets.server_app.results.folder import FINISHED, MARKER, FolderLock
 from florets.server_app.results.recorder import read_summary
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.checkpoint import CheckpointError, Checkpoints
+from florets.server_app.resume.own_code import Hashes, changed_files, changed_words, code_on_disk, recorded_code
 from florets.server_app.resume.resume import CHANGEABLE
 from florets.task.registry import reads_files
 
@@ -49,15 +50,19 @@ def plain(config: Config) -> dict[str, Any]:
     return values
 
 
-def finished_run(folder: Path, wanted: Mapping[str, Any]) -> RunSummary | None:
-    """Return the summary of a run that has come to its end, None where it is damaged or of other settings.
+def finished_run(folder: Path, wanted: Mapping[str, Any], code: Hashes) -> RunSummary | None:
+    """Return the summary of a finished run, None where it is damaged, of other settings or of other code.
 
     Parameters
     ----------
     wanted
         The configuration that is asked for, see `plain`.
+    code
+        Its author's code as it is now, see `code_on_disk`.
     """
     if not (folder / FINISHED).is_file() or not (folder / MARKER).is_file():
+        return None
+    if changed_files(recorded_code(folder), code):
         return None
     try:
         return read_summary(folder) if same_settings(_saved(folder), wanted) else None
@@ -76,7 +81,12 @@ def _saved(folder: Path) -> Any:
 def go_on(config: Config, overrides: Sequence[str], folder: Path, engine: Engine) -> tuple[RunSummary, bool]:
     """Run an experiment, from its last checkpoint where there is one; return its summary, and whether all is new."""
     saved = _saved(folder) if (folder / MARKER).is_file() else None
-    if config.checkpoint_every and isinstance(saved, Mapping) and same_settings(saved, plain(config)):
+    if files := changed_files(recorded_code(folder), code_on_disk(config)):
+        log.warning("%s: the code of this run has changed (%s): it begins anew", folder, changed_words(files))
+        # A new run would be refused as long as there is something to go on from.
+        with FolderLock(folder):
+            shutil.rmtree(Checkpoints(folder).folder, ignore_errors=True)
+    elif config.checkpoint_every and isinstance(saved, Mapping) and same_settings(saved, plain(config)):
         try:
             return engine.resume(
                 replace(config, **{_CHOSEN: saved.get(_CHOSEN, config.batch_clients)}), folder

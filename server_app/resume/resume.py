@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from florets.conf.consent import TRUST, imported_functions, read_trust
 from florets.conf.overrides import Given, read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import flower_resume_command, resume_command
-from florets.conf.saved import imported_functions, saved_config
+from florets.conf.saved import saved_config
 from florets.conf.schema import Config, as_plain
 from florets.conf.typed import show
 from florets.server_app.jobs import absolute
@@ -17,6 +18,7 @@ from florets.server_app.results.folder import FINISHED, FolderLock
 from florets.server_app.results.recorder import read_summary
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from florets.server_app.resume.own_code import changed_files, changed_words, code_on_disk, recorded_code
 from florets.strategies.registry import UnknownStrategy, find_strategy, strategy_class
 
 log = logging.getLogger("florets")
@@ -37,14 +39,16 @@ def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] |
     ----------
     overrides : sequence of str
         What was typed. Beside `resume` only the keys in `CHANGEABLE` may be given, without `results_dir`: the run
-        stays in its folder. `trust=true` lets functions be imported that the folder's configuration names.
+        stays in its folder. `trust=true` lets functions be imported that the folder's configuration names,
+        `code_changed=accept` lets them be others than those that the run began with.
     caller : Path
         The working directory that relative folders are meant from.
 
     Raises
     ------
     ConfigError
-        If the folder holds no run, another key is given, or functions would be imported without `trust=true`.
+        If the folder holds no run, another key is given, functions would be imported without `trust=true`, or their
+        files have changed since the run began.
     """
     if not any(text.startswith("resume=") for text in overrides):
         return None
@@ -52,7 +56,9 @@ def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] |
     given = {entry.key: entry for entry in read_overrides(overrides, problems)}
     if problems:
         raise ConfigError(problems)
-    text, trust = given.pop("resume").value, _read_trust(given.pop("trust", None), problems)
+    text, consent = given.pop("resume").value, given.pop(TRUST, None)
+    trust = consent is not None and read_trust(consent.value, consent.text, problems)
+    accepts = _read_accept(given.pop("code_changed", None), problems)
     if text is None or str(text) == "":
         problems.append("resume= names no folder: give resume=<folder of an interrupted run>.")
     folder = absolute(str(text), caller)
@@ -66,11 +72,14 @@ def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] |
         path = str(absolute(str(given["data_dir"].value), caller))
         given["data_dir"] = Given("data_dir", path, given["data_dir"].text)
     config = saved_config(folder, list(given.values()), trust)
-    if (functions := imported_functions(config)) and not trust:
+    changed = changed_files(recorded_code(folder), code_on_disk(config))
+    if changed and not accepts:
         raise ConfigError(
             [
-                f"resume={folder}: the run in this folder imports and calls functions of its author's, "
-                f"{', '.join(functions)}; add trust=true if you know them (in flwr run: overrides='trust=true')."
+                f"resume={folder}: the code that this run imports has changed since it began: "
+                f"{changed_words(changed)}. Its rounds so far were made by the old code: put that back, run the "
+                "experiment again, or add code_changed=accept to go on with the code as it is now (in flwr run: "
+                "overrides='code_changed=accept')."
             ]
         )
     return config, folder
@@ -136,10 +145,12 @@ def finished_summary(folder: Path, config: Config) -> RunSummary | None:
         return None
 
 
-def _read_trust(given: Given | None, problems: list[str]) -> bool:
-    if given is not None and not isinstance(given.value, bool):
-        problems.append(f"{given.text}: must be true or false.")
-    return given is not None and given.value is True
+def _read_accept(given: Given | None, problems: list[str]) -> bool:
+    if given is not None and given.value != "accept":
+        problems.append(
+            f"{given.text}: must be accept, which goes on with code that has changed since the run began."
+        )
+    return given is not None
 
 
 def find_checkpoint(folder: Path, config: Config) -> Checkpoint | None:

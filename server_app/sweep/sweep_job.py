@@ -18,6 +18,7 @@ from florets.server_app.console import say
 from florets.server_app.results.folder import WriteFailed
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.go_on import Engine, finished_run, go_on, plain
+from florets.server_app.resume.own_code import changed_files, changed_words, code_on_disk, recorded_code
 from florets.server_app.sweep.sweep_groups import JobResult
 
 
@@ -65,7 +66,7 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
     if alone:
         say(title)
     folder, summary, failure, score, participation = None, None, None, None, None
-    kept = False
+    kept = ""
     try:
         config = jobs.prepare(overrides, sweep.caller)
         participation = config.strategy.settings.fraction_train
@@ -85,18 +86,21 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
     _record(sweep, number, overrides, folder, summary, failure, participation)
     outcome = f"failed: {failure}" if summary is None else jobs.headline(summary)
     if kept:
-        outcome += "; finished before"
+        outcome += f"; {kept}"
     say(f"      {outcome}" if alone else f"{title}: {outcome}")
     return score
 
 
-def _result(sweep: Sweep, config: Config, overrides: Sequence[str], folder: Path) -> tuple[RunSummary, bool]:
-    """Return the summary of a job, and whether it was there before."""
+def _result(sweep: Sweep, config: Config, overrides: Sequence[str], folder: Path) -> tuple[RunSummary, str]:
+    """Return the summary of a job, and what to tell of an earlier run of it."""
     if not sweep.keep:
-        return sweep.engine.run(config, overrides), False
-    if (summary := finished_run(folder, plain(config))) is not None:
-        return summary, True
-    return go_on(config, overrides, folder, sweep.engine)[0], False
+        return sweep.engine.run(config, overrides), ""
+    code = code_on_disk(config)
+    if (summary := finished_run(folder, plain(config), code)) is not None:
+        return summary, "finished before"
+    changed = changed_files(recorded_code(folder), code)
+    told = f"run again, as its code has changed: {changed_words(changed)}" if changed else ""
+    return go_on(config, overrides, folder, sweep.engine)[0], told
 
 
 def _record(

@@ -29,7 +29,6 @@ from florets.task.wire.replies import (
     Update,
     check_examples,
     largest_of,
-    read_evaluation,
     read_losses,
     read_selected_update,
     read_update,
@@ -98,6 +97,11 @@ class RoundContext:
     def patience(self) -> Patience:
         """How long an exchange waits."""
         return Patience(self.timeout, self.quorum, self.grace)
+
+    def name_of(self, node_id: int) -> str:
+        """Return the key of the client at a node."""
+        # A search and no table: only the few that an exchange still waits for are looked up.
+        return next((client.key for client in self.online if client.node_id == node_id), f"node {node_id}")
 
     def random(self, purpose: Purpose) -> np.random.Generator:
         """Return the generator of one of the server's draws in this round."""
@@ -188,10 +192,7 @@ class RoundContext:
             for client in self.testers
             if client.key in models
         ]
-        return Plan(
-            requests,
-            lambda _, content: read_evaluation(content, bool(besides.fine_tune_epochs), besides.validation),
-        )
+        return Plan(requests, lambda _, content: besides.read(content))
 
     def ask_losses(self, clients: Sequence[Client], models: Models, *, all_samples: bool = False) -> Replies[Losses]:
         """Ask clients for the mean loss of each of K models on their training data (one exchange).
@@ -209,7 +210,7 @@ class RoundContext:
 
     def ask(self, requests: Sequence[Request], read: Read[T]) -> Replies[T]:
         """Send the requests of one exchange and wait for their replies; see `triage`."""
-        replies = send(self.grid, [request.message for request in requests], self.patience)
+        replies = send(self.grid, [request.message for request in requests], self.patience, self.name_of)
         return self.triage(requests, replies, read)
 
     def request(

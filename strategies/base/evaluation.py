@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from flwr.app import MetricRecord
+from flwr.app import MetricRecord, RecordDict
 
 from florets.strategies.base.report import Evaluation
 from florets.task.wire import kinds
-from florets.task.wire.replies import TestResult
+from florets.task.wire.replies import TestResult, read_evaluation
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,13 @@ class EvaluationSettings:
         Local epochs that a copy of the model is trained for, and tested again; 0: none.
     validation
         Each test is made on the validation data as well.
+    sums_of
+        Classes of the task, 0 for values, where clients send sums of their tests; None: they send none.
     """
 
     fine_tune_epochs: float = 0.0
     validation: bool = False
+    sums_of: int | None = None
 
     @property
     def settings(self) -> dict[str, float | bool]:
@@ -34,14 +37,21 @@ class EvaluationSettings:
             told[kinds.FINE_TUNE_EPOCHS] = self.fine_tune_epochs
         if self.validation:
             told[kinds.VALIDATION] = True
+        if self.sums_of is not None:
+            told[kinds.TEST_SUMS] = True
         return told
+
+    def read(self, content: RecordDict) -> TestResult:
+        """Return the reply to a test, checked for what was asked."""
+        return read_evaluation(content, bool(self.fine_tune_epochs), self.validation, self.sums_of)
 
 
 def evaluation_of(test: TestResult) -> Evaluation:
     """Return a client's reply as it is reported."""
     validation = None if test.validation is None else evaluation_of(test.validation)
     tuned = None if test.tuned is None else evaluation_of(test.tuned)
-    return Evaluation(test.num_examples, test.loss, test.accuracy, validation, tuned, dict(test.scores.values))
+    values = dict(test.scores.values)
+    return Evaluation(test.num_examples, test.loss, test.accuracy, validation, tuned, values, test.sums, test.train)
 
 
 def confusions_of(tests: Iterable[tuple[str, TestResult]], assignment: Mapping[str, int]) -> dict[int, list[int]]:

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
+from florets.strategies.base.waiting import Waiting, named
 from florets.task.wire import MalformedMessage, kinds
 from florets.task.wire.work import read_work
 from florets.task.work import Work, total_work
@@ -26,6 +27,8 @@ _OWN_WORDS = re.compile(r"\S*[/\\\d]\S*")
 _LONGEST_REASON = 500
 _MOST_REASONS = 3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.25
+_EXPIRED = 3
+"""Flower's error code of a message whose time to live is over (`ErrorCode.MESSAGE_UNAVAILABLE`)."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ class Replies(Generic[T]):
             ("sent an invalid reply", self.invalid),
             ("sent a reply too many", self.surplus),
         ):
-            for keys in _alike(reasons):
+            for keys in alike(reasons):
                 same = [key for key in keys if reasons[key] == reasons[keys[0]]]
                 others = f" (alike: client {', '.join(keys[len(same) :])})" if len(keys) > len(same) else ""
                 log.warning("client %s %s: %s%s", ", ".join(same), title, reasons[keys[0]], others)
@@ -118,9 +121,14 @@ class Replies(Generic[T]):
 
     def failures(self) -> str:
         """Return why replies are lacking, for an error: an example of each kind and of its commonest reasons."""
-        parts = [f"{len(self.missing)} did not answer in time" if self.missing else ""]
+        late = (
+            f"{len(self.missing)} did not answer in time, for example client {self.missing[0]}"
+            if self.missing
+            else ""
+        )
+        parts = [late]
         for title, reasons in (("failed", self.error), ("sent an invalid reply", self.invalid)):
-            groups = sorted(_alike(reasons), key=len, reverse=True)
+            groups = sorted(alike(reasons), key=len, reverse=True)
             for keys in groups[:_MOST_REASONS]:
                 parts.append(f"{len(keys)} {title}, for example client {keys[0]}: {reasons[keys[0]]}")
             if left := sum(map(len, groups[_MOST_REASONS:])):
@@ -128,19 +136,24 @@ class Replies(Generic[T]):
         return "; ".join(part for part in parts if part)
 
 
-def _alike(reasons: Mapping[str, str]) -> list[list[str]]:
+def alike(reasons: Mapping[str, str]) -> list[list[str]]:
     """Return the clients of each reason, in order; reasons that differ in a path or a number alone are one."""
-    alike: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for key in sorted(reasons, key=lambda key: (reasons[key], key)):
-        alike.setdefault(_OWN_WORDS.sub("", reasons[key]), []).append(key)
-    return list(alike.values())
+        groups.setdefault(_OWN_WORDS.sub("", reasons[key]), []).append(key)
+    return list(groups.values())
 
 
 def exchange(
     grid: Grid, requests: Sequence[Request], read: Read[T], patience: Patience, warn: bool = True
 ) -> Replies[T]:
     """Send the requests, wait as long as `patience` lasts, and sort what came back."""
-    return sort_replies(requests, send(grid, [request.message for request in requests], patience), read, warn)
+
+    def name_of(node_id: int) -> str:
+        return next(request.key for request in requests if request.message.metadata.dst_node_id == node_id)
+
+    replies = send(grid, [request.message for request in requests], patience, name_of)
+    return sort_replies(requests, replies, read, warn)
 
 
 def joined(parts: Sequence[Replies[T]]) -> Replies[T]:
@@ -157,12 +170,25 @@ def joined(parts: Sequence[Replies[T]]) -> Replies[T]:
     )
 
 
-def send(grid: Grid, messages: list[Message], patience: Patience) -> list[Message]:
-    """Send messages and return the replies that arrive while `patience` lasts.
+def send(
+    grid: Grid, messages: list[Message], patience: Patience, name_of: Callable[[int], str] = "node {}".format
+) -> list[Message]:
+    """Send messages and return the replies that arrive while `patience` lasts; log once a minute who is late.
 
     The pause between two looks grows from 5 ms to 0.25 s: Flower's grids pause 0.1 s (simulation) or 3 s
     (deployment) each time, which is most of a short exchange. A grid with a `wait_for_replies` wakes up itself.
+
+    Parameters
+    ----------
+    name_of
+        Returns what the client at a node is called in the log.
     """
+
+    def late() -> str:
+        nodes = [m.metadata.dst_node_id for m in messages if m.metadata.message_id in waiting]
+        return f"{len(waiting)} of {len(messages)} clients: {named([name_of(node) for node in nodes])}"
+
+    wait = Waiting()
     rest = getattr(grid, "wait_for_replies", time.sleep)
     waiting = {message_id for message_id in grid.push_messages(messages) if message_id}
     answered = 0
@@ -183,6 +209,7 @@ def send(grid: Grid, messages: list[Message], patience: Patience) -> list[Messag
             deadline = min(deadline, time.monotonic() + (patience.grace or 0.0))
         if not waiting or time.monotonic() >= deadline:
             break
+        wait.report(deadline, late)
         rest(pause)
         pause = min(pause * 1.3, _LONGEST_PAUSE)
     return replies
@@ -211,6 +238,9 @@ def sort_replies(
         elif message_id not in waiting:
             # Its first reply counts.
             surplus[key] = "it answers a message that was answered before"
+        elif reply.has_error() and reply.error.code == _EXPIRED:
+            # The network answers at the deadline for a node that has not: it is late, and has not failed.
+            waiting.discard(message_id)
         elif reply.has_error():
             waiting.discard(message_id)
             error[key] = clean_reason(reply.error.reason or f"error code {reply.error.code}")

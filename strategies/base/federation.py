@@ -1,20 +1,28 @@
 """The clients of a run: who they are, who is online, who takes part in a round."""
 
-import hashlib
 import logging
 import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from flwr.app import ConfigRecord, Message
 from flwr.serverapp import Grid
 
+from florets.strategies.base.admission import (
+    client_of,
+    implausible_counts,
+    in_words,
+    one_key_twice,
+    problem_of,
+)
 from florets.strategies.base.exchange import Patience, Replies, Request, exchange, joined
+from florets.strategies.base.magnitudes import InputMagnitudes
 from florets.strategies.base.report import Client
-from florets.task.randomness import client_number
+from florets.strategies.base.waiting import Waiting
 from florets.task.wire import kinds
 from florets.task.wire.introduction import Introduction, read_introduction
 from florets.task.wire.messages import new_message
@@ -111,7 +119,9 @@ class Federation:
         self._online: set[int] = set()
         # Whether all of them had introduced themselves when they were last looked for.
         self._all_known = False
-        self._left_out: set[str] = set()
+        self._magnitudes = InputMagnitudes()
+        # What nodes are called that were online and did not get in, by node id.
+        self._left_out: dict[int, str] = {}
         self._sorted: list[Client] | None = None
         self._tries: Counter[int] = Counter()
         # Nodes that call themselves a client who is online under another node id, and that id.
@@ -120,12 +130,14 @@ class Federation:
     def refresh(self, grid: Grid, config: ConfigRecord) -> None:
         """Look who is online and let new nodes introduce themselves; each has three tries.
 
-        Later than at the start, a node that cannot take part costs itself its place and not everybody the run.
+        A node that cannot take part costs itself its place and not everybody the run, where `min_clients` are left.
+        Of two nodes with one key the one that is registered under it keeps the place, else the one that has it
+        already, else the one with the lower node id.
 
         Raises
         ------
         FederationError
-            If no client can start, their number or their code is not the experiment's, or two share a key.
+            If fewer than `min_clients` can start, or Flower simulates another number of nodes than `num_clients`.
         RoundFailed
             If no node comes online in time.
         """
@@ -142,9 +154,10 @@ class Federation:
         if self._count(keys):
             return True
         # Nobody there: as at the start clients get time to come back, and then a moment for the others of them.
-        before = 0
+        before, wait = 0, Waiting()
         while time.monotonic() < deadline and (not before or self._count(keys) > before):
             before = self._count(keys)
+            wait.report(deadline, lambda: "a client to come back online")
             time.sleep(_SETTLE_SECONDS)
             self._introduce(self._look(grid), grid, config)
         return self._count(keys) > 0
@@ -190,36 +203,40 @@ class Federation:
         called = {_called(node, names.get(node, "")): node for node in new}
         replies = self._ask_who(called, grid, config)
         hellos = {called[name]: hello for name, hello in replies.ok}
-        if first:
-            self._check_start(hellos, replies.failures())
+        if first and self.num_clients:
+            self._check_count([hello.num_partitions for hello in hellos.values() if hello.num_partitions])
         self._sorted = None
-        # A registered name outlives a node id.
-        self._left_out |= {names.get(node) or str(node) for node in new}
+        self._left_out |= {node: names.get(node) or f"node {node}" for node in new}
         named = {
-            node: _client(node, hello, names.get(node, ""), keys.get(node, b"")) for node, hello in hellos.items()
+            node: client_of(node, hello, names.get(node, ""), keys.get(node, b"")) for node, hello in hellos.items()
         }
-        problems = []
-        for node_id, hello in hellos.items():
-            client = named[node_id]
-            if problem := self._other_code(node_id, hello):
-                problems.append(problem)
-                self._tries[node_id] = _MOST_TRIES
+        run = (self.num_clients, self.fingerprint, self.handlers)
+        refused = {node: why for node, hello in hellos.items() if (why := problem_of(named[node], hello, *run))}
+        claimed = {node: client.num_examples for node, client in named.items() if node not in refused}
+        known = [client.num_examples for client in self.clients.values()]
+        refused |= implausible_counts(claimed, known)
+        self._tries.update(dict.fromkeys(refused, _MOST_TRIES))
+        doubles = []
+        for node_id, client in sorted(named.items()):
+            if node_id in refused:
                 continue
             del self._tries[node_id]
             # A key that is known already is a node that came back under another id, if the first one is offline.
             holder = self.clients.get(client.key)
             if holder is not None and holder.node_id in self._online:
-                problem = (
-                    f"nodes {holder.node_id} and {node_id} both call themselves client {client.key!r}; "
-                    "give each node a client-id of its own in its node config"
-                )
-                if first:
-                    raise FederationError(problem)
-                log.warning("%s. Node %d is left out while the other one is online", problem, node_id)
-                self._doubles[node_id] = holder.node_id
-                continue
+                # A node can call itself by the name of another; which one is registered under it the SuperLink says.
+                is_impostor = names.get(holder.node_id) != client.key == names.get(node_id)
+                kept, lost = (node_id, holder.node_id) if is_impostor else (holder.node_id, node_id)
+                doubles.append(one_key_twice(client.key, kept, lost))
+                self._doubles[lost], self._left_out[lost] = kept, _called(lost, client.key)
+                if lost == node_id:
+                    continue
             self.clients[client.key] = client
-            self._left_out.discard(names.get(node_id) or str(node_id))
+            self._left_out.pop(node_id, None)
+        self._left_out |= {node: named[node].key for node in refused}
+        # A registered name outlives a node id.
+        self._left_out = {node: name for node, name in self._left_out.items() if name not in self.clients}
+        problems = [*in_words({named[node].key: problem for node, problem in refused.items()}), *doubles]
         if first and len(self.clients) < self.min_clients:
             wanted = self.num_clients or self.min_clients
             needed = "" if wanted == self.min_clients else f" (min_clients={self.min_clients})"
@@ -230,8 +247,15 @@ class Federation:
             )
         # Not before: an error says why by itself.
         replies.warn()
-        for problem in problems:
+        told = {named[node].key: hello.magnitude for node, hello in hellos.items() if hello.magnitude is not None}
+        far = self._magnitudes.warning({key: magnitude for key, magnitude in told.items() if key in self.clients})
+        for problem in (*problems, *([far] if far else [])):
             log.warning("%s", problem)
+
+    def _check_count(self, simulated: Sequence[int]) -> None:
+        # All nodes of a simulation are told the same number: one that differs from the others is no simulation's.
+        if self.num_clients and simulated and self.num_clients not in simulated:
+            raise WrongNodeCount(self.num_clients, simulated[0])
 
     def _ask_who(self, called: Mapping[str, int], grid: Grid, config: ConfigRecord) -> Replies[Introduction]:
         """Let nodes introduce themselves; `called` has them by what they are called until then."""
@@ -249,9 +273,9 @@ class Federation:
         return joined(parts)
 
     @property
-    def left_out(self) -> int:
-        """How many nodes were online and could not take part so far."""
-        return len(self._left_out)
+    def left_out(self) -> list[str]:
+        """What the nodes are called that were online and could not take part so far."""
+        return sorted(set(self._left_out.values()))
 
     def remember(self, clients: Iterable[Client]) -> None:
         """Take in clients of an earlier part of the run; those that are not here now count as offline."""
@@ -287,10 +311,12 @@ class Federation:
         # one. So: wait until the number wanted is there, or (as far as the deadline allows) it has settled.
         deadline = time.monotonic() + self.start_timeout
         nodes = list(grid.get_node_ids())
-        pause = 0.0 if self._enough(nodes) else _SETTLE_SECONDS
+        pause, wait = 0.0 if self._enough(nodes) else _SETTLE_SECONDS, Waiting()
         while pause and time.monotonic() < deadline:
             time.sleep(pause)
             before, nodes = nodes, list(grid.get_node_ids())
+            wanted = self.num_clients or self.min_clients
+            wait.report(deadline, partial("nodes: {} of {} are online".format, len(nodes), wanted))
             settled = bool(nodes) and len(nodes) == len(before) and not self._patient
             if self._enough(nodes) or settled:
                 break
@@ -307,46 +333,10 @@ class Federation:
         # As long as the deadline allows it is all of them that are waited for, not the least number.
         return len(nodes) >= (self.num_clients or self.min_clients)
 
-    def _check_start(self, hellos: Mapping[int, Introduction], failures: str) -> None:
-        if not hellos:
-            raise FederationError(f"no client could start: {failures}")
-        for node_id, hello in hellos.items():
-            if self.num_clients and hello.num_partitions not in (0, self.num_clients):
-                raise WrongNodeCount(self.num_clients, hello.num_partitions)
-            if problem := self._other_code(node_id, hello):
-                raise FederationError(problem)
-
-    def _other_code(self, node_id: int, hello: Introduction) -> str | None:
-        if self.fingerprint is None or hello.fingerprint == self.fingerprint:
-            return None
-        return (
-            f"client {hello.key} (node {node_id}) runs other code ({hello.fingerprint}) than the server "
-            f"({self.fingerprint}{_with(self.handlers)}). "
-            "Simulated clients import from the folder in which the SuperLink was started: "
-            "start the SuperLink in an empty folder, or in this project's, and run again"
-        )
-
-
-def _with(handlers: Sequence[str]) -> str:
-    return f", with the strategy's handlers {', '.join(handlers)}" if handlers else ""
-
 
 def _called(node_id: int, name: str) -> str:
     """Return what a node is called before it has said who it is; `name` is the one it is registered under."""
     return f"{name} (node {node_id})" if name else f"node {node_id}"
-
-
-def client_key(node_id: int, told: str, registered_name: str, public_key: bytes) -> str:
-    """Return the key of a client that calls itself `told`: the name that its node is registered under comes first."""
-    key = registered_name or told
-    return hashlib.sha256(public_key or str(node_id).encode()).hexdigest()[:16] if key == kinds.NO_KEY else key
-
-
-def _client(node_id: int, hello: Introduction, registered_name: str, public_key: bytes) -> Client:
-    key = client_key(node_id, hello.key, registered_name, public_key)
-    if (registered_name or hello.key) == kinds.NO_KEY:
-        log.warning("node %d has no name: it will be client %s; set client-id in its node config", node_id, key)
-    return Client(key, node_id, client_number(key), hello.num_examples, hello.cluster, hello.device)
 
 
 def _hello(node_id: int, config: ConfigRecord, timeout: float) -> Message:

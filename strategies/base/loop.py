@@ -123,7 +123,7 @@ def _evaluate_on_clients(
     strategy: Rounds, grid: Grid, result: Result, server_round: int, config: ConfigRecord
 ) -> None:
     messages = strategy.configure_evaluate(server_round, result.arrays, config, grid)
-    replies = send(grid, messages, strategy.context.patience)
+    replies = send(grid, messages, strategy.context.patience, strategy.context.name_of)
     metrics = strategy.aggregate_evaluate(server_round, replies)
     if metrics is not None:
         result.evaluate_metrics_clientapp[server_round] = metrics

@@ -4,6 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from florets.task.wire.sums import PartSums
 from florets.task.work import Work
 
 Detail = float | str | list[float] | dict[str, Any]
@@ -56,7 +60,8 @@ class Evaluation:
 
     `scores` are those beside loss and accuracy, by name (`task.wire.scores`), of this test alone. `validation` is the
     same on its validation data, `tuned` the same of a copy that the client fine-tuned first; None where the run has
-    none.
+    none. `sums` are those of this test, and `train` those of the training targets beside the plain test
+    (`task.wire.sums`); None where the client sends none.
     """
 
     num_examples: int
@@ -65,6 +70,8 @@ class Evaluation:
     validation: "Evaluation | None" = None
     tuned: "Evaluation | None" = None
     scores: Mapping[str, float] = field(default_factory=dict)
+    sums: PartSums | None = field(default=None, compare=False)
+    train: npt.NDArray[np.float64] | None = field(default=None, compare=False)
 
     def __deepcopy__(self, _: object) -> "Evaluation":
         # Never changed: each round begins with a copy of the state, which holds one for every client.

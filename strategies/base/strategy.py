@@ -23,6 +23,7 @@ from florets.strategies.base.models import Models, untrained_of
 from florets.strategies.base.personal import PersonalMethod, within_groups
 from florets.strategies.base.report import Evaluation, RoundReport
 from florets.strategies.base.snapshot import snapshot
+from florets.strategies.base.wrapper import refuse_wrapper
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import Averages, ChooseK, FirstRound, LossData, RunKeys, range_problems
 from florets.task.randomness import Purpose, generator
@@ -47,10 +48,8 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         Samples, drawn anew in each round, on which clients take the losses of models; None: all.
     input_shape, num_outputs, loss
         Sizes and loss of the task, for the algorithms that need them.
-    num_clients
-        Clients that the run has; None takes whoever is online.
-    min_clients
-        Clients needed to start; None: `num_clients`.
+    num_clients, min_clients
+        Clients that the run has, None takes whoever is online; and clients needed to start, None: `num_clients`.
     seed
         Seed of every draw that the server makes.
     shared_layers
@@ -59,20 +58,18 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         Rounds between two test evaluations; the last round is always evaluated.
     eval_clients
         "all": all online clients that have a model test it; "participants": of these the round's participants.
-    fine_tune_epochs, validation
+    fine_tune_epochs, validation, statistics
         What clients do besides at an evaluation, see `EvaluationSettings`.
     personal
         What clients have of their own within the groups that the algorithm finds; None: their group's model.
     quorum
-        Fraction of the clients asked whose valid replies a round needs; below it the round is repeated.
+        Fraction of the clients asked whose valid replies a round needs, or it is repeated.
     start_timeout, round_timeout
         Seconds to wait for clients at the start, and for the replies of one exchange.
     grace
         Seconds to wait for the rest once the quorum of an exchange has replied; None waits for `round_timeout`.
-    round_tries
-        How often a round is tried before the run ends.
-    fingerprint
-        Hash of the code that clients must run; None accepts any.
+    round_tries, fingerprint
+        How often a round is tried before the run ends; hash of the code that clients must run, None accepts any.
     own
         Single settings of the algorithm, in place of those in `settings`: ``Clove(k=4, memory=True)``.
 
@@ -102,6 +99,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         eval_clients: Literal["all", "participants"] = RunKeys.eval_clients,
         fine_tune_epochs: float = RunKeys.fine_tune_epochs,
         validation: bool = False,
+        statistics: bool = False,
         personal: PersonalMethod[Any, Any] | None = None,
         quorum: float = RunKeys.quorum,
         start_timeout: float = RunKeys.start_timeout,
@@ -122,10 +120,9 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self.first_round = choice_of(self.settings, "first_round", start_with(k, self.choose_k, first_round))
         self.input_shape, self.num_outputs, self.loss = tuple(input_shape), num_outputs, loss
         self.shared_layers = tuple(getattr(self.settings, "shared_layers", ()))
-        self.seed = seed
-        self.eval_every = eval_every
-        self.eval_clients = eval_clients
-        self.evaluation = EvaluationSettings(fine_tune_epochs, validation)
+        self.seed, self.eval_every, self.eval_clients = seed, eval_every, eval_clients
+        sums_of = (num_outputs if loss == "cross_entropy" else 0) if statistics else None
+        self.evaluation = EvaluationSettings(fine_tune_epochs, validation, sums_of)
         self.quorum = quorum
         self.round_timeout = round_timeout
         self.grace = grace
@@ -155,6 +152,8 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Sample participants, let the algorithm plan, and return the messages of the training exchange."""
+        if self.last_round is None:
+            refuse_wrapper(self)
         self.open_round(server_round, arrays, config, grid)
         self.state.evaluations, self.state.confusions = {}, {}
         plan = self._plan = self.plan(self.context)
@@ -214,8 +213,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
             combine = self._plan.combine or self.average
             self._context = replace(context, models=context.models.replaced(combine(shared)))
         weights = [update.num_examples for _, update in updates.ok]
-        loss = float(np.average([update.train_loss for _, update in updates.ok], weights=weights))
-        self.state.train_loss = loss
+        loss = self.state.train_loss = float(np.average([u.train_loss for _, u in updates.ok], weights=weights))
         return self.context.models.record, MetricRecord({kinds.TRAIN_LOSS: loss, kinds.NUM_EXAMPLES: sum(weights)})
 
     def average(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
@@ -246,12 +244,16 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self.state.confusions = confusions_of(tests.ok, self.assignment)
         return mean_results(self.evaluations.values())
 
+    def restore(self, state: M, arrays: ArrayRecord) -> None:
+        """Take an earlier round's state and models for those that the run ends with."""
+        models = Models(arrays, self.shared_layers, self.context.models.untrained)
+        self.state, self._context = state, replace(self.context, models=models)
+
     def summary(self) -> None:
         """Log what is about to run."""
         shared = f", shared layers {', '.join(self.shared_layers)}" if self.shared_layers else ""
-        log.info(
-            "%s: participation %g, %s%s", type(self).__name__, self.settings.fraction_train, self.averaging, shared
-        )
+        name, rate = type(self).__name__, self.settings.fraction_train
+        log.info("%s: participation %g, %s%s", name, rate, self.averaging, shared)
 
     def start(
         self,
@@ -313,7 +315,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         try:
             messages = self.configure_train(server_round, arrays, config, grid)
             with self.context.meter.part("train"):
-                replies = send(grid, messages, self.context.patience)
+                replies = send(grid, messages, self.context.patience, self.context.name_of)
             return self.aggregate_train(server_round, replies)
         except FederationError:
             # Of the failed try only its figures stay, in the round's meter: what is saved now is the last good round.

@@ -51,7 +51,7 @@ class CflGpSettings(SharedLayers):
         "averaging": ("gradients", "models"),
         "first_round": ("random", "update"),
         "choose_k": ("spectral", "folds"),
-        "personal": ("none", "ditto", "fedala", "fedproto"),
+        "personal": ("none", "ditto", "fedala", "fedproto", "intercept"),
     }
     gradient_batch: ClassVar[Literal["full", "train"]] = "train"
 

@@ -81,6 +81,6 @@ class CloveSettings(Restarted):
         "averaging": ("models", "gradients"),
         "first_round": ("random", "evaluate", "update", "farthest"),
         "loss_data": ("train", "held_out"),
-        "personal": ("none", "ditto", "fedala", "fedproto"),
+        "personal": ("none", "ditto", "fedala", "fedproto", "intercept"),
         "choose_k": ("silhouette", "silhouette_lone", "elbow", "silhouette_repeated", "finch", "folds"),
     }

@@ -16,7 +16,7 @@ from florets.strategies.fedem.settings import FedEmSettings
 from florets.strategies.shared.different_models import refuse_equal
 from florets.task.wire import kinds
 from florets.task.wire.mixture import MixtureUpdate, read_mixture_update
-from florets.task.wire.replies import TestResult, Update, read_evaluation
+from florets.task.wire.replies import TestResult, Update
 
 
 @dataclass
@@ -118,7 +118,4 @@ class FedEm(ClusteredStrategy[FedEmSettings, FedEmState]):
             for client in context.testers
             if client.key in shares
         ]
-        return Plan(
-            requests,
-            lambda _, content: read_evaluation(content, bool(besides.fine_tune_epochs), besides.validation),
-        )
+        return Plan(requests, lambda _, content: besides.read(content))

@@ -14,4 +14,4 @@ class FedProxSettings(OneModel):
     proximal_mu: float = key(0.01, "weight mu of the proximal term mu/2 |theta - theta_start|^2", least=0)
 
     # A gradient is taken where the proximal term is zero.
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",), "personal": ("none", "intercept")}

@@ -28,7 +28,7 @@ class FeSemSettings(SharedLayers):
     )
 
     # Distances are of models, not of gradients.
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",), "personal": ("none", "intercept")}
 
     @property
     def start(self) -> Literal["different", "same", "orthonormal", "true"]:

@@ -17,6 +17,6 @@ class IfcaSettings(Restarted):
         "first_round": ("random", "evaluate", "update", "farthest"),
         "loss_data": ("train", "held_out"),
         # Its clients choose among the models in every round, which FedProto does not train.
-        "personal": ("none", "ditto", "fedala"),
+        "personal": ("none", "ditto", "fedala", "intercept"),
         "choose_k": ("folds",),
     }

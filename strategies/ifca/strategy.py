@@ -54,7 +54,7 @@ class Ifca(ClusteredStrategy[IfcaSettings, IfcaState]):
                 context.train_assigned(draw_models(context.participants, context.models.count, rng)),
                 models=context.models,
             )
-        if self.personal is not None:
+        if self.personal is not None and self.personal.is_active:
             return replace(context.train_assigned(self._choices(context)), models=context.models)
         return replace(context.train_selected(), models=context.models)
 

@@ -1,5 +1,6 @@
 """Settings of Local-only."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,3 +13,4 @@ class LocalSettings(Settings):
 
     one_model: ClassVar[bool] = True
     has_groups: ClassVar[bool] = False
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models", "gradients")}

@@ -17,7 +17,7 @@ class OracleSettings(Weighted):
 
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),
-        "personal": ("none", "ditto", "fedala", "fedproto"),
+        "personal": ("none", "ditto", "fedala", "fedproto", "intercept"),
     }
 
     @property

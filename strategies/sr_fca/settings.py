@@ -20,4 +20,4 @@ class SrFcaSettings(TreeSettings):
         0.15, "beta, fraction of the updates left out at either end of each average", least=0, below=0.5
     )
 
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",), "personal": ("none", "intercept")}

@@ -17,4 +17,4 @@ class StoCflSettings(Settings):
 
     one_model: ClassVar[bool] = True
     """The clusters found say how many models there are."""
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",), "personal": ("none", "intercept")}

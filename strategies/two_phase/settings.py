@@ -58,7 +58,7 @@ class TwoPhaseSettings(Settings):
         "different", "how the K initial models relate; phase 1 starts from the first alone"
     )
 
-    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",), "personal": ("none", "intercept")}
 
     @property
     def start(self) -> Literal["different", "same", "orthonormal", "true"]:

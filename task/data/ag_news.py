@@ -7,6 +7,7 @@ import numpy as np
 
 from florets.task.data.dataset import Dataset, IntArray
 from florets.task.data.files import folder_of, reading
+from florets.task.data.inside import file_name
 from florets.task.data.words import tokens, vocabulary, words_of
 from florets.task.registry import register_data
 
@@ -51,6 +52,7 @@ def ag_news(
     for name, value in (("words", words), ("length", length)):
         if value < 1:
             raise ValueError(f"task.data_options.{name}={value} must be at least 1.")
+    file_name("task.data_options.train_file", train_file)
     folder = folder_of("ag_news", data_dir, ("ag_news_csv",), _LAYOUT, _REMEDY)
     if not (folder / train_file).is_file():
         others = sorted(path.name for path in folder.glob("*.csv"))

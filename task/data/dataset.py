@@ -37,6 +37,9 @@ class Dataset:
         float32 (K, R): the models behind synthetic data, row k that of group k, else None.
     owners_train, owners_test
         Whose each sample is (n,), by name: the writer, the hospital. None where that is not known.
+    scaled
+        Of a node's own arrays and images: whether they are integers of pixels that were brought to [0, 1], or numbers
+        as the files have them. None: not known.
     subjects_train
         int64 (n,): training samples of one number belong together, such as those of one patient. None: each stands
         for itself.
@@ -59,6 +62,7 @@ class Dataset:
     true_models: FloatArray | None = None
     owners_train: NDArray[np.str_] | None = None
     owners_test: NDArray[np.str_] | None = None
+    scaled: bool | None = None
     subjects_train: IntArray | None = None
     target_scale: float = 1.0
 
@@ -90,8 +94,8 @@ class Dataset:
             object.__setattr__(self, f"group_{part}", group)
             if y.dtype == np.int64 and not 0 <= y.min() <= y.max() < self.num_outputs:
                 raise ValueError(
-                    f"the {part} set's class labels go from {y.min()} to {y.max()}: with "
-                    f"num_outputs={self.num_outputs} they must be from 0 to {self.num_outputs - 1}."
+                    f"the {part} set has class labels of no class: with num_outputs={self.num_outputs} they must be "
+                    f"from 0 to {self.num_outputs - 1}."
                 )
             owners = getattr(self, f"owners_{part}")
             if owners is not None and owners.shape != y.shape:

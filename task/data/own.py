@@ -1,14 +1,15 @@
 """Data of one's own, as it lies in a folder: tables, NumPy archives, or one folder of images per class."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset
+from florets.task.data.image_pixels import ImageOptions
+from florets.task.data.inside import inside, links_inside
 from florets.task.data.read_images import read_images
 from florets.task.data.read_npz import read_npz
 from florets.task.data.samples import Samples
@@ -48,6 +49,7 @@ def own(
     regression: bool = False,
     image_size: int | None = None,
     grayscale: bool = False,
+    depth: int | None = None,
     test_share: float = 0.2,
     owner: str | None = None,
     table: Mapping[str, Any] | None = None,
@@ -75,6 +77,10 @@ def own(
         Images are resized to so many pixels in height and width; None: they must all have one size.
     grayscale
         Images are read with one channel in place of three.
+    depth
+        Significant bits of images of one channel whose files have 16 or 32 bits (12, say): their pixels are divided
+        by 2**depth - 1 in place of the largest value of the files' type. See
+        `florets.task.data.image_pixels.read_image`.
     test_share
         Share of an undivided archive or folder of images that becomes the test set; of tables
         `task.table.test_share`.
@@ -87,7 +93,8 @@ def own(
     Raises
     ------
     ValueError
-        If there is no data set, more than one, or it does not have the form that the options say.
+        If there is no data set, more than one, it does not have the form that the options say, or a link leads out of
+        the folder.
     """
     files = find_files(data_dir)
     if not 0 < test_share < 1:
@@ -102,6 +109,7 @@ def own(
             preprocessing = found.preprocessing
         return site.dataset(preprocessing)
     labels = _labels(classes, regression)
+    images = ImageOptions(image_size, grayscale, depth)
 
     def read(path: Path) -> Samples:
         if files.is_archive:
@@ -111,7 +119,8 @@ def own(
                 f"task.data_options.owner={owner}: folders of images do not tell whose an image is; leave it out, or "
                 "give an archive."
             )
-        return read_images(path, labels, image_size, grayscale)
+        links_inside(path.parent, path)
+        return read_images(path, labels, images)
 
     parts = [read(path) for path in files.paths]
     train, test = parts if len(parts) == 2 else _split(parts[0], test_share, generator(seed, 0, Purpose.DATA))
@@ -128,6 +137,7 @@ def own(
         groups[1],
         owners_train=train.owners,
         owners_test=test.owners,
+        scaled=train.scaled,
     )
 
 
@@ -202,7 +212,7 @@ def find_files(data: Path | None) -> Files:
         If there is none, or more than one.
     """
     if data is not None and data.is_file() and is_table(data):
-        return Files((data,))
+        return Files((inside(data.parent, data),))
     if data is None or not data.is_dir():
         raise ValueError(
             f"the data folder {data} does not exist: give the folder of {_FORMS} as data-dir in the node config "
@@ -219,10 +229,12 @@ def find_files(data: Path | None) -> Files:
                     f"{data.name} has {there[0].name} but no {missing.name}: give both, or one undivided set as "
                     f"data{suffix}."
                 )
+            for path in there:
+                inside(data, path)
             if there:
                 found[" and ".join(path.name for path in there)] = paths
     if not found:
-        tables = sorted(path for path in data.iterdir() if path.is_file() and is_table(path))
+        tables = sorted(inside(data, path) for path in data.iterdir() if path.is_file() and is_table(path))
         if len(tables) == 1:
             return Files((tables[0],))
         found = {path.name: (path,) for path in tables}
@@ -253,9 +265,4 @@ def _split(samples: Samples, test_share: float, rng: np.random.Generator) -> tup
     num_test = min(max(round(test_share * n), 1), n - 1)
     # In their old order, so that a split differs from another only in its samples.
     test, train = np.sort(order[:num_test]), np.sort(order[num_test:])
-    return _rows(samples, train), _rows(samples, test)
-
-
-def _rows(samples: Samples, rows: NDArray[np.intp]) -> Samples:
-    owners = samples.owners
-    return replace(samples, x=samples.x[rows], y=samples.y[rows], owners=None if owners is None else owners[rows])
+    return samples.of(train), samples.of(test)

@@ -1,20 +1,23 @@
 """Samples from one folder of images per class."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from florets.task.data.dataset import FloatArray
+from florets.task.data.image_pixels import ImageOptions, read_image
+from florets.task.data.inside import file_name
 from florets.task.data.samples import Samples, samples
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 
 
-def read_images(path: Path, classes: Sequence[str] | None, image_size: int | None, grayscale: bool) -> Samples:
+def read_images(path: Path, classes: Sequence[str] | None, options: ImageOptions) -> Samples:
     """Read ``<path>/<class>/*.png`` (or .jpg, ...), the layout of torchvision's ImageFolder.
 
-    A node need not have images of every class.
+    A node need not have images of every class. Hidden files and folders, whose names begin with a dot, are skipped.
 
     Deviation: Pillow reads them, as it does for torchvision, whose own import would cost 1.4 s of processor time at
     every message.
@@ -25,64 +28,83 @@ def read_images(path: Path, classes: Sequence[str] | None, image_size: int | Non
         Folder of the classes' folders.
     classes
         Their names, in the order of their labels.
-    image_size, grayscale
-        See `florets.task.data.own.own`.
+    options
+        How each image is read.
 
     Returns
     -------
     Samples
-        Pixels in [0, 1], (n, channels, height, width).
+        Pixels (n, channels, height, width), in [0, 1] where the files have integers.
 
     Raises
     ------
     ValueError
-        If classes are not named, a folder is none of them, or an image is damaged or of another size.
+        If classes are not named, or have names that no folder can have, a folder is none of them, or an image is
+        damaged or of another size. On a real node the text reaches the server: it names no folder or file that the
+        server has not named.
     """
     if classes is None:
         raise ValueError(
             f"{path}: nodes may have different folders, so that the classes must be named for all of them: set "
             "task.data_options.classes=[<first>,<second>,...]."
         )
-    unknown = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and entry.name not in classes)
-    if unknown:
+    for name in classes:
+        file_name("task.data_options.classes", name)
+    folders = [entry.name for entry in path.iterdir() if entry.is_dir() and not is_hidden(entry)]
+    if unknown := sum(name not in classes for name in folders):
         raise ValueError(
-            f"{path}: the folder {unknown[0]!r} is none of the classes ({', '.join(classes)}): rename it, or correct "
-            "task.data_options.classes."
+            f"{path}: {unknown} of its folders have names that are none of the classes ({', '.join(classes)}): "
+            "rename them, or correct task.data_options.classes."
         )
-    pixels: list[NDArray[np.uint8]] = []
+    files: list[tuple[Path, str]] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
-        for file in sorted(entry for entry in (path / name).glob("**/*") if entry.suffix.lower() in SUFFIXES):
-            pixels.append(read_image(file, image_size, grayscale))
-            labels.append(label)
-    if not pixels:
+        found = images_below(path / name)
+        shown = (f"{path / name}: image {number} of {len(found)} by name" for number in range(1, len(found) + 1))
+        files += zip(found, shown, strict=True)
+        labels += [label] * len(found)
+    if not files:
         raise ValueError(f"{path} holds no image: they belong in folders with the classes' names.")
-    shapes = sorted({image.shape for image in pixels})
-    if len(shapes) > 1:
-        raise ValueError(
-            f"{path}: images have different sizes, for example {shapes[:2]}: set "
-            "task.data_options.image_size=<pixels>."
-        )
-    return samples(path, np.stack(pixels), np.array(labels, dtype=np.int64))
+    pixels, scaled = read_pixels(files, options)
+    return replace(samples(path, pixels, np.array(labels, dtype=np.int64)), scaled=scaled)
 
 
-def read_image(file: Path, image_size: int | None, grayscale: bool) -> NDArray[np.uint8]:
-    """Read the pixels (channels, height, width) of one image.
+def read_pixels(files: Sequence[tuple[Path, str]], options: ImageOptions) -> tuple[FloatArray, bool]:
+    """Read images of one size, (n, channels, height, width), and whether all were integers that were scaled.
+
+    Parameters
+    ----------
+    files
+        Each with what errors call it; at least one.
+    options
+        How each is read.
 
     Raises
     ------
     ValueError
-        If it is damaged, or of more pixels than Pillow takes for honest.
+        If one cannot be read, or is of another size than the first.
     """
-    if image_size is not None and image_size < 1:
-        raise ValueError(f"task.data_options.image_size={image_size} must be at least 1.")
-    from PIL import Image  # only this form of data needs it
+    first = read_image(*files[0], options)
+    pixels, scaled = np.empty((len(files), *first.pixels.shape), dtype=np.float32), first.scaled
+    pixels[0] = first.pixels
+    for number, (file, shown) in enumerate(files[1:], start=1):
+        picture = read_image(file, shown, options)
+        if picture.pixels.shape != first.pixels.shape:
+            raise ValueError(
+                f"{shown}: images have different sizes, and this one not that of the first: set "
+                "task.data_options.image_size=<pixels>."
+            )
+        pixels[number] = picture.pixels
+        scaled = scaled and picture.scaled
+    return pixels, scaled
 
-    try:
-        with Image.open(file) as opened:
-            image = opened.convert("L" if grayscale else "RGB")
-    # Pillow raises OSError, SyntaxError, struct's error, DecompressionBombError and more.
-    except Exception as error:
-        raise ValueError(f"{file}: the image cannot be read ({error}).") from error
-    values = np.asarray(image if image_size is None else image.resize((image_size, image_size)))
-    return values[None] if grayscale else values.transpose(2, 0, 1)
+
+def images_below(folder: Path) -> list[Path]:
+    """Return the images in a folder and its folders, sorted; none where there is no such folder."""
+    found = (file for file in folder.glob("**/*") if file.suffix.lower() in SUFFIXES and not file.is_dir())
+    return sorted(file for file in found if not any(part.startswith(".") for part in file.relative_to(folder).parts))
+
+
+def is_hidden(path: Path) -> bool:
+    """Return whether a file or folder is one that programs keep for themselves: .git, .ipynb_checkpoints, ._0.png."""
+    return path.name.startswith(".")

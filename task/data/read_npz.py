@@ -44,21 +44,28 @@ def read_arrays(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
     Raises
     ------
     ValueError
-        If the file is no archive, is damaged, or lacks an array.
+        If the file is no archive, is damaged, or lacks an array; the text quotes nothing of the file.
     """
+    arrays: list[NDArray[Any]] = []
     try:
         with path.open("rb") as file:
             archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, NpzFile):
-                raise ValueError("it is a single array (.npy)")
-            missing = [name for name in names if name not in archive]
-            if missing:
-                raise ValueError(f"it holds the arrays {sorted(archive)}, but no {missing[0]!r}")
-            arrays = [archive[name] for name in names]
+            if isinstance(archive, NpzFile):
+                found = set(archive)
+                arrays = [archive[name] for name in names if name in found]
+                missing = [name for name in names if name not in found]
+                reason = f"it holds {len(found)} arrays, but no {missing[0]!r}" if missing else ""
+            else:
+                reason = "it is a single array (.npy)"
     # Damaged archives raise zipfile's BadZipFile, zlib's error, NotImplementedError, ..., which are no ValueErrors.
+    # Their texts may quote the file, and are not passed on: on a real node they would reach the server.
     except Exception as error:
+        reason = (isinstance(error, OSError) and error.strerror) or f"{type(error).__name__}: it is damaged, or none"
+        if "allow_pickle" in str(error):
+            reason = "it is no archive, or holds Python objects, which are not unpacked"
+    if reason:
         call = ", ".join(f"{name}=..." for name in names)
-        raise ValueError(f"{path} cannot be read: {error}. It is made by numpy.savez(path, {call}).") from error
+        raise ValueError(f"the archive {path} cannot be read: {reason}. It is made by numpy.savez(path, {call}).")
     x = arrays[0]
     if not (np.issubdtype(x.dtype, np.number) or x.dtype == np.bool_) or np.iscomplexobj(x):
         raise ValueError(f"{path}: x holds {x.dtype}, but must hold real numbers.")

@@ -4,8 +4,9 @@ Errors say where a value stands and not what it is: on a real node their text re
 """
 
 import math
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,26 @@ from numpy.typing import NDArray
 
 from florets.task.data.dataset import FloatArray, TargetArray
 
+_INTEGRAL = re.compile(r"(-?[0-9]+)\.0*")
+
 
 @dataclass(frozen=True)
 class Samples:
     """Inputs float32 (n, *input_shape), targets (n,): int64 class labels or float32 values, and whose each sample is.
 
-    `owners` holds names (n,), None where the file tells none.
+    `owners` holds names (n,), None where the file tells none. `scaled`: the inputs are integers of pixels, brought to
+    [0, 1].
     """
 
     x: FloatArray
     y: TargetArray
     owners: NDArray[np.str_] | None = None
+    scaled: bool = False
+
+    def of(self, rows: NDArray[np.int64]) -> "Samples":
+        """Return some of the samples."""
+        owners = None if self.owners is None else self.owners[rows]
+        return replace(self, x=self.x[rows], y=self.y[rows], owners=owners)
 
 
 def samples(path: Path, x: NDArray[Any], y: TargetArray) -> Samples:
@@ -49,7 +59,8 @@ def samples(path: Path, x: NDArray[Any], y: TargetArray) -> Samples:
             f"{path}: x has shape {x.shape} and y {y.shape}; x needs one row of at least one number for each of the "
             "targets, and at least one row."
         )
-    inputs = x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x.astype(np.float32)
+    pixels = x.dtype == np.uint8
+    inputs = x.astype(np.float32) / np.float32(255) if pixels else x.astype(np.float32, copy=False)
     for name, values in (("inputs", inputs), ("targets", y)):
         finite = np.isfinite(values)
         if not finite.all():
@@ -58,7 +69,7 @@ def samples(path: Path, x: NDArray[Any], y: TargetArray) -> Samples:
                 f"{path}: {int((~finite).sum())} of the {name} are no finite numbers, the first in sample {row + 1}: "
                 "fill the gaps or leave those samples out."
             )
-    return Samples(np.ascontiguousarray(inputs), y)
+    return Samples(np.ascontiguousarray(inputs), y, scaled=pixels)
 
 
 def fits_shape(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
@@ -80,7 +91,8 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
     values
         (n,): numbers or texts.
     classes
-        Names of the classes, in the order of their labels; None: the targets are labels already.
+        Names of the classes, in the order of their labels; None: the targets are labels already. An integer may be
+        written as a float (1.0 is the class 1), and true and false in any case.
     regression
         The targets are values.
 
@@ -93,7 +105,9 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
         raise ValueError(f"{path}: the targets have shape {values.shape}, but must be one number or name a sample.")
     if classes is not None:
         label_of = {name: label for label, name in enumerate(classes)}
-        texts = [str(value) for value in values.tolist()]
+        # Exact names come first: where one is 01 and another 1, they are two.
+        label_of = {**{_plain(name): label for name, label in label_of.items()}, **label_of}
+        texts = [text if text in label_of else _plain(text) for text in map(str, values.tolist())]
         unknown = next((row for row, text in enumerate(texts) if text not in label_of), None)
         if unknown is not None:
             raise ValueError(
@@ -119,3 +133,11 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
             "task.data_options.regression=true for values, or task.data_options.classes for names."
         )
     return numbers.astype(np.int64)
+
+
+def _plain(text: str) -> str:
+    """Return a class's name in the one form of those that numbers and truth values have in files."""
+    found = _INTEGRAL.fullmatch(text)
+    if found:
+        return found[1]
+    return text.lower() if text.lower() in ("true", "false") else text

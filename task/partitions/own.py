@@ -87,13 +87,12 @@ def own(
             f"this node's inputs have shape {data.input_shape}, but the federation's is {agreed.input_shape} "
             "(task.partition_options.input_shape): bring the files into that shape, or agree on another one."
         )
-    if data.y_train.dtype == np.int64:
-        highest = int(max(data.y_train.max(), data.y_test.max()))
-        if highest >= num_outputs:
-            raise ValueError(
-                f"this node's class labels go up to {highest}, but the federation has "
-                f"task.partition_options.num_outputs={num_outputs} of them: labels must be 0 to {num_outputs - 1}."
-            )
+    if data.y_train.dtype == np.int64 and max(data.y_train.max(), data.y_test.max()) >= num_outputs:
+        # The label itself stays here.
+        raise ValueError(
+            f"this node has class labels above {num_outputs - 1}, but the federation has "
+            f"task.partition_options.num_outputs={num_outputs} of them: labels must be 0 to {num_outputs - 1}."
+        )
 
     def shaped(x: FloatArray, y: TargetArray) -> tuple[FloatArray, TargetArray]:
         return x.reshape(len(x), *agreed.input_shape), y

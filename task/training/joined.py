@@ -128,9 +128,10 @@ def joined_tests(module: Module, state: Mapping[str, Tensor], parts: Sequence[Pa
     found = []
     for client, (start, (_, own)) in enumerate(zip(starts, parts, strict=True)):
         rows = slice(start, start + own.shape[0])
-        scores = Scores() if loss == "reconstruction" else scores_of(values[rows], targets[rows], loss)
+        scored = loss != "reconstruction"
+        scores = scores_of(values[rows], targets[rows], loss) if scored else Scores()
         accuracy = None if correct is None else int(correct[client]) / own.shape[0]
-        found.append(Evaluated(float(means[client]), accuracy, scores))
+        found.append(Evaluated(float(means[client]), accuracy, scores, values[rows] if scored else None))
     return found
 
 

@@ -120,7 +120,8 @@ def linear_test(models: LinearModels, x: Float32, y: NDArray[Any], loss: str) ->
     outputs = _checked(models.outputs(x))
     accuracy = float(np.mean(outputs[:, 0].argmax(axis=1) == y)) if loss == "cross_entropy" else None
     count(losses=len(x))
-    return Evaluated(float(_losses(outputs, y, loss)[0]), accuracy, scores_of(outputs[:, 0], y, loss))
+    scores = scores_of(outputs[:, 0], y, loss)
+    return Evaluated(float(_losses(outputs, y, loss)[0]), accuracy, scores, outputs[:, 0])
 
 
 @may_diverge

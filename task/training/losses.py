@@ -1,7 +1,7 @@
 """Losses of models on data: the hot path of every clustering round."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import numpy as np
@@ -79,11 +79,14 @@ class Evaluated:
         See `evaluate`.
     scores
         Further scores; none where they were not asked for, or the targets are the inputs.
+    outputs
+        Logits (n, C), or values (n, 1), of which the scores are; None where there are none.
     """
 
     loss: float
     accuracy: float | None
     scores: Scores
+    outputs: NDArray[np.floating] | None = field(default=None, compare=False)
 
 
 def evaluate(module: Module, x: Tensor, y: Tensor, loss: str, chunk: int = CHUNK) -> tuple[float, float | None]:
@@ -137,9 +140,11 @@ def evaluated(
     found = on_host(*sums, *right, *kept, *([y] if kept else []))
     total = _added(value.item() for value in found[: len(sums)])
     correct = sum(int(value.item()) for value in found[len(sums) : len(sums) + len(right)])
-    outputs = [value.numpy() for value in found[len(sums) + len(right) : -1]]
-    scores = scores_of(np.concatenate(outputs), found[-1].numpy(), loss) if kept else Scores()
-    return Evaluated(total / len(x), correct / len(x) if classes else None, scores)
+    accuracy = correct / len(x) if classes else None
+    if not kept:
+        return Evaluated(total / len(x), accuracy, Scores())
+    outputs = np.concatenate([value.numpy() for value in found[len(sums) + len(right) : -1]])
+    return Evaluated(total / len(x), accuracy, scores_of(outputs, found[-1].numpy(), loss), outputs)
 
 
 def _added(values: Iterable[float]) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +15,9 @@ FloatArray = NDArray[np.float64]
 _FEW_CLASSES = 100
 
 BALANCED_ACCURACY, MACRO_F1, AUC = "balanced_accuracy", "macro_f1", "auc"
-R2, MAE = "r2", "mae"
+R2, MAE, RMSE = "r2", "mae", "rmse"
+LOG_LOSS = "log_loss"
+_IN_UNIT = (MAE, RMSE)
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ def _area_under_curve(labels: IntArray, margins: NDArray[np.floating]) -> float 
 
 
 def value_scores(targets: FloatArray, predicted: NDArray[np.floating]) -> Scores:
-    """Return the coefficient of determination and the mean absolute error of a regression.
+    """Return the coefficient of determination, mean absolute and root of the mean squared error of a regression.
 
     The first is not defined where all targets are alike, neither where a model diverged.
     """
@@ -116,4 +120,10 @@ def value_scores(targets: FloatArray, predicted: NDArray[np.floating]) -> Scores
     if not np.isfinite(error) or not np.isfinite(squares):
         return Scores()
     spread = float(np.square(targets - targets.mean(dtype=np.float64)).sum())
-    return Scores({MAE: error} if spread == 0 else {R2: 1 - squares / spread, MAE: error})
+    values = {MAE: error, RMSE: math.sqrt(squares / len(targets))}
+    return Scores(values if spread == 0 else {R2: 1 - squares / spread, **values})
+
+
+def in_unit(values: Mapping[str, float], scale: float) -> dict[str, float]:
+    """Return scores with the errors times `scale`, which are then in the unit that a regression's targets came in."""
+    return {name: value * scale if name in _IN_UNIT else value for name, value in values.items()}

@@ -61,7 +61,7 @@ def _check(found: Description) -> None:
         found.train_records,
         found.untargeted,
         found.duplicates,
-        found.contradictions,
+        found.near_duplicates,
         found.groups,
     ):
         _count(number, MAX_EXAMPLES)
@@ -89,7 +89,7 @@ def _column(column: ColumnSummary, records: int) -> None:
         raise ValueError("kind")
     for number in (column.known, column.missing, column.distinct, column.other):
         _count(number, records)
-    if column.known + column.missing != records or type(column.repeats) is not bool:
+    if column.known + column.missing != records or {type(column.repeats), type(column.whole)} != {bool}:
         raise ValueError("counts")
     _figures(column.mean, column.m2, column.quantiles)
     if _categories(column.categories) + column.other > column.known:

@@ -6,7 +6,12 @@ from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.wire import kinds
 from florets.task.wire.layout import MalformedMessage
+from florets.task.wire.magnitude import MAGNITUDE_KEYS, Magnitude, read_magnitude
 from florets.task.wire.replies import MAX_EXAMPLES, example_count, reply_metrics
+
+_LONGEST_NAME, _MOST_QUOTED = 200, 60
+_FORMULA = "=+-@"
+"""A table's cell that begins with one of these is a formula to a spreadsheet, which runs when the table is opened."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +24,7 @@ class Introduction:
     device: str
     fingerprint: str
     num_partitions: int
+    magnitude: Magnitude | None = None
 
 
 def read_introduction(content: RecordDict) -> Introduction:
@@ -31,16 +37,14 @@ def read_introduction(content: RecordDict) -> Introduction:
     """
     config = content.get(kinds.CONFIG)
     expected = {kinds.CLIENT_KEY: str, kinds.DEVICE: str, kinds.FINGERPRINT: str}
-    if not isinstance(config, ConfigRecord) or config.keys() != expected.keys():
+    if not isinstance(config, ConfigRecord) or config.keys() - set(MAGNITUDE_KEYS) != expected.keys():
         raise MalformedMessage(f"hello must carry the settings {sorted(expected)}")
     texts = {key: config[key] for key in expected}
-    if not all(isinstance(text, str) and 0 < len(text) <= 200 for text in texts.values()):
-        raise MalformedMessage("the client's key, device and fingerprint must be texts of 1 to 200 characters")
-    if not all(_is_plain(str(text)) for text in texts.values()):
-        raise MalformedMessage(
-            f"the client's key, device and fingerprint are {texts!r}; they must begin with a letter or digit and "
-            "hold printable characters only"
-        )
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            raise MalformedMessage(f"{name} is a {type(text).__name__} and must be a text")
+        if text != kinds.NO_KEY and (problem := key_problem(text)):
+            raise MalformedMessage(f"{name}={text[:_MOST_QUOTED]!r} {problem}")
     keys = {kinds.NUM_EXAMPLES, kinds.CLUSTER, kinds.NUM_PARTITIONS}
     metrics = reply_metrics(content, keys, arrays=False, config=True)
     numbers = {key: metrics[key] for key in (kinds.CLUSTER, kinds.NUM_PARTITIONS)}
@@ -54,13 +58,19 @@ def read_introduction(content: RecordDict) -> Introduction:
         device=str(texts[kinds.DEVICE]),
         fingerprint=str(texts[kinds.FINGERPRINT]),
         num_partitions=int(str(numbers[kinds.NUM_PARTITIONS])),
+        magnitude=read_magnitude(config),
     )
 
 
-def _is_plain(text: str) -> bool:
-    """Say whether a client's text can go into logs, tables and pages as it is.
+def key_problem(key: str) -> str | None:
+    """Return why a text cannot be a client's key, which goes into logs, tables and pages as it is; None where it can.
 
-    A control character could forge lines of the log, and a cell of a table that begins with =, +, - or @ is a formula
-    to a spreadsheet.
+    A control character could forge lines of the log. All else that is printable is a name: (1), _x, an emoji.
     """
-    return text == kinds.NO_KEY or (text.isprintable() and text[0].isalnum())
+    if not key.strip() or len(key) > _LONGEST_NAME:
+        return f"must have 1 to {_LONGEST_NAME} characters, and not blanks alone"
+    if not key.isprintable():
+        return "must hold printable characters only"
+    if key[0] in _FORMULA:
+        return f"must not begin with one of {' '.join(_FORMULA)}, which make it a formula to a spreadsheet"
+    return None

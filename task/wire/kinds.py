@@ -8,7 +8,8 @@
 | `train`           | one model, training settings          | its update, examples, training loss                   |
 | `train.select`    | K models, training settings           | the same, the chosen model's index, K losses          |
 | `evaluate`        | one model, epochs of fine-tuning,     | test loss, test accuracy, examples; the same after    |
-|                   | whether to test on validation data,   | fine-tuning a copy, and on validation data            |
+|                   | whether to test on validation data,   | fine-tuning a copy, and on validation data; sums of   |
+|                   | whether to send sums of the tests,    | these tests and of the training targets               |
 |                   | what to adapt the model by before: a  |                                                       |
 |                   | step, or own layers and their weights |                                                       |
 | `train.probe`     | own model, probe model                | as `train`, and its compressed change on the probe    |
@@ -38,6 +39,8 @@
 | `query.principal_vectors` | settings                      | principal vectors of its inputs, and their places     |
 | `query.descriptor` | one model, settings                  | mean and spread of its features, overall and by class, |
 |                   |                                       | examples                                              |
+| `query.intercept` | one model, the name of its last layer | estimates of its own offsets of the outputs, their    |
+|                   |                                       | variances, examples                                   |
 | `<any>.custom`    | what the strategy likes, and the      | what its handler returns (docs/extending.md)          |
 |                   | import path of a handler of its own   |                                                       |
 
@@ -86,6 +89,7 @@ KMEANS = "query.kmeans"
 LABELS = "query.labels"
 PRINCIPAL_VECTORS = "query.principal_vectors"
 QUERY_DESCRIPTOR = "query.descriptor"
+QUERY_INTERCEPT = "query.intercept"
 EVALUATE = "evaluate"
 CUSTOM = "custom"
 """Action of the messages that a handler of the strategy's own answers: `train.custom`, `evaluate.custom`, ..."""
@@ -97,6 +101,8 @@ PROBE = "probe"
 PROFILE = "profile"
 SCORES = "scores"
 """Record beside a test's metrics: further scores, and counts; see `task.wire.scores`."""
+TEST_SUMS = "test-sums"
+"""In a message, whether sums of the tests are asked for; in its reply their record, see `task.wire.sums`."""
 WORK = "work"
 """Record beside every reply: what handling the message cost the client; see `task.wire.work`."""
 FOLDS = "folds"
@@ -127,6 +133,8 @@ CENTRES = "centres"
 SIZES = "sizes"
 LABEL_COUNTS = "label-counts"
 CLOSEST_COUNTS = "closest"
+OFFSETS = "offsets"
+VARIANCES = "variances"
 CLASS_SUMS = "class-sums"
 """A client's responsibilities summed by class, K times C numbers, model after model."""
 PRINCIPAL = "principal"
@@ -234,11 +242,15 @@ CLUSTER = "true-cluster"
 NUM_PARTITIONS = "num-partitions"
 FINGERPRINT = "fingerprint"
 DESCRIPTION = "description"
+MAGNITUDE = "magnitude"
+SCALED = "scaled"
 
 # In a node's config: the server may be told the counts of its tests, label by label.
 SHARE_CONFUSION = "share-confusion"
 # In a node's config: of a table that several nodes share, the rows with this value in the owner's column are its own.
 ROWS_OF = "rows-of"
+# In a node's config: false keeps it from sending sums of its tests.
+SHARE_STATISTICS = "share-statistics"
 # In a node's config: its messages are all handled by one process, which can keep models from one to the next.
 ONE_PROCESS = "one-process"
 

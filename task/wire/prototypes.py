@@ -42,7 +42,7 @@ def read_prototype_update(
         If keys, types, shapes or a value is wrong, or the samples of all classes are not the client's.
     """
     keys = {kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES, kinds.LABEL_COUNTS}
-    metrics = reply_metrics(content, keys, arrays=True, beside=kinds.PROTOTYPES)
+    metrics = reply_metrics(content, keys, arrays=True, beside={kinds.PROTOTYPES})
     examples, counts = example_count(metrics), metrics[kinds.LABEL_COUNTS]
     if not isinstance(counts, list) or len(counts) != num_classes:
         found = len(counts) if isinstance(counts, list) else "no list of"

@@ -2,8 +2,8 @@
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -14,6 +14,7 @@ from florets.task.wire import kinds
 from florets.task.wire.layout import Layout, MalformedMessage, PackedVector, Vector, largest_values
 from florets.task.wire.records import entries
 from florets.task.wire.scores import SentScores, read_scores
+from florets.task.wire.sums import PARTS, PartSums, read_sums
 
 Metrics = Mapping[str, MetricRecordValues]
 """A reply's numbers, by name."""
@@ -21,10 +22,7 @@ Metrics = Mapping[str, MetricRecordValues]
 _LARGEST = sys.float_info.max
 
 MAX_EXAMPLES = 10**9
-"""Guards sums of counts against implausible claims; a client that lies from the start can still outweigh others."""
-
-MOST_GROWTH = 10
-"""Largest number of examples that a client may claim, in those of its introduction: data may grow during a run."""
+"""Guards sums of counts against overflow; what is plausible the other clients' counts say (`base.admission`)."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,8 @@ class TestResult:
     """Reply to `evaluate`: mean loss and accuracy (None without labels) on the client's test set.
 
     `validation` is the same on its validation data, `tuned` the same of a copy that was fine-tuned first; None where
-    they were not asked for. `scores` are of the plain test alone.
+    they were not asked for. `scores` are of the plain test alone. `sums` are those of this test, `train` those of the
+    training targets beside the plain test (`task.wire.sums`); None where they were not asked for, or did not come.
     """
 
     loss: float
@@ -85,6 +84,8 @@ class TestResult:
     validation: "TestResult | None" = None
     tuned: "TestResult | None" = None
     scores: SentScores = field(default_factory=SentScores)
+    sums: PartSums | None = field(default=None, compare=False)
+    train: npt.NDArray[np.float64] | None = field(default=None, compare=False)
 
 
 def largest_of(updates: Sequence[Update]) -> npt.NDArray[np.float64]:
@@ -144,8 +145,15 @@ def read_selected_update(content: RecordDict, layout: Layout, num_models: int) -
     return Update(chosen, _update_values(content, layout), examples, train_loss, losses)
 
 
-def read_evaluation(content: RecordDict, tuned: bool = False, validation: bool = False) -> TestResult:
+def read_evaluation(
+    content: RecordDict, tuned: bool = False, validation: bool = False, sums_of: int | None = None
+) -> TestResult:
     """Read a test result, with those of a fine-tuned copy and on validation data where they were asked for.
+
+    Parameters
+    ----------
+    sums_of
+        Classes of the task, 0 for values, where sums of the tests were asked for; None: they were not.
 
     Raises
     ------
@@ -160,19 +168,30 @@ def read_evaluation(content: RecordDict, tuned: bool = False, validation: bool =
         counts | {prefix + kinds.EVAL_LOSS for prefix in prefixes},
         arrays=False,
         optional={prefix + kinds.EVAL_ACCURACY for prefix in prefixes},
-        beside=kinds.SCORES,
+        beside={kinds.SCORES} if sums_of is None else {kinds.SCORES, kinds.TEST_SUMS},
     )
     if len({prefix + kinds.EVAL_ACCURACY in metrics for prefix in prefixes}) > 1:
         raise MalformedMessage(f"{kinds.EVAL_ACCURACY} came for some of its tests only")
 
-    def beside(model: str) -> TestResult | None:
-        return TestResult(*_test(metrics, model + kinds.VALIDATED, kinds.VALIDATED)) if validation else None
-
-    validated = beside("")
-    loss, accuracy, num_examples = _test(metrics, "", "")
-    scores = read_scores(content, num_examples, accuracy)
-    again = TestResult(*_test(metrics, kinds.TUNED, ""), beside(kinds.TUNED)) if tuned else None
-    return TestResult(loss, accuracy, num_examples, validated, again, scores)
+    names = [name for name in PARTS if (tuned or "tuned" not in name) and (validation or "validation" not in name)]
+    results = dict(
+        zip(
+            names,
+            (_test(metrics, prefix, kinds.VALIDATED if kinds.VALIDATED in prefix else "") for prefix in prefixes),
+            strict=True,
+        )
+    )
+    told = {name: (count, loss, accuracy) for name, (loss, accuracy, count) in results.items()}
+    sums, train = ({}, None) if sums_of is None else read_sums(content, sums_of, told)
+    found = {name: TestResult(*result, sums=sums.get(name)) for name, result in results.items()}
+    plain, again = found["test"], found.get("tuned_test")
+    return replace(
+        plain,
+        validation=found.get("validation"),
+        tuned=None if again is None else replace(again, validation=found.get("tuned_validation")),
+        scores=read_scores(content, plain.num_examples, plain.accuracy),
+        train=train,
+    )
 
 
 def _test(metrics: Metrics, prefix: str, part: str) -> tuple[float, float | None, int]:
@@ -188,17 +207,18 @@ def _test(metrics: Metrics, prefix: str, part: str) -> tuple[float, float | None
 def check_examples(claimed: int | None, introduced: int | None) -> None:
     """Hold a reply's count of examples to the one that the client gave when it introduced itself.
 
-    The count is a client's weight in averages: one that grows by more than `MOST_GROWTH` is not benign. None: not
-    known.
+    The count is a client's weight in averages, and the introduction's was held to the other clients'. A reply may be
+    about fewer: part of the data can be held out. None: not known.
 
     Raises
     ------
     MalformedMessage
-        If it has grown by more.
+        If it claims more. Where the data of simulated clients change, `introduced` is the server's own count.
     """
-    if claimed is not None and introduced is not None and claimed > MOST_GROWTH * introduced:
+    if claimed is not None and introduced is not None and claimed > introduced:
         raise MalformedMessage(
-            f"{kinds.NUM_EXAMPLES} is {claimed}, more than {MOST_GROWTH} times the {introduced} of its introduction"
+            f"{kinds.NUM_EXAMPLES} is {claimed}, more than the {introduced} of its introduction; a client's data "
+            "must stay the same during a run"
         )
 
 
@@ -209,7 +229,7 @@ def reply_metrics(
     arrays: bool,
     config: bool = False,
     optional: set[str] | None = None,
-    beside: str = kinds.WORK,
+    beside: Collection[str] = (),
 ) -> Metrics:
     """Return the metrics of a reply that must hold exactly these keys, and no other records than those named.
 
@@ -220,7 +240,7 @@ def reply_metrics(
     arrays, config
         Whether the reply also carries the record of that name.
     beside
-        A record that may be there as well.
+        Records that may be there as well.
 
     Raises
     ------
@@ -228,7 +248,7 @@ def reply_metrics(
         If a record or a metric is missing, of another type, or one too many.
     """
     records, wanted = entries(content), _wanted(arrays, config)
-    if records.keys() != wanted and records.keys() - {kinds.WORK, beside} != wanted:
+    if records.keys() != wanted and records.keys() - {kinds.WORK, *beside} != wanted:
         raise MalformedMessage(f"the reply holds the records {sorted(content)}, not {sorted(wanted)}")
     record = records[kinds.METRICS]
     if not isinstance(record, MetricRecord):

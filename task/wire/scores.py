@@ -15,8 +15,10 @@ RANGES: dict[str, tuple[float, float]] = {
     "balanced_accuracy": (0.0, 1.0),
     "macro_f1": (0.0, 1.0),
     "auc": (0.0, 1.0),
+    "log_loss": (0.0, kinds.DIVERGED),
     "r2": (-kinds.DIVERGED, 1.0),
     "mae": (0.0, kinds.DIVERGED),
+    "rmse": (0.0, kinds.DIVERGED),
 }
 """Least and largest value of each score, by the name under which it is sent."""
 

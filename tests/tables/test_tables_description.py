@@ -114,9 +114,9 @@ def test_ids_dates_and_texts_are_told_from_inputs(name: str, values: list, role:
     assert column(described(wanted, **{name: values}, y=labels), name).role == "input"
 
 
-def test_duplicates_and_contradictions() -> None:
+def test_copies_of_records_are_counted() -> None:
     found = described(a=[1, 1, 1, 2, 0.0, -0.0], w=["x", "x", "x", "x", "y", "y"], y=["0", "0", "1", "1", "1", "1"])
-    assert (found.duplicates, found.contradictions) == (2, 1)
+    assert found.duplicates == 2
 
 
 def test_json_and_back() -> None:

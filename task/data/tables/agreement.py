@@ -9,7 +9,7 @@ from typing import Any
 from florets.task.data.samples import fits_shape
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import ColumnSummary, Description, TargetSummary
-from florets.task.data.tables.names import listed, missing_columns
+from florets.task.data.tables.names import listed, missing_columns, nearest_columns
 from florets.task.data.tables.pooling import (
     categorical_input,
     natural_order,
@@ -100,7 +100,7 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
     left_out: dict[str, str] = {}
     target = _target_name(sites, left_out)
     sites = {key: site for key, site in sites.items() if key not in left_out}
-    columns, group = _columns(declared, sites, left_out, notes)
+    columns, group, ids = _columns(declared, sites, left_out, notes)
     sites = {key: site for key, site in sites.items() if key not in left_out}
     if not sites:
         raise ValueError(f"no site can take part: {_reasons(left_out)}")
@@ -128,7 +128,7 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
         target_std=std,
         standardise=declared.standardise,
         sites=site_scales(numeric, sites) if declared.standardise == "site" else {},
-        ids=tuple(name for name in dict.fromkeys((*declared.id, group)) if name),
+        ids=tuple(name for name in dict.fromkeys((*declared.id, *ids, group)) if name),
         units=dict(declared.units),
     )
     return Agreed(
@@ -165,8 +165,8 @@ def _target_name(sites: Mapping[str, Description], left_out: dict[str, str]) -> 
 
 def _columns(
     declared: Declaration, sites: Mapping[str, Description], left_out: dict[str, str], notes: list[str]
-) -> tuple[dict[str, dict[str, ColumnSummary]], str]:
-    """Return the summaries of each input column by site, and the column that groups records."""
+) -> tuple[dict[str, dict[str, ColumnSummary]], str, list[str]]:
+    """Return the summaries of each input column by site, the column that groups records, and those that are ids."""
     own = {key: {column.name: column for column in site.columns} for key, site in sites.items()}
     counts = Counter(name for columns in own.values() for name in columns)
     order = list(dict.fromkeys(name for columns in own.values() for name in columns))
@@ -182,13 +182,14 @@ def _columns(
         # In the order of a site that has most of them, whose names are likely to be right.
         first = max(own.values(), key=lambda columns: len(usual & columns.keys()))
         common = [name for name in dict.fromkeys((*first, *order)) if name in usual]
-    inputs, repeated = [], []
+    inputs, repeated, ids = [], [], []
     for name in common:
         summaries = [columns[name] for columns in own.values() if name in columns]
         role = _role(declared, name, summaries)
         if role == "input":
             inputs.append(name)
             continue
+        ids += [name] if role == "id" else []
         if role == "id" and any(summary.repeats for summary in summaries):
             repeated.append((sum(summary.distinct for summary in summaries), name))
         notes.append(f"{name!r} is no input: {_WHY[role]} (task.table.columns or .categorical would make it one)")
@@ -205,7 +206,10 @@ def _columns(
     kinds = {name: _kind([columns[name] for columns in own.values() if name in columns]) for name in inputs}
     for key, columns in own.items():
         if lacking := missing_columns(inputs, list(columns)):
-            left_out[key] = f'{lacking}; in its node.toml: rename = {{<its name> = "<the others\'>"}}'
+            names = {its: common for common, its in nearest_columns(inputs, list(columns)).items() if its}
+            pairs = [f'{its} = "{common}"' for its, common in names.items()]
+            rename = ", ".join(pairs) or '<its name> = "<the others\'>"'
+            left_out[key] = f"{lacking}; in its node.toml, if they mean the same: rename = {{{rename}}}"
             continue
         wrong = [name for name in inputs if columns[name].kind not in ("empty", kinds[name])]
         if wrong:
@@ -213,7 +217,8 @@ def _columns(
             left_out[key] = (
                 f"has {holds} in column {wrong[0]!r}, unlike the other sites; correct it, or name its missing mark"
             )
-    return {name: {key: columns[name] for key, columns in own.items() if name in columns} for name in inputs}, group
+    found = {name: {key: columns[name] for key, columns in own.items() if name in columns} for name in inputs}
+    return found, group, ids
 
 
 _WHY = {
@@ -300,8 +305,8 @@ def _mixed(
         )
     values = {} if common.is_regression else prepared.classes
     if not declared.classes and values:
-        names = common.classes or tuple(map(str, range(common.num_outputs)))
-        values = {name: (name,) for name in names}
+        labels = common.classes or tuple(map(str, range(common.num_outputs)))
+        values = {name: (name,) for name in labels}
     plain = replace(prepared, numeric=tuple(inputs), categorical=(), classes=values, target_mean=0.0, target_std=1.0)
     return replace(common, preprocessing=plain, group=found.group, left_out={**common.left_out, **found.left_out})
 

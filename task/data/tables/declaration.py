@@ -148,6 +148,11 @@ def site_file(data: Path) -> Path:
     return data / NODE_FILE if data.is_dir() else data.with_name(data.name.partition(".")[0] + ".toml")
 
 
+def site_of(table: Path) -> Site:
+    """Return what a node's file says of one table: the one of its folder or, in a folder of many tables, its own."""
+    return read_site(table.parent if (table.parent / NODE_FILE).is_file() else table)
+
+
 def read_site(data: Path) -> Site:
     """Return what the node's file says of its tables; raise ValueError where it is no TOML or holds other types."""
     file = site_file(data)

@@ -29,6 +29,8 @@ _ID_NAME = re.compile(
     r"|(patient|subject|participant|case|visit|record|sample|person|study)s?[_\s.-]?(id|no|nr|num|number|code|key)?",
     re.IGNORECASE,
 )
+_NEAR = 0.01
+"""Fractions of a column's spread that two values may differ by and be nearly equal."""
 _CAMEL_ID = re.compile(r".*[a-z0-9](ID|Id)")
 _PERSON = re.compile(
     r"(.*[_\s.-])?(patient|subject|participant|proband)s?([_\s.-]?(id|ids|no|nr|num|number|code|key))?|mrn|pid",
@@ -91,9 +93,12 @@ def describe_table(table: Table, declared: Declaration, train: NDArray[np.int64]
         **{name: _text_column(name, inputs[name], declared) for name in inputs.columns.difference(numeric.columns)},
     }
     used = [name for name in inputs.columns if summaries[name].role == "input"]
-    keys = _row_keys(frame[used])
-    whole_keys = list(zip(keys, map(class_name, frame[target]), strict=True))
-    duplicates = len(frame) - len(set(whole_keys))
+    targets = [class_name(text) for text in frame[target]]
+    duplicates = _repeated(frame[used], targets)
+    rounded = frame[used].copy()
+    numbers = [name for name in used if summaries[name].m2 > 0]
+    rounded[numbers] = np.round(frame[numbers] / [_NEAR * _spread(summaries[name]) for name in numbers])
+    near = _repeated(rounded, targets) - duplicates
     return Description(
         form="table",
         records=len(frame),
@@ -101,10 +106,19 @@ def describe_table(table: Table, declared: Declaration, train: NDArray[np.int64]
         columns=tuple(summaries[name] for name in inputs.columns),
         target=_target(target, part[target], declared),
         duplicates=duplicates,
-        contradictions=len(frame) - len(set(keys)) - duplicates,
+        near_duplicates=max(near, 0),
         groups=int(frame[declared.group].nunique()) if declared.group in frame.columns else 0,
         notes=table.notes,
     )
+
+
+def _spread(column: ColumnSummary) -> float:
+    return math.sqrt(column.m2 / column.known)
+
+
+def _repeated(frame: "pd.DataFrame", targets: list[str]) -> int:
+    """Return how many records equal an earlier one in all columns and the target."""
+    return len(frame) - len(set(zip(_row_keys(frame), targets, strict=True)))
 
 
 def _row_keys(frame: "pd.DataFrame") -> list[bytes]:
@@ -163,6 +177,7 @@ def _numeric_columns(frame: "pd.DataFrame", declared: Declaration) -> dict[str, 
             missing=len(values) - n,
             distinct=different,
             repeats=repeats,
+            whole=bool(whole[place]) and n > 0,
             mean=float(mean[place]) if enough else math.nan,
             m2=float(m2[place]) if enough else math.nan,
             quantiles=_quantiles(ordered[:n, place], float(m2[place]), declared) if enough else (),

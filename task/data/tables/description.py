@@ -33,6 +33,8 @@ class ColumnSummary:
         Different values.
     repeats
         Whether the values look like those of an id, but stand in several records each.
+    whole
+        Whether all values are whole numbers.
     mean, m2
         Mean, and sum of squared deviations from it; NaN where they are not sent.
     quantiles
@@ -48,6 +50,7 @@ class ColumnSummary:
     missing: int
     distinct: int
     repeats: bool = False
+    whole: bool = False
     mean: float = math.nan
     m2: float = math.nan
     quantiles: tuple[float, ...] = ()
@@ -95,8 +98,8 @@ class Description:
         Of one input, of archives and images.
     classes
         Class names of images; of archives as many numbers as there are labels. Empty: a regression, or a table.
-    duplicates, contradictions
-        Records equal to an earlier one in inputs and target, and in the inputs alone.
+    duplicates, near_duplicates
+        Records equal to an earlier one in inputs and target, and in these but for small differences of numbers.
     groups
         Different values of the group's column.
     notes
@@ -112,7 +115,7 @@ class Description:
     shape: tuple[int, ...] = ()
     classes: tuple[str, ...] = ()
     duplicates: int = 0
-    contradictions: int = 0
+    near_duplicates: int = 0
     groups: int = 0
     notes: tuple[str, ...] = ()
 

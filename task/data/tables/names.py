@@ -23,17 +23,27 @@ _MOST_COMPARED = 200
 
 def missing_columns(wanted: Sequence[str], own: Sequence[str]) -> str:
     """Return which of the wanted names a table lacks, each with the nearest of its own; nothing where it has all."""
-    has, asked = set(own), set(wanted)
+    has = set(own)
     lacking = [name for name in wanted if name not in has]
     if not lacking:
         return ""
-    spare = [name for name in own if name not in asked][:_MOST_COMPARED]
-    near = []
-    for name in lacking[:_MOST_NAMED]:
-        found = difflib.get_close_matches(name, spare, n=1, cutoff=0.3)
-        near.append(f"{name!r} (it has {found[0]!r})" if found else repr(name))
+    near = [f"{name!r} (it has {its!r})" if its else repr(name) for name, its in nearest_columns(wanted, own).items()]
     more = f" and {len(lacking) - _MOST_NAMED} more" if len(lacking) > _MOST_NAMED else ""
     return f"lacks {', '.join(near)}{more}"
+
+
+def nearest_columns(wanted: Sequence[str], own: Sequence[str]) -> dict[str, str]:
+    """Return for each of the first names that a table lacks the most similar of its own spare ones, or ""."""
+    has, asked = set(own), set(wanted)
+    lacking = [name for name in wanted if name not in has]
+    spare = [name for name in own if name not in asked][:_MOST_COMPARED]
+    near = {}
+    for name in lacking[:_MOST_NAMED]:
+        found = difflib.get_close_matches(name, spare, n=1, cutoff=0.3)
+        near[name] = found[0] if found else ""
+        # Each of its names means one column.
+        spare = [one for one in spare if one not in found]
+    return near
 
 
 def listed(names: Collection[str]) -> str:
@@ -43,8 +53,10 @@ def listed(names: Collection[str]) -> str:
 
 
 def class_name(text: object) -> str:
-    """Return the name of a class as all sites write it: 1, 1.0 and 1.00 are one class."""
+    """Return the name of a class as all sites write it: 1, 1.0 and 1.00 are one class, and so are True and TRUE."""
     name = str(text).strip()
+    if name.lower() in ("true", "false"):
+        return name.lower()
     if re.fullmatch(r"[+-]?\d+\.0*", name):
         name = name.partition(".")[0]
     return name

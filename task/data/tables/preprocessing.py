@@ -265,6 +265,10 @@ class Preprocessing:
             )
         return np.array(labels, dtype=np.int64)
 
+    def in_unit(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """Return standardised values (n,) of a regression in the unit that the target came in."""
+        return values.astype(np.float64) * self.target_std + self.target_mean
+
     def to_plain(self) -> dict[str, Any]:
         """Return plain values, as JSON has them."""
         values: dict[str, Any] = json.loads(json.dumps(asdict(self), allow_nan=False))

@@ -202,9 +202,7 @@ def _typed(
             numbers[place] = column.astype(np.float64)
             continue
         texts = [_cell(cell, marks) for cell in column]
-        if {text.lower() for text in texts if text is not None} <= {"true", "false"}:
-            texts = [None if text is None else text.lower() for text in texts]
-        elif decimal == ",":
+        if decimal == ",":
             texts = [text.replace(",", ".") if text and DECIMAL_COMMA.fullmatch(text) else text for text in texts]
         words[place] = texts
         if name not in inputs:

@@ -10,19 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset
-from florets.task.data.tables.declaration import NODE_FILE, Declaration, Site, read_site
+from florets.task.data.tables.declaration import Declaration, Site, site_of
 from florets.task.data.tables.describe import describe_table, target_name
 from florets.task.data.tables.description import MOST_GUESSED, Description
 from florets.task.data.tables.names import as_numbers
 from florets.task.data.tables.preprocessing import Preprocessing, Scale
 from florets.task.data.tables.read import Table, read_table
 from florets.task.data.tables.splits import split_rows
+from florets.task.spec import DECLARED, PREPARED, ROWS_OF
 
 if TYPE_CHECKING:
     import pandas as pd
-
-DECLARED, PREPARED, ROWS_OF = "declared", "prepared", "rows_of"
-"""Entries of a task's `table`: what the run declares, how tables are prepared, and whose rows of a common table."""
 
 
 @dataclass(frozen=True)
@@ -189,9 +187,7 @@ def subjects_of(frame: "pd.DataFrame", declared: Declaration) -> NDArray[np.int6
 def _read(path: Path, declared: Declaration) -> Table:
     """Read a file, or return it as it was read last: a run describes its data, and then prepares them."""
     state = path.stat()
-    # A folder that is one node's, or one of a table for each node.
-    site = read_site(path.parent if (path.parent / NODE_FILE).is_file() else path)
-    return _kept(path, state.st_mtime_ns, state.st_size, _Key(declared, site))
+    return _kept(path, state.st_mtime_ns, state.st_size, _Key(declared, site_of(path)))
 
 
 class _Key:

@@ -1,0 +1,197 @@
+"""Caps: the most that a node does for a server, each of which its owner can lower or raise in the node config.
+
+They hold on nodes that hold somebody's own data. The defaults are far above what an honest run asks for, and there to
+keep a server from taking a node's memory or days of its time; docs/deployment.md lists what each is held against.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from flwr.app import ArrayRecord, RecordDict
+
+from florets.task.spec import TaskSpec
+from florets.task.wire import kinds
+from florets.task.wire.records import entries
+
+
+@dataclass(frozen=True)
+class Cap:
+    """One cap: its key in the node config, its default, and what it counts."""
+
+    key: str
+    most: int
+    what: str
+
+
+EPOCHS = Cap("max-epochs", 10_000, "passes over its data in one message")
+STEPS = Cap("max-steps", 1_000_000, "steps of local training, or losses of them, in one message")
+BATCH = Cap("max-batch", 1_000_000, "samples in a batch or fold")
+MODELS = Cap("max-models", 10_000, "models in one message")
+PARAMETERS = Cap("max-parameters", 500_000_000, "parameters of a model")
+LAYERS = Cap("max-layers", 1_000, "entries in a list of the model's options")
+FOLDS = Cap("max-folds", 1_000, "folds of its data")
+CLUSTERS = Cap("max-clusters", 1_000, "clusters of K-means on its samples")
+DIMENSIONS = Cap("max-dimensions", 1_000, "dimensions of a projection, or principal vectors of a class")
+CLASSES = Cap("max-classes", 10_000, "classes")
+COLUMNS = Cap("max-columns", 100_000, "columns of a table, or tokens of a text")
+IMAGE = Cap("max-image-size", 4_096, "pixels in height and width of an image")
+CLIENTS = Cap("max-clients", 100_000, "clients or clusters that data are shared out to")
+NAMES = Cap("max-names", 10_000, "names in a list")
+DIGITS = Cap("max-digits", 15, "decimals")
+OPTION = Cap("max-option", 1_000_000, "as any other number in the options of a built-in function")
+TASK = Cap("max-task-length", 4_000_000, "characters of the task's description")
+SECONDS = Cap("max-seconds", 1_000_000, "seconds of work on one message")
+
+ALL = (
+    *(EPOCHS, STEPS, BATCH, MODELS, PARAMETERS, LAYERS, FOLDS, CLUSTERS, DIMENSIONS, CLASSES, COLUMNS, IMAGE),
+    *(CLIENTS, NAMES, DIGITS, OPTION, TASK, SECONDS),
+)
+
+SETTINGS: Mapping[str, Cap] = {
+    **dict.fromkeys((kinds.LOCAL_EPOCHS, kinds.HEAD_EPOCHS, kinds.FINE_TUNE_EPOCHS, kinds.MIX_PASSES), EPOCHS),
+    **dict.fromkeys((kinds.LOCAL_STEPS, kinds.FOLD_STEPS, kinds.STEP_LOSSES), STEPS),
+    **dict.fromkeys((kinds.BATCH_SIZE, kinds.GRADIENT_BATCH, kinds.LOSS_BATCH, kinds.FOLD_SIZE), BATCH),
+    kinds.NUM_FOLDS: FOLDS,
+    # A row that is sent whole has as many entries as the model.
+    kinds.FOLD_WIDTH: PARAMETERS,
+    kinds.LOCAL_CLUSTERS: CLUSTERS,
+    **dict.fromkeys((kinds.DIMENSIONS, kinds.VECTORS), DIMENSIONS),
+    kinds.CLASSES: CLASSES,
+    kinds.QUANTISE_DIGITS: DIGITS,
+}
+"""Caps of the numbers among a message's settings, by key."""
+
+LISTS: Mapping[str, Cap] = {
+    kinds.SHARES: MODELS,
+    **dict.fromkeys(
+        (kinds.UNTRAINED, kinds.FROZEN, kinds.SENT_LAYERS, kinds.PROFILE_LAYERS, kinds.HEAD, kinds.HANDLERS), NAMES
+    ),
+}
+"""Caps of the lengths of lists among a message's settings, by key."""
+
+_OPTIONS: Mapping[str, tuple[Mapping[str, Cap], Mapping[str, Cap], Cap]] = {
+    "data": ({"image_size": IMAGE, "words": COLUMNS, "length": COLUMNS}, {"classes": CLASSES}, COLUMNS),
+    "partition": ({"num_outputs": CLASSES}, {}, COLUMNS),
+    "model": ({}, {}, LAYERS),
+}
+"""Of the options of a task's parts: caps of numbers by key, of lists' lengths by key, and of all other lists."""
+
+
+class Limits:
+    """The caps of one node.
+
+    Parameters
+    ----------
+    node_config
+        Where its owner may have set others than the defaults.
+    """
+
+    def __init__(self, node_config: Mapping[str, Any]) -> None:
+        self._node_config = node_config
+
+    def most(self, cap: Cap) -> float:
+        """Return the most of a cap here.
+
+        Raises
+        ------
+        ValueError
+            If the node config has something else than a number above 0.
+        """
+        value = self._node_config.get(cap.key, cap.most)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise ValueError(f"this node's config has {cap.key}={value!r}, which must be a number above 0")
+        return value
+
+    def hold(self, cap: Cap, name: str, value: object) -> None:
+        """Refuse a number above the cap; what is no number is left to its reader.
+
+        Raises
+        ------
+        ValueError
+            If it is above, infinite or NaN.
+        """
+        if not isinstance(value, int | float) or value <= (most := self.most(cap)):
+            return
+        raise ValueError(
+            f"{name}={value}: this node does at most {most:,} ({cap.what}); ask for less, or let its owner set "
+            f"{cap.key} in the node config"
+        )
+
+    def check_message(self, content: RecordDict, config: Mapping[str, Any]) -> None:
+        """Refuse a message whose settings ask for too much, or that holds too many or too large models.
+
+        Raises
+        ------
+        ValueError
+            As `hold`.
+        """
+        for key in config.keys() & SETTINGS.keys():
+            self.hold(SETTINGS[key], key, config[key])
+        for key in config.keys() & LISTS.keys():
+            if isinstance(config[key], list):
+                self.hold(LISTS[key], f"length of {key}", len(config[key]))
+        for name, record in entries(content).items():
+            if isinstance(record, ArrayRecord):
+                count, size = _models_in(name, record)
+                self.hold(MODELS, f"models in {name!r}", count)
+                self.hold(PARAMETERS, f"parameters of a model in {name!r}", size)
+
+    def check_task(self, spec: TaskSpec) -> None:
+        """Refuse a task whose numbers are too large; a function that the owner allowed takes what it likes.
+
+        Raises
+        ------
+        ValueError
+            As `hold`.
+        """
+        for name in ("num_clients", "num_clusters"):
+            self.hold(CLIENTS, name, getattr(spec, name))
+        self.hold(NAMES, "length of task.head_layers", len(spec.head_layers))
+        for part, (numbers, lists, other) in _OPTIONS.items():
+            if ":" in getattr(spec, part):
+                continue
+            for key, value in _leaves(getattr(spec, f"{part}_options")):
+                name = f"task.{part}_options.{key}"
+                if isinstance(value, list):
+                    self.hold(lists.get(key, other), f"length of {name}", len(value))
+                else:
+                    self.hold(numbers.get(key, OPTION), name, value)
+
+
+def _leaves(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield every number, text and list in nested options with the key that it stands under."""
+    for key, value in options.items():
+        waiting = [value]
+        while waiting:
+            one = waiting.pop()
+            if isinstance(one, Mapping):
+                yield from _leaves(one)
+            else:
+                yield key, one
+                waiting += one if isinstance(one, list) else []
+
+
+def _models_in(name: str, record: ArrayRecord) -> tuple[int, int]:
+    """Return how many models an array record holds, and how many numbers the largest of them has."""
+    arrays, sizes, shared = entries(record), Counter[str](), 0
+    if name in (kinds.ESTIMATES, kinds.BASES):
+        return _anchors_in({key: array.shape for key, array in arrays.items()})
+    for key, array in arrays.items():
+        index, slash, _ = key.partition("/")
+        if slash and index.isdecimal():
+            sizes[index] += prod(array.shape)
+        else:
+            shared += prod(array.shape)
+    return max(len(sizes), 1), shared + max(sizes.values(), default=0)
+
+
+def _anchors_in(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int]:
+    """Return how many vectors there are in the estimates (A, R), or bases (A, R, K) or (R, K), of anchors, and R."""
+    count = size = 0
+    for key, shape in shapes.items():
+        length = shape[min(len(shape) - 1, 0 if key == kinds.BASIS else 1)] if shape else 1
+        count, size = max(count, prod(shape) // max(length, 1)), max(size, length)
+    return count, size

@@ -1,0 +1,47 @@
+"""Texts of errors that leave a node: those that the project or allowed code wrote, for others may quote its data."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from flwr.app import Context
+
+from florets.client_app.session import consent_of, is_simulated
+
+log = logging.getLogger("florets")
+
+_OURS = __name__.partition(".")[0]
+
+
+@contextmanager
+def own_texts_alone(context: Context) -> Iterator[None]:
+    """Replace an error that no check foresaw, on a real node; in one's own process it is passed on as it is.
+
+    A library's text may hold what it was called with: "Target 7 is out of bounds", "could not convert string: 'x'".
+    Flower sends the text to the server, where it is logged.
+
+    Raises
+    ------
+    RuntimeError
+        In place of another error than a ValueError that the project, or code that the owner allowed, has raised.
+    """
+    try:
+        yield
+    except Exception as error:
+        if _is_written_here(error, context) or is_simulated(context):
+            raise
+        raise RuntimeError(
+            f"{type(error).__name__}, which no check foresaw; its text may hold values of this node's data, and "
+            "stands in the node's own log"
+        ) from error
+
+
+def _is_written_here(error: Exception, context: Context) -> bool:
+    """Return whether an error is a ValueError that was raised by a line of the project, or of allowed code."""
+    trace = error.__traceback__
+    if not isinstance(error, ValueError) or trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    module = str(trace.tb_frame.f_globals.get("__name__", ""))
+    return module.partition(".")[0] == _OURS or consent_of(context).allows(module)

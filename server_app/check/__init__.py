@@ -1,0 +1,1 @@
+"""`florets check`: what is wrong or odd with sites' data, before anything is trained."""

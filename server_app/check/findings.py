@@ -1,0 +1,304 @@
+"""Findings about sites' data, from their descriptions: each names the site, what is odd, and the remedy."""
+
+import math
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Literal
+
+from florets.server_app.console import counted
+from florets.task.data.tables.agreement import Agreed
+from florets.task.data.tables.description import ColumnSummary, Description, TargetSummary
+from florets.task.data.tables.names import listed
+
+Level = Literal["error", "warning", "note"]
+
+FEW_RECORDS = 30
+_MOST_ALIKE = 5
+"""Findings of one kind that are listed one by one."""
+_MUCH_MISSING = 0.2
+_RARE = 0.05
+_MANY_DUPLICATES = 0.02
+_OTHER_SCALE = 2.5
+"""Ratio of medians from which on a column seems to be in another unit; the spreads must differ alike."""
+_ALIKE = 1.6
+_FAR, _FEW_MEDIANS = 6.0, 4
+"""Median absolute deviations of the other sites' medians (at least so many), in logarithms, that are out of line."""
+_KNOWN_FACTORS = {
+    38.67: "cholesterol, mmol/l to mg/dl",
+    18.016: "glucose, mmol/l to mg/dl",
+    88.42: "creatinine, mg/dl to umol/l",
+    2.54: "inches to cm",
+    2.2046: "kg to pounds",
+    3.281: "m to feet",
+    10.0: "",
+    100.0: "",
+    1000.0: "",
+}
+_CLOSE = 0.12
+"""Relative distance of a ratio from a known factor; the sites' medians differ by themselves."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong or odd; `site` is empty where it concerns all."""
+
+    level: Level
+    site: str
+    text: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.site}: " if self.site else ""
+        return f"{where}{self.text}" + (f". {self.remedy}" if self.remedy else "")
+
+
+def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mapping[str, str]) -> list[Finding]:
+    """Return all findings, errors first.
+
+    Parameters
+    ----------
+    sites
+        Description of each site, by its key.
+    agreed
+        What the sites have in common; None where they do not fit together.
+    failed
+        Why a site's data cannot be read, by its key.
+    """
+    found = [Finding("error", key, reason.rstrip(".")) for key, reason in failed.items()]
+    if agreed is not None:
+        found += [_left_out(key, reason) for key, reason in agreed.left_out.items()]
+        found += [Finding("note", "", note) for note in agreed.notes]
+    out = set() if agreed is None else set(agreed.left_out)
+    common = set(_site_level(sites))
+    varied = {
+        one.name for site in sites.values() for one in site.columns if one.kind == "numeric" and one.distinct > 2
+    }
+    for key, site in sites.items():
+        found += _records(key, site)
+        found += _columns(key, site, common, varied)
+        if key not in out:
+            found += _target(key, site)
+    if len(sites) > 1:
+        found += _compared(sites, agreed)
+    found += _rare(sites)
+    found += _of_sites(sites)
+    order = {"error": 0, "warning": 1, "note": 2}
+    return sorted(_grouped(found), key=lambda finding: order[finding.level])
+
+
+def _grouped(found: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield the findings; of one kind at very many sites the first, with the names of the others."""
+    kinds: dict[tuple[str, str], list[Finding]] = {}
+    for one in found:
+        kinds.setdefault((one.level, one.remedy or one.text), []).append(one)
+    for alike in kinds.values():
+        if len(alike) <= _MOST_ALIKE:
+            yield from alike
+            continue
+        names = [one.site for one in alike[1:]]
+        yield replace(alike[0], text=f"{alike[0].text}; and alike at {len(names)} other sites: {listed(names)}")
+
+
+def _of_sites(sites: Mapping[str, Description]) -> Iterator[Finding]:
+    """Yield a note for each column that is a property of the site: one value at each of most sites."""
+    for name in _site_level(sites):
+        yield Finding("note", "", f"{name!r} has one value at each site: it is a property of the site")
+
+
+def _site_level(sites: Mapping[str, Description]) -> list[str]:
+    constant: dict[str, int] = {}
+    for site in sites.values():
+        for column in site.columns:
+            constant[column.name] = constant.get(column.name, 0) + (column.role == "input" and column.distinct == 1)
+    return [name for name, count in constant.items() if len(sites) > 2 and count * 2 > len(sites)]
+
+
+def _left_out(key: str, reason: str) -> Finding:
+    text, _, remedy = reason.partition("; ")
+    return Finding("error", key, f"cannot take part: it {text}", remedy[:1].upper() + remedy[1:] if remedy else "")
+
+
+def _records(key: str, site: Description) -> Iterator[Finding]:
+    if site.records < FEW_RECORDS:
+        yield Finding(
+            "warning",
+            key,
+            f"{counted(site.records, 'record')}, too few to judge a model by",
+            "It takes part in training; its own figures say little.",
+        )
+    if site.untargeted:
+        yield Finding("note", key, f"{counted(site.untargeted, 'record')} without a target, left out")
+    if site.duplicates > max(1, _MANY_DUPLICATES * site.records):
+        yield Finding(
+            "warning",
+            key,
+            f"{counted(site.duplicates, 'record')} equal an earlier one in all inputs and the target",
+            "Remove copies: they can stand in both the training and the test records. If one person's records "
+            "repeat, name the person's column, task.table.group=<column>.",
+        )
+    elif site.near_duplicates > max(1, _MANY_DUPLICATES * site.records):
+        yield Finding(
+            "note", key, f"{counted(site.near_duplicates, 'record')} equal an earlier one but for small differences"
+        )
+    for note in site.notes:
+        yield Finding("note", key, note)
+
+
+def _columns(key: str, site: Description, of_sites: Container[str], varied: Container[str]) -> Iterator[Finding]:
+    for column in site.columns:
+        if column.role != "input" or column.name in of_sites:
+            continue
+        if not column.known:
+            yield Finding("note", key, f"{column.name!r} has no values")
+        elif column.missing > _MUCH_MISSING * site.train_records:
+            share = 100 * column.missing / site.train_records
+            yield Finding("note", key, f"{column.name!r} is missing in {share:.0f} % of the records")
+        if column.name in varied and column.known >= FEW_RECORDS and column.distinct == 1:
+            yield Finding(
+                "warning",
+                key,
+                f"{column.name!r} has one value in all records",
+                "If it stands for a missing value, name it in missing of the node's file, or drop the column there.",
+            )
+        unique = column.kind == "numeric" and column.distinct == column.known >= FEW_RECORDS and column.whole
+        if unique:
+            yield Finding(
+                "warning",
+                key,
+                f"{column.name!r} holds another whole number in each record",
+                f"If it names the record, declare it: task.table.id=[{column.name}].",
+            )
+
+
+def _target(key: str, site: Description) -> Iterator[Finding]:
+    target = site.target
+    if target is not None and len(target.classes) == 1 and site.train_records > 1:
+        yield Finding(
+            "warning",
+            key,
+            f"one class alone ({next(iter(target.classes))}) in the target {target.name!r}",
+            "It takes part in training; what sets it apart is its labels, and no model can be judged there.",
+        )
+
+
+def _compared(sites: Mapping[str, Description], agreed: Agreed | None) -> Iterator[Finding]:
+    """Compare each site's columns, and its target where that is a value, with those of the other sites."""
+    by_name: dict[str, dict[str, ColumnSummary | TargetSummary]] = {}
+    of_sites = set(_site_level(sites))
+    for key, site in sites.items():
+        for column in site.columns:
+            if column.role == "input":
+                by_name.setdefault(column.name, {})[key] = column
+        if site.target is not None and agreed is not None and agreed.is_regression:
+            by_name.setdefault(site.target.name, {})[key] = site.target
+    for name, columns in by_name.items():
+        if name in of_sites:
+            continue
+        for key, own in columns.items():
+            others = [column for other, column in columns.items() if other != key]
+            finding = _scale(name, key, own, others)
+            if finding is None and isinstance(own, ColumnSummary):
+                finding = _words(name, key, own, others)
+            if finding is not None:
+                yield finding
+
+
+def _scale(
+    name: str, key: str, own: ColumnSummary | TargetSummary, others: Sequence[ColumnSummary | TargetSummary]
+) -> Finding | None:
+    """Return a finding where a column's median and spread are a multiple of the other sites', beyond chance."""
+    rest = [one.quantiles for one in others if one.quantiles]
+    if not own.quantiles or not rest:
+        return None
+    low, middle, high = own.quantiles
+    lows, middles, highs = (median(one[place] for one in rest) for place in range(3))
+    spread, spreads = high - low, highs - lows
+    if not spread or not spreads or not middle or not middles:
+        return None
+    ratio, widening = middle / middles, spread / spreads
+    apart = low > highs or high < lows
+    scaled = ratio > 0 and max(ratio, 1 / ratio) > _OTHER_SCALE and max(widening / ratio, ratio / widening) < _ALIKE
+    if scaled and (apart or _is_far(middle, [one[1] for one in rest])):
+        factor = 1 / ratio
+        shown, unit = _named_factor(factor)
+        note = f" ({unit})" if unit else ""
+        return Finding(
+            "warning",
+            key,
+            f"{name!r} is about {_times(ratio)} the other sites' (medians {middle:.3g} and {middles:.3g}), as in "
+            "another unit",
+            f"In its node.toml: scale = {{{_toml_key(name)} = {shown}}}{note}, if that is why.",
+        )
+    if apart:
+        return Finding(
+            "warning",
+            key,
+            f"{name!r} lies outside the other sites' values (medians {middle:.3g} and {middles:.3g})",
+            "Compare units, instruments and codes.",
+        )
+    return None
+
+
+def _is_far(middle: float, others: Sequence[float]) -> bool:
+    """Return whether a median's logarithm is out of line with those of the other sites, which may differ widely."""
+    known = [math.log(abs(one)) for one in others if one]
+    if len(known) < _FEW_MEDIANS:
+        return False
+    centre = median(known)
+    return abs(math.log(abs(middle)) - centre) > _FAR * median(abs(one - centre) for one in known)
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.3g} times" if ratio >= 1 else f"1/{1 / ratio:.3g} of"
+
+
+def _named_factor(factor: float) -> tuple[str, str]:
+    """Return a factor as one would write it, the nearest known one if it is close, and what that converts."""
+    for known, unit in _KNOWN_FACTORS.items():
+        if abs(factor / known - 1) < _CLOSE:
+            return f"{known:g}", unit
+        if abs(factor * known - 1) < _CLOSE:
+            return f"{1 / known:.6g}", f"the reverse of {unit}" if unit else ""
+    return f"{factor:.3g}", ""
+
+
+def _toml_key(name: str) -> str:
+    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else f'"{name}"'
+
+
+def _words(
+    name: str, key: str, own: ColumnSummary, others: Sequence[ColumnSummary | TargetSummary]
+) -> Finding | None:
+    """Return a finding where a column's categories are none of those of the other sites."""
+    known = {word for one in others if isinstance(one, ColumnSummary) for word in one.categories}
+    if not own.categories or not known or known & own.categories.keys():
+        return None
+    return Finding(
+        "warning",
+        key,
+        f"{name!r} has other words ({', '.join(list(own.categories)[:4])}) than the other sites "
+        f"({', '.join(sorted(known)[:4])})",
+        "Use the same words at all sites.",
+    )
+
+
+def _rare(sites: Mapping[str, Description]) -> Iterator[Finding]:
+    counts: dict[str, int] = {}
+    for site in sites.values():
+        for name, count in site.target.classes.items() if site.target is not None else ():
+            counts[name] = counts.get(name, 0) + count
+    total = sum(counts.values())
+    if len(counts) == 2 and min(counts.values()) < _RARE * total:
+        name = min(counts, key=lambda one: counts[one])
+        yield Finding(
+            "note",
+            "",
+            f"the class {name!r} is rare: {100 * counts[name] / total:.1f} % of all training records",
+            "Accuracy says little then; florets advise goes by the AUC.",
+        )
+
+
+def worst(findings: Sequence[Finding]) -> Level | None:
+    """Return the level of the most serious finding; None without any."""
+    return findings[0].level if findings else None

@@ -1,0 +1,118 @@
+"""Patience: a run ends once its models no longer improve on validation data, with the best of them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flwr.app import ArrayRecord
+
+from florets.conf.schema import Config
+from florets.server_app.results.client_scores import HIGHER_IS_BETTER
+from florets.server_app.results.summary import RoundLine
+from florets.server_app.results.test_statistics import pooled, statistics_of
+from florets.server_app.resume.checkpoint import Best
+from florets.strategies.base.report import Evaluation
+from florets.strategies.base.snapshot import snapshot
+from florets.strategies.base.strategy import ClusteredStrategy
+
+VALIDATION = "validation"
+"""Key of a round's line: the validation figure, None in a round without one."""
+
+
+def validation_figure(evaluations: Mapping[str, Evaluation], measure: str) -> float | None:
+    """Return a figure over all clients' validation records together; None without any, or where it is not finite.
+
+    Parameters
+    ----------
+    measure
+        As the key of that name. ``auto`` is the loss, ``accuracy`` and ``log_loss`` are means weighted by records,
+        and the others follow from the sums that clients send (`statistics=true`); where no client sends them, the
+        loss takes their place, with its sign changed where more is better.
+    """
+    tests = [
+        (one.validation.num_examples, one.validation) for one in evaluations.values() if one.validation is not None
+    ]
+    if not tests:
+        return None
+    total = sum(count for count, _ in tests)
+    loss = math.fsum(count * test.loss for count, test in tests) / total
+    value = -loss if HIGHER_IS_BETTER.get(measure) else loss
+    if measure == "accuracy" and all(test.accuracy is not None for _, test in tests):
+        value = math.fsum(count * (test.accuracy or 0.0) for count, test in tests) / total
+    elif measure not in ("auto", "log_loss", "accuracy") and (known := statistics_of(evaluations)):
+        parts = [client.parts[VALIDATION] for client in known.values() if client.train is not None]
+        # A model that diverged on one client is no good on all, although that one has no sums.
+        diverged = any(part.sums is None for part in parts)
+        value = math.nan if diverged else pooled(parts, measure)  # type: ignore[arg-type]  # they are the key's words
+    return value if math.isfinite(value) else None
+
+
+class Patience:
+    """Watches the validation figure round by round, and remembers the strategy as it was after the best one.
+
+    Parameters
+    ----------
+    lines
+        Those of the rounds that the run has done, where it goes on.
+    best
+        What the checkpoint that it goes on from holds.
+
+    Attributes
+    ----------
+    best
+        None where the run has no patience, or no validation figure yet.
+    """
+
+    def __init__(self, config: Config, lines: Sequence[RoundLine] = (), best: Best | None = None) -> None:
+        self.measure = config.measure
+        self._most = config.patience
+        self._higher = HIGHER_IS_BETTER.get(config.measure, False)
+        self.best: Best | None = None
+        self._value: float | None = None
+        self._waited = 0
+        for line in lines:
+            self._take(line)
+        self.best = best
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run ends."""
+        return self._most is not None and self._waited >= self._most
+
+    def after(self, line: RoundLine, models: ArrayRecord, strategy: ClusteredStrategy[Any, Any]) -> None:
+        """Look at the line of a round that has come to its end."""
+        if self._take(line):
+            self.best = Best(line["round"], models, snapshot(strategy.state))
+
+    def restore(self, strategy: ClusteredStrategy[Any, Any]) -> int | None:
+        """Give a strategy at the end of its run the best round's models and state, and return that round."""
+        if self.best is None:
+            return None
+        strategy.restore(self.best.state, self.best.models)
+        return self.best.server_round
+
+    def words(self, rounds: int) -> str:
+        """Return which round's models a run of so many rounds ends with, and why; nothing without patience."""
+        if self.best is None:
+            return ""
+        figure = "validation loss" if self.measure == "auto" else f"validation {self.measure}"
+        why = (
+            f", which has not improved for {self._waited} evaluations (patience={self._most})" if self.is_over else ""
+        )
+        return f"ends after round {rounds} with the models of round {self.best.server_round}: best {figure}{why}"
+
+    def _take(self, line: RoundLine) -> bool:
+        """Take in a round's figure, and say whether it is the best so far; the first of equal ones is."""
+        # A round without an evaluation has no figure; one that diverged has none either, and is no improvement.
+        if self._most is None or not line["evaluated"]:
+            return False
+        found = line[VALIDATION]
+        best = found is not None and (
+            self._value is None or (found > self._value if self._higher else found < self._value)
+        )
+        # With nothing better the first models are what the run ends with.
+        first = self.best is None and self._value is None and self._waited == 0
+        self._waited = 0 if best else self._waited + 1
+        if best:
+            self._value = found
+        return best or first

@@ -1,0 +1,104 @@
+"""Code of a run's author: the files behind the import paths that the run names, and which of them have changed."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from florets.conf.schema import Config
+from florets.server_app.results.folder import write_whole
+from florets.strategies import STRATEGIES
+from florets.strategies.registry import find_strategy, strategy_class
+from florets.task.fingerprint import file_hashes
+
+CODE = "code.json"
+"""File in a run's folder with the hashes of its author's code as the run began; runs of built-in code have none."""
+
+_SEVERAL = "several versions"
+_MOST_NAMED = 5
+
+Hashes = Mapping[str, str]
+"""Hash of each file, by its name from the package or module on."""
+
+
+def code_on_disk(config: Config) -> dict[str, str]:
+    """Return the hashes of its author's files that a run of this configuration would import now."""
+    return file_hashes(_paths(config))
+
+
+def code_imported(config: Config) -> dict[str, str]:
+    """Return the hashes of the files as this process has imported them, as far as it can know.
+
+    A file that is edited while a process runs is not imported again: what counts is how it was when first asked for.
+    """
+    paths = _paths(config)
+    return dict(_as_imported(paths, tuple(sys.modules.get(path.partition(":")[0]) for path in paths)))
+
+
+@lru_cache(maxsize=32)
+def _as_imported(paths: tuple[str, ...], _modules: tuple[object, ...]) -> Hashes:
+    return file_hashes(paths)
+
+
+def _paths(config: Config) -> tuple[str, ...]:
+    """Return the import paths that a configuration names, those of its strategy's client handlers among them."""
+    task = config.task
+    paths = {name for name in (task.data, task.partition, task.model) if ":" in name}
+    strategy = find_strategy(config.strategy.name)
+    if strategy.id not in STRATEGIES:
+        paths |= {strategy.path, *strategy_class(strategy.id).client_handlers}
+    return tuple(sorted(paths))
+
+
+def record_code(folder: Path, config: Config, goes_on: bool) -> str:
+    """Leave in a run's folder the code that it runs; return a warning where that is not the code that it began with.
+
+    Parameters
+    ----------
+    goes_on
+        The folder's run is continued from a checkpoint. What has changed since it began stays marked in the record:
+        the run is of several versions then, and not taken for one of either.
+    """
+    now = code_imported(config)
+    then = recorded_code(folder) if goes_on else now
+    # A run that began without a record goes on without one.
+    if not now or then is None:
+        return ""
+    changed = changed_files(then, now)
+    write_whole(folder / CODE, json.dumps(now | dict.fromkeys(changed, _SEVERAL), indent=1) + "\n")
+    return f"the run's code has changed since it began: {changed_words(changed)}" if changed else ""
+
+
+def recorded_code(folder: Path) -> Any:
+    """Return the hashes that a run's folder holds; None without such a file, an empty mapping of a damaged one."""
+    path = folder / CODE
+    if not path.exists():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def changed_files(then: Any, now: Hashes) -> list[str]:
+    """Return the names of the files that are new, gone or different.
+
+    Parameters
+    ----------
+    then
+        As a record holds the hashes. None: the record says nothing of them, and nothing counts as changed.
+    """
+    if then is None:
+        return []
+    before: Mapping[str, Any] = then if isinstance(then, Mapping) else {}
+    return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+
+
+def changed_words(files: Sequence[str]) -> str:
+    """Return the names of changed files for a line of text, the first few of many."""
+    more = len(files) - _MOST_NAMED
+    # A record is a file like any other: a name in it may hold what a terminal would obey.
+    names = [name if name.isprintable() else repr(name) for name in files[:_MOST_NAMED]]
+    return ", ".join(names) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,64 @@
+"""Consent of a node's owner to code that a run names by an import path."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from florets.task.imported import module_of
+
+ALLOW = "allow"
+"""Key of the node config: packages, or modules in them, whose functions a run may name here."""
+
+
+@dataclass(frozen=True)
+class Consent:
+    """What a run may name: the owner's packages, on one's own machine everything.
+
+    Attributes
+    ----------
+    packages
+        Dotted names of packages and modules; those inside one are allowed with it. None: whatever is named.
+    """
+
+    packages: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, node_config: Mapping[str, Any]) -> "Consent":
+        """Read the owner's consent: a list, or names with commas between them; without the key nothing is allowed."""
+        stated = node_config.get(ALLOW, "")
+        names = stated if isinstance(stated, list) else str(stated).split(",")
+        return cls(tuple(name for name in (str(name).strip() for name in names) if name))
+
+    def allows(self, module: str) -> bool:
+        """Return whether code of a module may be run."""
+        return self.packages is None or any(f"{module}.".startswith(f"{name}.") for name in self.packages)
+
+    def require(self, key: str, path: str) -> None:
+        """Refuse an import path that the owner of this node has not allowed, before anything of it is imported.
+
+        What it leads to is code that the server names: it could read or delete whatever the node's process can.
+
+        Parameters
+        ----------
+        key
+            What names the path, for the message: `task.data`, ``handler``.
+        path
+            An import path ``package.module:function``; a registered name, without a colon, is ours and passes.
+
+        Raises
+        ------
+        ValueError
+            If the path has another form, or its package is not allowed.
+        """
+        if ":" not in path:
+            return
+        module = module_of(f"{key}={path!r}", path)
+        if self.allows(module):
+            return
+        raise ValueError(
+            f"{key}={path}: this node does not allow that code; if you trust its package, add "
+            f"{ALLOW}='{module.partition('.')[0]}' to the SuperNode's --node-config"
+        )
+
+
+EVERYTHING = Consent(None)

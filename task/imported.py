@@ -1,0 +1,73 @@
+"""Functions by import path: the form of a path, its import, and the check of what it leads to."""
+
+import importlib
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from florets.task.operators import with_torchvision
+
+Function = Callable[..., Any]
+
+
+def module_of(what: str, path: str) -> str:
+    """Return the module of an import path; `what` names the path in errors.
+
+    Raises
+    ------
+    ValueError
+        If it has another form than ``package.module:function``.
+    """
+    module, colon, function = path.partition(":")
+    if not (colon and function.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+        raise ValueError(f"{what}: the form is package.module:function.")
+    return module
+
+
+def imported(what: str, path: str) -> Function:
+    """Return the function that an import path leads to; its module is imported.
+
+    Raises
+    ------
+    ValueError
+        If the path has another form, or leads to no function.
+    """
+    module_name, function_name = module_of(what, path), path.partition(":")[2]
+    try:
+        module = with_torchvision(lambda: importlib.import_module(module_name))
+    except Exception as error:  # a module of the user's own may raise anything while it is imported
+        raise ValueError(
+            f"{what}: module {module_name!r} cannot be imported here ({type(error).__name__}: {error}). "
+            f"The form is package.module:function, with the package on Python's path."
+        ) from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise ValueError(f"{what}: module {module_name!r} has no function {function_name!r}.")
+    return function  # type: ignore[no-any-return]  # getattr knows no type; callable() was checked
+
+
+def other_parameters(what: str, function: Function, given: Sequence[str]) -> list[inspect.Parameter]:
+    """Return the parameters of a function beside `given`, which it must have under these very names.
+
+    A function that happens to take as many arguments was written for something else: ``shutil.rmtree`` would delete
+    the data folder that a data set is read from. Names that stand in a signature are no accident, so that `given` are
+    passed by keyword, and none may be caught by ``*args`` or ``**kwargs``.
+
+    Raises
+    ------
+    ValueError
+        If one is missing, can be passed by position alone, or the signature cannot be read.
+    """
+    expected = f"f({', '.join(given)})" if given == ["client"] else f"f({', '.join(given)}, **options)"
+    try:
+        parameters = inspect.signature(function).parameters
+    except (ValueError, TypeError):
+        # Functions in C may have none.
+        raise ValueError(f"{what}: its parameters cannot be read; write a function {expected}.") from None
+    by_keyword = {p.name for p in parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    if missing := [name for name in given if name not in by_keyword]:
+        raise ValueError(
+            f"{what}: it has no parameter {missing[0]!r} that can be passed by keyword, and is not called; its "
+            f"signature must be {expected}."
+        )
+    return [parameter for name, parameter in parameters.items() if name not in given]

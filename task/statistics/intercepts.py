@@ -1,0 +1,82 @@
+"""A client's own offsets of a model's outputs, the model held fixed: estimates and their variances."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+SPREAD = 2.5
+"""Standard deviation of the weak prior of an offset on the logit scale."""
+_MOST_STEPS, _MOST_HALVINGS, _RESTS = 100, 30, 1e-10
+
+
+def value_offset(residuals: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the mean of residuals (n,) and their variance with n - 1, (1,) each; the variance of one is 0."""
+    spread = residuals.var(ddof=1) if len(residuals) > 1 else 0.0
+    return np.array([residuals.mean()]), np.array([spread])
+
+
+def class_offsets(
+    logits: FloatArray, labels: NDArray[np.int64], weights: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Return the offsets of logits (n, C) that explain the labels (n,) best, and the variances of these estimates.
+
+    Two classes: the shift of the difference between class 1 and class 0, (1,). More: of each class, (C,).
+
+    Parameters
+    ----------
+    weights
+        Of the records (n,), above 0, in whatever unit, where the model was trained with weights; None: all alike.
+
+    Notes
+    -----
+    Newton's steps maximise the log-likelihood with a normal prior of standard deviation `SPREAD`, which keeps the
+    offsets finite where a client has one class alone. What the prior said is then taken out again: of a normal
+    posterior with mean b and variance V, and the prior's precision l, the likelihood has variance v = 1 / (1/V - l)
+    and its maximum at b (1 + l v). With many records of all classes that is the plain maximum-likelihood estimate
+    with the inverse information. Weighted records count for (sum w)^2 / sum w^2 of them (Kish 1965): as all n
+    of them, a rare class's weighted offset would have far too small a variance.
+
+    Source: Gelman et al. 2008 (Annals of Applied Statistics 2) for the size of the weak prior; Breslow and Clayton
+    1993 (JASA 88) for the normal approximation at the penalised maximum.
+    """
+    width = logits.shape[1]
+    basis = np.array([[-0.5], [0.5]]) if width == 2 else np.eye(width)
+    precision = 1 / SPREAD**2
+    worth = np.ones(len(labels)) if weights is None else weights * (weights.sum() / np.square(weights).sum())
+    counts = np.bincount(labels, weights=worth, minlength=width)
+
+    def log_posterior(offsets: FloatArray) -> tuple[float, FloatArray]:
+        shifted = logits + basis @ offsets
+        highest = shifted.max(axis=1, keepdims=True)
+        odds = np.exp(shifted - highest)
+        totals = odds.sum(axis=1, keepdims=True)
+        each = shifted[np.arange(len(labels)), labels] - (np.log(totals) + highest)[:, 0]
+        return float(worth @ each - precision * offsets @ offsets / 2), odds / totals
+
+    offsets = np.zeros(basis.shape[1])
+    value, shares = log_posterior(offsets)
+    for _ in range(_MOST_STEPS):
+        slope = basis.T @ (counts - worth @ shares) - precision * offsets
+        step = np.linalg.solve(_information(shares, worth, basis, precision), slope)
+        for _ in range(_MOST_HALVINGS):
+            following, of_it = log_posterior(offsets + step)
+            if following >= value:
+                break
+            step = step / 2
+        else:
+            break
+        offsets, value, shares = offsets + step, following, of_it
+        if np.abs(step).max() < _RESTS:
+            break
+    posterior = np.diagonal(np.linalg.inv(_information(shares, worth, basis, precision)))
+    # Without any information the variance is infinite; rounding must not make it negative.
+    variances = 1 / np.maximum(1 / posterior - precision, np.finfo(np.float32).tiny)
+    return offsets * (1 + precision * variances), variances
+
+
+def _information(shares: FloatArray, worth: FloatArray, basis: FloatArray, precision: float) -> FloatArray:
+    """Return the negative second derivative of the log posterior."""
+    of_logits = np.diag(worth @ shares) - shares.T @ (worth[:, np.newaxis] * shares)
+    found: FloatArray = basis.T @ of_logits @ basis + precision * np.eye(basis.shape[1])
+    return found

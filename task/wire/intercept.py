@@ -1,0 +1,43 @@
+"""Read the reply to `query.intercept`: a client's estimate of its own offsets of a model's outputs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import RecordDict
+
+from florets.task.wire import kinds
+from florets.task.wire.layout import MalformedMessage
+from florets.task.wire.replies import example_count, reply_metrics
+
+
+@dataclass(frozen=True)
+class Intercept:
+    """Offsets (W,), their variances (W,), of values that of one residual, and the training records."""
+
+    offsets: npt.NDArray[np.float64]
+    variances: npt.NDArray[np.float64]
+    num_examples: int
+
+
+def read_intercept(content: RecordDict, width: int) -> Intercept:
+    """Read the estimate of `width` offsets.
+
+    Raises
+    ------
+    MalformedMessage
+        If keys, types or the number of values is wrong, or a value is not finite, or a variance negative.
+    """
+    metrics = reply_metrics(content, {kinds.OFFSETS, kinds.VARIANCES, kinds.NUM_EXAMPLES}, arrays=False)
+    found = []
+    for name, least in ((kinds.OFFSETS, -kinds.DIVERGED), (kinds.VARIANCES, 0.0)):
+        values = metrics[name]
+        # A NaN passes no comparison.
+        if (
+            not isinstance(values, list)
+            or len(values) != width
+            or not all(least <= value <= kinds.DIVERGED for value in values)
+        ):
+            raise MalformedMessage(f"{name} are no {width} numbers from {least:g} to {kinds.DIVERGED:g}")
+        found.append(np.array(values, dtype=np.float64))
+    return Intercept(found[0], found[1], example_count(metrics))

@@ -1,0 +1,226 @@
+"""Sums of a test, from which figures over all clients' records together follow: how a reply carries them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import ConfigRecord, RecordDict
+
+from florets.task.wire import kinds
+from florets.task.wire.layout import MalformedMessage
+from florets.task.wire.records import config_record, entries
+from florets.task.wire.scores import RANGES
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int32]
+
+CLASS_MEASURES = ("accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss")
+VALUE_MEASURES = ("r2", "mae", "rmse")
+"""Figures of a test of classes, and of values, in the order of the columns of `PartSums.replicates`."""
+
+REPLICATES = 200
+BINS = 512
+MOST_CURVES = 20
+"""Classes up to which a test has histograms."""
+DEVIATIONS = 9
+REACH = 2.0
+"""`PartSums.deviations` are taken at so many places, up to so many standard deviations around the targets' mean.
+
+More places would say where single targets of a small test lie.
+"""
+
+PARTS = ("test", "validation", "tuned_test", "tuned_validation")
+"""Tests that a reply may hold: of the model and of a fine-tuned copy, on both parts of the data."""
+TRAIN = "train"
+_LARGEST = kinds.DIVERGED
+_ROUNDING = 1e-6
+_LOSS_ROUNDING = 1e-3
+"""Losses are computed in float32, and the sum of log losses in float64 from the same outputs."""
+
+
+@dataclass(frozen=True, eq=False)
+class PartSums:
+    """Sums of one test on one client.
+
+    Parameters
+    ----------
+    figures
+        The client's own figures (F,) in the order of `CLASS_MEASURES` or `VALUE_MEASURES`; NaN where one is not
+        defined.
+    replicates
+        The same of bootstrap resamples of its records, float32 (`REPLICATES`, F).
+    sums
+        Classes: sum of the log losses (1,). Values: mean of the targets, sum of their squared deviations from it,
+        sums of the squared and of the absolute errors (4,).
+    confusion
+        Classes: label, prediction and count (E, 3), sorted, counts at least 1. Values: (0, 3).
+    histogram
+        Classes: for each class how many of the other classes' records, and of its own, have a score for it in each
+        bin, (C, 2, `BINS`), the bins in the order of the scores; of two classes for class 1 alone, (1, 2, `BINS`).
+        Values, and more classes than `MOST_CURVES`: (0, 2, `BINS`).
+    deviations
+        Values: sums of the targets' absolute deviations from each of `places` (`DEVIATIONS`,). Classes: (0,).
+    """
+
+    figures: FloatArray
+    replicates: npt.NDArray[np.float32]
+    sums: FloatArray
+    confusion: IntArray
+    histogram: IntArray
+    deviations: FloatArray
+
+
+_TYPES = {
+    "figures": "<f8",
+    "replicates": "<f4",
+    "sums": "<f8",
+    "confusion": "<i4",
+    "histogram": "<i4",
+    "deviations": "<f8",
+}
+
+
+def places(mean: float, squares: float, count: int) -> FloatArray:
+    """Return the places of `PartSums.deviations` (`DEVIATIONS`,) for targets of this mean and sum of squares."""
+    reach: FloatArray = np.linspace(-REACH, REACH, DEVIATIONS)
+    return mean + reach * float(np.sqrt(squares / count))
+
+
+def pack_sums(parts: Mapping[str, PartSums], train: FloatArray) -> ConfigRecord:
+    """Return the record; a reply carries it under `kinds.TEST_SUMS`.
+
+    Parameters
+    ----------
+    parts
+        By the names in `PARTS`.
+    train
+        Of the training targets: samples of each class (C,), or number, mean and sum of squared deviations (3,).
+    """
+    told: dict[str, bytes] = {TRAIN: train.astype("<f8").tobytes()}
+    for part, sums in parts.items():
+        told |= {f"{part}/{name}": getattr(sums, name).astype(kind).tobytes() for name, kind in _TYPES.items()}
+    return config_record(told)
+
+
+def read_sums(
+    content: RecordDict, num_classes: int, tests: Mapping[str, tuple[int, float, float | None]]
+) -> tuple[dict[str, PartSums], FloatArray | None]:
+    """Return the sums of a reply by part, and those of the training targets; none where it has none.
+
+    Parameters
+    ----------
+    num_classes
+        Classes of the task; 0: its targets are values.
+    tests
+        By part, what the reply says in addition: records, mean loss and accuracy, which the sums must fit.
+
+    Raises
+    ------
+    MalformedMessage
+        If an array is missing, has another size than it should, or values that cannot be.
+    """
+    record = entries(content).get(kinds.TEST_SUMS)
+    if record is None:
+        return {}, None
+    told = entries(record) if isinstance(record, ConfigRecord) else {}
+    # A test whose model diverged has none.
+    parts = [part for part in tests if f"{part}/figures" in told]
+    if told.keys() != {TRAIN, *(f"{part}/{name}" for part in parts for name in _TYPES)}:
+        raise MalformedMessage(f"record {kinds.TEST_SUMS!r} does not hold the sums of {', '.join(tests)}")
+    train = _array(told, TRAIN, "<f8", (num_classes or 3,))
+    _check(bool(np.isfinite(train).all()), TRAIN, "is not finite")
+    counts = train if num_classes else train[:1]
+    _check(bool((counts >= 0).all() and (counts <= _LARGEST).all() and counts.sum() >= 1), TRAIN, "counts nothing")
+    _check(bool((counts == np.floor(counts)).all()), TRAIN, "has no integer counts")
+    _check(bool(num_classes) or bool(train[2] >= 0 and np.abs(train).max() <= _LARGEST), TRAIN, "cannot be")
+    return {part: _read_part(told, part, num_classes, *tests[part]) for part in parts}, train
+
+
+def _read_part(
+    told: Mapping[str, Any], part: str, num_classes: int, count: int, loss: float, accuracy: float | None
+) -> PartSums:
+    measures = CLASS_MEASURES if num_classes else VALUE_MEASURES
+    curves = 0 if num_classes > MOST_CURVES else 1 if num_classes == 2 else num_classes
+    shapes = {
+        "figures": (len(measures),),
+        "replicates": (REPLICATES, len(measures)),
+        "sums": (1,) if num_classes else (4,),
+        "confusion": (-1, 3) if num_classes else (0, 3),
+        "histogram": (curves, 2, BINS),
+        "deviations": (0,) if num_classes else (DEVIATIONS,),
+    }
+    found = PartSums(**{name: _array(told, f"{part}/{name}", _TYPES[name], shape) for name, shape in shapes.items()})
+    for name in ("figures", "replicates"):
+        values = getattr(found, name)
+        # Rounded to float32 the least and the largest value stay within. A NaN passes no comparison, and is allowed.
+        least, most = np.array([RANGES.get(measure, (0.0, 1.0)) for measure in measures], dtype=values.dtype).T
+        outside = (values < least) | (values > most)
+        _check(not outside.any(), f"{part}/{name}", "holds a value out of its range")
+    _check(bool(np.isfinite(found.sums).all() and np.abs(found.sums).max() <= _LARGEST), f"{part}/sums", "cannot be")
+    if num_classes:
+        _check_classes(found, part, num_classes, count, loss, accuracy)
+    else:
+        _check_values(found, part, count)
+    return found
+
+
+def _check_classes(
+    found: PartSums, part: str, num_classes: int, count: int, loss: float, accuracy: float | None
+) -> None:
+    labels, predicted, counts = found.confusion.astype(np.int64).T
+    cells = labels * num_classes + predicted
+    _check(
+        min(labels.min(initial=0), predicted.min(initial=0)) >= 0
+        and max(labels.max(initial=0), predicted.max(initial=0)) < num_classes
+        and bool((np.diff(cells) > 0).all() and (counts >= 1).all()),
+        f"{part}/confusion",
+        "is not sorted, counts nothing, or has other classes than the task",
+    )
+    _check(counts.sum() == count, f"{part}/confusion", f"does not count the test's {count} records")
+    right = counts[labels == predicted].sum() / count
+    _check(accuracy is not None and abs(right - accuracy) <= _ROUNDING, f"{part}/confusion", "has another accuracy")
+    _check(found.sums[0] >= 0, f"{part}/sums", "cannot be")
+    mean = found.sums[0] / count
+    _check(abs(mean - loss) <= _LOSS_ROUNDING * (1 + loss), f"{part}/sums", "has another loss")
+    if len(found.histogram):
+        of_class = np.bincount(labels, weights=counts, minlength=num_classes)
+        own = of_class[1:] if num_classes == 2 else of_class
+        _check(bool((found.histogram >= 0).all()), f"{part}/histogram", "has negative counts")
+        each = found.histogram.sum(axis=2, dtype=np.int64)
+        fits = (each[:, 1] == own).all() and (each[:, 0] == count - own).all()
+        _check(bool(fits), f"{part}/histogram", "counts other records than the confusion")
+
+
+def _check_values(found: PartSums, part: str, count: int) -> None:
+    mean, squares, errors, absolute = found.sums.tolist()
+    _check(min(squares, errors, absolute) >= 0, f"{part}/sums", "has a negative sum of squares")
+    # Cauchy-Schwarz, and that a sum of squares is never more than the square of the sum.
+    most, least = count * errors, errors
+    fits = least * (1 - _ROUNDING) <= absolute**2 <= most * (1 + _ROUNDING)
+    _check(fits, f"{part}/sums", "has errors that do not fit each other")
+    at = places(mean, squares, count) - mean
+    told = found.deviations
+    _check(bool(np.isfinite(told).all() and np.abs(told).max() <= _LARGEST), f"{part}/deviations", "cannot be")
+    slack = _ROUNDING * count * (abs(mean) + np.sqrt(squares / count) + np.abs(at))
+    fits = (told >= count * np.abs(at) - slack).all() and (
+        told <= np.sqrt(count * (squares + count * at**2)) + slack
+    ).all()
+    _check(bool(fits), f"{part}/deviations", "does not fit mean and spread")
+
+
+def _array(told: Mapping[str, Any], name: str, kind: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Return an array of this shape; a first size of -1 is any."""
+    value, dtype = told[name], np.dtype(kind)
+    size = int(np.prod(shape))
+    if type(value) is not bytes or (
+        len(value) % (-size * dtype.itemsize) if size < 0 else len(value) != size * dtype.itemsize
+    ):
+        raise MalformedMessage(f"{name} is no array of shape {shape}")
+    return np.frombuffer(value, dtype=dtype).astype(dtype.newbyteorder("=")).reshape(shape)
+
+
+def _check(holds: bool | np.bool_, name: str, rule: str) -> None:
+    if not holds:
+        raise MalformedMessage(f"{name} {rule}")

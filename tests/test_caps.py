@@ -1,0 +1,246 @@
+"""Caps of a node: hostile messages against the real handlers, and the table of docs/deployment.md."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+
+from florets.client_app import caps, deadline
+from florets.client_app.app import app
+from florets.client_app.session import session
+from florets.conf.compose import choices, compose
+from florets.conf.run_config import task_spec
+from florets.server_app.local_grid import LocalGrid
+from florets.task.spec import TaskSpec
+from florets.task.wire import kinds
+
+ROOT = Path(__file__).parents[1]
+SPEC = TaskSpec(
+    data="own",
+    partition="own",
+    model="mlp",
+    loss="cross_entropy",
+    num_clients=1,
+    num_clusters=0,
+    seed=0,
+    data_dir="",
+    partition_options={"input_shape": [3], "num_outputs": 2},
+    model_options={"hidden": [4]},
+)
+TRAIN = {kinds.LEARNING_RATE: 0.1, kinds.LOCAL_EPOCHS: 1.0, kinds.BATCH_SIZE: 4, kinds.SERVER_ROUND: 1}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> dict[str, Any]:
+    """Return the node config of a real node with four samples."""
+    np.savez(tmp_path / "data.npz", x=np.eye(8, 3), y=np.arange(8) % 2)
+    session.adopt(None)
+    return {"data-dir": str(tmp_path)}
+
+
+def sent(
+    node: Mapping[str, Any],
+    kind: str,
+    settings: Mapping[str, Any] = {},
+    spec: TaskSpec = SPEC,
+    records: Mapping[str, ArrayRecord] | None = None,
+) -> RecordDict:
+    """Return a real node's answer to a message."""
+    LocalGrid(app, 1)  # lets messages be built
+    config = ConfigRecord({kinds.TASK: spec.to_json(), **TRAIN, **settings})
+    content = RecordDict({kinds.CONFIG: config, kinds.ARRAYS: model(), **(records or {})})  # type: ignore[dict-item]
+    return app(Message(content, 2, kind), Context(1, 2, dict(node), RecordDict(), {})).content
+
+
+def model(hidden: int = 4, copies: int = 0) -> ArrayRecord:
+    shapes = {"1.weight": (hidden, 3), "1.bias": (hidden,), "3.weight": (2, hidden), "3.bias": (2,)}
+    prefixes = [f"{index}/" for index in range(copies)] or [""]
+    return ArrayRecord({p + n: Array(np.ones(s, np.float32)) for p in prefixes for n, s in shapes.items()})
+
+
+KIND_OF = {
+    kinds.HEAD_EPOCHS: kinds.TRAIN_SPLIT,
+    kinds.FINE_TUNE_EPOCHS: kinds.EVALUATE,
+    kinds.MIX_PASSES: kinds.TRAIN_MIXED,
+    kinds.LOSS_BATCH: kinds.LOSSES,
+    kinds.LOCAL_CLUSTERS: kinds.KMEANS,
+    kinds.DIMENSIONS: kinds.QUERY_DESCRIPTOR,
+    kinds.CLASSES: kinds.QUERY_DESCRIPTOR,
+    kinds.VECTORS: kinds.PRINCIPAL_VECTORS,
+    kinds.SHARES: kinds.TRAIN_MIXTURE,
+    kinds.HANDLERS: kinds.HELLO,
+    kinds.COLUMNS: kinds.HELLO,
+    kinds.PROFILE_LAYERS: kinds.TRAIN_PROBE,
+    kinds.HEAD: kinds.TRAIN_SPLIT,
+    kinds.SENT_LAYERS: kinds.TRAIN_ESTIMATE,
+    **dict.fromkeys((kinds.NUM_FOLDS, kinds.FOLD_SIZE, kinds.FOLD_STEPS, kinds.FOLD_WIDTH), kinds.QUERY_FOLDS),
+}
+
+
+@pytest.mark.parametrize("key", caps.SETTINGS)
+@pytest.mark.parametrize("above", ["one", "infinity", "nan"])
+def test_a_setting_above_its_cap_is_refused(key: str, above: str, node: dict[str, Any]) -> None:
+    cap = caps.SETTINGS[key]
+    value = {"one": cap.most + 1, "infinity": float("inf"), "nan": float("nan")}[above]
+    with pytest.raises(ValueError, match=rf"^{key}={value}: this node does at most {cap.most:,} .* set {cap.key} in"):
+        sent(node, KIND_OF.get(key, kinds.TRAIN), {key: value})
+
+
+@pytest.mark.parametrize("key", caps.LISTS)
+def test_a_list_above_its_cap_is_refused(key: str, node: dict[str, Any]) -> None:
+    cap = caps.LISTS[key]
+    one: Any = 0.5 if key == kinds.SHARES else "x"
+    with pytest.raises(ValueError, match=rf"^length of {key}=4: this node does at most 3 .* set {cap.key} in"):
+        sent({**node, cap.key: 3}, KIND_OF.get(key, kinds.TRAIN), {key: [one] * 4})
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"num_clients": 100_001}, "max-clients"),
+        ({"num_clusters": 100_001}, "max-clients"),
+        ({"head_layers": ["x"] * 10_001}, "max-names"),
+        ({"data_options": {"image_size": 4_097}}, "max-image-size"),
+        ({"data_options": {"classes": list(map(str, range(10_001)))}}, "max-classes"),
+        ({"data_options": {"columns": list(map(str, range(100_001)))}}, "max-columns"),
+        ({"data_options": {"words": 100_001}}, "max-columns"),
+        ({"data_options": {"deep": [[{"er": 1_000_001}]]}}, "max-option"),
+        ({"partition_options": {"input_shape": [3], "num_outputs": 10_001}}, "max-classes"),
+        ({"partition_options": {"input_shape": [1_000_001], "num_outputs": 2}}, "max-option"),
+        ({"partition_options": {"input_shape": [3] * 100_001, "num_outputs": 2}}, "max-columns"),
+        ({"model_options": {"hidden": [1] * 1_001}}, "max-layers"),
+        # A billion parameters, for which no memory is taken.
+        ({"model_options": {"hidden": [1_000_000, 1_000]}}, "max-parameters"),
+        ({"model": "x" * 4_000_001}, "max-task-length"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_a_task_above_a_cap_is_refused_before_work(change: dict[str, Any], key: str, node: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=rf"this node does at most .* set {key} in the node config"):
+        sent(node, kinds.TRAIN, spec=replace(SPEC, **change))
+
+
+def one(shape: tuple[int, ...], name: str) -> ArrayRecord:
+    return ArrayRecord({name: Array(np.zeros(shape, np.float32))})
+
+
+@pytest.mark.parametrize("record", [kinds.ARRAYS, kinds.PROBE, kinds.COMMON, kinds.GLOBAL, kinds.OWN, kinds.MIX])
+def test_models_that_are_too_many_or_too_large_are_refused(record: str, node: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=rf"^models in '{record}'=3: this node does at most 2 "):
+        sent({**node, "max-models": 2}, kinds.TRAIN_SELECT, records={record: model(copies=3)})
+    with pytest.raises(ValueError, match=rf"^parameters of a model in '{record}'=32: this node does at most 26 "):
+        sent({**node, "max-parameters": 26}, kinds.TRAIN_SELECT, records={record: model(5, copies=2)})
+
+
+@pytest.mark.parametrize(
+    ("record", "models", "parameters"),
+    [
+        ({kinds.ESTIMATES: one((7, 30), kinds.LEFT)}, 7, 30),
+        ({kinds.BASES: one((2, 30, 4), kinds.BASES)}, 8, 30),
+        ({kinds.BASES: one((30, 5), kinds.BASIS)}, 5, 30),
+    ],
+)
+def test_anchors_that_are_too_many_or_too_large_are_refused(
+    record: dict[str, ArrayRecord], models: int, parameters: int, node: dict[str, Any]
+) -> None:
+    (name,) = record
+    with pytest.raises(ValueError, match=rf"^models in '{name}'={models}: this node does at most {models - 1} "):
+        sent({**node, "max-models": models - 1}, kinds.SUBSPACE, records=record)
+    with pytest.raises(ValueError, match=rf"model in '{name}'={parameters}: this node does at most 29 "):
+        sent({**node, "max-parameters": 29}, kinds.SUBSPACE, records=record)
+
+
+def test_an_owner_raises_and_lowers_a_cap(node: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"^local-epochs=3: this node does at most 2.5 \(passes"):
+        sent({**node, "max-epochs": 2.5}, kinds.TRAIN, {kinds.LOCAL_EPOCHS: 3})
+    assert sent({**node, "max-epochs": 20_000}, kinds.TRAIN, {kinds.LOCAL_EPOCHS: 10_001, kinds.LOCAL_STEPS: 1})
+
+
+@pytest.mark.parametrize("value", ["many", 0, -1, True, float("nan")])
+def test_a_cap_that_is_no_number_stops_the_node(value: object, node: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"this node's config has max-epochs=.* must be a number above 0"):
+        sent({**node, "max-epochs": value}, kinds.TRAIN)
+
+
+def test_a_simulation_has_no_caps() -> None:
+    session.adopt(None)
+    spec = replace(SPEC, data="digits", partition="rotation", num_clients=4, num_clusters=2, partition_options={})
+    context = {"partition-id": 0, "num-partitions": 4}
+    assert sent(context, kinds.HELLO, {kinds.LOCAL_EPOCHS: 10**9}, spec)
+
+
+def test_the_time_of_a_message_has_a_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+    after: list[float] = []
+    timer = SimpleNamespace(
+        dump_traceback_later=lambda seconds, exit: after.append(seconds), cancel_dump_traceback_later=lambda: None
+    )
+    monkeypatch.setattr(deadline, "faulthandler", timer)
+    monkeypatch.setattr(deadline, "has_process_of_its_own", lambda: True)
+    message: Any = SimpleNamespace(metadata=SimpleNamespace(ttl=10**9))
+    for config in ({}, {"max-seconds": 60}):
+        deadline.within_deadline(message, Context(1, 2, config, RecordDict(), {}), lambda message, _: message)  # type: ignore[arg-type]
+    assert after == [1_000_000, 60]
+
+
+TABLES = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8").partition("### What a run may make")[2]
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")] for line in TABLES.splitlines() if line.startswith("| ")
+]
+CAPPED = {row[0]: match for row in ROWS if (match := re.fullmatch(r"`(max-[a-z-]+)` ([0-9,]+)", row[-1]))}
+
+
+def in_backticks(text: str) -> set[str]:
+    return set(re.findall(r"`([^`]+)`", text))
+
+
+def test_the_table_and_the_module_have_the_same_caps() -> None:
+    stated = {(match[1], int(match[2].replace(",", ""))) for match in CAPPED.values()}
+    assert stated == {(cap.key, cap.most) for cap in caps.ALL}
+
+
+def test_the_table_has_each_settings_cap() -> None:
+    of_key = {key: match[1] for cell, match in CAPPED.items() for key in in_backticks(cell)}
+    assert {key: of_key.get(key) for key in (*caps.SETTINGS, *caps.LISTS)} == {
+        key: cap.key for key, cap in (*caps.SETTINGS.items(), *caps.LISTS.items())
+    }
+
+
+def test_the_table_has_every_field_that_a_handler_reads() -> None:
+    """That is, each constant of `kinds` that stands where a setting or an array record is read."""
+    readers = (
+        r"(?:number|names|get|arrays|states|arrays_of)\((?:[\w.]+, )?kinds\.([A-Z_]+)|config\[kinds\.([A-Z_]+)\]"
+    )
+    readers += r"|kinds\.([A-Z_]+) (?:not )?in (?:client\.|self\.)?(?:config|content)"
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "client_app").rglob("*.py"))
+    found = {getattr(kinds, next(filter(None, names))) for names in re.findall(readers, text)}
+    documented = set().union(*(in_backticks(row[0]) for row in ROWS))
+    of_node_config = {kinds.SHARE_CONFUSION, kinds.ONE_PROCESS, kinds.CLUSTER}
+    values = {kinds.REPLY_MODEL, kinds.NO_CLUSTER, kinds.RIGHT, kinds.CONFIG}
+    assert len(found) > 40
+    assert found - documented - of_node_config - values == set()
+
+
+def test_the_table_has_every_key_of_the_task() -> None:
+    documented = set().union(*(in_backticks(row[0]) for row in ROWS))
+    assert {name for f in fields(TaskSpec) if not {name := f.name, f"task.{f.name}"} & documented} == set()
+
+
+@pytest.mark.parametrize("experiment", choices("experiment"))
+def test_no_preset_comes_near_a_cap(experiment: str) -> None:
+    """With every strategy's own number of folds, clusters and so on by default, for they are far below."""
+    config = compose([f"experiment={experiment}"])
+    limits = caps.Limits({})
+    limits.check_task(TaskSpec(**task_spec(config)))
+    settings = {
+        kinds.LOCAL_EPOCHS: config.train.local_epochs,
+        kinds.BATCH_SIZE: config.train.batch_size,
+        kinds.LOCAL_STEPS: config.train.local_steps or 0,
+        kinds.FINE_TUNE_EPOCHS: config.fine_tune_epochs,
+    }
+    limits.check_message(RecordDict(), {key: 10 * value for key, value in settings.items()})

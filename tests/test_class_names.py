@@ -1,0 +1,127 @@
+"""Class names stay the text that was typed, on the command line and in presets, and match labels however written."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from florets.conf.class_names import quoted
+from florets.conf.compose import compose
+from florets.conf.folders import OWN_DIR
+from florets.conf.problems import ConfigError
+from florets.conf.run_config import config_from_json, config_to_json
+from florets.server_app import main
+from florets.task.data.samples import targets
+
+OWN = ("experiment=own_data", "task.partition_options={input_shape: [2], num_outputs: 2}")
+
+
+def names(*overrides: str) -> list:
+    return compose(overrides).task.data_options["classes"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("[no, yes]", ["no", "yes"]),
+        ("[01,02]", ["01", "02"]),
+        ("[1e3,2e3]", ["1e3", "2e3"]),
+        ("[false,True]", ["false", "True"]),
+        ("[null,1.0,1_000,nan]", ["null", "1.0", "1_000", "nan"]),
+        ("""[0,1,'true',"a,1e3,b"]""", [0, 1, "true", "a,1e3,b"]),
+    ],
+)
+def test_on_the_command_line(typed, expected):
+    assert names(*OWN, f"task.data_options.classes={typed}") == expected
+    assert names(*OWN, f"task.data_options={{classes: {typed}, grayscale: true}}") == expected
+
+
+def test_lists_of_other_options_stay_what_they_are():
+    assert quoted("task.model_options.hidden=[1e3,true]") == "task.model_options.hidden=[1e3,true]"
+    assert quoted("task.data_options={other: [1e3], classes: [1e3]}") == (
+        'task.data_options={other: [1e3], classes: ["1e3"]}'
+    )
+
+
+def preset(folder: Path, monkeypatch: pytest.MonkeyPatch, **written: str) -> None:
+    (folder / "experiment").mkdir(exist_ok=True)
+    for name, classes in written.items():
+        (folder / "experiment" / f"{name}.yaml").write_text(
+            "# @package _global_\n# Test.\ndefaults:\n  - /experiment/own_data\n  - _self_\ntask:\n"
+            f"  data_options:\n    classes: {classes}\n"
+        )
+    monkeypatch.setenv(OWN_DIR, str(folder))
+
+
+def test_in_presets(tmp_path, monkeypatch):
+    written = {
+        "words": "[no, yes]",
+        "zeros": "[01, 02]",
+        "floats": "[1e3, 2e3]",
+        "integers": "[0, 1]",
+        "others": '[true, null, ~, 2020-01-01, 1:30, "no", 1_0]',
+    }
+    preset(tmp_path, monkeypatch, **written)
+    assert names("experiment=words") == ["no", "yes"]
+    assert names("experiment=zeros") == ["01", "02"]
+    assert names("experiment=floats") == ["1e3", "2e3"]
+    assert names("experiment=integers") == [0, 1]
+    assert names("experiment=others") == ["true", "null", "~", "2020-01-01", "1:30", "no", "1_0"]
+    # A preset laid over another one inherits them.
+    (tmp_path / "experiment" / "heir.yaml").write_text(
+        "# @package _global_\n# Test.\ndefaults:\n  - words\n  - _self_\n"
+    )
+    assert names("experiment=heir") == ["no", "yes"]
+    assert names("experiment=words", "task.data_options.classes=[1,2]") == [1, 2]
+
+
+def test_where_presets_write_differently_what_yaml_reads_alike_they_are_to_be_quoted(tmp_path, monkeypatch):
+    preset(tmp_path, monkeypatch, one="[no, yes]", other="[off, on]")
+    with pytest.raises(ConfigError, match=r"classes: name 1 is read as bool .*put the names in quotes"):
+        names("experiment=one")
+    preset(tmp_path, monkeypatch, one='["no", "yes"]')
+    assert names("experiment=one") == ["no", "yes"]
+
+
+def test_what_came_as_no_text_is_refused():
+    text = config_to_json(compose([*OWN, "task.data_options.classes=[no,yes]"]))
+    assert config_from_json(text).task.data_options["classes"] == ["no", "yes"]
+    with pytest.raises(ConfigError, match="name 2 is read as bool"):
+        config_from_json(text.replace('"yes"', "true"))
+
+
+def test_a_sweep_hands_them_on(tmp_path, capsys):
+    for node in ("a", "b"):
+        (tmp_path / "data" / node).mkdir(parents=True)
+        np.savez(
+            tmp_path / "data" / node / "data.npz",
+            x=np.arange(24, dtype=np.float32).reshape(12, 2) / 24,
+            y=np.array(["1e3", "true"] * 6),
+        )
+    given = [*OWN, f"data_dir={tmp_path / 'data'}", f"results_dir={tmp_path / 'results'}", "-q", "-m", "seed=0,1"]
+    given += ["k=1", "strategy=fedavg", "num_rounds=1", "task.data_options.classes=[1e3,true]", "pictures=false"]
+    assert main.main(given) == 0, capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("values", "classes", "expected"),
+    [
+        (np.array([0.0, 1.0]), ["0", "1"], [0, 1]),
+        (np.array([2.0, 1.0], dtype=np.float32), ["1", "2"], [1, 0]),
+        (np.array(["0.0", "1.00", "1."]), ["0", "1"], [0, 1, 1]),
+        (np.array([1, 2]), ["1.0", "2.0"], [0, 1]),
+        (np.array([True, False]), ["false", "true"], [1, 0]),
+        (np.array(["true", "False"]), ["False", "True"], [1, 0]),
+        (np.array(["true", "false"]), ["false", "true"], [1, 0]),
+        (np.array(["01", "1", "1.0"]), ["01", "1"], [0, 1, 1]),
+    ],
+)
+def test_labels_match_the_names_of_classes(values, classes, expected):
+    assert targets(Path("x"), values, classes, False).tolist() == expected
+
+
+@pytest.mark.parametrize("values", [np.array([0.0, 7.5]), np.array(["01", "1"]), np.array(["a", "marked"])])
+def test_a_label_that_is_no_class_is_not_quoted(values):
+    with pytest.raises(ValueError, match=r"the target of sample \d is none of the classes") as caught:
+        targets(Path("x"), values, ["0", "1", "a"], False)
+    assert not {"7.5", "01", "marked"} & set(str(caught.value).split())

@@ -1,0 +1,230 @@
+"""One rule of consent for every import path: on real nodes, in presets and saved runs, on the command line."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+
+from florets.client_app import session as sessions
+from florets.client_app.app import app
+from florets.client_app.session import session
+from florets.conf.compose import choices, compose, preset_values
+from florets.conf.consent import import_paths
+from florets.conf.folders import OWN_DIR
+from florets.conf.problems import ConfigError
+from florets.conf.sweep_block import with_block
+from florets.server_app.local_grid import LocalGrid
+from florets.server_app.main import main
+from florets.server_app.own_nodes import own_nodes
+from florets.task.task import TaskSpec
+from florets.task.wire import kinds
+
+OWN = {
+    "data": "own",
+    "partition": "own",
+    "model": "linear",
+    "partition_options": {"input_shape": [1], "num_outputs": 2},
+}
+CODE = """
+import pathlib
+import shutil
+
+import numpy as np
+from torch import nn
+
+from florets.task.data import Dataset
+from florets.task.partitions import Shard
+
+pathlib.Path(__file__).with_name("imported").touch()
+
+
+def load(data_dir, seed, num_clusters):
+    shutil.rmtree(data_dir)
+
+
+def read(data_dir, seed, num_clusters):
+    x, y = np.arange(8, dtype=np.float32)[:, None], np.arange(8) % 2
+    return Dataset(x, y, x.copy(), y.copy(), num_outputs=2)
+
+
+def share(data, num_clients, num_clusters, rng, input_shape=(), num_outputs=0):
+    return [Shard(-1, np.arange(8), np.arange(8))]
+
+
+def net(input_shape, num_outputs):
+    return nn.Linear(1, 2)
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the mark that is there once `evil_or_good` was imported."""
+    (tmp_path / "evil_or_good.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "evil_or_good", raising=False)
+    return tmp_path / "imported"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a node's data folder, which holds a file."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "data.csv").write_text("x,y\n1,0\n2,1\n3,0\n4,1\n")
+    return tmp_path / "data"
+
+
+def asked(node: Mapping[str, object], **task: object) -> RecordDict:
+    """Return a node's answer to hello."""
+    LocalGrid(app, 1)  # lets messages be built
+    # Of another task: what an earlier test left is forgotten.
+    session.adopt(None)
+    spec = TaskSpec(
+        **{**OWN, "loss": "cross_entropy", "num_clients": 1, "num_clusters": 0, "seed": 0, "data_dir": ""} | task
+    )  # type: ignore[arg-type]
+    content = RecordDict({kinds.CONFIG: ConfigRecord({kinds.TASK: spec.to_json()})})
+    return app(Message(content, 2, kinds.HELLO), Context(1, 2, dict(node), RecordDict(), {})).content  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("more", [{}, {"allow": "evil"}, {"allow": "evil_or_good.deeper"}, {"num-partitions": 1}])
+@pytest.mark.parametrize("part", ["data", "partition", "model"])
+def test_a_node_imports_nothing_that_its_owner_has_not_allowed(
+    part: str, more: dict[str, object], code: Path, folder: Path
+) -> None:
+    node = {"data-dir": str(folder), "partition-id": 0, **more}
+    with pytest.raises(ValueError, match=rf"task\.{part}=evil_or_good:load: this node .* add allow='evil_or_good'"):
+        asked(node, **{part: "evil_or_good:load"})
+    assert not code.exists()
+    assert (folder / "data.csv").is_file()
+
+
+@pytest.mark.parametrize("allow", ["evil_or_good", "other, evil_or_good", ["other", "evil_or_good"]])
+def test_a_node_calls_what_its_owner_has_allowed(allow: object, code: Path, folder: Path) -> None:
+    names = {"data": "evil_or_good:read", "partition": "evil_or_good:share", "model": "evil_or_good:net"}
+    told = asked({"data-dir": str(folder), "partition-id": 0, "allow": allow}, **names)
+    assert told[kinds.METRICS][kinds.NUM_EXAMPLES] == 8
+    assert code.exists()
+
+
+def test_no_library_function_is_called_on_a_nodes_folder_although_it_is_allowed(folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"task.data='shutil:rmtree': it has no parameter 'data_dir'"):
+        asked({"data-dir": str(folder), "allow": "shutil"}, data="shutil:rmtree")
+    assert (folder / "data.csv").is_file()
+
+
+def test_a_supernode_is_no_simulated_node_whatever_its_config_says(
+    code: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "has_process_of_its_own", lambda: True)
+    monkeypatch.setattr("florets.client_app.app.has_process_of_its_own", lambda: False)
+    with pytest.raises(ValueError, match="this node has no data-dir"):
+        asked({"partition-id": 0, "num-partitions": 1}, data="evil_or_good:load", data_dir=str(folder))
+    assert (folder / "data.csv").is_file()
+
+
+def test_a_public_data_set_is_read_through_no_link_that_leads_out(folder: Path) -> None:
+    (folder.parent / "elsewhere").mkdir()
+    (folder / "MNIST").symlink_to(folder.parent / "elsewhere")
+    with pytest.raises(ValueError, match=r"MNIST: leads out of the data folder"):
+        asked({"data-dir": str(folder), "partition-id": 0}, data="mnist", partition="rotation", partition_options={})
+
+
+def preset(root: Path, group: str, text: str) -> Path:
+    file = root / "presets" / group / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    return root / "presets"
+
+
+PRESET = "# @package _global_\ndefaults: [/experiment/quickstart, _self_]\n"
+
+
+@pytest.mark.parametrize("command", [["--cfg"], ["plan"], ["show-partition"], ["advise"], ["-m"], []])
+def test_no_command_imports_what_a_preset_names(
+    command: list[str], code: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    presets = preset(tmp_path, "experiment", PRESET + "task: {data: 'evil_or_good:load'}\n")
+    given = [*command, f"--config-dir={presets}", "experiment=mine", f"data_dir={tmp_path}"]
+    assert main(given) == 2
+    said = capsys.readouterr().err
+    assert "preset mine names code of its author's, task.data=evil_or_good:load; add trust=true" in said
+    assert not code.exists()
+
+
+@pytest.mark.parametrize(
+    ("group", "text", "chosen"),
+    [
+        ("experiment", PRESET + "task: {partition: 'evil_or_good:share'}\n", "experiment=mine"),
+        ("experiment", PRESET + "strategy: evil_or_good:Mine\n", "experiment=mine"),
+        ("experiment", PRESET + "strategy: {name: 'evil_or_good:Mine'}\n", "experiment=mine"),
+        # Only what it refers to has a colon.
+        (
+            "experiment",
+            PRESET + "task: {model: '${results_dir}'}\nresults_dir: evil_or_good:net\n",
+            "experiment=mine",
+        ),
+        ("experiment", PRESET + "for_strategy: {clove: {task.model: 'evil_or_good:net'}}\n", "experiment=mine"),
+        ("task", "data: evil_or_good:read\nmodel: mlp\nloss: cross_entropy\n", "task=mine"),
+    ],
+)
+def test_every_key_of_a_preset_needs_trust_before_anything_is_imported(
+    group: str, text: str, chosen: str, code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(OWN_DIR, str(preset(tmp_path, group, text)))
+    with pytest.raises(ConfigError, match=r"names code of its author's, \S+=evil_or_good:\w+; add trust=true"):
+        compose([chosen, "trust=false"])
+    assert not code.exists()
+
+
+def test_what_is_typed_or_trusted_is_used(code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OWN_DIR, str(preset(tmp_path, "experiment", PRESET + "task: {data: 'evil_or_good:load'}\n")))
+    assert compose(["experiment=mine", "trust=true"]).task.data == "evil_or_good:load"
+    assert compose(["experiment=mine", "task.data=evil_or_good:read"]).task.data == "evil_or_good:read"
+    assert compose(["experiment=mine", "task=digits"]).task.data == "digits"
+    assert compose(["task.data=evil_or_good:read"]).task.data == "evil_or_good:read"
+    with pytest.raises(ConfigError, match="trust=yes: must be true or false"):
+        compose(["trust=yes"])
+
+
+def test_a_sweep_block_gives_itself_no_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OWN_DIR, str(preset(tmp_path, "experiment", PRESET + "sweep: {trust: true, seed: [0, 1]}\n")))
+    with pytest.raises(ConfigError, match=r"sweep.trust: is given on the command line alone"):
+        with_block(["experiment=mine", "trust=true"])
+
+
+def test_a_sweep_block_needs_trust_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = PRESET + "sweep: {task.data: ['digits', 'evil_or_good:load'], seed: [0, 1]}\n"
+    monkeypatch.setenv(OWN_DIR, str(preset(tmp_path, "experiment", text)))
+    with pytest.raises(ConfigError, match=r"block `sweep` names code .* task.data=digits,.*evil_or_good:load"):
+        with_block(["experiment=mine"])
+    assert with_block(["experiment=mine", "trust=true"])[1]
+    assert with_block(["experiment=mine", "task.data=digits"])[1]
+
+
+@pytest.mark.parametrize("experiment", choices("experiment"))
+def test_built_in_presets_name_no_code(experiment: str) -> None:
+    assert import_paths(preset_values(experiment)) == {}
+
+
+def test_typed_on_the_command_line_a_path_is_used_where_its_signature_fits(
+    code: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["task.data=shutil:rmtree", f"data_dir={folder}", f"results_dir={code.parent / 'results'}"]) == 2
+    assert "task.data='shutil:rmtree': it has no parameter 'data_dir'" in capsys.readouterr().err
+    assert (folder / "data.csv").is_file()
+
+
+def test_nodes_of_a_dry_run_allow_what_the_command_line_names_and_nothing_else(code: Path, folder: Path) -> None:
+    (folder / "node.toml").write_text('allow = "everything"\n')
+    given = [f"data_dir={folder.parent}", "k=1", "min_clients=1", "task.partition_options.input_shape=[1]"]
+    given += ["task.partition_options.num_outputs=2", "experiment=own_data"]
+    assert own_nodes(compose(given))[0]["allow"] == ""
+    results = f"results_dir={code.parent / 'results'}"
+    given = [*given, "task.data=evil_or_good:read", "task.model=evil_or_good:net", "num_rounds=1", results]
+    (node,) = own_nodes(compose(given))
+    assert node["allow"] == "evil_or_good"
+    assert main([*given, "-q", "strategy=fedavg"]) == 0
+    saved = next((code.parent / "results").rglob("config.yaml"))
+    assert yaml.safe_load(saved.read_text())["task"]["data"] == "evil_or_good:read"

@@ -1,0 +1,228 @@
+"""Images: the same pixels in files of another type are the same inputs, and what would be misread is refused."""
+
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from florets.conf.compose import compose
+from florets.server_app.own_nodes import own_nodes
+from florets.task.data.image_pixels import ImageOptions, read_image
+from florets.task.data.new_data import Form, read_inputs, read_labelled
+from florets.task.data.own import own
+
+RAMP = np.arange(0, 256, 4, dtype=np.uint8).reshape(8, 8)
+GREY = ImageOptions(grayscale=True)
+
+
+def grey(file: Path, **options) -> np.ndarray:
+    return read(file, ImageOptions(grayscale=True, **options))[0]
+
+
+def read(file: Path, options: ImageOptions) -> np.ndarray:
+    return read_image(file, str(file), options).pixels
+
+
+def save(folder: Path, name: str, image: Image.Image, **how) -> Path:
+    image.save(folder / name, **how)
+    return folder / name
+
+
+def tiff(file: Path, pixels: bytes, bits: int, sample_format: int = 1, photometric: int = 1, side: int = 2) -> Path:
+    """Write a TIFF of one channel, side x side, in types that Pillow does not write."""
+    tags = [(256, side), (257, side), (258, bits), (259, 1), (262, photometric), (273, 8), (277, 1), (278, side)]
+    tags += [(279, len(pixels)), (339, sample_format)]
+    directory = struct.pack("<H", len(tags)) + b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
+    file.write_bytes(struct.pack("<2sHI", b"II", 42, 8 + len(pixels)) + pixels + directory + struct.pack("<I", 0))
+    return file
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif", ".PNG"])
+@pytest.mark.parametrize("size", [None, 5])
+def test_16_bits_equal_their_twin_of_8(tmp_path, suffix, size):
+    wide = save(tmp_path, f"wide{suffix}", Image.fromarray(RAMP.astype(np.uint16) * 257))
+    twin = save(tmp_path, "twin.png", Image.fromarray(RAMP))
+    found = grey(wide, image_size=size)
+    np.testing.assert_allclose(found, grey(twin, image_size=size), atol=1 / 255)
+    assert len(np.unique(found)) > 20
+    # Without grayscale, three equal channels.
+    assert np.array_equal(read(wide, ImageOptions(image_size=size)), np.stack([found] * 3))
+
+
+def test_16_bits_keep_what_8_would_round(tmp_path):
+    file = save(tmp_path, "1.png", Image.fromarray(np.array([[0, 1, 65534, 65535]], dtype=np.uint16)))
+    np.testing.assert_allclose(grey(file)[0], np.array([0, 1, 65534, 65535]) / 65535, rtol=1e-6)
+
+
+def test_depth_is_the_number_of_significant_bits(tmp_path):
+    file = save(tmp_path, "1.png", Image.fromarray(np.array([[0, 4095]], dtype=np.uint16)))
+    assert grey(file, depth=12).tolist() == [[0.0, 1.0]]
+    with pytest.raises(ValueError, match=r"1\.png: a pixel needs more than the 11 bits of .*depth=11") as caught:
+        grey(file, depth=11)
+    assert "4095" not in str(caught.value)
+    # Files of 8 bits have their own range.
+    assert grey(save(tmp_path, "8.png", Image.fromarray(RAMP)), depth=12).max() == pytest.approx(252 / 255)
+    for depth in (8, 33):
+        with pytest.raises(ValueError, match=f"depth={depth} must be from 9 to 32"):
+            ImageOptions(depth=depth)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "how", "expected"),
+    [
+        (np.array([0, 1, 2**31, 2**32 - 1], "<u4"), {"bits": 32}, [0, 2**-32, 0.5, 1]),
+        (np.array([0, 1, 2**30, 2**31 - 1], "<i4"), {"bits": 32, "sample_format": 2}, [0, 2**-31, 0.5, 1]),
+        (np.array([0, 1, 2**14, 2**15 - 1], "<i2"), {"bits": 16, "sample_format": 2}, [0, 2**-15, 0.5, 1]),
+        (np.array([0, 1, 2**15, 2**16 - 1], "<u2"), {"bits": 16, "photometric": 0}, [1, 1 - 2**-16, 0.5, 0]),
+        (np.array([-3.5, 0, 1, 1e6], "<f4"), {"bits": 32, "sample_format": 3}, [-3.5, 0, 1, 1e6]),
+    ],
+)
+def test_types_of_tiff_are_scaled_by_their_range_and_floats_are_taken_as_they_are(tmp_path, pixels, how, expected):
+    found = grey(tiff(tmp_path / "1.tif", pixels.tobytes(), **how))
+    np.testing.assert_allclose(found.ravel(), expected, rtol=1e-4, atol=1e-12)
+
+
+def test_a_tiff_of_12_bits_names_its_range_itself(tmp_path):
+    # Two pixels in three bytes: 0x123 0xFFF, in each row of two.
+    packed = bytes([0x12, 0x3F, 0xFF]) * 2
+    np.testing.assert_allclose(grey(tiff(tmp_path / "1.tif", packed, 12)), [[0x123 / 4095, 1.0]] * 2, rtol=1e-6)
+
+
+def test_negative_pixels_and_numbers_that_are_not_finite_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"1\.tif: has negative pixels"):
+        grey(tiff(tmp_path / "1.tif", np.array([-5, 0, 1, 2], "<i2").tobytes(), 16, 2))
+    (tmp_path / "data" / "a").mkdir(parents=True)
+    for number in (1, 2):
+        pixels = np.array([0, number, np.nan, np.inf], "<f4").tobytes()
+        tiff(tmp_path / "data" / "a" / f"{number}.tif", pixels, 32, 3)
+    with pytest.raises(ValueError, match="12 of the inputs are no finite numbers, the first in sample 1"):
+        own(tmp_path, 0, 0, classes=["a"])
+
+
+def test_resized_floats_keep_their_range(tmp_path):
+    file = save(tmp_path, "1.tif", Image.fromarray(np.linspace(-100, 1000, 64, dtype=np.float32).reshape(8, 8)))
+    found = grey(file, image_size=4)
+    assert (found.min() < 0, found.max() > 700) == (True, True)
+
+
+def test_pgm_of_more_than_8_bits_names_its_largest_value_itself(tmp_path):
+    (tmp_path / "1.pgm").write_bytes(b"P5 2 1 4095\n" + np.array([0, 4095], ">u2").tobytes())
+    assert grey(tmp_path / "1.pgm").tolist() == grey(tmp_path / "1.pgm", depth=12).tolist() == [[0.0, 1.0]]
+
+
+def test_what_is_transparent_is_laid_on_white(tmp_path):
+    drawing = np.zeros((8, 8, 4), dtype=np.uint8)
+    drawing[..., 3] = RAMP
+    expected = 1 - RAMP / 255
+    file = save(tmp_path, "1.png", Image.fromarray(drawing))
+    np.testing.assert_allclose(grey(file), expected, atol=1 / 255)
+    np.testing.assert_allclose(read(file, ImageOptions()), np.stack([expected] * 3), atol=1 / 255)
+    np.testing.assert_allclose(
+        grey(save(tmp_path, "2.png", Image.fromarray(drawing).convert("LA"))), expected, atol=1 / 255
+    )
+    # A colour, a grey value or an index that stands for transparent.
+    one = save(tmp_path, "3.png", Image.fromarray(RAMP), transparency=0)
+    assert (grey(one)[0, 0], grey(one)[0, 1]) == (1.0, np.float32(4 / 255))
+    wide = save(tmp_path, "4.png", Image.fromarray(RAMP.astype(np.uint16) * 257), transparency=0)
+    assert (grey(wide)[0, 0], grey(wide)[0, 1]) == (1.0, pytest.approx(4 / 255))
+
+
+def test_palettes_and_cmyk_become_colours(tmp_path):
+    image = Image.new("P", (2, 1))
+    image.putpalette([255, 0, 0, 0, 0, 255])
+    image.putpixel((1, 0), 1)
+    file = save(tmp_path, "1.png", image)
+    assert read(file, ImageOptions())[:, 0].T.tolist() == [[1, 0, 0], [0, 0, 1]]
+    clear = save(tmp_path, "2.gif", image, transparency=1)
+    assert read(clear, ImageOptions())[:, 0].T.tolist() == [[1, 0, 0], [1, 1, 1]]
+    cmyk = save(tmp_path, "3.tif", Image.new("CMYK", (1, 1), (0, 255, 255, 0)))
+    assert read(cmyk, ImageOptions()).ravel().tolist() == [1, 0, 0]
+    assert grey(save(tmp_path, "4.png", Image.new("1", (1, 1), 1))).tolist() == [[1.0]]
+
+
+def test_the_orientation_of_exif_is_applied(tmp_path):
+    exif = Image.Exif()
+    exif[274] = 6  # the camera was turned: the picture is to be turned clockwise by 90 degrees
+    pixels = RAMP[:4]
+    turned = np.rot90(pixels, -1) / 255
+    wide = pixels.astype(np.uint16) * 257
+    for name, image in (("1.png", pixels), ("2.png", wide), ("3.tif", pixels), ("4.tif", wide)):
+        np.testing.assert_allclose(grey(save(tmp_path, name, Image.fromarray(image), exif=exif)), turned, atol=1e-6)
+
+
+def test_several_pages_or_frames_are_refused_by_name(tmp_path):
+    pages = [Image.fromarray(RAMP), Image.fromarray(255 - RAMP)]
+    for name in ("1.tif", "2.gif", "3.png"):
+        file = save(tmp_path, name, pages[0], save_all=True, append_images=pages[1:])
+        with pytest.raises(ValueError, match=rf"{name}: has 2 pages or frames"):
+            read(file, GREY)
+
+
+def test_colours_of_16_bits_are_read_with_8_and_take_no_depth(tmp_path):
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    # By hand: Pillow does not write them.
+    row = b"\0" + np.array([65535, 0, 32768], ">u2").tobytes()
+    header = struct.pack(">IIBBBBB", 1, 1, 16, 2, 0, 0, 0)
+    file = tmp_path / "1.png"
+    file.write_bytes(
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(row)) + chunk(b"IEND", b"")
+    )
+    np.testing.assert_allclose(read(file, ImageOptions()).ravel(), [1, 0, 0.5], atol=1 / 255)
+    with pytest.raises(ValueError, match=r"depth=12 is for images of one channel"):
+        read(file, ImageOptions(depth=12))
+
+
+def test_other_formats_under_an_images_name_are_refused(tmp_path):
+    file = save(tmp_path, "1.eps", Image.fromarray(RAMP)).rename(tmp_path / "1.png")
+    with pytest.raises(ValueError, match=r"1\.png: the image cannot be read"):
+        read(file, GREY)
+
+
+def node(folder: Path) -> Path:
+    for name, shift in (("a", 0), ("b", 1)):
+        (folder / "data" / name).mkdir(parents=True)
+        for number in range(3):
+            pixels = np.roll(RAMP, shift + number).astype(np.uint16) * 16  # at most 4032
+            Image.fromarray(pixels).save(folder / "data" / name / f"{number}.PNG")
+    return folder / "data"
+
+
+def test_nodes_and_new_clients_read_alike(tmp_path):
+    data = node(tmp_path)
+    trained = own(tmp_path, 0, 0, classes=["a", "b"], grayscale=True, depth=12, image_size=6)
+    assert trained.scaled
+    form = Form(classes=["a", "b"], grayscale=True, depth=12, image_size=6)
+    labelled, inputs = read_labelled(data, form), read_inputs(data / "a", form)
+    assert np.array_equal(labelled.x[:3], inputs.x)
+    assert labelled.y.tolist() == [0, 0, 0, 1, 1, 1]
+    everything = np.concatenate([trained.x_train, trained.x_test])
+    assert np.array_equal(np.sort(everything, axis=0), np.sort(labelled.x, axis=0))
+    assert 0.9 < everything.max() < 1
+
+
+def test_what_programs_hide_is_no_client(tmp_path):
+    for name in ("a", "b", ".git"):
+        (tmp_path / name).mkdir()
+    config = compose(["experiment=own_data", f"data_dir={tmp_path}"])
+    assert [one["client-id"] for one in own_nodes(config)] == ["a", "b"]
+
+
+def test_what_programs_hide_is_no_class_and_no_image(tmp_path):
+    data = node(tmp_path)
+    for hidden in (".git", ".ipynb_checkpoints", "a/.ipynb_checkpoints"):
+        (data / hidden).mkdir()
+        (data / hidden / "0.png").write_bytes(b"no image")
+    (data / "a" / "._0.PNG").write_bytes(b"no image")
+    (data / "a" / "Thumbs.db").write_bytes(b"no image")
+    assert len(read_labelled(data, Form(classes=["a", "b"])).y) == 6
+    assert read_inputs(data / "a", Form()).names == ("0.PNG", "1.PNG", "2.PNG")
+    # Of a folder that is no class, which is a label, no name is said.
+    (data / "secret").mkdir()
+    with pytest.raises(ValueError, match=r"1 of its folders have names that are none of the classes") as caught:
+        read_labelled(data, Form(classes=["a", "b"]))
+    assert "secret" not in str(caught.value)

@@ -1,0 +1,323 @@
+"""`florets predict` and `florets assign` on raw tables: each record alone, prepared as those of the run were."""
+
+import csv
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from florets.server_app.main import main
+from florets.server_app.new_client.predictions_file import Sheet, _harmless
+from florets.server_app.results.test_statistics import read_test_statistics
+from florets.task.new_client import predict
+from florets.task.task import Task, TaskSpec
+
+HEAD = ("patient", "age", "chol", "sex", "sick")
+SETTINGS = ("experiment=own_data", "strategy=fedavg", "min_clients=3", "num_rounds=3", "quiet=true")
+
+
+def records(seed: int, n: int = 40) -> list[dict[str, str]]:
+    """Return raw records: ids that begin like formulas, words, a gap in every tenth, no target in the last."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for number in range(n):
+        age, chol, woman = rng.normal(60, 10), rng.normal(200, 40), rng.random() < 0.5
+        rows.append({
+            "patient": f"={seed}-{number}", "age": f"{age:.1f}", "chol": "" if number % 10 == 3 else f"{chol:.1f}",
+            "sex": "F" if woman else "M", "sick": "yes" if (age - 60) / 10 + (chol - 200) / 40 > 0 else "no",
+        })  # fmt: skip
+    rows[-1]["sick"] = "?"
+    return rows
+
+
+def write(path: Path, rows: Sequence[Mapping[str, str]], head: Sequence[str] = HEAD) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, head, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def train(root: Path, *given: str) -> Path:
+    for seed, name in enumerate(("east", "north", "west")):
+        write(root / "data" / f"{name}.csv", records(seed))
+    keys = (f"data_dir={root / 'data'}", f"results_dir={root / 'results'}", "target=sick", "task.table.id=[patient]")
+    assert main([*SETTINGS, *keys, *given]) == 0
+    (folder,) = (path.parent for path in (root / "results").rglob("preprocessing.json"))
+    return folder
+
+
+def predicted(run: Path, path: Path, *given: str) -> list[dict[str, str]]:
+    target = path.with_name(f"{path.stem}-predictions.csv")
+    target.unlink(missing_ok=True)
+    assert main(["predict", f"run={run}", f"data={path}", f"output={target}", *given]) == 0
+    with target.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("tables"), "task.model=mlp")
+
+
+@pytest.mark.parametrize("model", ["mlp", "linear", "cnn"])
+def test_a_prediction_is_equal_to_the_bit_whoever_else_is_in_the_batch(model: str) -> None:
+    shape = (1, 28, 28) if model == "cnn" else (37,)
+    agreed = {"input_shape": list(shape), "num_outputs": 3}
+    task = Task(TaskSpec("own", "own", model, "cross_entropy", 1, 0, 0, "", partition_options=agreed))
+    torch.manual_seed(0)
+    state = {name: values.numpy() for name, values in task.build_model().state_dict().items()}
+    x = np.random.default_rng(0).standard_normal((23, *shape)).astype(np.float32)
+    whole = predict(task, state, x).probabilities
+    assert whole is not None
+    assert whole.shape == (23, 3)
+    for rows in ([4], [22, 4], [*range(7)], list(range(22, 0, -1))):
+        part = predict(task, state, x[rows]).probabilities
+        assert part is not None
+        np.testing.assert_array_equal(part, whole[rows])
+
+
+def test_one_record_gets_what_it_gets_among_many(run: Path, tmp_path: Path) -> None:
+    rows = records(9)
+    # Blanks after a mark make pandas read the column otherwise.
+    rows[0]["age"] = "? "
+    many = predicted(run, write(tmp_path / "many.csv", rows))
+    for number in (0, 3, 5):
+        (alone,) = predicted(run, write(tmp_path / "one.csv", [rows[number]]))
+        assert alone | {"sample": ""} == many[number] | {"sample": ""}
+    shuffled = predicted(run, write(tmp_path / "shuffled.csv", rows[::-1], ("sex", "sick", "chol", "age", "patient")))
+    assert [row | {"sample": ""} for row in shuffled[::-1]] == [row | {"sample": ""} for row in many]
+    without = predicted(run, write(tmp_path / "without.csv", rows, HEAD[:-1]))
+    assert without == many
+
+
+def test_true_and_false_are_read_alone_as_among_other_words(tmp_path: Path) -> None:
+    # pandas makes truth values of a column of nothing else.
+    written = ("True", "FALSE", "true", "")
+    for seed, name in enumerate(("east", "north", "west")):
+        rows = [row | {"sex": written[number % 4]} for number, row in enumerate(records(seed))]
+        write(tmp_path / "data" / f"{name}.csv", rows)
+    keys = (f"data_dir={tmp_path / 'data'}", f"results_dir={tmp_path / 'results'}", "target=sick")
+    assert main([*SETTINGS, *keys]) == 0
+    (run,) = (path.parent for path in (tmp_path / "results").rglob("preprocessing.json"))
+    rows = [records(9)[0] | {"sex": sex} for sex in ("True", "TRUE", "true", "maybe", "False")]
+    many = [row | {"sample": ""} for row in predicted(run, write(tmp_path / "many.csv", rows))]
+    alone = [predicted(run, write(tmp_path / "one.csv", [row]))[0] | {"sample": ""} for row in rows]
+    assert alone == many
+    assert many[0] == many[1] == many[2] != many[4]
+    assert [row["unknown"] for row in many] == ["0", "0", "0", "1", "0"]
+
+
+def test_a_row_has_ids_probabilities_and_counts(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = records(9)
+    rows[1]["sex"] = "other"
+    found = predicted(run, write(tmp_path / "new.csv", rows))
+    columns = ["sample", "patient", "prediction", "probability", "p(no)", "p(yes)", "missing", "unknown"]
+    assert list(found[0]) == columns
+    assert [row["sample"] for row in found] == [str(number + 1) for number in range(40)]
+    assert [row["patient"] for row in found] == [f"'=9-{number}" for number in range(40)]
+    assert all(float(row["p(no)"]) + float(row["p(yes)"]) == pytest.approx(1, abs=1e-5) for row in found)
+    assert all(row["probability"] == row[f"p({row['prediction']})"] for row in found)
+    assert [row["missing"] for row in found] == ["1" if number % 10 == 3 else "0" for number in range(40)]
+    assert [number for number, row in enumerate(found) if row["unknown"] != "0"] == [1]
+    out = capsys.readouterr().out
+    assert "missing: 4 values in 4 records\nunknown: 1 value in 1 record\n40 predictions of model 0: " in out
+
+
+def test_a_seventh_site_says_what_it_has_otherwise(run: Path, tmp_path: Path) -> None:
+    rows = records(9)
+    plain = predicted(run, write(tmp_path / "plain.csv", rows))
+    # Cholesterol in another unit and under another name, and a mark of its own for what is missing.
+    other = [{**row, "serum": f"{float(row['chol']) / 4}" if row["chol"] else "-9", "note": "=1+1"} for row in rows]
+    head = ("patient", "age", "serum", "sex", "note")
+    path = write(tmp_path / "seventh" / "raw.csv", other, head)
+    text = 'rename = {serum = "chol"}\nscale = {chol = 4}\nmissing = ["-9"]\ndrop = ["note"]\n'
+    for name in ("raw.toml", "node.toml"):
+        (path.parent / name).write_text(text)
+        assert predicted(run, path) == plain
+        (path.parent / name).unlink()
+    assert main(["predict", f"run={run}", f"data={path}", f"output={tmp_path / 'p.csv'}"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            ["data={new}/other.csv"],
+            "lacks 'chol' (it has 'cholesterol'): name it otherwise in the node's file, rename",
+        ),
+        (["data={new}/new.csv", "classes=[a,b]"], "classes=[a,b]: the run's preprocessing.json says that of tables"),
+        (["data={new}/new.csv", "client=south"], "client=south: the run has no such client"),
+        (["data={new}/new.csv", "target=sick"], "target=sick: florets predict has no such key"),
+        (["data={new}"], "give {new}/new.csv or {new}/other.csv"),
+        (["data={new}/no.csv"], "no.csv does not exist: give a table"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], given: list[str], message: str
+) -> None:
+    write(tmp_path / "new.csv", records(9))
+    write(tmp_path / "other.csv", records(9), ("patient", "age", "cholesterol", "sex"))
+    keys = [text.replace("{new}", str(tmp_path)) for text in given]
+    assert main(["predict", f"run={run}", f"output={tmp_path / 'p.csv'}", *keys]) == 2
+    assert message.replace("{new}", str(tmp_path)) in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_assign_reads_targets_as_the_run_did(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, save = write(tmp_path / "new.csv", records(9)), tmp_path / "mine.safetensors"
+    assert main(["assign", f"run={run}", f"data={path}", f"save={save}"]) == 0
+    out = capsys.readouterr().out
+    assert "new.csv: 1 record without a target left out" in out
+    assert "On 39 samples: accuracy " in out
+    prepared = (tmp_path / "mine.preprocessing.json").read_text()
+    assert json.loads(prepared) == json.loads((run / "preprocessing.json").read_text())
+    assert load_file(save).keys() == {name[2:] for name in load_file(run / "models.safetensors")}
+    data = run.parents[4] / "data" / "west.csv"
+    assert main(["assign", f"run={run}", f"data={data}"]) == 0
+    assert "Client west took part in this run" in capsys.readouterr().out
+    assert main(["assign", f"run={run}", f"data={write(path, records(9), HEAD[:-1])}"]) == 2
+    assert "new.csv has no column 'sick', the target" in capsys.readouterr().err
+    rows = records(9)
+    rows[0]["sick"] = "perhaps"
+    assert main(["assign", f"run={run}", f"data={write(path, rows)}"]) == 2
+    assert "the target 'sick' of 1 records is none of the classes" in capsys.readouterr().err
+
+
+def test_a_regressions_values_and_errors_are_in_the_targets_unit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed, name in enumerate(("a", "b", "c")):
+        # 500 above or below the line in turn.
+        ages = [(row["age"], number % 2) for number, row in enumerate(records(seed))]
+        rows = [{"x": age, "dose": f"{1000 * float(age) + 1000 * odd - 500}"} for age, odd in ages]
+        write(tmp_path / "data" / f"{name}.csv", rows, ("x", "dose"))
+    keys = [f"data_dir={tmp_path / 'data'}", f"results_dir={tmp_path / 'results'}", "target=dose"]
+    more = [
+        "statistics=true",
+        "task.table.units={dose: mg}",
+        "task.model=linear",
+        "train.learning_rate=0.1",
+        "train.local_epochs=30",
+    ]
+    assert main([*SETTINGS, *keys, *more, "train.optimizer=sgd"]) == 0
+    (clients,) = (tmp_path / "results").rglob("clients.csv")
+    capsys.readouterr()
+    found = predicted(clients.parent, write(tmp_path / "new.csv", [{"x": "50"}, {"x": "70"}], ("x", "z")))
+    np.testing.assert_allclose([float(row["prediction"]) for row in found], [50000, 70000], rtol=0.005)
+    assert list(found[0]) == ["sample", "prediction", "missing", "unknown"]
+    assert "2 predictions of model 0, dose in mg: " in capsys.readouterr().out
+    rows = [{"x": "50", "dose": "53000"}, {"x": "70", "dose": "67000"}]
+    path = write(tmp_path / "labelled.csv", rows, ("x", "dose"))
+    assert main(["assign", f"run={clients.parent}", f"data={path}"]) == 0
+    # Errors of 3000 of targets 53000 and 67000: R2 = 1 - 3000**2 / 7000**2.
+    said = re.search(r"RMSE (\S+) mg, R2 (\S+), loss", capsys.readouterr().out)
+    assert said is not None
+    assert float(said[1]) == pytest.approx(3000, rel=0.1)
+    assert float(said[2]) == pytest.approx(0.816, abs=0.04)
+    # The sites' own tests are in that unit as well, and not in that of the models, whose spread is 1.
+    with clients.open(newline="") as file:
+        errors = [float(row["test_mae"]) for row in csv.DictReader(file)]
+    np.testing.assert_allclose(errors, 500, rtol=0.2)
+    tests = [client.parts["test"] for client in read_test_statistics(clients.parent).values()]
+    assert [test.sums.sums[3] / test.n for test in tests if test.sums] == pytest.approx(errors)
+
+
+def test_sites_that_standardise_by_themselves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = train(tmp_path, "task.table.standardise=site", "task.model=mlp")
+    rows = records(9)
+    whole, one = write(tmp_path / "whole.csv", rows), write(tmp_path / "one.csv", rows[:1])
+    capsys.readouterr()
+    predicted(run, whole, "model=0")
+    assert "whole.csv: inputs standardised by mean and spread of these 40 records" in capsys.readouterr().out
+    assert main(["predict", f"run={run}", f"data={one}", f"output={tmp_path / 'p.csv'}"]) == 2
+    assert "name the site whose scale holds, or give at least 30 records" in capsys.readouterr().err
+    (alone,) = predicted(run, one, "client=north")
+    assert "one.csv: inputs standardised by the scale that north had in the run" in capsys.readouterr().out
+    assert alone == predicted(run, whole, "client=north")[0]
+    assert alone != predicted(run, one, "client=west")[0]
+    assert main(["assign", f"run={run}", f"data={one}", "client=north"]) == 0
+
+
+def test_a_file_without_a_header_may_lack_the_target(tmp_path: Path) -> None:
+    head = ("age", "chol", "sick")
+    for seed, name in enumerate(("a", "b", "c")):
+        path = write(tmp_path / "data" / f"{name}.csv", records(seed)[:-1], head)
+        path.write_text(path.read_text().partition("\n")[2])
+    keys = [f"data_dir={tmp_path / 'data'}", f"results_dir={tmp_path / 'results'}", "target=sick"]
+    assert main([*SETTINGS, *keys, "task.table.header=false", "task.table.columns=[age,chol,sick]"]) == 0
+    (clients,) = (tmp_path / "results").rglob("clients.csv")
+    (tmp_path / "new.csv").write_text("50,180\n70,240\n")
+    (tmp_path / "both.csv").write_text("50,180,yes\n70,240,no\n")
+    found = predicted(clients.parent, tmp_path / "new.csv")
+    assert found == predicted(clients.parent, tmp_path / "both.csv")
+    assert len(found) == 2
+
+
+def _spoilt(prepared: dict[str, Any], what: str) -> Any:
+    numeric = prepared["numeric"]
+    if what == "list":
+        return [prepared]
+    if what == "no target":
+        del prepared["target"]
+    elif what == "code":
+        prepared["standardise"] = "__import__('os')"
+    elif what in ("nan", "zero", "text"):
+        numeric[0]["std"] = {"nan": float("nan"), "zero": 0, "text": "1"}[what]
+    elif what == "infinite":
+        prepared["target_std"] = float("inf")
+    elif what == "extra":
+        numeric[0]["more"] = 1
+    elif what == "name":
+        numeric[0]["name"] = ["age"]
+    elif what == "scale":
+        prepared["sites"] = {"north": {"mean": [0.0], "std": [1.0]}}
+    elif what == "other model":
+        del numeric[0]
+    elif what == "classes":
+        prepared["classes"] = {"a": ["a"], "b": ["b"], "c": ["c"]}
+    return prepared
+
+
+@pytest.mark.parametrize("what", [
+    "list", "no target", "code", "nan", "zero", "text", "infinite", "extra", "name", "scale", "other model",
+    "classes", "json", "deep",
+])  # fmt: skip
+def test_a_preprocessing_that_was_made_up_is_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    prepared = json.loads((folder / "preprocessing.json").read_text())
+    text = {"json": "{", "deep": "[" * 100_000}.get(what) or json.dumps(_spoilt(prepared, what))
+    (folder / "preprocessing.json").write_text(text)
+    path = write(tmp_path / "new.csv", records(9))
+    assert main(["predict", f"run={folder}", f"data={path}", f"output={tmp_path / 'p.csv'}"]) == 2
+    said = capsys.readouterr().err
+    assert "preprocessing.json" in said
+    assert "run the experiment again" in said
+    assert not (tmp_path / "p.csv").exists()
+
+
+def test_cells_are_harmless_in_a_spreadsheet() -> None:
+    cells = ["=1+1", "+49 170", "-x", "@cmd", "-1.5", "+1e3", "a=b", "", "\t=1"]
+    assert _harmless(cells) == ["'=1+1", "'+49 170", "'-x", "'@cmd", "-1.5", "+1e3", "a=b", "", "'\t=1"]
+
+
+def test_many_classes_have_no_columns_of_their_own(tmp_path: Path) -> None:
+    for count, width in ((50, 53), (51, 3)):
+        sheet = Sheet(["1"], "prediction", ["0"], {}, [str(n) for n in range(count)], np.full((1, count), 1 / count))
+        sheet.write(tmp_path / f"{count}.csv")
+        head, row = (tmp_path / f"{count}.csv").read_text().splitlines()
+        assert len(head.split(",")) == len(row.split(",")) == width
+    with pytest.raises(FileExistsError):
+        sheet.write(tmp_path / "51.csv")
