@@ -119,7 +119,7 @@ def test_ids_and_dates_are_no_inputs_and_repeated_ids_keep_records_together() ->
     assert found.preprocessing is not None
     assert found.preprocessing.columns == ("a", "b", "c")
     assert found.group == "patient_id"
-    assert found.preprocessing.ids == ("patient_id",)
+    assert found.preprocessing.ids == ("patient_id", "visit_id")
     kept = agreed(Declaration(target="y", columns=("a", "patient_id")), a=frame(60, **visits)).preprocessing
     assert kept is not None
     assert kept.columns == ("a", "patient_id")

@@ -186,7 +186,7 @@ def test_raw_exports_of_three_kinds_are_one_federation_with_a_line_for_each(tmp_
         "num_rounds=8",
         "pictures=false",
     ]
-    assert main.main([*given, "train.learning_rate=0.05"]) == 0
+    assert main.main([*given, "train.learning_rate=0.5"]) == 0
     told = next((tmp_path / "r").rglob("run.log")).read_text()
     assert "3 sites, 360 records" in told
     assert "nputs: dose, smoker (categories); 3 numbers" in told

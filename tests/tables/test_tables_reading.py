@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from florets.task.data.tables.declaration import Declaration, Site
+from florets.task.data.tables.names import class_name
 from florets.task.data.tables.read import Table, is_table, read_table
 
 ROWS = "age,dose,ill\n61,0.5,yes\n54,1.25,no\n47,2,yes\n"
@@ -79,7 +80,9 @@ def test_truth_values_are_words_of_one_spelling_also_where_some_are_missing(tmp_
     found = columns(read(tmp_path, "a,b,c,n,y\nTrue,TRUE,x,1,0\nFalse,,y,2,1\n", categorical=("c",)))
     assert found["a"] == ["true", "false"]
     assert found["b"] == ["true", None]
-    assert columns(read(tmp_path, "n,y\n1,TRUE\n2,True\n", target="y"))["y"] == ["true", "true"]
+    # What is no input keeps its text; as classes they are one.
+    assert columns(read(tmp_path, "n,y\n1,TRUE\n2,True\n", target="y"))["y"] == ["TRUE", "True"]
+    assert class_name("TRUE") == class_name("True") == "true"
 
 
 @pytest.mark.parametrize("cell", ["1_000", "0x1F", "12a", "1,5"])
