@@ -3,6 +3,7 @@
 import math
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,45 +94,39 @@ def describe_table(table: Table, declared: Declaration, train: NDArray[np.int64]
         **{name: _text_column(name, inputs[name], declared) for name in inputs.columns.difference(numeric.columns)},
     }
     used = [name for name in inputs.columns if summaries[name].role == "input"]
-    targets = [class_name(text) for text in frame[target]]
-    duplicates = _repeated(frame[used], targets)
-    rounded = frame[used].copy()
-    numbers = [name for name in used if summaries[name].m2 > 0]
-    rounded[numbers] = np.round(frame[numbers] / [_NEAR * _spread(summaries[name]) for name in numbers])
-    near = _repeated(rounded, targets) - duplicates
+    exact, near = _repeated(frame[used], [class_name(text) for text in frame[target]], summaries)
     return Description(
         form="table",
         records=len(frame),
         train_records=len(part),
         columns=tuple(summaries[name] for name in inputs.columns),
         target=_target(target, part[target], declared),
-        duplicates=duplicates,
-        near_duplicates=max(near, 0),
+        duplicates=exact,
+        near_duplicates=near - exact,
         groups=int(frame[declared.group].nunique()) if declared.group in frame.columns else 0,
         notes=table.notes,
     )
 
 
-def _spread(column: ColumnSummary) -> float:
-    return math.sqrt(column.m2 / column.known)
-
-
-def _repeated(frame: "pd.DataFrame", targets: list[str]) -> int:
-    """Return how many records equal an earlier one in all columns and the target."""
-    return len(frame) - len(set(zip(_row_keys(frame), targets, strict=True)))
-
-
-def _row_keys(frame: "pd.DataFrame") -> list[bytes]:
-    """Return a key for each record; equal ones are equal in all columns."""
+def _repeated(frame: "pd.DataFrame", targets: list[str], summaries: Mapping[str, ColumnSummary]) -> tuple[int, int]:
+    """Return how many records equal an earlier one in all columns and the target, and how many do so nearly."""
     import pandas as pd
 
     numbers = frame.select_dtypes(include=["number"])
     words = frame[frame.columns.difference(numbers.columns)]
-    # Zero has two signs.
-    values = np.ascontiguousarray(numbers.to_numpy(dtype=np.float64) + 0.0)
     codes = [pd.factorize(words[name])[0] for name in words.columns]
     texts = np.stack(codes, axis=1) if codes else np.empty((len(frame), 0), dtype=np.int64)
-    return [row.tobytes() + text.tobytes() for row, text in zip(values, texts, strict=True)]
+    values = numbers.to_numpy(dtype=np.float64)
+    known = [summaries[name] for name in numbers.columns]
+    steps = np.array([_NEAR * math.sqrt(one.m2 / one.known) if one.m2 > 0 else 1.0 for one in known])
+    with np.errstate(over="ignore"):
+        rounded = np.where(np.array([one.m2 > 0 for one in known]), np.round(values / steps), values)
+    counts = []
+    for rows in (values, rounded):
+        # Zero has two signs.
+        keys = [row.tobytes() + text.tobytes() for row, text in zip(rows + 0.0, texts, strict=True)]
+        counts.append(len(frame) - len(set(zip(keys, targets, strict=True))))
+    return counts[0], max(counts)
 
 
 def _names_records(name: str) -> bool:
