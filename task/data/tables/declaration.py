@@ -129,6 +129,7 @@ class Site:
     encoding: str = ""
     header: bool | None = None
     columns: tuple[str, ...] = ()
+    min_count: int = 5
 
     def __post_init__(self) -> None:
         if len(self.separator) > 1 or self.separator in ('"', "\n", "\r"):

@@ -69,6 +69,8 @@ class SiteTable:
         import pandas as pd
 
         declared = Declaration.of(values.get(DECLARED, {}))
+        # A run may ask for less to be sent, not for more.
+        declared = replace(declared, min_count=max(declared.min_count, site_of(paths[0]).min_count))
         prepared = Preprocessing.of(values[PREPARED]) if values.get(PREPARED) else None
         parts = [_read(path, declared) for path in paths]
         frames, notes = [part.frame for part in parts], parts[0].notes
