@@ -241,8 +241,7 @@ def _target(name: str, column: "pd.Series[Any]", declared: Declaration) -> Targe
     whole = numeric and bool((numbers == np.floor(numbers)).all())
     counts = Counter(class_name(text) for text in column) if not numeric or whole or declared.classes else Counter()
     distinct = len(counts) or len(np.unique(numbers))
-    if bad := sum(not is_sendable(text) for text in counts):
-        raise ValueError(f"the target {name!r}: {bad} of its classes have names that are too long or not printable.")
+    _check_classes(name, counts, numeric, declared)
     enough = numeric and len(numbers) >= declared.min_count
     m2 = float(((numbers - numbers.mean()) ** 2).sum()) if enough else math.nan
     return TargetSummary(
@@ -258,10 +257,25 @@ def _target(name: str, column: "pd.Series[Any]", declared: Declaration) -> Targe
     )
 
 
+def _check_classes(name: str, counts: Mapping[str, int], numeric: bool, declared: Declaration) -> None:
+    """Refuse a target whose cells are no classes: the server has their names, and chose the column."""
+    if bad := sum(not is_sendable(text) for text in counts):
+        raise ValueError(f"the target {name!r}: {bad} of its classes have names that are too long or not printable.")
+    if declared.classes:
+        wanted = {class_name(raw) for raws in declared.classes.values() for raw in raws}
+        if wrong := sum(count for text, count in counts.items() if text not in wanted):
+            raise ValueError(
+                f"the target {name!r} of {wrong} records is none of the classes {listed(list(declared.classes))}: "
+                "correct it, or declare task.table.classes."
+            )
+    elif not numeric and (role := _role_of_words(name, list(counts), sum(counts.values()))) != "input":
+        holds = {"id": "ids", "date": "dates"}.get(role, "too many different values for classes")
+        raise ValueError(f"the target {name!r} seems to hold {holds}: name another one, target=<column>.")
+
+
 def _are_classes(distinct: int, known: int, numeric: bool, declared: Declaration) -> bool:
     """Return whether a target's values are sent as classes: those of a regression are the records' own."""
     if declared.regression or not distinct:
         return False
-    if declared.classes or declared.regression is False or not numeric:
-        return distinct <= MOST_CLASSES
-    return distinct <= MOST_GUESSED and (distinct <= 2 or 2 * distinct <= known)
+    guessed = numeric and declared.regression is None and not declared.classes
+    return distinct <= (MOST_GUESSED if guessed else MOST_CLASSES) and (distinct <= 2 or 2 * distinct <= known)
