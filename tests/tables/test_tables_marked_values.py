@@ -14,8 +14,8 @@ from florets.task.data.own import own
 from florets.task.data.tables.agreement import agree
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.preprocessing import CategoricalInput, NumericInput, Preprocessing
-from florets.task.data.tables.site_table import DECLARED, PREPARED, SiteTable
-from florets.task.spec import TaskSpec
+from florets.task.data.tables.site_table import SiteTable
+from florets.task.spec import DECLARED, PREPARED, ROWS_OF, TaskSpec
 from florets.task.wire import kinds
 from florets.task.wire.description import read_description
 
@@ -102,6 +102,17 @@ def describe(folder: Path, declared: dict[str, Any], node: dict[str, Any] | None
     context = Context(run_id=1, node_id=2, node_config=settings, state=RecordDict(), run_config={})
     LocalGrid(app, 1)  # lets messages be built
     return answered(app, Message(RecordDict({kinds.CONFIG: config}), 2, kinds.DESCRIBE), context)
+
+
+def test_a_server_cannot_ask_for_the_records_of_one_value(tmp_path: Path) -> None:
+    """Whether there are any would be an answer; whose records are a node's own is in its config."""
+    write(tmp_path, GOOD)
+    for value in (WORD + "1", "nobody"):
+        spec = TaskSpec(
+            "own", "own", "mlp", "cross_entropy", 2, 0, 0, "", table={DECLARED: {"owner": "kind"}, ROWS_OF: value}
+        )
+        assert ROWS_OF not in spec.at_node(str(tmp_path), None).table
+    assert spec.at_node(str(tmp_path), "x").table[ROWS_OF] == "x"
 
 
 def test_a_damaged_archive_quotes_nothing(tmp_path: Path) -> None:
