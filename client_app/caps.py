@@ -5,14 +5,14 @@ keep a server from taking a node's memory or days of its time; docs/deployment.m
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from flwr.app import ArrayRecord, RecordDict
 
-from florets.task.spec import TaskSpec
+from florets.task.spec import PREPARED, TaskSpec
 from florets.task.wire import kinds
 from florets.task.wire.records import entries
 
@@ -150,6 +150,10 @@ class Limits:
         for name in ("num_clients", "num_clusters"):
             self.hold(CLIENTS, name, getattr(spec, name))
         self.hold(NAMES, "length of task.head_layers", len(spec.head_layers))
+        prepared = spec.table.get(PREPARED, {})
+        if isinstance(prepared, Mapping):
+            inputs = [*prepared.get("numeric", ()), *_categories(prepared.get("categorical", ()))]
+            self.hold(COLUMNS, "inputs of task.table", len(inputs))
         for part, (numbers, lists, other) in _OPTIONS.items():
             if ":" in getattr(spec, part):
                 continue
@@ -159,6 +163,13 @@ class Limits:
                     self.hold(lists.get(key, other), f"length of {name}", len(value))
                 else:
                     self.hold(numbers.get(key, OPTION), name, value)
+
+
+def _categories(columns: Iterable[Any]) -> Iterator[Any]:
+    """Yield every category of columns of words; what is malformed its reader refuses."""
+    for column in columns:
+        found = column.get("categories", ()) if isinstance(column, Mapping) else ()
+        yield from found if isinstance(found, list) else ()
 
 
 def _leaves(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

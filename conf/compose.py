@@ -78,7 +78,7 @@ def compose(overrides: Sequence[str]) -> Config:
     trust = any(read_trust(entry.value, entry.text, problems) for entry in given if entry.key == TRUST)
     given = [entry for entry in given if entry.key != TRUST]
     groups = {entry.key: str(entry.value) for entry in given if entry.key in GROUPS}
-    if any(entry.key in SHORT.values() for entry in given):
+    if any(entry.text.partition("=")[0] in SHORT for entry in given):
         # Only nodes with tables of their own have a target or an owner's column.
         groups.setdefault("experiment", OWN_DATA)
     for entry in given:

@@ -69,7 +69,11 @@ class TableConfig:
     test_share: float = key(0.2, "fraction of the records of an undivided table that is tested on", above=0, below=1)
     split_seed: int | None = key(None, "seed of the split into training and test records; null: the run's", least=0)
     stratify: bool = key(True, "split each class, or quantile of a regression's target, in the same fractions")
-    min_count: int = key(5, "records that a category or a column's figures must have at a site to be sent", least=1)
+    min_count: int = key(
+        5,
+        "least records of a category, or values of a column, of which a site sends more than a count",
+        least=1,
+    )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from florets.conf.measure import measure_problems
 from florets.conf.personal import personal_problems
 from florets.conf.problems import ConfigError
 from florets.conf.ray_engine import ray_problems
-from florets.conf.schema import Config, TaskConfig, TrainConfig
+from florets.conf.schema import AUTO, Config, TaskConfig, TrainConfig
 from florets.conf.typed import read_config, show
 from florets.strategies.registry import usable_settings
 from florets.strategies.settings import Settings, range_problems
@@ -309,6 +309,8 @@ def _task(task: TaskConfig) -> list[str]:
             f"task.num_clusters={task.num_clusters}: partition {task.partition} makes known clusters, "
             "at least 1 of them."
         )
+    if task.model == AUTO and task.partition != OWN:
+        problems.append("task.model=auto: only nodes with data of their own have it chosen; name a model.")
     reconstructs = task.model.endswith("autoencoder")
     if reconstructs != (task.loss == "reconstruction") and ":" not in task.model:
         remedy = "task.loss=reconstruction" if reconstructs else "task.model=autoencoder"

@@ -74,9 +74,11 @@ class TaskSpec:
         data_dir
             Its folder, or its table.
         rows_of
-            Of a table that several nodes share, the rows with this value in the owner's column are the node's.
+            Of a table that several nodes share, the rows with this value in the owner's column are the node's. It is
+            never the server's to say: it could ask for whoever it likes.
         """
-        table = self.table if rows_of is None else {**self.table, ROWS_OF: rows_of}
+        table = {name: value for name, value in self.table.items() if name != ROWS_OF}
+        table |= {} if rows_of is None else {ROWS_OF: rows_of}
         return replace(self, data_dir=str(Path(data_dir).expanduser()), table=table)
 
     @classmethod

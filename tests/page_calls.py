@@ -81,7 +81,7 @@ def _florets(arguments: Sequence[str]) -> None:
         if words:
             read_request(words)
         return
-    if arguments and arguments[0] == "advise":
+    if arguments and arguments[0] in ("advise", "check"):
         compose(arguments[1:])
         return
     if arguments and arguments[0] in ("plan", "show-partition"):

@@ -75,7 +75,6 @@ KIND_OF = {
     kinds.VECTORS: kinds.PRINCIPAL_VECTORS,
     kinds.SHARES: kinds.TRAIN_MIXTURE,
     kinds.HANDLERS: kinds.HELLO,
-    kinds.COLUMNS: kinds.HELLO,
     kinds.PROFILE_LAYERS: kinds.TRAIN_PROBE,
     kinds.HEAD: kinds.TRAIN_SPLIT,
     kinds.SENT_LAYERS: kinds.TRAIN_ESTIMATE,
@@ -114,6 +113,7 @@ def test_a_list_above_its_cap_is_refused(key: str, node: dict[str, Any]) -> None
         ({"partition_options": {"input_shape": [3], "num_outputs": 10_001}}, "max-classes"),
         ({"partition_options": {"input_shape": [1_000_001], "num_outputs": 2}}, "max-option"),
         ({"partition_options": {"input_shape": [3] * 100_001, "num_outputs": 2}}, "max-columns"),
+        ({"table": {"prepared": {"categorical": [{"categories": ["x"] * 100_001}]}}}, "max-columns"),
         ({"model_options": {"hidden": [1] * 1_001}}, "max-layers"),
         # A billion parameters, for which no memory is taken.
         ({"model_options": {"hidden": [1_000_000, 1_000]}}, "max-parameters"),
@@ -220,7 +220,9 @@ def test_the_table_has_every_field_that_a_handler_reads() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "client_app").rglob("*.py"))
     found = {getattr(kinds, next(filter(None, names))) for names in re.findall(readers, text)}
     documented = set().union(*(in_backticks(row[0]) for row in ROWS))
-    of_node_config = {kinds.SHARE_CONFUSION, kinds.ONE_PROCESS, kinds.CLUSTER}
+    of_node_config = {
+        *(kinds.SHARE_CONFUSION, kinds.SHARE_STATISTICS, kinds.ONE_PROCESS, kinds.CLUSTER, kinds.ROWS_OF),
+    }
     values = {kinds.REPLY_MODEL, kinds.NO_CLUSTER, kinds.RIGHT, kinds.CONFIG}
     assert len(found) > 40
     assert found - documented - of_node_config - values == set()

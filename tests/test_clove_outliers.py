@@ -158,7 +158,7 @@ def test_gradients_in_another_unit_are_refused_from_a_thousand_times_on(unit: fl
 # The whole app
 
 
-def linear_groups(folder: Path | None, seed: int, num_clusters: int) -> Dataset:
+def linear_groups(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
     """Linear regressions, one for each group; the second one's targets are 20 times as large."""
     rng = np.random.default_rng(seed)
     theta = rng.standard_normal((num_clusters, 5))

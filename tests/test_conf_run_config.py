@@ -156,7 +156,7 @@ def test_a_configuration_survives_json_and_is_checked_anew():
 
 def test_the_tasks_description_has_all_that_decides_the_data():
     config = compose(["seed=3", "data_dir=/d"])
-    decided = {"num_clients": 20, "seed": 3, "data_dir": "/d", "drift": {}}
+    decided = {"num_clients": 20, "seed": 3, "data_dir": "/d", "drift": {}, "table": {}}
     assert task_spec(config) == dataclasses.asdict(config.task) | decided
 
 

@@ -228,7 +228,10 @@ def too_wide(input_shape, num_outputs) -> torch.nn.Module:
 def test_a_nodes_hello_tells_its_stated_cluster_and_needs_no_partition_id(tmp_path):
     np.savez(tmp_path / "data.npz", x=X, y=Y)
     config = compose(
-        ["task=own", "k=1", "min_clients=1", "task.partition_options={input_shape: [3], num_outputs: 2}"]
+        [
+            *("task=own", "task.model=mlp", "k=1", "min_clients=1"),
+            "task.partition_options={input_shape: [3], num_outputs: 2}",
+        ]
     )
     settings = message_settings(config, build_task(config))
     node = {"data-dir": str(tmp_path), "true-cluster": 3}

@@ -9,6 +9,8 @@ from florets.task.wire.description import pack_description
 def describe(client: Client) -> RecordDict:
     """Return the description of this node's data; see `florets.task.data.tables.description` for what leaves it.
 
+    A node that sends no sums of its tests (`share-statistics`) sends none of its columns either.
+
     Raises
     ------
     ValueError
@@ -16,4 +18,5 @@ def describe(client: Client) -> RecordDict:
     """
     if not client.task.is_own:
         raise ValueError("only nodes with data of their own describe them")
-    return pack_description(client.key, client.task.describe())
+    found = client.task.describe()
+    return pack_description(client.key, found if client.shares_statistics else found.without_figures())

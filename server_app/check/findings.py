@@ -19,6 +19,8 @@ _MOST_ALIKE = 5
 _MUCH_MISSING = 0.2
 _RARE = 0.05
 _MANY_DUPLICATES = 0.02
+_FINE = 0.2
+"""Different values of a column for each record from which on equal records are copies; of two columns at least."""
 _OTHER_SCALE = 2.5
 """Ratio of medians from which on a column seems to be in another unit; the spreads must differ alike."""
 _ALIKE = 1.6
@@ -129,7 +131,9 @@ def _records(key: str, site: Description) -> Iterator[Finding]:
         )
     if site.untargeted:
         yield Finding("note", key, f"{counted(site.untargeted, 'record')} without a target, left out")
-    if site.duplicates > max(1, _MANY_DUPLICATES * site.records):
+    # Of few columns with few values records are equal by chance.
+    can_tell = sum(one.role == "input" and one.distinct > _FINE * one.known for one in site.columns) > 1
+    if can_tell and site.duplicates > max(1, _MANY_DUPLICATES * site.records):
         yield Finding(
             "warning",
             key,
@@ -137,7 +141,7 @@ def _records(key: str, site: Description) -> Iterator[Finding]:
             "Remove copies: they can stand in both the training and the test records. If one person's records "
             "repeat, name the person's column, task.table.group=<column>.",
         )
-    elif site.near_duplicates > max(1, _MANY_DUPLICATES * site.records):
+    elif can_tell and site.near_duplicates > max(1, _MANY_DUPLICATES * site.records):
         yield Finding(
             "note", key, f"{counted(site.near_duplicates, 'record')} equal an earlier one but for small differences"
         )
@@ -159,7 +163,10 @@ def _columns(key: str, site: Description, of_sites: Container[str], varied: Cont
                 "warning",
                 key,
                 f"{column.name!r} has one value in all records",
-                "If it stands for a missing value, name it in missing of the node's file, or drop the column there.",
+                f"If it stands for a missing value, in its node.toml: missing_in = {{{_toml_key(column.name)} = "
+                f'["{column.quantiles[1]:g}"]}}.'
+                if column.quantiles
+                else "If it stands for a missing value, declare it.",
             )
         unique = column.kind == "numeric" and column.distinct == column.known >= FEW_RECORDS and column.whole
         if unique:

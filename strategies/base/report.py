@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from florets.task.wire.sums import PartSums
 from florets.task.work import Work
+
+if TYPE_CHECKING:
+    # It loads Flower, which `florets --help` needs not.
+    from florets.task.wire.sums import PartSums
 
 Detail = float | str | list[float] | dict[str, Any]
 
@@ -70,7 +73,7 @@ class Evaluation:
     validation: "Evaluation | None" = None
     tuned: "Evaluation | None" = None
     scores: Mapping[str, float] = field(default_factory=dict)
-    sums: PartSums | None = field(default=None, compare=False)
+    sums: "PartSums | None" = field(default=None, compare=False)
     train: npt.NDArray[np.float64] | None = field(default=None, compare=False)
 
     def __deepcopy__(self, _: object) -> "Evaluation":

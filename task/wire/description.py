@@ -8,7 +8,7 @@ from typing import Any
 from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.data.tables.description import MOST_CLASSES, ColumnSummary, Description, TargetSummary
-from florets.task.data.tables.names import MOST_COLUMNS, is_sendable
+from florets.task.data.tables.names import LARGEST, MOST_COLUMNS, is_sendable
 from florets.task.wire import kinds
 from florets.task.wire.layout import MalformedMessage
 from florets.task.wire.records import config_record, entries
@@ -121,7 +121,7 @@ def _count(number: Any, most: int) -> None:
 def _figures(mean: Any, m2: Any, quantiles: tuple[Any, ...]) -> None:
     """Check figures, of which mean and m2 are NaN where they are not known: null in JSON."""
     for number in (mean, m2, *quantiles):
-        if type(number) not in (int, float) or math.isinf(number) or abs(number) > 1e300:
+        if type(number) not in (int, float) or abs(number) > (MAX_EXAMPLES * LARGEST**2 if number is m2 else LARGEST):
             raise ValueError("figure")
     if math.isnan(mean) != math.isnan(m2) or any(map(math.isnan, quantiles)):
         raise ValueError("figures")

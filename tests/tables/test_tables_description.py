@@ -70,7 +70,8 @@ def test_values_of_a_regression_are_never_sent_as_classes() -> None:
         (Declaration(target="y"), twelve, {}),
         (Declaration(target="y"), [3.0, 5.0, 8.0, 9.0], {}),
         (Declaration(target="y", regression=True), [0.0, 1.0] * 6, {}),
-        (Declaration(target="y", regression=False), twelve, {str(n): 1 for n in range(12)}),
+        (Declaration(target="y", regression=False), twelve, {}),
+        (Declaration(target="y", regression=False), twelve * 2, {str(n): 2 for n in range(12)}),
         (Declaration(target="y"), [0.0, 1.0, 2.0] * 4, {"0": 4, "1": 4, "2": 4}),
         (Declaration(target="y"), [0.5, 1.0] * 6, {}),
         (Declaration(target="y"), [0.0, 1.0], {"0": 1, "1": 1}),
@@ -116,7 +117,10 @@ def test_ids_dates_and_texts_are_told_from_inputs(name: str, values: list, role:
 
 def test_copies_of_records_are_counted() -> None:
     found = described(a=[1, 1, 1, 2, 0.0, -0.0], w=["x", "x", "x", "x", "y", "y"], y=["0", "0", "1", "1", "1", "1"])
-    assert found.duplicates == 2
+    assert (found.duplicates, found.near_duplicates) == (2, 0)
+    # Within a hundredth of a spread of 11.
+    near = described(a=[*range(39), 3.01], y=["0", "1"] * 20)
+    assert (near.duplicates, near.near_duplicates) == (0, 1)
 
 
 def test_json_and_back() -> None:
@@ -124,3 +128,25 @@ def test_json_and_back() -> None:
     again = Description.of(json.loads(found.to_json()))
     # NaN is no NaN's equal.
     assert repr(again) == repr(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("y", [f"somebody {n}" for n in range(30)], "seems to hold ids"),
+        ("patient", ["anna", "ben", "cleo"] * 10, "seems to hold ids"),
+        ("y", [f"2024-03-{1 + n % 9:02}" for n in range(30)], "seems to hold dates"),
+        ("y", [f"text {n % 20}" for n in range(30)], "too many different values"),
+    ],
+)
+def test_a_target_that_names_records_is_refused(name: str, values: list[str], message: str) -> None:
+    """The server chooses the target, and has the names of its classes."""
+    with pytest.raises(ValueError, match=message) as caught:
+        described(Declaration(target=name), **{"a": range(30), name: values})
+    assert not any(value in str(caught.value) for value in values)
+
+
+def test_cells_beyond_declared_classes_are_counted_and_not_named() -> None:
+    declared = Declaration.of({"target": "y", "classes": {"no": 0, "yes": [1, 2]}})
+    with pytest.raises(ValueError, match="of 3 records is none of the classes 'no', 'yes'"):
+        described(declared, a=range(30), y=["0", "1.0", "2"] * 9 + ["secret"] * 3)

@@ -3,6 +3,7 @@
 import math
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,45 +94,39 @@ def describe_table(table: Table, declared: Declaration, train: NDArray[np.int64]
         **{name: _text_column(name, inputs[name], declared) for name in inputs.columns.difference(numeric.columns)},
     }
     used = [name for name in inputs.columns if summaries[name].role == "input"]
-    targets = [class_name(text) for text in frame[target]]
-    duplicates = _repeated(frame[used], targets)
-    rounded = frame[used].copy()
-    numbers = [name for name in used if summaries[name].m2 > 0]
-    rounded[numbers] = np.round(frame[numbers] / [_NEAR * _spread(summaries[name]) for name in numbers])
-    near = _repeated(rounded, targets) - duplicates
+    exact, near = _repeated(frame[used], [class_name(text) for text in frame[target]], summaries)
     return Description(
         form="table",
         records=len(frame),
         train_records=len(part),
         columns=tuple(summaries[name] for name in inputs.columns),
         target=_target(target, part[target], declared),
-        duplicates=duplicates,
-        near_duplicates=max(near, 0),
+        duplicates=exact,
+        near_duplicates=near - exact,
         groups=int(frame[declared.group].nunique()) if declared.group in frame.columns else 0,
         notes=table.notes,
     )
 
 
-def _spread(column: ColumnSummary) -> float:
-    return math.sqrt(column.m2 / column.known)
-
-
-def _repeated(frame: "pd.DataFrame", targets: list[str]) -> int:
-    """Return how many records equal an earlier one in all columns and the target."""
-    return len(frame) - len(set(zip(_row_keys(frame), targets, strict=True)))
-
-
-def _row_keys(frame: "pd.DataFrame") -> list[bytes]:
-    """Return a key for each record; equal ones are equal in all columns."""
+def _repeated(frame: "pd.DataFrame", targets: list[str], summaries: Mapping[str, ColumnSummary]) -> tuple[int, int]:
+    """Return how many records equal an earlier one in all columns and the target, and how many do so nearly."""
     import pandas as pd
 
     numbers = frame.select_dtypes(include=["number"])
     words = frame[frame.columns.difference(numbers.columns)]
-    # Zero has two signs.
-    values = np.ascontiguousarray(numbers.to_numpy(dtype=np.float64) + 0.0)
     codes = [pd.factorize(words[name])[0] for name in words.columns]
     texts = np.stack(codes, axis=1) if codes else np.empty((len(frame), 0), dtype=np.int64)
-    return [row.tobytes() + text.tobytes() for row, text in zip(values, texts, strict=True)]
+    values = numbers.to_numpy(dtype=np.float64)
+    known = [summaries[name] for name in numbers.columns]
+    steps = np.array([_NEAR * math.sqrt(one.m2 / one.known) if one.m2 > 0 else 1.0 for one in known])
+    with np.errstate(over="ignore"):
+        rounded = np.where(np.array([one.m2 > 0 for one in known]), np.round(values / steps), values)
+    counts = []
+    for rows in (values, rounded):
+        # Zero has two signs.
+        keys = [row.tobytes() + text.tobytes() for row, text in zip(rows + 0.0, texts, strict=True)]
+        counts.append(len(frame) - len(set(zip(keys, targets, strict=True))))
+    return counts[0], max(counts)
 
 
 def _names_records(name: str) -> bool:
@@ -246,8 +241,15 @@ def _target(name: str, column: "pd.Series[Any]", declared: Declaration) -> Targe
     whole = numeric and bool((numbers == np.floor(numbers)).all())
     counts = Counter(class_name(text) for text in column) if not numeric or whole or declared.classes else Counter()
     distinct = len(counts) or len(np.unique(numbers))
-    if bad := sum(not is_sendable(text) for text in counts):
-        raise ValueError(f"the target {name!r}: {bad} of its classes have names that are too long or not printable.")
+    _check_classes(name, counts, numeric, declared)
+    if declared.classes:
+        # What the classes are called, in place of the cells that mean them.
+        means = {class_name(raw): label for label, raws in declared.classes.items() for raw in raws}
+        counts = Counter(
+            {label: sum(n for raw, n in counts.items() if means[raw] == label) for label in declared.classes}
+        )
+        counts = +counts
+        distinct = len(counts)
     enough = numeric and len(numbers) >= declared.min_count
     m2 = float(((numbers - numbers.mean()) ** 2).sum()) if enough else math.nan
     return TargetSummary(
@@ -263,10 +265,25 @@ def _target(name: str, column: "pd.Series[Any]", declared: Declaration) -> Targe
     )
 
 
+def _check_classes(name: str, counts: Mapping[str, int], numeric: bool, declared: Declaration) -> None:
+    """Refuse a target whose cells are no classes: the server has their names, and chose the column."""
+    if bad := sum(not is_sendable(text) for text in counts):
+        raise ValueError(f"the target {name!r}: {bad} of its classes have names that are too long or not printable.")
+    if declared.classes:
+        wanted = {class_name(raw) for raws in declared.classes.values() for raw in raws}
+        if wrong := sum(count for text, count in counts.items() if text not in wanted):
+            raise ValueError(
+                f"the target {name!r} of {wrong} records is none of the classes {listed(list(declared.classes))}: "
+                "correct it, or declare task.table.classes."
+            )
+    elif not numeric and (role := _role_of_words(name, list(counts), sum(counts.values()))) != "input":
+        holds = {"id": "ids", "date": "dates"}.get(role, "too many different values for classes")
+        raise ValueError(f"the target {name!r} seems to hold {holds}: name another one, target=<column>.")
+
+
 def _are_classes(distinct: int, known: int, numeric: bool, declared: Declaration) -> bool:
     """Return whether a target's values are sent as classes: those of a regression are the records' own."""
     if declared.regression or not distinct:
         return False
-    if declared.classes or declared.regression is False or not numeric:
-        return distinct <= MOST_CLASSES
-    return distinct <= MOST_GUESSED and (distinct <= 2 or 2 * distinct <= known)
+    guessed = numeric and declared.regression is None and not declared.classes
+    return distinct <= (MOST_GUESSED if guessed else MOST_CLASSES) and (distinct <= 2 or 2 * distinct <= known)

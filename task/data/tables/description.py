@@ -8,7 +8,7 @@ many values, and rounded. Of a target the classes are named; values of a regress
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 MOST_CATEGORIES = 100
@@ -124,6 +124,15 @@ class Description:
         columns, target = [_known(column) for column in self.columns], self.target
         values = {**vars(self), "columns": columns, "target": None if target is None else _known(target)}
         return json.dumps(values, allow_nan=False)
+
+    def without_figures(self) -> "Description":
+        """Return the description with no more than names, kinds and counts of columns, and the target's classes."""
+        columns = tuple(
+            replace(column, mean=math.nan, m2=math.nan, quantiles=(), categories={}, other=column.known)
+            for column in self.columns
+        )
+        target = None if self.target is None else replace(self.target, mean=math.nan, m2=math.nan, quantiles=())
+        return replace(self, columns=columns, target=target)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Description":

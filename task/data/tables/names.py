@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+LARGEST = 1e100
+"""Number of a table: sums of squares of larger ones overflow."""
 MOST_COLUMNS = 100_000
 """Columns of a table that a site describes."""
 LONGEST_NAME = 200

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.tables.declaration import Standardise
+from florets.task.data.tables.description import MOST_CATEGORIES
 from florets.task.data.tables.names import as_numbers, class_name, listed, missing_columns
 
 if TYPE_CHECKING:
@@ -319,5 +320,5 @@ class Preprocessing:
         ]
         if not all(isinstance(flag, bool) for flag in flags) or self.standardise not in get_args(Standardise):
             raise ValueError("a setting is none that it can be")
-        if not all(c.mode in c.categories for c in self.categorical):
-            raise ValueError("a column's most frequent category is none of them")
+        if not all(c.mode in c.categories and len(c.categories) <= MOST_CATEGORIES for c in self.categorical):
+            raise ValueError("a column's categories are too many, or lack the most frequent one")

@@ -69,6 +69,8 @@ class SiteTable:
         import pandas as pd
 
         declared = Declaration.of(values.get(DECLARED, {}))
+        # A run may ask for less to be sent, not for more.
+        declared = replace(declared, min_count=max(declared.min_count, site_of(paths[0]).min_count))
         prepared = Preprocessing.of(values[PREPARED]) if values.get(PREPARED) else None
         parts = [_read(path, declared) for path in paths]
         frames, notes = [part.frame for part in parts], parts[0].notes
@@ -121,7 +123,9 @@ class SiteTable:
         ValueError
             If the table lacks a column of the others, or a target is none of the classes.
         """
-        frame, scale = self.table.frame, self.scale(preprocessing)
+        frame = self.table.frame
+        preprocessing.check(frame)
+        scale = self.scale(preprocessing)
         x, y = preprocessing.inputs(frame, scale).x, preprocessing.targets(frame)
         classes = np.zeros(len(y), dtype=np.int64) if preprocessing.is_regression else y
         owner, subjects = self.declared.owner, subjects_of(frame, self.declared)

@@ -1,0 +1,167 @@
+"""Hostile descriptions: a reply to `query.describe` is checked values, or refused as malformed."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+from flwr.app import ConfigRecord, RecordDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from florets.task.data.tables.agreement import agree
+from florets.task.data.tables.declaration import Declaration
+from florets.task.data.tables.description import ColumnSummary, Description, TargetSummary
+from florets.task.wire import MalformedMessage, kinds
+from florets.task.wire.description import pack_description, read_description
+
+DESCRIBED = Description(
+    form="table",
+    records=100,
+    train_records=80,
+    columns=(
+        ColumnSummary("age", "numeric", "input", 78, 2, 40, mean=50.0, m2=7800.0, quantiles=(30.0, 50.0, 70.0)),
+        ColumnSummary("sex", "text", "input", 80, 0, 3, categories={"f": 40, "m": 38}, other=2),
+        ColumnSummary("id", "numeric", "id", 80, 0, 80),
+    ),
+    target=TargetSummary("ill", True, True, 80, 2, {"0": 50, "1": 30}, 0.375, 18.75, (0.0, 0.0, 1.0)),
+    notes=("read with tabs",),
+)
+PLAIN: dict[str, Any] = json.loads(DESCRIBED.to_json())
+
+
+def reply(text: object, key: object = "north") -> RecordDict:
+    return RecordDict({kinds.CONFIG: ConfigRecord({kinds.CLIENT_KEY: key, kinds.DESCRIPTION: text})})  # type: ignore[dict-item]
+
+
+def test_a_description_arrives_as_it_was_sent() -> None:
+    key, found = read_description(pack_description("north", DESCRIBED))
+    assert (key, repr(found)) == ("north", repr(DESCRIBED))
+    archive = Description("archive", 9, 7, shape=(3,), classes=("0", "1"))
+    assert read_description(pack_description("7", archive))[1] == archive
+
+
+def changed(**changes: object) -> dict[str, Any]:
+    return {**PLAIN, **changes}
+
+
+def column(place: int = 0, **changes: object) -> dict[str, Any]:
+    columns = [dict(one) for one in PLAIN["columns"]]
+    columns[place] |= changes
+    return changed(columns=columns)
+
+
+def target(**changes: object) -> dict[str, Any]:
+    return changed(target={**PLAIN["target"], **changes})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        changed(form="text"),
+        changed(target=None),
+        changed(records=-1),
+        changed(records=79),
+        changed(train_records=0),
+        changed(train_records=10**400),
+        changed(records=True),
+        changed(columns=[PLAIN["columns"][0]] * 2),
+        changed(columns="abc"),
+        changed(shape=[3]),
+        changed(notes=["a\x1b[31m"]),
+        changed(notes=["a"] * 11),
+        changed(classes=["x" * 201]),
+        changed(more=1),
+        {name: value for name, value in PLAIN.items() if name != "notes"},
+        column(name="a\nb"),
+        column(name=None),
+        column(name=["a"]),
+        column(kind="other"),
+        column(known=77),
+        column(mean=1e101),
+        column(m2=1e230),
+        column(mean=None),
+        column(mean=10**400),
+        column(m2=-1.0),
+        column(m2="0"),
+        column(quantiles=[1.0, 2.0]),
+        column(quantiles=[3.0, 2.0, 1.0]),
+        column(quantiles=[None, None, None]),
+        column(repeats=1),
+        column(more=1),
+        column(1, categories={"f": 79, "m": 2}),
+        column(1, categories={"f": -1}),
+        column(1, categories=["f"]),
+        column(1, other=81),
+        target(classes={"0": 81}),
+        target(classes={str(n): 1 for n in range(80)}),
+        target(numeric="yes"),
+        target(known=81),
+        [],
+        "x",
+        7,
+        None,
+    ],
+)
+def test_a_value_that_no_site_can_have_is_refused(values: object) -> None:
+    with pytest.raises(MalformedMessage) as caught:
+        read_description(reply(json.dumps(values)))
+    assert str(caught.value) == "its description of its data is malformed"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"form": NaN}', 7, b"{}", json.dumps(PLAIN)[:-1]])
+def test_what_is_no_json_is_refused(text: object) -> None:
+    with pytest.raises(MalformedMessage):
+        read_description(reply(text))
+
+
+@pytest.mark.parametrize("key", ["two\nlines", "x" * 201, 7])
+def test_a_key_that_is_no_name_is_refused(key: object) -> None:
+    with pytest.raises(MalformedMessage):
+        read_description(reply(DESCRIBED.to_json(), key))
+    with pytest.raises(MalformedMessage):
+        read_description(RecordDict())
+
+
+def places(values: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inside = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
+    return [path, *(place for name, value in inside for place in places(value, (*path, name)))]
+
+
+PLACES = places(PLAIN)[1:]
+ODD = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(PLACES), ODD), min_size=1, max_size=3))
+def test_any_change_is_refused_or_leaves_a_description_to_agree_on(changes: list) -> None:
+    values = json.loads(json.dumps(PLAIN))
+    for path, value in changes:
+        inside = values
+        for name in path[:-1]:
+            try:
+                inside = inside[name]
+            except (KeyError, IndexError, TypeError):
+                break
+        if isinstance(inside, dict) or (
+            isinstance(inside, list) and isinstance(path[-1], int) and path[-1] < len(inside)
+        ):
+            inside[path[-1]] = value
+    try:
+        _, found = read_description(reply(json.dumps(values)))
+    except MalformedMessage:
+        return
+    assert 1 <= found.train_records <= found.records
+    try:
+        agreed = agree(Declaration(), {"a": found, "b": DESCRIBED})
+    except ValueError:
+        return
+    assert agreed.preprocessing is None or all(math.isfinite(one.mean) for one in agreed.preprocessing.numeric)

@@ -1,0 +1,248 @@
+"""Tables in whole runs: columns by name, a wrong site alone left out, raw cells, resume, and other forms of data."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Message
+from safetensors.numpy import load_file
+
+from florets.client_app.session import session
+from florets.server_app import main
+from florets.server_app.local_grid import LocalGrid
+from florets.server_app.resume.checkpoint import Checkpoints
+from florets.task.data.tables.preprocessing import Preprocessing
+from florets.task.data.tables.site_table import SiteTable
+
+NAMES = ("age", "dose", "weight")
+SETTINGS = (
+    *("strategy=fedavg", "num_rounds=3", "quiet=true", "pictures=false", "task.model=linear", "k=1", "target=price"),
+    *("train.optimizer=sgd", "train.learning_rate=0.1", "train.local_epochs=20"),
+)
+
+
+def table(path: Path, order: Sequence[str], seed: int = 0, n: int = 30, separator: str = ",") -> None:
+    """Write records with price = 3 age - dose + weight / 2; `order` is that of the columns alone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    x = np.random.default_rng(seed).standard_normal((n, 3)).round(4)
+    rows = [dict(zip(NAMES, row, strict=True)) | {"price": round(float(row @ [3, -1, 0.5]), 4)} for row in x]
+    lines = [separator.join(order), *(separator.join(str(row.get(name, "?")) for name in order) for row in rows)]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def folders(root: Path, **orders: Sequence[str]) -> Path:
+    for seed, (name, order) in enumerate(orders.items()):
+        table(root / name / "train.csv", order, seed)
+        # Within one site the test table may have an order of its own as well.
+        table(root / name / "test.csv", sorted(order), seed + 100)
+    return root
+
+
+def train(data: Path, results: Path, *more: str) -> Path:
+    assert main.main([*SETTINGS, f"data_dir={data}", f"results_dir={results}", *more]) == 0
+    (marker,) = results.rglob("rounds.jsonl")
+    return marker.parent
+
+
+def models(folder: Path) -> dict[str, np.ndarray]:
+    return load_file(folder / "models.safetensors")
+
+
+def same(left: Path, right: Path) -> bool:
+    mine, yours = models(left), models(right)
+    return all(np.array_equal(values, yours[name]) for name, values in mine.items())
+
+
+SAME = (*NAMES, "price")
+TURNED = ("weight", "price", "dose", "age")
+
+
+def test_a_site_whose_columns_are_in_another_order_trains_on_the_same_features(tmp_path: Path) -> None:
+    whole = train(folders(tmp_path / "straight", north=SAME, south=SAME), tmp_path / "a")
+    other = train(folders(tmp_path / "turned", north=SAME, south=TURNED), tmp_path / "b")
+    assert same(whole, other)
+    prepared = Preprocessing.of(json.loads((whole / "preprocessing.json").read_text()))
+    assert prepared.columns == NAMES
+    # In the tables' own units.
+    weights = models(whole)["0/1.weight"][0] * prepared.target_std / [column.std for column in prepared.numeric]
+    np.testing.assert_allclose(weights, [3, -1, 0.5], atol=0.1)
+    sites = json.loads((whole / "description.json").read_text())
+    assert {key: site["records"] for key, site in sites.items()} == {"north": 60, "south": 60}
+
+
+def test_a_process_for_each_message_gives_the_same_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = folders(tmp_path / "data", north=SAME, south=TURNED)
+    whole = train(data, tmp_path / "a")
+    deliver = LocalGrid._deliver
+
+    def alone(grid: LocalGrid, message: Message) -> Message:
+        # A SuperNode starts a process for each message: it remembers nothing of the last one.
+        session.__init__()  # type: ignore[misc]
+        return deliver(grid, message)
+
+    monkeypatch.setattr(LocalGrid, "_deliver", alone)
+    assert same(whole, train(data, tmp_path / "b"))
+
+
+@pytest.mark.parametrize("wrong", ["a", "z"])
+def test_a_misspelt_column_costs_its_site_its_place(
+    tmp_path: Path, wrong: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = folders(tmp_path / "good", n=SAME, m=SAME, p=TURNED)
+    bad = folders(tmp_path / "bad", n=SAME, m=SAME, p=TURNED)
+    table(bad / wrong / "data.csv", ("age", "dosis", "weight", "price"))
+    first = train(good, tmp_path / "a")
+    capsys.readouterr()
+    # As many columns as models need: order and number are the majority's.
+    assert same(first, train(bad, tmp_path / "b"))
+    assert "1 node could not take part" in capsys.readouterr().out
+    log = next((tmp_path / "b").rglob("run.log")).read_text()
+    assert "lacks 'dose' (it has 'dosis')" in log
+    # Its own file mends it.
+    (bad / wrong / "node.toml").write_text('rename = {dosis = "dose"}\n')
+    assert main.main([*SETTINGS, f"data_dir={bad}", f"results_dir={tmp_path / 'c'}"]) == 0
+    assert "could not take part" not in capsys.readouterr().out
+
+
+def test_one_node_of_two_tables_needs_the_same_columns_in_both(tmp_path: Path) -> None:
+    table(tmp_path / "train.csv", SAME)
+    table(tmp_path / "test.csv", (*NAMES, "height", "price"))
+    with pytest.raises(ValueError, match=r"test\.csv has other columns than train\.csv"):
+        SiteTable.read((tmp_path / "train.csv", tmp_path / "test.csv"), {}, 0)
+
+
+def test_one_table_for_each_node_and_one_of_all_with_an_owner_are_the_same_run(tmp_path: Path) -> None:
+    joined = [",".join(("site", *SAME))]
+    for seed, name in enumerate(("north", "south", "west")):
+        table(tmp_path / "each" / f"{name}.csv", SAME, seed, n=40)
+        lines = (tmp_path / "each" / f"{name}.csv").read_text().splitlines()[1:]
+        joined += [f"{name},{line}" for line in lines]
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all" / "data.csv").write_text("\n".join(joined))
+    each = train(tmp_path / "each", tmp_path / "a")
+    owned = train(tmp_path / "all", tmp_path / "b", "owner=site")
+    assert same(each, owned)
+    assert [line.split(",")[0] for line in (owned / "clients.csv").read_text().splitlines()[1:]] == [
+        *("north", "south", "west")
+    ]
+
+
+def test_a_resumed_run_prepares_tables_as_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = folders(tmp_path / "data", a=SAME, b=TURNED)
+    whole = train(data, tmp_path / "whole")
+    save = Checkpoints.save
+
+    def killed(self: Checkpoints, checkpoint):  # type: ignore[no-untyped-def]
+        save(self, checkpoint)
+        if checkpoint.server_round == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", killed)
+        assert main.main([*SETTINGS, f"data_dir={data}", f"results_dir={tmp_path / 'r'}"]) == 130
+    (folder,) = (path.parent for path in (tmp_path / "r").rglob("config.yaml"))
+    # A site comes back with its columns in another order.
+    for name, seed in (("train", 0), ("test", 100)):
+        table(data / "a" / f"{name}.csv", ("dose", "price", "age", "weight"), seed)
+    assert main.main([f"resume={folder}"]) == 0
+    assert same(whole, folder)
+
+
+def raw(folder: Path, name: str, seed: int, write: Callable[..., str], header: str) -> None:
+    rng = np.random.default_rng(seed)
+    lines = [header]
+    for number in range(120):
+        dose, smoker = rng.normal(200, 30), rng.random() < 0.4
+        ill = rng.random() < 1 / (1 + np.exp(-(dose - 200) / 20 - 2 * smoker + 1))
+        gap = rng.random() < 0.1
+        lines.append(write(number, None if gap else dose, "yes" if smoker else "no", int(ill)))
+    (folder / name).mkdir(parents=True)
+    (folder / name / "export.csv").write_text("\n".join(lines) + "\n")
+
+
+def test_raw_exports_of_three_kinds_are_one_federation_with_a_line_for_each(tmp_path: Path) -> None:
+    def comma(nr: int, dose: float | None, smoker: str, ill: int) -> str:
+        return f"{nr},{'' if dose is None else round(dose, 1)},{smoker},{ill}"
+
+    def semicolon(nr: int, dose: float | None, smoker: str, ill: int) -> str:
+        return f"{ill};{smoker};{'?' if dose is None else f'{dose / 38.67:.2f}'.replace('.', ',')};{nr}"
+
+    def tab(nr: int, dose: float | None, smoker: str, ill: int) -> str:
+        return f"{nr}\t{-9 if dose is None else round(dose)}\t{smoker}\t{ill}.0"
+
+    data = tmp_path / "data"
+    raw(data, "north", 0, comma, "nr,dose,smoker,ill")
+    raw(data, "south", 1, semicolon, "ill;smoker;chol;nr")
+    raw(data, "west", 2, tab, "nr\tdose\tsmoker\till")
+    (data / "south" / "node.toml").write_text('rename = {chol = "dose"}\nscale = {dose = 38.67}\n')
+    (data / "west" / "node.toml").write_text("missing = [-9]\n")
+    given = [
+        f"data_dir={data}",
+        f"results_dir={tmp_path / 'r'}",
+        "target=ill",
+        "strategy=fedavg",
+        "num_rounds=8",
+        "pictures=false",
+    ]
+    assert main.main([*given, "train.learning_rate=0.5"]) == 0
+    told = next((tmp_path / "r").rglob("run.log")).read_text()
+    assert "3 sites, 360 records" in told
+    assert "nputs: dose, smoker (categories); 3 numbers" in told
+    prepared = Preprocessing.of(json.loads(next((tmp_path / "r").rglob("preprocessing.json")).read_text()))
+    assert 190 < prepared.numeric[0].mean < 210
+    assert prepared.classes == {"0": ("0",), "1": ("1",)}
+    rounds = [json.loads(line) for line in next((tmp_path / "r").rglob("rounds.jsonl")).read_text().splitlines()]
+    assert rounds[-1]["accuracy"] > 0.7
+
+
+def test_tables_beside_archives_and_images_take_their_labels(tmp_path: Path) -> None:
+    """A table's classes are the folders' names, in their order."""
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for label in ("cat", "dog", "emu"):
+        for number in range(6):
+            path = tmp_path / "pictures" / "data" / label / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 255, (2, 2)).astype(np.uint8)).save(path)
+    lines = [
+        "p0,p1,p2,p3,kind",
+        *(f"{rng.random():.3f},0.5,{rng.random():.3f},0,{'dog' if n % 2 else 'emu'}" for n in range(40)),
+    ]
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "data.csv").write_text("\n".join(lines))
+    given = [
+        "k=1",
+        "strategy=fedavg",
+        "num_rounds=1",
+        "quiet=true",
+        "pictures=false",
+        "task.data_options.grayscale=true",
+    ]
+    assert (
+        main.main([*given, "experiment=own_data", f"data_dir={tmp_path}", f"results_dir={tmp_path.parent / 'r'}"])
+        == 0
+    )
+    prepared = Preprocessing.of(json.loads(next((tmp_path.parent / "r").rglob("preprocessing.json")).read_text()))
+    assert list(prepared.classes) == ["cat", "dog", "emu"]
+    assert (prepared.columns, prepared.standardise) == (("p0", "p1", "p2", "p3"), "none")
+    clients = next((tmp_path.parent / "r").rglob("clients.csv")).read_text().splitlines()[1:]
+    assert [line.split(",")[0] for line in clients] == ["pictures", "table"]
+
+
+def test_a_group_that_the_sites_find_is_kept_together_and_may_be_lacking(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        lines = ["patient_id,x,z,y" if name != "c" else "x,z,y"]
+        rng = np.random.default_rng(len(name))
+        for number in range(60):
+            record = f"{rng.normal():.3f},{rng.normal():.3f},{number % 2}"
+            lines.append(record if name == "c" else f"{500 + number // 4},{record}")
+        (tmp_path / "d" / name).mkdir(parents=True)
+        (tmp_path / "d" / name / "data.csv").write_text("\n".join(lines))
+    given = ["k=1", "strategy=fedavg", "num_rounds=1", "quiet=true", "pictures=false", "target=y"]
+    assert main.main([*given, f"data_dir={tmp_path / 'd'}", f"results_dir={tmp_path / 'r'}"]) == 0
+    config = next((tmp_path / "r").rglob("config.yaml")).read_text()
+    assert "group: patient_id" in config
+    assert len(next((tmp_path / "r").rglob("clients.csv")).read_text().splitlines()) == 4
