@@ -1,4 +1,4 @@
-"""What an advice stands on, in a few sentences."""
+"""Sentences on what an advice stands on."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What the sites of a run said of their data: moments of their columns, label counts, and losses of the models."""
+"""Data that the sites of a run sent of their records: moments of columns, counts of classes, losses of models."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""How an advice speaks of sites: their names, their figures, and what sets them apart in short phrases."""
+"""Phrases of an advice: names of sites, their figures, and what sets them apart."""
 
 import math
 from collections.abc import Sequence
