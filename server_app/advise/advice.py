@@ -4,14 +4,19 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from florets.server_app.advise.causes import Reason
 from florets.server_app.advise.choice import best, choose, low_sites
 from florets.server_app.advise.compare import FEW_RECORDS, Criterion, Difference
 from florets.server_app.advise.constant import ConstantAnswer
 from florets.server_app.advise.findings import Finding
+from florets.server_app.advise.measures import gain
 from florets.server_app.advise.methods import TITLES
 from florets.server_app.advise.outcomes import Outcome
 
+_CERTAIN = 2.33
+"""Standard errors by which a model must be better than the constant answer at a client: 1 %, one-sided."""
 _OF_GROUPS = ("discovery", "group_intercept", "clove")
 
 
@@ -143,14 +148,8 @@ def advise(
     method does well, their own model neither, have no say.
     """
     evidence = evidence or Evidence()
-    # With few records a client's own model is bad, whatever these say: others' models then do better.
-    low = {name: low_sites(one, criterion) for name, one in outcomes.items() if name != "standardised"}
     suspects = finding.groups[0] if finding.kind == "all_differ" else finding.lone
-    own_is_low = tuple(
-        key
-        for key in suspects
-        if key in low.get("local", []) and all(key in low[name] for name in low if key in outcomes[name].test)
-    )
+    own_is_low = tuple(key for key in suspects if _is_unpredictable(key, outcomes, criterion, constant))
     # Without groups discovery's one model is FedAvg's.
     several = finding.kind in ("groups", "lone")
     ordered = [outcomes[name] for name in TITLES if name in outcomes and (several or name not in _OF_GROUPS[:2])]
@@ -180,6 +179,28 @@ def advise(
     if chosen is not None and not found.over_constant.mean > 0 and math.isfinite(constant.figure(criterion)):
         found = replace(found, chosen=None)
     return replace(found, low=tuple(low_sites(found.best, criterion)))
+
+
+def _is_unpredictable(
+    key: str, outcomes: Mapping[str, Outcome], criterion: Criterion, constant: ConstantAnswer
+) -> bool:
+    """Return whether no model predicts a client's records: one for all and its own do worse there than elsewhere.
+
+    Nor is any other better there than the constant answer, by more than chance. With few records a client's own model
+    is bad, whatever these say: others' models then do better.
+    """
+    if not all(key in low_sites(outcomes[name], criterion) for name in ("local", "fedavg") if name in outcomes):
+        return False
+    answer = constant.tests("test").get(key)
+    tests = [one.test[key] for name, one in outcomes.items() if key in one.test and name != "standardised"]
+    if answer is None:
+        return all(key in low_sites(one, criterion) for one in outcomes.values() if key in one.test)
+    for test in tests:
+        found = test.replicates.get(criterion.measure)
+        error = math.inf if found is None else float(np.nanstd(found)) * abs(gain(1.0, 0.0, criterion.measure))
+        if gain(criterion.own(test), criterion.own(answer), criterion.measure) > _CERTAIN * error:
+            return False
+    return bool(tests)
 
 
 def _is_scale(finding: Finding, evidence: Evidence) -> bool:
