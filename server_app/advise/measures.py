@@ -97,7 +97,8 @@ def rare_share(counts: Collection[FloatArray]) -> float:
 
 def beside(measure: Name) -> Name | None:
     """Return the second measure of the table: balanced accuracy in addition to AUC, RMSE in addition to R2."""
-    return {"auc": "balanced_accuracy", "r2": "rmse"}.get(measure)
+    others: dict[Name, Name] = {"auc": "balanced_accuracy", "r2": "rmse"}
+    return others.get(measure)
 
 
 def for_stopping(measure: Name) -> Measure:
