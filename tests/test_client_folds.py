@@ -1,6 +1,7 @@
 """The real ClientApp's `train.folds` and `query.folds` on a small task, against training by hand."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -89,6 +90,17 @@ def test_the_common_model_is_another_one_where_training_has_gone_on(ask: Ask) ->
 def test_a_trained_model_is_trained_on_in_smaller_steps(ask: Ask) -> None:
     rows = read_fold_rows(ask(kinds.QUERY_FOLDS, {**ASK, kinds.FOLD_RATE: 0.001}, arrays=MODEL), FULL, 3).rows
     np.testing.assert_allclose(rows, by_hand(MODEL, 0.001), atol=2e-4)
+
+
+@pytest.mark.parametrize(("asked", "rows"), [(True, 1), (False, 3)])
+def test_records_of_one_class_are_one_row_where_the_server_asks_for_that(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, asked: bool, rows: int
+) -> None:
+    data = TASK.client(0)
+    alike = replace(data, y_train=torch.zeros_like(data.y_train))
+    monkeypatch.setattr("florets.client_app.client.Client.data", alike)
+    settings = {**ASK, kinds.FOLD_CLASSES: asked}
+    assert len(read_fold_rows(ask(kinds.QUERY_FOLDS, settings, arrays=MODEL), FULL, 3).rows) == rows
 
 
 def test_one_fold_alone_is_all_of_the_data(ask: Ask) -> None:

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.numpy import load, load_file
 
 from florets.server_app.results.arrays_file import write_arrays
-from florets.server_app.results.progress import Progress
+from florets.server_app.results.progress import Progress, listening
 from florets.server_app.results.recorder import Recorder
 from florets.server_app.results.summary import RunSummary, round_line
 from florets.strategies.base.report import Evaluation
@@ -225,6 +225,26 @@ def test_progress_off_a_terminal_is_one_plain_line_a_round():
     progress.show(round_line(report(2), {"00": 0, "01": 0, "02": 1, "03": 1}), 1.25)
     progress.close()
     assert stream.getvalue() == ("tiny clove seed 0 | round 2/5 clustering  ARI 1.000  accuracy 75.00%  1.25 s\n")
+
+
+def test_of_several_runs_each_round_goes_to_whoever_listens_and_nothing_is_shown():
+    stream, heard = io.StringIO(), []
+    with listening(heard.append):
+        progress = Progress("t", 5, stream=stream)
+    progress.show(round_line(report(2), {}), 1)
+    progress.note("a remark")
+    assert ([line["round"] for line in heard], stream.getvalue()) == ([2], "")
+
+
+def test_clients_with_names_have_them_in_their_table(tmp_path):
+    with recorder(tmp_path / "run") as run:
+        run.clients(CLIENTS)
+        run.names = {CLIENTS[0].number: "north, old"}
+        run.round(report(1))
+        run.finish({}, {}, {})
+    with (tmp_path / "run" / "clients.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["name"] for row in rows[:2]] == ["north, old", ""]
 
 
 def test_progress_shows_the_loss_where_there_is_no_accuracy_and_leaves_out_what_is_unknown():

@@ -32,6 +32,7 @@ def test_each_owner_with_enough_samples_is_a_client_whose_cluster_is_not_known()
     shards = made(3)
     assert [set(OWNERS[s.train]) for s in shards] == [set(TESTERS[s.test]) for s in shards]
     assert [OWNERS[s.train[0]] for s in shards] == ["anna", "ben", "dora"]
+    assert [s.name for s in shards] == ["anna", "ben", "dora"]
     assert [len(s.train) for s in shards] == [6, 4, 9]
     assert {s.cluster for s in shards} == {UNKNOWN_CLUSTER}
     assert [len(s.train) for s in made(4, least_samples=1, samples_per_client=5)] == [5, 4, 1, 5]
@@ -82,6 +83,7 @@ def test_a_column_of_a_table_says_whose_a_line_is_and_is_no_input(tmp_path):
     task = Task(spec)
     assert {age % 2 for age in task.client(0).x_train[:, 0].tolist()} == {1.0}
     assert task.cluster_of(1) == UNKNOWN_CLUSTER
+    assert task.client_names == {0: "north", 1: "south"}
 
 
 def test_an_array_of_an_archive_says_whose_a_sample_is(tmp_path):
