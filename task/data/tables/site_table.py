@@ -123,7 +123,9 @@ class SiteTable:
         ValueError
             If the table lacks a column of the others, or a target is none of the classes.
         """
-        frame, scale = self.table.frame, self.scale(preprocessing)
+        frame = self.table.frame
+        preprocessing.check(frame)
+        scale = self.scale(preprocessing)
         x, y = preprocessing.inputs(frame, scale).x, preprocessing.targets(frame)
         classes = np.zeros(len(y), dtype=np.int64) if preprocessing.is_regression else y
         owner, subjects = self.declared.owner, subjects_of(frame, self.declared)
