@@ -247,8 +247,8 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
     else:
         counts = dict.fromkeys(prepared.classes, 0)
         for site in sites.values():
-            for name, raws in prepared.classes.items():
-                counts[name] += sum(site.target.classes.get(raw, 0) for raw in raws) if site.target else 0
+            for name in prepared.classes:
+                counts[name] += site.target.classes.get(name, 0) if site.target else 0
         total = max(sum(counts.values()), 1)
         shares = ", ".join(
             f"{name} ({100 * count / total:.1f} %)" for name, count in list(counts.items())[:_MOST_NAMED]

@@ -242,6 +242,14 @@ def _target(name: str, column: "pd.Series[Any]", declared: Declaration) -> Targe
     counts = Counter(class_name(text) for text in column) if not numeric or whole or declared.classes else Counter()
     distinct = len(counts) or len(np.unique(numbers))
     _check_classes(name, counts, numeric, declared)
+    if declared.classes:
+        # What the classes are called, in place of the cells that mean them.
+        means = {class_name(raw): label for label, raws in declared.classes.items() for raw in raws}
+        counts = Counter(
+            {label: sum(n for raw, n in counts.items() if means[raw] == label) for label in declared.classes}
+        )
+        counts = +counts
+        distinct = len(counts)
     enough = numeric and len(numbers) >= declared.min_count
     m2 = float(((numbers - numbers.mean()) ** 2).sum()) if enough else math.nan
     return TargetSummary(
