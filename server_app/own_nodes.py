@@ -11,8 +11,7 @@ from florets.conf.schema import Config, as_plain
 from florets.strategies import STRATEGIES
 from florets.strategies.registry import find_strategy, strategy_class
 from florets.task.consent import ALLOW
-from florets.task.data.tables.declaration import NODE_FILE, SITE_KEYS, site_file
-from florets.task.data.tables.read import SUFFIXES, is_table
+from florets.task.data.tables.declaration import NODE_FILE, SITE_KEYS, is_table, name_of, site_file
 from florets.task.wire import kinds
 from florets.task.wire.introduction import key_problem
 
@@ -53,20 +52,17 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
         )
     ours = {ALLOW: ",".join(_named(config))}
     nodes = [
-        {"client-id": _name(folder), **_stated(site_file(folder)), **ours, "data-dir": str(folder)}
+        {
+            "client-id": folder.name if folder.is_dir() else name_of(folder),
+            **_stated(site_file(folder)),
+            **ours,
+            "data-dir": str(folder),
+        }
         for folder in folders
     ]
     if problems := list(_name_problems(root, folders, [str(node["client-id"]) for node in nodes])):
         raise ConfigError(problems)
     return nodes
-
-
-def _name(data: Path) -> str:
-    """Return a client's name: that of its folder, or of its table without the ending."""
-    if data.is_dir():
-        return data.name
-    suffix = next(suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if data.name.lower().endswith(suffix))
-    return data.name[: -len(suffix)] or data.name
 
 
 def _owners(root: Path, config: Config) -> list[dict[str, Any]]:

@@ -163,7 +163,10 @@ def _columns(key: str, site: Description, of_sites: Container[str], varied: Cont
                 "warning",
                 key,
                 f"{column.name!r} has one value in all records",
-                "If it stands for a missing value, name it in missing of the node's file, or drop the column there.",
+                f"If it stands for a missing value, in its node.toml: missing_in = {{{_toml_key(column.name)} = "
+                f'["{column.quantiles[1]:g}"]}}.'
+                if column.quantiles
+                else "If it stands for a missing value, declare it.",
             )
         unique = column.kind == "numeric" and column.distinct == column.known >= FEW_RECORDS and column.whole
         if unique:

@@ -7,7 +7,7 @@ from pathlib import Path
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app.new_client.mixture import refuse_one_model
 from florets.server_app.new_client.run_models import Arrays, RunModels
-from florets.task.data.tables.read import is_table
+from florets.task.data.tables.declaration import is_table
 from florets.task.partitions.own import OWN
 
 _CLIENTS = "clients.csv"

@@ -14,7 +14,7 @@ from florets.task.data.image_pixels import ImageOptions
 from florets.task.data.read_images import SUFFIXES, is_hidden, read_images, read_pixels
 from florets.task.data.read_npz import read_arrays, read_npz
 from florets.task.data.samples import Samples, fits_shape, samples
-from florets.task.data.tables.read import is_table
+from florets.task.data.tables.declaration import is_table
 
 _FORMS = "a table (such as .csv), a NumPy archive (.npz) or a folder of images"
 

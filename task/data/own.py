@@ -14,8 +14,8 @@ from florets.task.data.read_images import read_images
 from florets.task.data.read_npz import read_npz
 from florets.task.data.samples import Samples
 from florets.task.data.tables.agreement import agree
+from florets.task.data.tables.declaration import SUFFIXES, is_table
 from florets.task.data.tables.description import Description
-from florets.task.data.tables.read import SUFFIXES, is_table
 from florets.task.data.tables.site_table import SiteTable
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import register_data

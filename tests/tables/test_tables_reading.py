@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from florets.task.data.tables.declaration import Declaration, Site
+from florets.task.data.tables.declaration import Declaration, Site, is_table
 from florets.task.data.tables.names import class_name
-from florets.task.data.tables.read import Table, is_table, read_table
+from florets.task.data.tables.read import Table, read_table
 
 ROWS = "age,dose,ill\n61,0.5,yes\n54,1.25,no\n47,2,yes\n"
 
@@ -167,3 +167,11 @@ def test_a_comma_file_longer_than_the_csv_modules_field_limit(tmp_path: Path) ->
     table = read(tmp_path, f"{names}\n{','.join(['1.5'] * 15_000)}\n")
     assert table.frame.shape == (1, 15_000)
     assert np.all(table.frame.to_numpy() == 1.5)
+
+
+def test_a_site_names_the_missing_mark_of_one_column(tmp_path: Path) -> None:
+    site = Site(missing_in={"chol": ("0",), "kind": ("x",)})
+    found = columns(read(tmp_path, "chol,sex,kind,y\n0,0,x,1\n210,1,b,0\n", site=site, categorical=("kind",)))
+    assert found["chol"] == [None, 210]
+    assert found["sex"] == [0, 1]
+    assert found["kind"] == [None, "b"]

@@ -11,6 +11,9 @@ from typing import Any, Literal, get_args
 NODE_FILE = "node.toml"
 """File of a node's data folder that holds its node config, and what its tables have otherwise than the run says."""
 
+SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".csv.gz", ".tsv.gz")
+"""Ends of the names of files that are tables."""
+
 MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None")
 """Cells that stand for a missing value in every table."""
 
@@ -110,6 +113,8 @@ class Site:
         Factor of a column (under its new name), for another unit.
     missing
         Further cells that stand for a missing value.
+    missing_in
+        Such cells of single columns (under their new names): a cholesterol of 0.
     drop
         Columns that are not read.
     separator, decimal, encoding
@@ -123,6 +128,7 @@ class Site:
     rename: Mapping[str, str] = field(default_factory=dict)
     scale: Mapping[str, float] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
+    missing_in: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     drop: tuple[str, ...] = ()
     separator: str = ""
     decimal: str = ""
@@ -144,9 +150,20 @@ SITE_KEYS = tuple(entry.name for entry in fields(Site))
 """Keys of a node's file that concern its tables; the others are its node config."""
 
 
+def is_table(path: Path) -> bool:
+    """Return whether a file is a table by the end of its name; hidden files are not."""
+    return path.name.lower().endswith(SUFFIXES) and not path.name.startswith(".")
+
+
+def name_of(table: Path) -> str:
+    """Return a table's name without the ending that says what it is."""
+    ending = max((suffix for suffix in SUFFIXES if table.name.lower().endswith(suffix)), key=len, default="")
+    return table.name.removesuffix(table.name[len(table.name) - len(ending) :]) or table.name
+
+
 def site_file(data: Path) -> Path:
     """Return the path of a node's file: in its data folder or, where a single file is its data, next to that."""
-    return data / NODE_FILE if data.is_dir() else data.with_name(data.name.partition(".")[0] + ".toml")
+    return data / NODE_FILE if data.is_dir() else data.with_name(f"{name_of(data)}.toml")
 
 
 def site_of(table: Path) -> Site:

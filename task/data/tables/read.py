@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from florets.task.data.tables.declaration import MISSING, Declaration, Site
 from florets.task.data.tables.form import DECIMAL_COMMA, SEPARATORS, SNIFFED, file_text, find_separator, records, scan
-from florets.task.data.tables.names import DATE, LARGEST, MOST_COLUMNS, as_numbers, is_number, is_sendable
+from florets.task.data.tables.names import DATE, LARGEST, MOST_COLUMNS, as_numbers, class_name, is_number, is_sendable
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".csv.gz", ".tsv.gz")
 _NUMERIC = "iuf"
 """Kinds of NumPy's types of numbers."""
 
@@ -39,11 +38,6 @@ class Table:
 
     frame: "pd.DataFrame"
     notes: tuple[str, ...] = ()
-
-
-def is_table(path: Path) -> bool:
-    """Return whether a file is a table by the end of its name; hidden files are not."""
-    return path.name.lower().endswith(SUFFIXES) and not path.name.startswith(".")
 
 
 def read_table(path: Path, declared: Declaration, site: Site) -> Table:
@@ -106,6 +100,11 @@ def read_table(path: Path, declared: Declaration, site: Site) -> Table:
     shown = pd.Index([common[place] for place in kept])
     _check_names(path, shown, site, names)
     frame = _typed(path, columns, shown, inputs, lines, marks, decimal)
+    for name, gone in site.missing_in.items():
+        is_number_column = frame[name].dtype == np.float64
+        wrong = set(as_numbers(gone).tolist()) if is_number_column else {class_name(mark) for mark in gone}
+        known = frame[name] if is_number_column else frame[name].map(class_name, na_action="ignore")
+        frame[name] = frame[name].where(~known.isin(wrong), np.nan if is_number_column else None)
     for name, factor in site.scale.items():
         numbers = as_numbers(frame[name])
         if bool((np.isnan(numbers) & frame[name].notna().to_numpy()).any()):
@@ -167,7 +166,7 @@ def _check_names(path: Path, names: "pd.Index[str]", site: Site, own: Sequence[s
         )
     if len(names) > MOST_COLUMNS:
         raise ValueError(f"{path.name} has {len(names)} columns; at most {MOST_COLUMNS} can be described.")
-    for key, wanted in (("rename", set(own)), ("drop", set(own)), ("scale", set(names))):
+    for key, wanted in (("rename", set(own)), ("drop", set(own)), ("scale", set(names)), ("missing_in", set(names))):
         if unknown := [name for name in getattr(site, key) if name not in wanted]:
             raise ValueError(f"{path.name} has no column {unknown[0]!r}, which {key} in the node's file names.")
 
