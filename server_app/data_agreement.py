@@ -15,6 +15,7 @@ from florets.conf.run_config import task_spec
 from florets.conf.schema import AUTO, Config
 from florets.conf.validate import find_problems
 from florets.server_app.check.findings import Finding, find
+from florets.server_app.console import counted
 from florets.server_app.results.folder import write_whole
 from florets.strategies.base.describing import describe_sites
 from florets.task.data.tables.agreement import Agreed, agree, as_options
@@ -223,7 +224,7 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
     records = sum(site.records for site in sites.values())
     each = [f"{key} {site.records}" for key, site in list(sites.items())[:_MOST_NAMED]]
     more = f", and {len(sites) - _MOST_NAMED} more" if len(sites) > _MOST_NAMED else ""
-    said = [f"{len(sites)} sites, {records} records: {', '.join(each)}{more}"]
+    said = [f"{counted(len(sites), 'site')}, {records} records: {', '.join(each)}{more}"]
     prepared = found.preprocessing
     if prepared is None:
         what = "values" if found.is_regression else f"{found.num_outputs} classes"

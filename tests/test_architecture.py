@@ -185,6 +185,8 @@ def test_a_task_loads_no_slow_package_through_others() -> None:
 
 def test_a_file_holds_one_idea() -> None:
     assert not [name_of(path) for path in files() if path.name.endswith("utils.py")]
+    # Flower leaves such files out of the app.
+    assert not [name_of(path) for path in files() if path.name.startswith("test_")]
 
 
 def test_a_modules_first_line_says_what_it_is() -> None:

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from florets.server_app.main import main
 from florets.server_app.new_client.predictions_file import Sheet, _harmless
-from florets.server_app.results.test_statistics import read_test_statistics
+from florets.server_app.results.sums_of_tests import read_test_statistics
 from florets.task.new_client import predict
 from florets.task.task import Task, TaskSpec
 

@@ -15,7 +15,7 @@ from florets.conf.problems import ConfigError
 from florets.server_app.main import resume, run
 from florets.server_app.patience import Patience, validation_figure
 from florets.server_app.results.summary import RunSummary, round_line
-from florets.server_app.results.test_statistics import read_test_statistics
+from florets.server_app.results.sums_of_tests import read_test_statistics
 from florets.server_app.resume.checkpointing import Checkpointing
 from florets.server_app.resume.resume import read_resume
 from florets.strategies.base.report import Evaluation

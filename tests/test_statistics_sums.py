@@ -18,7 +18,7 @@ from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
 from florets.server_app.main import run
-from florets.server_app.results.test_statistics import (
+from florets.server_app.results.sums_of_tests import (
     PartStatistics,
     TestStatistics,
     constant,

@@ -29,8 +29,8 @@ from florets.server_app.results.folder import (
 )
 from florets.server_app.results.progress import Progress
 from florets.server_app.results.summary import RoundLine, RunSummary, round_line, round_seconds, summarise
-from florets.server_app.results.test_statistics import FILE as TESTS
-from florets.server_app.results.test_statistics import statistics_of, to_json
+from florets.server_app.results.sums_of_tests import FILE as TESTS
+from florets.server_app.results.sums_of_tests import statistics_of, to_json
 from florets.strategies.base.report import Client, Evaluation, RoundReport
 from florets.strategies.base.waiting import named
 

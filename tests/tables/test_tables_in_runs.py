@@ -113,6 +113,16 @@ def test_one_node_of_two_tables_needs_the_same_columns_in_both(tmp_path: Path) -
         SiteTable.read((tmp_path / "train.csv", tmp_path / "test.csv"), {}, 0)
 
 
+def test_subjects_in_both_files_of_a_site_are_counted(tmp_path: Path) -> None:
+    for name, first in (("train", 0), ("test", 15)):
+        rows = [f"{first + n},{n * n},{n % 2}" for n in range(20)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["pid,a,y", *rows]))
+    paths = (tmp_path / "train.csv", tmp_path / "test.csv")
+    found = SiteTable.read(paths, {"declared": {"group": "pid"}}, 0).describe()
+    assert found.notes == ("5 subjects of the group's column have records in both files",)
+    assert found.groups == 35
+
+
 def test_one_table_for_each_node_and_one_of_all_with_an_owner_are_the_same_run(tmp_path: Path) -> None:
     joined = [",".join(("site", *SAME))]
     for seed, name in enumerate(("north", "south", "west")):

@@ -64,7 +64,9 @@ def categorical_input(name: str, sites: Sequence[ColumnSummary], notes: list[str
         notes.append(f"{name!r} is not used: it has one value in all records")
         return []
     mode = min(kept, key=lambda word: (-kept[word], word))
-    return [CategoricalInput(name, tuple(sorted(kept)), other > 0, mode, missing > 0)]
+    # What a small site does not name may be what others do: of no more words than are kept none need be another one.
+    has_other = other > 0 and (len(kept) == 1 or any(one.distinct > len(kept) for one in sites))
+    return [CategoricalInput(name, tuple(sorted(kept)), has_other, mode, missing > 0)]
 
 
 def pooled_targets(

@@ -100,6 +100,11 @@ class SiteTable:
             train, test = np.arange(cut), np.arange(cut, len(frame))
             if not len(train) or not len(test):
                 raise ValueError(f"{paths[0].name} or {paths[1].name} has no record with a target.")
+            subjects = subjects_of(frame, declared)
+            both = set() if subjects is None else set(subjects[train].tolist()) & set(subjects[test].tolist())
+            if both:
+                # The split is the site's own: it is told, and kept.
+                notes = (*notes, f"{len(both)} subjects of the group's column have records in both files")
         else:
             train, test = _split(frame, declared, target, prepared, seed)
         return cls(declared, Table(frame, notes), train, test, untargeted, prepared)
