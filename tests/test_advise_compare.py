@@ -10,7 +10,7 @@ from florets.server_app.advise.advice import advise
 from florets.server_app.advise.choice import choose, is_below, low_sites
 from florets.server_app.advise.compare import Criterion, effective
 from florets.server_app.advise.measures import amount, gain, is_better, suitable, value
-from florets.server_app.results.test_statistics import PartStatistics
+from florets.server_app.results.sums_of_tests import PartStatistics
 
 ACCURACY = Criterion("accuracy")
 

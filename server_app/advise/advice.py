@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 
 import numpy as np
 
@@ -13,10 +14,11 @@ from florets.server_app.advise.constant import ConstantAnswer
 from florets.server_app.advise.findings import Finding
 from florets.server_app.advise.measures import gain
 from florets.server_app.advise.methods import TITLES
-from florets.server_app.advise.outcomes import Outcome
+from florets.server_app.advise.outcomes import Outcome, Part
 
-_CERTAIN = 2.33
-"""Standard errors by which a model must be better than the constant answer at a client: 1 %, one-sided."""
+_PARTS: tuple[Part, ...] = ("test", "validation")
+_LEVEL = 0.01
+"""Of the tests whether a model is better than the constant answer at one client."""
 _OF_GROUPS = ("discovery", "group_intercept", "clove")
 
 
@@ -191,16 +193,25 @@ def _is_unpredictable(
     """
     if not all(key in low_sites(outcomes[name], criterion) for name in ("local", "fedavg") if name in outcomes):
         return False
-    answer = constant.tests("test").get(key)
-    tests = [one.test[key] for name, one in outcomes.items() if key in one.test and name != "standardised"]
-    if answer is None:
+    answers = {part: constant.tests(part).get(key) for part in _PARTS}
+    if answers["test"] is None:
         return all(key in low_sites(one, criterion) for one in outcomes.values() if key in one.test)
-    for test in tests:
-        found = test.replicates.get(criterion.measure)
-        error = math.inf if found is None else float(np.nanstd(found)) * abs(gain(1.0, 0.0, criterion.measure))
-        if gain(criterion.own(test), criterion.own(answer), criterion.measure) > _CERTAIN * error:
+    quantile = NormalDist().inv_cdf(1 - _LEVEL / len(outcomes))
+    points = abs(gain(1.0, 0.0, criterion.measure))
+    for one in outcomes.values():
+        total = means = squares = 0.0
+        for tests, answer in ((one.test, answers["test"]), (one.validation, answers["validation"])):
+            if key not in tests or answer is None:
+                continue
+            test = tests[key]
+            found = test.replicates.get(criterion.measure)
+            error = math.inf if found is None else points * float(np.nanstd(found))
+            total += test.n
+            means += test.n * gain(criterion.own(test), criterion.own(answer), criterion.measure)
+            squares += (test.n * error) ** 2
+        if total and means > quantile * math.sqrt(squares):
             return False
-    return bool(tests)
+    return True
 
 
 def _is_scale(finding: Finding, evidence: Evidence) -> bool:

@@ -7,7 +7,7 @@ from statistics import NormalDist
 from florets.server_app.advise.compare import QUANTILE, Criterion, effective
 from florets.server_app.advise.measures import is_better
 from florets.server_app.advise.outcomes import Outcome
-from florets.server_app.results.test_statistics import PartStatistics
+from florets.server_app.results.sums_of_tests import PartStatistics
 
 
 def choose(candidates: Sequence[Outcome], criterion: Criterion) -> Outcome:

@@ -39,7 +39,7 @@ from florets.server_app.jobs import absolute
 from florets.server_app.results.folder import write_whole
 from florets.server_app.results.progress import listening
 from florets.server_app.results.summary import RunSummary, last_evidence
-from florets.server_app.results.test_statistics import read_test_statistics
+from florets.server_app.results.sums_of_tests import read_test_statistics
 
 HELP = """florets advise [<key>=<value> ...]
   Should these clients be grouped, and what should they use? Looks for groups, then compares FedAvg (plain, with

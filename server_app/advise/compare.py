@@ -18,7 +18,7 @@ from florets.server_app.advise.measures import (
     gain,
 )
 from florets.server_app.advise.outcomes import Tests
-from florets.server_app.results.test_statistics import PartStatistics, pooled
+from florets.server_app.results.sums_of_tests import PartStatistics, pooled
 from florets.task.wire.kinds import DIVERGED
 
 FEW_CLIENTS = 10

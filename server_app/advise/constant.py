@@ -9,7 +9,7 @@ import numpy as np
 from florets.server_app.advise.compare import FEW_CLIENTS, QUANTILE, Criterion, Difference
 from florets.server_app.advise.measures import Name, gain
 from florets.server_app.advise.outcomes import Part, Tests
-from florets.server_app.results.test_statistics import Constant, PartStatistics, TestStatistics, constant
+from florets.server_app.results.sums_of_tests import Constant, PartStatistics, TestStatistics, constant
 
 _ONE_SIDED = 1.644854 / QUANTILE
 """From the half width of a 95 % interval to a one-sided bound at 95 %."""

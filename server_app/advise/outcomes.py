@@ -10,7 +10,7 @@ from typing import Literal
 
 from florets.server_app.advise.measures import FloatArray
 from florets.server_app.results.summary import round_seconds
-from florets.server_app.results.test_statistics import (
+from florets.server_app.results.sums_of_tests import (
     PartStatistics,
     TestStatistics,
     read_test_statistics,

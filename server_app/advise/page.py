@@ -22,7 +22,7 @@ from florets.server_app.console import counted
 from florets.server_app.results.folder import write_whole
 from florets.server_app.results.report_figures import duration, size
 from florets.server_app.results.report_template import STYLE
-from florets.server_app.results.test_statistics import constant, read_test_statistics
+from florets.server_app.results.sums_of_tests import constant, read_test_statistics
 
 NAME = "advice.html"
 MOST_SITES = 200
