@@ -9,10 +9,13 @@ table.methods { width: 100%; font-size: .88rem; }
 table.methods td:first-child, table.methods th:first-child { white-space: normal; min-width: 9.5rem; }
 table.methods th, table.methods td:last-child { white-space: normal; }
 table.methods tr.chosen > * { background: #eaf4fb; font-weight: 600; }
-table.sites { width: 100%; }
+table.sites { width: 100%; font-size: .88rem; }
+table.sites th { white-space: normal; }
+table.methods th, table.methods td, table.sites th, table.sites td { padding: .28rem .4rem; }
+table.methods td:nth-last-child(3) { white-space: normal; }
 table.sites td.gain { color: var(--good); font-weight: 600; }
 table.sites td.loss { color: #a33a00; font-weight: 600; }
-table.sites td:last-child { text-align: left; color: var(--quiet); white-space: normal; min-width: 7rem; }
+table.sites td:last-child { text-align: left; color: var(--quiet); white-space: normal; }
 table.methods tr.chosen > td:first-child { background: #eaf4fb; }
 .dots { position: relative; margin: 0 .4rem 1rem; font-size: .84rem; }
 .dots .row { display: grid; grid-template-columns: minmax(9rem, 40%) 1fr; align-items: center; min-height: 1.9rem; }

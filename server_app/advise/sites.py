@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 
 from florets.server_app.advise.advice import Advice
-from florets.server_app.advise.compare import FEW_RECORDS
 from florets.server_app.advise.outcomes import Outcome
 
 
@@ -105,5 +104,5 @@ def _note(advice: Advice, key: str) -> str:
     if key in advice.evidence.one_class:
         return "one class only"
     if key in advice.few:
-        return f"fewer than {FEW_RECORDS} test records"
+        return "few records"
     return ""
