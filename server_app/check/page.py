@@ -19,6 +19,8 @@ _OWN_STYLE = """
 ul.findings { margin: 0; padding: 0; list-style: none; }
 ul.findings li { padding: .45rem 0 .45rem .8rem; border-left: 4px solid var(--line); margin: .35rem 0; }
 ul.findings li.error { border-color: #a33a00; } ul.findings li.warning { border-color: #b45309; }
+table.of-sites td, table.of-sites th { white-space: normal; }
+table.of-sites td:not(:first-child) { min-width: 5.5rem; }
 ul.findings .level { color: var(--quiet); font-size: .84rem; }
 ul.findings .remedy { color: var(--quiet); display: block; overflow-wrap: anywhere; }
 """
@@ -47,7 +49,7 @@ _PAGE = """<!doctype html>
 <section>
 <h2>{{ table.title }}</h2>
 <p>{{ table.note }}</p>
-<div class="wide"><table>
+<div class="wide"><table class="of-sites">
 <thead><tr>{% for cell in table.head %}<th scope="col">{{ cell }}</th>{% endfor %}</tr></thead>
 <tbody>
 {% for row in table.rows -%}
