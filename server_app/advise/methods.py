@@ -83,7 +83,7 @@ COMMANDS = {
 
 _PER_SITE = ("task.table.standardise=site",)
 _OURS = ("strategy", "k", "k_max", "stop_at_ari", "statistics", "personal")
-_HOW = ("quiet", "results_dir", "pictures", "checkpoint_every", "loss_matrix")
+_HOW = ("quiet", "results_dir", "pictures", "checkpoint_every", "loss_matrix", "measure", "patience")
 """Keys that say nothing of what is used."""
 _MAY_STAY = ("strategy.fraction_train",)
 _REGRESSIONS = ("squared_error", "half_squared_error")
