@@ -179,7 +179,7 @@ def test_nothing_useful_is_said_first_with_what_was_tried() -> None:
     [
         ("all_differ", "5 sites, each different from all others (p = 0.0025): "),
         ("too_few", "5 sites, too few records or sites to test for groups: "),
-        ("open", "5 sites; groups were not tested for, because too few took part in the rounds: "),
+        ("open", "5 sites; groups were not tested for, because too few sent what the test needs: "),
         ("moving", "5 sites; groups were not tested for, because the common model was still improving: "),
     ],
 )
@@ -239,13 +239,15 @@ def test_every_method_has_the_same_budget_and_rates_and_what_is_typed_holds() ->
 
 def test_the_obvious_is_tried_where_nothing_is_useful() -> None:
     question = Question.of(OWN)
-    tried = remedies(question, setup_of(question, "accuracy", is_rare=False))
+    tried = remedies(question, setup_of(question, "accuracy", is_rare=False), question.standardise_keys)
     assert [text for text, _ in tried] == [
-        "each site standardises its own inputs", "class weights", "smaller and larger learning rates", "more rounds",
+        "each site standardises its own inputs", "class weights", "smaller learning rates",
+        "larger learning rates", "more rounds",
     ]  # fmt: skip
     for _, setup in tried:
         candidate_run(question, setup, candidates(question, NONE)["fedavg"], setup.rates[0])
-    assert remedies(Question.of(["train.learning_rate=0.1", "num_rounds=3", "train.class_weights=root"]), SETUP) == []
+    typed = Question.of(["train.learning_rate=0.1", "num_rounds=3", "train.class_weights=root"])
+    assert remedies(typed, SETUP, ()) == []
 
 
 def test_of_three_rates_the_best_is_taken_and_those_below_a_better_one_are_spared(

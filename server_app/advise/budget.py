@@ -112,7 +112,7 @@ class Meter:
             self._done = 0
             self._bar.update(self._task, completed=self._place, left=self._left())
         else:
-            of = f" of {self._runs}" if self._runs else ""
+            of = f" of {self._runs}" if self._finished <= self._runs else ""
             say(f"advise: run {self._finished}{of}, {self._name}: {found}{self._left(', ')}", sys.stderr)
 
     def note(self, text: str) -> None:

@@ -40,6 +40,7 @@ from florets.server_app.results.folder import write_whole
 from florets.server_app.results.progress import listening
 from florets.server_app.results.summary import RunSummary, last_evidence
 from florets.server_app.results.sums_of_tests import read_test_statistics
+from florets.strategies.base.federation import FederationError
 
 HELP = """florets advise [<key>=<value> ...]
   Should these clients be grouped, and what should they use? Looks for groups, then compares FedAvg (plain, with
@@ -129,6 +130,7 @@ class _Study:
 
     def __init__(self, question: Question, play: Play, folder: Path, here: Path, meter: Meter) -> None:
         self._question, self._play, self._folder, self._here, self._meter = question, play, folder, here, meter
+        self._standardise: tuple[str, ...] = ()
 
     def advise(self) -> tuple[Advice, Setup, list[Trial]]:
         """Make all runs and return the advice, the setup that was used, and the trials of learning rates."""
@@ -151,16 +153,23 @@ class _Study:
         criterion = Criterion.of(measure, first.test, one_class if measure in OF_CLASSES else ())
         sites = read_sites(place, first.train, measure in OF_VALUES)
         described = any(site.columns for site in sites.values())
+        # Sites standardise tables alone.
+        self._standardise = question.standardise_keys if described else ()
         reasons = differences(sites, one_class)
         after = self._standardised_finding(finding, reasons, one_class)
         methods = self._methods(finding, reasons, after)
         self._say_budget(methods, setup, place)
         outcomes, trials = self._compared(setup, methods, criterion)
         tried: list[str] = []
-        constant = self._constant(outcomes, measure)
+        constant = ConstantAnswer.of(measure, read_test_statistics(place))
         if not _any_useful(outcomes, criterion, constant):
             setup, outcomes, more, tried = self._rescued(setup, methods, outcomes, criterion, constant)
             trials += more
+        if not outcomes:
+            failed = next((trial.failure for trial in trials if trial.failure), "")
+            raise FederationError(
+                f"advise: no run came to its end, also after trying {', '.join(tried)}; the first said: {failed}"
+            )
         evidence = Evidence(after, one_class, read_names(place), tuple(reasons), described, tuple(tried))
         advice = advise(finding, outcomes, criterion, constant, evidence)
         rule = self._rule(advice)
@@ -207,7 +216,7 @@ class _Study:
 
         It costs a few rounds, and tells nobody anything of anybody's columns.
         """
-        keys = self._question.standardise_keys
+        keys = self._standardise
         if finding.kind not in ("groups", "lone", "all_differ") or not keys:
             return None
         config = first_run(self._question, "pictures=false", *keys)
@@ -217,7 +226,7 @@ class _Study:
         self, finding: Finding, reasons: Sequence[Reason], after: Finding | None
     ) -> dict[str, tuple[str, ...]]:
         methods = candidates(self._question, finding)
-        keys = self._question.standardise_keys
+        keys = self._standardise
         # Of some out of many sites, other inputs are the usual variety.
         count = finding.num_clients
         moved = any(one.kind == "unit" or (one.kind == "inputs" and 4 * len(one.sites) >= count) for one in reasons)
@@ -233,12 +242,15 @@ class _Study:
         self._meter.plan(runs, rounds)
 
     def _compared(
-        self, setup: Setup, methods: Mapping[str, Sequence[str]], criterion: Criterion, prefix: str = ""
+        self,
+        setup: Setup,
+        methods: Mapping[str, Sequence[str]],
+        criterion: Criterion,
+        prefix: str = "",
+        every_rate: bool = False,
     ) -> tuple[dict[str, Outcome], list[Trial]]:
-        return search(self._question, setup, methods, rates_criterion(criterion), self._run, prefix)
-
-    def _constant(self, outcomes: Mapping[str, Outcome], measure: Name) -> ConstantAnswer:
-        return ConstantAnswer.of(measure, read_test_statistics(Path(outcomes["fedavg"].folder)))
+        decides = rates_criterion(criterion)
+        return search(self._question, setup, methods, decides, self._run, prefix, every_rate)
 
     def _rescued(
         self,
@@ -251,11 +263,11 @@ class _Study:
         """Try the obvious where nothing is better than a constant answer: with FedAvg, and if it helps with all."""
         tried: list[str] = []
         trials: list[Trial] = []
-        for number, (words, other) in enumerate(remedies(self._question, setup), start=1):
+        for number, (words, other) in enumerate(remedies(self._question, setup, self._standardise), start=1):
             tried.append(words)
             self._meter.note(f"advise: nothing is better than a constant answer; trying: {words}")
             prefix = f"remedy-{number}-"
-            found, more = self._compared(other, {"fedavg": methods["fedavg"]}, criterion, prefix)
+            found, more = self._compared(other, {"fedavg": methods["fedavg"]}, criterion, prefix, every_rate=True)
             trials += more
             if not _any_useful(found, criterion, constant):
                 continue

@@ -22,6 +22,8 @@ _LOOK = 4
 """Rounds of the first run: replies may be lost, and are then waited for."""
 _LATEST_LOOK = 41
 """The same where groups are only looked for once a model has learned what all clients share."""
+_SMALLER, _LARGER = (10.0, 1e3, 1e5), (3.0, 10.0)
+"""Factors of the learning rates that are tried where nothing useful was learned: inputs may be of any size."""
 _TIMES = 3
 """Factor of the rounds where nothing useful was learned."""
 
@@ -176,6 +178,8 @@ class Question:
         shared = {
             "task.validation_fraction": self.validation,
             "loss_matrix": "false",
+            # A trial is not resumed, and one that failed must not keep others from its folder.
+            "checkpoint_every": 0,
             "statistics": "false" if self.base.task.loss == "reconstruction" else "true",
             "num_rounds": self.rounds,
         }
@@ -219,32 +223,34 @@ def setup_of(question: Question, measure: Name, is_rare: bool) -> Setup:
     return Setup(measure, question.rates, tuple(keys))
 
 
-def remedies(question: Question, setup: Setup) -> list[tuple[str, Setup]]:
-    """Return what is tried where no method is better than a constant answer: in words, and as a setup."""
+def remedies(question: Question, setup: Setup, standardise: Sequence[str]) -> list[tuple[str, Setup]]:
+    """Return what is tried where no method is better than a constant answer: in words, and as a setup.
+
+    Parameters
+    ----------
+    standardise
+        Keys with which each site standardises its own inputs; none where that is not possible.
+    """
     found = []
     keys = {key.partition("=")[0] for key in setup.keys}
-    if question.standardise_keys:
-        found.append(
-            (
-                "each site standardises its own inputs",
-                replace(setup, keys=(*setup.keys, *question.standardise_keys)),
-            )
-        )
+    if standardise:
+        found.append(("each site standardises its own inputs", replace(setup, keys=(*setup.keys, *standardise))))
     is_classes = question.base.task.loss == "cross_entropy"
     if is_classes and "train.class_weights" not in keys and not question.gives("train.class_weights"):
         found.append(("class weights", replace(setup, keys=(*setup.keys, "train.class_weights=balanced"))))
     if not question.gives("train.learning_rate"):
         least, most = min(setup.rates), max(setup.rates)
-        wider = tuple(float(f"{rate:.3g}") for rate in (least / 30, least / 5, most * 3))
-        found.append(("smaller and larger learning rates", replace(setup, rates=wider)))
+        for words, rates in (
+            ("smaller learning rates", [least / factor for factor in _SMALLER]),
+            ("larger learning rates", [most * factor for factor in _LARGER]),
+        ):
+            found.append((words, replace(setup, rates=tuple(float(f"{rate:.3g}") for rate in rates))))
     if not question.gives("num_rounds"):
-        more = replace(
-            setup, keys=(*setup.keys, f"num_rounds={_TIMES * question.rounds}", f"patience={3 * PATIENCE}")
+        patience = f"patience={3 * PATIENCE}"
+        kept = [key for key in setup.keys if not key.startswith("patience=")]
+        found.append(
+            ("more rounds", replace(setup, keys=(*kept, f"num_rounds={_TIMES * question.rounds}", patience)))
         )
-        kept = tuple(
-            key for key in more.keys if key.partition("=")[0] != "patience" or key == f"patience={3 * PATIENCE}"
-        )
-        found.append(("more rounds", replace(more, keys=kept)))
     return found
 
 

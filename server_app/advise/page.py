@@ -152,7 +152,7 @@ def _groups(advice: Advice, words: Words) -> str:
     if finding.kind == "too_few":
         return f"Not known: {words.speech.sites(finding.num_clients)} with these records are too few for a test."
     if finding.kind == "open":
-        return f"Not tested: too few of {words.speech.sites(finding.num_clients)} took part in the rounds."
+        return f"Not tested: too few of {words.speech.sites(finding.num_clients)} sent what the test needs."
     if finding.kind == "moving":
         return (
             "Not tested: the common model was still improving when the rounds ended. More rounds (num_rounds) help."

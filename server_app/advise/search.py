@@ -1,5 +1,6 @@
 """The search: every method with every learning rate, of which the best on the validation records is taken."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from florets.server_app.advise.measures import FORMS, is_better, value
 from florets.server_app.advise.methods import OPTIONAL, Question, Setup, candidate_run
 from florets.server_app.advise.outcomes import Outcome, read_outcome
 from florets.server_app.console import counted
+from florets.strategies.base.federation import FederationError
 
 Run = Callable[[str, Config, Callable[[Path], str]], Path]
 """Runs an experiment under a name; the last argument says in a few words what came of it."""
@@ -18,12 +20,16 @@ Run = Callable[[str, Config, Callable[[Path], str]], Path]
 
 @dataclass(frozen=True)
 class Trial:
-    """One learning rate of one method: its figure on the validation records, and the rounds that it took."""
+    """One learning rate of one method: its figure on the validation records, and the rounds that it took.
+
+    `failure` says why the run came to no end, as when every client's model diverged; the figure is then NaN.
+    """
 
     method: str
     rate: float
     rounds: int
     figure: float
+    failure: str = ""
 
 
 def search(
@@ -33,6 +39,7 @@ def search(
     criterion: Criterion,
     run: Run,
     prefix: str = "",
+    every_rate: bool = False,
 ) -> tuple[dict[str, Outcome], list[Trial]]:
     """Run every method with every learning rate; return the best outcome of each, and all trials.
 
@@ -47,6 +54,8 @@ def search(
         Makes one run.
     prefix
         Of the runs' names.
+    every_rate
+        Try all rates, whatever the others brought: where nothing is learned figures say nothing of the next rate.
     """
     found: dict[str, Outcome] = {}
     trials: list[Trial] = []
@@ -60,7 +69,11 @@ def search(
             return f"{counted(one.rounds, 'round')}, validation {FORMS[criterion.measure].title} {figure}"
 
         name = f"{prefix}{method}" + (f"-rate-{rate:g}" if len(setup.rates) > 1 else "")
-        place = run(name, candidate_run(question, setup, methods[method], rate), said)
+        try:
+            place = run(name, candidate_run(question, setup, methods[method], rate), said)
+        except FederationError as error:
+            trials.append(Trial(method, rate, 0, math.nan, str(error)))
+            return math.nan
         outcomes = [read_outcome(method, place, rate)]
         if method == "fedavg":
             outcomes.append(read_outcome("tuned", place, rate, tuned=True))
@@ -79,6 +92,11 @@ def search(
         except ConfigError:
             if method not in OPTIONAL:
                 raise
+            continue
+        if every_rate:
+            for rate in rates:
+                if rate != rates[middle]:
+                    attempt(method, rate)
             continue
         # Figures have one peak over the rates: a better one above the middle spares those below it.
         if not _climb(method, rates[middle + 1 :], first, criterion, attempt):

@@ -58,7 +58,7 @@ class Words:
         if finding.kind == "too_few":
             return f"{count}, too few records or {self.site}s to test for groups"
         if finding.kind == "open":
-            return f"{count}; groups were not tested for, because too few took part in the rounds"
+            return f"{count}; groups were not tested for, because too few sent what the test needs"
         if finding.kind == "moving":
             return f"{count}; groups were not tested for, because the common model was still improving"
         if finding.kind == "all_differ":
