@@ -175,3 +175,15 @@ def test_a_site_names_the_missing_mark_of_one_column(tmp_path: Path) -> None:
     assert found["chol"] == [None, 210]
     assert found["sex"] == [0, 1]
     assert found["kind"] == [None, "b"]
+
+
+@pytest.mark.parametrize("lines", ["a;b;y\n1.234;2;0\n2.600;3;1\n", "a;b;y\n1.234;2,5;0\n900;3,5;1\n"])
+def test_points_that_may_mark_thousands_are_refused(lines: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="points that may mark thousands"):
+        read(tmp_path, lines)
+    assert columns(read(tmp_path, lines.replace(",", "."), site=Site(decimal=".")))["a"][0] == 1.234
+
+
+def test_what_a_class_is_declared_by_is_no_missing_value(tmp_path: Path) -> None:
+    found = read(tmp_path, "a,y\n1,None\n2,mild\n", target="y", classes={"none": ("None",), "mild": ("mild",)})
+    assert columns(found)["y"] == ["None", "mild"]

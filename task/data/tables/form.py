@@ -101,7 +101,7 @@ def scan(
         If the mark is ambiguous, or a line has another number of cells: pandas fills or cuts it.
     """
     lines = []
-    commas = points = thousands = False
+    commas = points = thousands = dotted = False
     for place, record in enumerate(records(path, text, separator)):
         cells = record.cells
         if len(cells) != width and not (len(cells) == width + 1 and not cells[-1].strip()):
@@ -117,9 +117,16 @@ def scan(
                     thousands = True
                 elif DECIMAL_COMMA.fullmatch(cell):
                     commas = True
-            elif not points and "." in cell:
+            elif "." in cell:
                 # 1.234 may be a thousand as well.
-                points = _DECIMAL_POINT.fullmatch(cell) is not None and not _THOUSANDS.fullmatch(cell)
+                may_be_thousands = _THOUSANDS.fullmatch(cell) is not None
+                dotted = dotted or may_be_thousands
+                points = points or (not may_be_thousands and _DECIMAL_POINT.fullmatch(cell) is not None)
+    if dotted and not points and separator != "," and decimal != ".":
+        raise ValueError(
+            f"{path.name}: some numbers hold points that may mark thousands: write them without such marks, or say "
+            'in the node\'s file that they are decimal points, decimal = ".".'
+        )
     if decimal:
         return lines, decimal
     if (commas and points) or (thousands and not commas):

@@ -65,7 +65,8 @@ def read_table(path: Path, declared: Declaration, site: Site) -> Table:
     lines, decimal = scan(path, text, separator, len(names), has_header, site.decimal)
     common = [site.rename.get(name, name) for name in names]
     inputs = set(declared.inputs_of(tuple(common))) - {declared.target, *declared.categorical}
-    marks = {*MISSING, *declared.missing, *site.missing}
+    # What a class is declared by is no missing value: a severity "None".
+    marks = {*MISSING, *declared.missing, *site.missing} - {raw for raws in declared.classes.values() for raw in raws}
     try:
         frame = pd.read_csv(
             io.StringIO(text),
