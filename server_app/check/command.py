@@ -1,4 +1,4 @@
-"""`florets check`: describe the sites' data on this machine, list what is odd, and leave a page."""
+"""`florets check`: describe the sites' data on this machine, list problems, and write a page."""
 
 import json
 from collections.abc import Sequence
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str], caller: Path) -> int:
 
 
 def check(config: Config, data: Path) -> Checked:
-    """Describe each site's data in this process, and return what is odd.
+    """Describe each site's data in this process, and return the findings.
 
     Parameters
     ----------

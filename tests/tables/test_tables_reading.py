@@ -86,7 +86,7 @@ def test_truth_values_are_words_of_one_spelling_also_where_some_are_missing(tmp_
 @pytest.mark.parametrize("cell", ["1_000", "0x1F", "12a", "1,5"])
 def test_what_only_looks_like_a_number_is_named_by_its_line(tmp_path: Path, cell: str) -> None:
     with pytest.raises(
-        ValueError, match=r"data\.csv, column 'b': 1 of its 4 cells are no numbers, the first in line 5"
+        ValueError, match=r"data\.csv, column 'b': 1 of its 4 cells are not numbers, the first in line 5"
     ):
         read(tmp_path, f"a;b;y\n1;2.5;0\n\n2;3;1\n3;{cell};0\n4;5;1\n", site=Site(decimal="."))
 
@@ -126,8 +126,8 @@ def test_what_is_no_input_may_hold_anything(tmp_path: Path) -> None:
         (" \n", "is empty"),
         (f"{'a' * 201},y\n1,0\n", "the name of column 1 is too long, or not printable"),
         ("a\x07,y\n1,0\n", "the name of column 1 is too long, or not printable"),
-        (b"a,y\n\x00\x01,\x00\n", "is no text that can be read"),
-        ("a,y\n1,0\n".encode("utf-16-le"), "is no text that can be read"),
+        (b"a,y\n\x00\x01,\x00\n", "cannot be decoded as text"),
+        ("a,y\n1,0\n".encode("utf-16-le"), "cannot be decoded as text"),
     ],
 )
 def test_a_file_that_cannot_be_read_for_certain_is_refused(

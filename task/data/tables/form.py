@@ -39,7 +39,7 @@ def file_text(path: Path, encoding: str) -> tuple[str, str]:
         if not text.strip():
             raise ValueError(f"{path.name} is empty.")
         return text.replace("\r\n", "\n").replace("\r", "\n"), name
-    raise ValueError(f"{path.name} is no text that can be read: save it as UTF-8, or name its encoding in node.toml.")
+    raise ValueError(f"{path.name} cannot be decoded as text: save it as UTF-8, or name its encoding in node.toml.")
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def find_separator(path: Path, text: str) -> str:
         # Lines of other widths are reported with their number later on.
         return named[0]
     if not any(separator in line for line in lines for separator in SEPARATORS):
-        raise ValueError(f"{path.name} has one column alone: a table needs a target and at least one input.")
+        raise ValueError(f"{path.name} has only one column: a table needs a target and at least one input.")
     candidates = " or ".join(SEPARATORS[one] for one in widths or named or SEPARATORS)
     raise ValueError(
         f'{path.name}: its separator is ambiguous ({candidates}): name it in the node\'s file, separator = ";".'

@@ -214,7 +214,7 @@ def _typed(
             del words[place]
         elif wrong.sum() * 2 < known.sum():
             raise ValueError(
-                f"{path.name}, column {name!r}: {int(wrong.sum())} of its {int(known.sum())} cells are no numbers, "
+                f"{path.name}, column {name!r}: {int(wrong.sum())} of its {int(known.sum())} cells are not numbers, "
                 f"the first in line {lines[int(np.argmax(wrong))]}. If they mark missing values, name the mark in "
                 "missing (task.table or the node's file); if the column holds categories, name it in "
                 "task.table.categorical."
