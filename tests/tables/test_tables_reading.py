@@ -113,7 +113,7 @@ def test_what_is_no_input_may_hold_anything(tmp_path: Path) -> None:
         ("a,b;y\n1,2;0\n3,4;1\n", r"separator is ambiguous \(commas or semicolons\): name it .* separator = \";\""),
         ("a;y\n1,234;0\n2,345;1\n", "decimal mark is ambiguous"),
         ("a;b;y\n1,5;1.5;0\n2,5;2.5;1\n", "decimal mark is ambiguous"),
-        ("y\n1\n0\n", "one column alone"),
+        ("y\n1\n0\n", "has only one column"),
         ("0.3,0.8,1\n0.9,0.4,0\n", "3 of the 3 names in its first line are numbers or dates, .*header=false"),
         ("red,2024-01-02,1\n", "2 of the 3 names"),
         ("F,typical,yes\nM,typical,no\nF,other,yes\n", "the name of column 1 is also a value of it"),
