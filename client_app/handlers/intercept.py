@@ -11,6 +11,7 @@ from florets.task.statistics.intercepts import class_offsets, value_offset
 from florets.task.training.losses import evaluated
 from florets.task.training.modules import load
 from florets.task.wire import kinds
+from florets.task.wire.intercept import offset_basis
 
 _TRIED, _TOLERANCE = 8, 1e-3
 
@@ -36,7 +37,7 @@ def intercept(client: Client) -> RecordDict:
     outputs = evaluated(module, data.x_train, data.y_train, client.loss).outputs
     assert outputs is not None
     assert tried is not None
-    num_offsets = outputs.shape[1] if outputs.shape[1] > 2 else 1
+    num_offsets = offset_basis(outputs.shape[1]).shape[1]
     offsets, variances = np.zeros(num_offsets), np.full(num_offsets, kinds.DIVERGED)
     if client.shares_statistics and np.isfinite(outputs).all() and np.isfinite(tried).all():
         plain = outputs[:_TRIED]
