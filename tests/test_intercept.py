@@ -1,5 +1,6 @@
 """Random intercepts: what a client estimates, how it is shrunk, and whose model is tested and saved."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,7 @@ from florets.strategies.intercept.personal import InterceptClients, InterceptKep
 from florets.task.statistics.intercepts import SPREAD, class_offsets, value_offset
 from florets.task.wire import MalformedMessage, bank, kinds
 from florets.task.wire.intercept import offset_basis, read_intercept
+from florets.task.wire.sums import MIN_RECORDS
 from tests.method_runs import SMALL, play
 
 # How estimates are shrunk
@@ -300,7 +302,10 @@ def test_what_has_no_intercept_is_refused_before_any_work(given: list[str], mess
         checked(given)
 
 
-def test_a_node_that_keeps_its_statistics_says_nothing_of_its_offset() -> None:
+@pytest.mark.parametrize("why", ["", "kept", "few records"])
+def test_a_node_that_keeps_its_statistics_or_has_few_records_says_nothing_of_its_offset(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = compose([*SMALL, "strategy=fedavg"])
     task = build_task(config)
     settings: Any = {
@@ -312,11 +317,17 @@ def test_a_node_that_keeps_its_statistics_says_nothing_of_its_offset() -> None:
     # With it Flower builds messages outside of its own processes.
     LocalGrid(app, 6)
     message = Message(content, 1, kinds.QUERY_INTERCEPT)
-    for kept in (True, False):
-        node: dict[str, Any] = {"partition-id": 0, "num-partitions": 6, kinds.SHARE_STATISTICS: not kept}
-        client = Client(message, Context(1, 1, node, RecordDict(), {}))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Client, "is_simulated", False)
-            found = read_intercept(intercept(client), 9)
-        assert (found.offsets == 0).all() == kept
-        assert (found.variances == kinds.DIVERGED).all() == kept
+    node: dict[str, Any] = {"partition-id": 0, "num-partitions": 6, kinds.SHARE_STATISTICS: why != "kept"}
+    monkeypatch.setattr(Client, "is_simulated", False)
+    client = Client(message, Context(1, 1, node, RecordDict(), {}))
+    if why == "few records":
+        data = client.data
+        few = replace(data, x_train=data.x_train[: MIN_RECORDS - 1], y_train=data.y_train[: MIN_RECORDS - 1])
+        monkeypatch.setattr(Client, "data", few)
+    found = read_intercept(intercept(client), 9)
+    assert (found.offsets == 0).all() == bool(why)
+    assert (found.variances == kinds.DIVERGED).all() == bool(why)
+    # No information: the client has the common intercept, and does not count for the others'.
+    others = np.append(found.offsets[0], [2.0, -4.0]), np.append(found.variances[0], [1.0, 1.0])
+    if why:
+        assert shrunk(*others) == pytest.approx([0.0, 1.8, -3.6])
