@@ -1,5 +1,7 @@
 """Splits of tables: stratified, by subject, and equal to scikit-learn's where published splits are."""
 
+from time import process_time
+
 import numpy as np
 import pytest
 import torch
@@ -85,6 +87,15 @@ def test_few_subjects_have_one_on_either_side() -> None:
         for share in (0.01, 0.99):
             train, test = split_rows(np.zeros(subjects), np.arange(subjects), share, 0, False)
             assert (len(test) if share < 0.5 else len(train)) == 1
+
+
+def test_many_subjects_cost_little() -> None:
+    subjects = torch.from_numpy(np.random.default_rng(0).integers(10_000, size=20_000))
+    x, y = torch.zeros(20_000, 1), torch.zeros(20_000, dtype=torch.int64)
+    start, rng = process_time(), np.random.default_rng(0)
+    disjoint_folds(x, y, 5, 1000, rng, subjects)
+    hold_out(ClientData(x, y, x[:1], y[:1], 0, subjects=subjects), rng)
+    assert process_time() - start < 0.7
 
 
 def test_fewer_subjects_than_parts() -> None:
