@@ -34,7 +34,8 @@ def offset_basis(num_outputs: int) -> npt.NDArray[np.float64]:
     steps = np.arange(1, num_outputs)
     contrasts = np.tri(num_outputs - 1, num_outputs)
     contrasts[steps - 1, steps] = -steps
-    return (contrasts / np.sqrt(steps * (steps + 1))[:, np.newaxis]).T
+    found: npt.NDArray[np.float64] = (contrasts / np.sqrt(steps * (steps + 1))[:, np.newaxis]).T
+    return found
 
 
 def read_intercept(content: RecordDict, width: int) -> Intercept:
