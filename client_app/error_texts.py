@@ -1,5 +1,6 @@
 """Texts of errors that leave a node: those that the project or allowed code wrote, for others may quote its data."""
 
+import dis
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ _OURS = __name__.partition(".")[0]
 
 @contextmanager
 def own_texts_alone(context: Context) -> Iterator[None]:
-    """Replace an error that no check foresaw, on a real node; in one's own process it is passed on as it is.
+    """Replace an unexpected error, on a real node; in one's own process it is passed on as it is.
 
     A library's text may hold what it was called with: "Target 7 is out of bounds", "could not convert string: 'x'".
     Flower sends the text to the server, where it is logged.
@@ -31,17 +32,23 @@ def own_texts_alone(context: Context) -> Iterator[None]:
         if _is_written_here(error, context) or is_simulated(context):
             raise
         raise RuntimeError(
-            f"{type(error).__name__}, which no check foresaw; its text may hold values of this node's data, and "
-            "stands in the node's own log"
+            f"{type(error).__name__}: unexpected error; its text may quote this node's data and is only in the "
+            "node's log"
         ) from error
 
 
 def _is_written_here(error: Exception, context: Context) -> bool:
-    """Return whether an error is a ValueError that was raised by a line of the project, or of allowed code."""
+    """Return whether an error is a ValueError that a `raise` of the project, or of allowed code, has raised.
+
+    The innermost frame's module does not suffice: functions in C, such as `float`, have no frame, so that their
+    errors come from the line that called them.
+    """
     trace = error.__traceback__
     if not isinstance(error, ValueError) or trace is None:
         return False
     while trace.tb_next is not None:
         trace = trace.tb_next
+    if dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]] != "RAISE_VARARGS":
+        return False
     module = str(trace.tb_frame.f_globals.get("__name__", ""))
     return module.partition(".")[0] == _OURS or consent_of(context).allows(module)

@@ -14,20 +14,21 @@ from florets.server_app.resume.checkpoint import Best
 from florets.strategies.base.report import Evaluation
 from florets.strategies.base.snapshot import snapshot
 from florets.strategies.base.strategy import ClusteredStrategy
+from florets.task.wire.sums import MIN_RECORDS
 
 VALIDATION = "validation"
 """Key of a round's line: the validation figure, None in a round without one."""
 
 
 def validation_figure(evaluations: Mapping[str, Evaluation], measure: str) -> float | None:
-    """Return a figure over all clients' validation records together; None without any, or where it is not finite.
+    """Return a figure over all clients' validation records together; None where there is none, or not a finite one.
 
     Parameters
     ----------
     measure
         As the key of that name. ``auto`` is the loss, ``accuracy`` and ``log_loss`` are means weighted by records,
-        and the others follow from the sums that clients send (`statistics=true`); where no client sends them, the
-        loss takes their place, with its sign changed where more is better.
+        and the others follow from the sums that clients send (`statistics=true`): in a round in which no client
+        sends them there is no figure.
     """
     tests = [
         (one.validation.num_examples, one.validation) for one in evaluations.values() if one.validation is not None
@@ -35,14 +36,16 @@ def validation_figure(evaluations: Mapping[str, Evaluation], measure: str) -> fl
     if not tests:
         return None
     total = sum(count for count, _ in tests)
-    loss = math.fsum(count * test.loss for count, test in tests) / total
-    value = -loss if HIGHER_IS_BETTER.get(measure) else loss
-    if measure == "accuracy" and all(test.accuracy is not None for _, test in tests):
-        value = math.fsum(count * (test.accuracy or 0.0) for count, test in tests) / total
-    elif measure not in ("auto", "log_loss", "accuracy") and (known := statistics_of(evaluations)):
-        parts = [client.parts[VALIDATION] for client in known.values() if client.train is not None]
+    if measure in ("auto", "log_loss"):
+        value = math.fsum(count * test.loss for count, test in tests) / total
+    elif measure == "accuracy":
+        value = math.fsum(count * (math.nan if test.accuracy is None else test.accuracy) for count, test in tests)
+        value /= total
+    else:
+        clients = [one for one in statistics_of(evaluations).values() if one.train is not None]
+        parts = [part for one in clients if (part := one.parts.get(VALIDATION)) is not None]
         # A model that diverged on one client is no good on all, although that one has no sums.
-        diverged = any(part.sums is None for part in parts)
+        diverged = any(part.sums is None and part.n >= MIN_RECORDS for part in parts)
         value = math.nan if diverged else pooled(parts, measure)  # type: ignore[arg-type]  # they are the key's words
     return value if math.isfinite(value) else None
 
@@ -80,7 +83,7 @@ class Patience:
         return self._most is not None and self._waited >= self._most
 
     def after(self, line: RoundLine, models: ArrayRecord, strategy: ClusteredStrategy[Any, Any]) -> None:
-        """Look at the line of a round that has come to its end."""
+        """Take in the line of a finished round."""
         if self._take(line):
             self.best = Best(line["round"], models, snapshot(strategy.state))
 
@@ -93,9 +96,11 @@ class Patience:
 
     def words(self, rounds: int) -> str:
         """Return which round's models a run of so many rounds ends with, and why; nothing without patience."""
+        figure = "validation loss" if self.measure == "auto" else f"validation {self.measure}"
+        if self._most is not None and self.best is None:
+            return f"patience={self._most}: no round has a {figure}, so the run ends with the models of its last one"
         if self.best is None:
             return ""
-        figure = "validation loss" if self.measure == "auto" else f"validation {self.measure}"
         why = (
             f", which has not improved for {self._waited} evaluations (patience={self._most})" if self.is_over else ""
         )
@@ -103,10 +108,10 @@ class Patience:
 
     def _take(self, line: RoundLine) -> bool:
         """Take in a round's figure, and say whether it is the best so far; the first of equal ones is."""
-        # A round without an evaluation has no figure; one that diverged has none either, and is no improvement.
-        if self._most is None or not line["evaluated"]:
-            return False
         found = line[VALIDATION]
+        # A round without a figure is skipped; one whose models diverged has none either, and is no improvement.
+        if self._most is None or (found is None and not line["diverged"]):
+            return False
         best = found is not None and (
             self._value is None or (found > self._value if self._higher else found < self._value)
         )

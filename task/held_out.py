@@ -89,15 +89,15 @@ def _of_samples(count: int, wanted: int, rng: np.random.Generator) -> NDArray[np
 def _of_subjects(subjects: Tensor, wanted: int, rng: np.random.Generator) -> NDArray[np.bool_]:
     """Draw whole subjects with at most so many samples, or the smallest; of one alone nothing."""
     whose = subjects.cpu().numpy()
-    held = np.zeros(len(whose), dtype=bool)
     different, sizes = np.unique(whose, return_counts=True)
-    for subject in rng.permutation(different)[1:]:
-        own = whose == subject
-        if held.sum() + own.sum() <= wanted:
-            held |= own
-    if not held.any() and len(different) > 1:
-        held = whose == different[sizes.argmin()]
-    return held
+    taken, count = list[int](), 0
+    for place in rng.permutation(len(different))[1:].tolist():
+        if count + sizes[place] <= wanted:
+            taken.append(place)
+            count += sizes[place]
+    if not taken and len(different) > 1:
+        taken = [int(sizes.argmin())]
+    return np.isin(whose, different[taken])
 
 
 def _split_off(data: ClientData, held: NDArray[np.bool_]) -> tuple[ClientData, Part]:

@@ -50,8 +50,8 @@ def other_parameters(what: str, function: Function, given: Sequence[str]) -> lis
     """Return the parameters of a function beside `given`, which it must have under these very names.
 
     A function that happens to take as many arguments was written for something else: ``shutil.rmtree`` would delete
-    the data folder that a data set is read from. Names that stand in a signature are no accident, so that `given` are
-    passed by keyword, and none may be caught by ``*args`` or ``**kwargs``.
+    the data folder that a data set is read from. Matching parameter names show intent: `given` are passed by
+    keyword, and none may be caught by ``*args`` or ``**kwargs``.
 
     Raises
     ------

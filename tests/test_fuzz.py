@@ -102,14 +102,14 @@ def reply(
     return content
 
 
-SCORES = np.array([[0.0, 1.0], [0.0, -1.0], [0.0, 2.0]])
-CLASS_PART = sums_of(SCORES, np.array([1, 0, 0]), 2, np.random.default_rng(0))
-VALUE_PART = sums_of(SCORES[:, 1:], np.array([1.0, 0.5, 0.0]), 0, np.random.default_rng(0))
+SCORES = np.array([[0.0, 1.0], [0.0, -1.0], [0.0, 2.0], [0.0, 3.0], [0.0, -2.0]])
+CLASS_PART = sums_of(SCORES, np.array([1, 0, 0, 1, 0]), 2, np.random.default_rng(0))
+VALUE_PART = sums_of(SCORES[:, 1:], np.array([1.0, 0.5, 0.0, 2.0, 1.0]), 0, np.random.default_rng(0))
 
 
 def with_sums(part: PartSums | None, width: int) -> RecordDict:
     assert part is not None
-    test = TEST | {kinds.EVAL_LOSS: float(part.sums[0]) / 3, kinds.EVAL_ACCURACY: 2 / 3}
+    test = TEST | {kinds.NUM_EXAMPLES: 5, kinds.EVAL_LOSS: float(part.sums[0]) / 5, kinds.EVAL_ACCURACY: 4 / 5}
     content = reply(test)
     content[kinds.TEST_SUMS] = pack_sums({"test": part}, np.array([3.0, 2.0, 1.0])[:width])
     return content

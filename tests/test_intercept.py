@@ -1,5 +1,6 @@
 """Random intercepts: what a client estimates, how it is shrunk, and whose model is tested and saved."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from safetensors.numpy import load_file
 from scipy.optimize import minimize
+from scipy.special import softmax
 
 from florets.client_app.app import app
 from florets.client_app.client import Client
@@ -22,7 +24,8 @@ from florets.strategies.core.random_intercepts import between_variance, residual
 from florets.strategies.intercept.personal import InterceptClients, InterceptKept
 from florets.task.statistics.intercepts import SPREAD, class_offsets, value_offset
 from florets.task.wire import MalformedMessage, bank, kinds
-from florets.task.wire.intercept import read_intercept
+from florets.task.wire.intercept import offset_basis, read_intercept
+from florets.task.wire.sums import MIN_RECORDS
 from tests.method_runs import SMALL, play
 
 # How estimates are shrunk
@@ -89,7 +92,7 @@ def test_of_two_classes_on_a_constant_model_it_is_the_logit_with_its_usual_varia
 def test_of_classes_it_is_the_penalised_maximum_without_what_the_prior_said(num_classes: int) -> None:
     rng = np.random.default_rng(1)
     logits, labels = rng.normal(size=(60, num_classes)), rng.integers(num_classes, size=60)
-    basis = np.array([[-0.5], [0.5]]) if num_classes == 2 else np.eye(num_classes)
+    basis = offset_basis(num_classes)
 
     def loss(offsets: np.ndarray) -> float:
         shifted = logits + basis @ offsets
@@ -114,10 +117,42 @@ def test_of_classes_it_is_the_penalised_maximum_without_what_the_prior_said(num_
             for i in range(size)
         ]
     )
-    variances = 1 / (1 / np.diagonal(np.linalg.inv(hessian)) - 1 / SPREAD**2)
+    covariance = np.linalg.inv(hessian - eye / step / SPREAD**2)
     told = class_offsets(logits, labels)
-    assert told[1] == pytest.approx(variances, rel=1e-3)
-    assert told[0] == pytest.approx(found.x * (1 + variances / SPREAD**2), rel=1e-3, abs=1e-4)
+    assert told[1] == pytest.approx(np.diagonal(covariance), rel=1e-3)
+    assert told[0] == pytest.approx(found.x + covariance @ found.x / SPREAD**2, rel=1e-3, abs=1e-4)
+
+
+def test_of_many_records_of_three_classes_it_is_the_maximum_of_the_likelihood() -> None:
+    """True offsets 1, 0 and -1, held to a fit of the shifts over class 0 with the inverse of its information."""
+    rng, n = np.random.default_rng(2), 100_000
+    logits = rng.normal(size=(n, 3))
+    labels = (logits + np.array([1, 0, -1]) + rng.gumbel(size=(n, 3))).argmax(axis=1)
+    free = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+
+    def shares(shifts: np.ndarray) -> np.ndarray:
+        return np.asarray(softmax(logits + free @ shifts, axis=1))
+
+    def loss(shifts: np.ndarray) -> float:
+        return -float(np.log(shares(shifts)[np.arange(n), labels]).sum())
+
+    def slope(shifts: np.ndarray) -> np.ndarray:
+        return np.asarray(shares(shifts)[:, 1:].sum(axis=0) - np.bincount(labels)[1:])
+
+    best = minimize(loss, np.zeros(2), jac=slope, method="BFGS").x
+    information = np.stack([(slope(best + step) - slope(best - step)) / 2e-4 for step in np.eye(2) * 1e-4])
+    basis = offset_basis(3)
+    offsets, variances = class_offsets(logits, labels)
+    centred = free @ best - (free @ best).mean()
+    assert basis @ offsets == pytest.approx(centred, rel=0.01, abs=1e-3)
+    assert basis @ offsets == pytest.approx([1, 0, -1], abs=0.03)
+    of_contrasts = basis.T @ free
+    assert variances == pytest.approx(
+        np.diagonal(of_contrasts @ np.linalg.inv(information) @ of_contrasts.T), rel=0.01
+    )
+    # No direction of the basis shifts all classes alike, and their lengths are 1.
+    assert basis.sum(axis=0) == pytest.approx(np.zeros(2))
+    assert basis.T @ basis == pytest.approx(np.eye(2))
 
 
 def test_weights_that_make_classes_even_leave_no_offset_and_the_variance_of_the_counts() -> None:
@@ -267,7 +302,10 @@ def test_what_has_no_intercept_is_refused_before_any_work(given: list[str], mess
         checked(given)
 
 
-def test_a_node_that_keeps_its_statistics_says_nothing_of_its_offset() -> None:
+@pytest.mark.parametrize("why", ["", "kept", "few records"])
+def test_a_node_that_keeps_its_statistics_or_has_few_records_says_nothing_of_its_offset(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = compose([*SMALL, "strategy=fedavg"])
     task = build_task(config)
     settings: Any = {
@@ -279,11 +317,17 @@ def test_a_node_that_keeps_its_statistics_says_nothing_of_its_offset() -> None:
     # With it Flower builds messages outside of its own processes.
     LocalGrid(app, 6)
     message = Message(content, 1, kinds.QUERY_INTERCEPT)
-    for kept in (True, False):
-        node: dict[str, Any] = {"partition-id": 0, "num-partitions": 6, kinds.SHARE_STATISTICS: not kept}
-        client = Client(message, Context(1, 1, node, RecordDict(), {}))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Client, "is_simulated", False)
-            found = read_intercept(intercept(client), 10)
-        assert (found.offsets == 0).all() == kept
-        assert (found.variances == kinds.DIVERGED).all() == kept
+    node: dict[str, Any] = {"partition-id": 0, "num-partitions": 6, kinds.SHARE_STATISTICS: why != "kept"}
+    monkeypatch.setattr(Client, "is_simulated", False)
+    client = Client(message, Context(1, 1, node, RecordDict(), {}))
+    if why == "few records":
+        data = client.data
+        few = replace(data, x_train=data.x_train[: MIN_RECORDS - 1], y_train=data.y_train[: MIN_RECORDS - 1])
+        monkeypatch.setattr(Client, "data", few)
+    found = read_intercept(intercept(client), 9)
+    assert (found.offsets == 0).all() == bool(why)
+    assert (found.variances == kinds.DIVERGED).all() == bool(why)
+    # No information: the client has the common intercept, and does not count for the others'.
+    others = np.append(found.offsets[0], [2.0, -4.0]), np.append(found.variances[0], [1.0, 1.0])
+    if why:
+        assert shrunk(*others) == pytest.approx([0.0, 1.8, -3.6])

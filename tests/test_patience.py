@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from results_examples import report
 from safetensors.numpy import load_file
+from sklearn.metrics import roc_auc_score
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
@@ -19,6 +21,7 @@ from florets.server_app.results.sums_of_tests import read_test_statistics
 from florets.server_app.resume.checkpointing import Checkpointing
 from florets.server_app.resume.resume import read_resume
 from florets.strategies.base.report import Evaluation
+from florets.task.training.sums import sums_of
 
 # A high learning rate, so that the loss on few validation samples soon rises again.
 SMALL = [
@@ -38,7 +41,7 @@ def config(*more: str) -> Any:
 
 
 def line(number: int, loss: float | None) -> dict[str, Any]:
-    tests = {} if loss is None else {"a": Evaluation(5, 1.0, 0.5, Evaluation(4, loss, 0.5))}
+    tests = {} if loss is None else {"a": Evaluation(5, loss, 0.5, Evaluation(4, loss, 0.5))}
     found = round_line(report(number, evaluations=tests), {})
     return {**found, "validation": validation_figure(tests, "auto")}
 
@@ -78,9 +81,47 @@ def test_a_figure_is_over_all_validation_records() -> None:
     }
     assert validation_figure(tests, "auto") == pytest.approx(0.4)
     assert validation_figure(tests, "accuracy") == pytest.approx(0.25)
-    # Nodes that keep their sums leave the loss.
-    assert validation_figure(tests, "auc") == pytest.approx(-0.4)
     assert validation_figure({"c": tests["c"]}, "auto") is None
+
+
+def with_sums(outputs: np.ndarray, labels: np.ndarray) -> Evaluation:
+    sums = sums_of(outputs, labels, 2, np.random.default_rng(0))
+    tested = Evaluation(len(labels), 1.0, 0.5, sums=sums)
+    return replace(tested, validation=tested, train=np.array([3.0, 4.0]))
+
+
+def test_a_figure_from_sums_is_none_in_a_round_in_which_no_client_sends_them() -> None:
+    rng = np.random.default_rng(0)
+    outputs, labels = rng.normal(size=(40, 2)), np.arange(40) % 2
+    found = validation_figure({"a": with_sums(outputs, labels)}, "auc")
+    assert found == pytest.approx(roc_auc_score(labels, outputs[:, 1] - outputs[:, 0]), abs=1e-2)
+    kept = {"a": Evaluation(9, 9.0, 0.1, Evaluation(1, 1.0, 1.0))}
+    assert validation_figure(kept, "auc") is None
+    # A client without validation data, and one with few of them, leave the others' figure.
+    some = {
+        "a": with_sums(outputs, labels),
+        "b": replace(with_sums(outputs, labels), validation=None),
+        "c": with_sums(outputs[:3], labels[:3]),
+    }
+    assert validation_figure(some, "auc") == found
+    # One whose model diverged does not.
+    assert validation_figure(some | {"d": with_sums(np.full((9, 2), np.nan), np.ones(9))}, "auc") is None
+
+
+def test_a_round_without_a_figure_is_skipped() -> None:
+    patience = Patience(config("measure=auc", "statistics=true"))
+    plain = round_line(report(1, evaluations={"a": Evaluation(5, 1.0, 0.5)}), {})
+    for number, figure in enumerate([None, 0.7, None, None, 0.6, None], 1):
+        patience.after({**plain, "round": number, "validation": figure}, None, Host())  # type: ignore[arg-type]
+        assert not patience.is_over
+    assert patience.best is not None
+    assert patience.best.server_round == 2
+    without = Patience(config("measure=auc", "statistics=true"), [{**plain, "validation": None}] * 3)
+    assert not without.is_over
+    assert (
+        without.words(3)
+        == "patience=2: no round has a validation auc, so the run ends with the models of its last one"
+    )
 
 
 def play(folder: Path, *more: str) -> tuple[RunSummary, dict[str, Any]]:

@@ -155,12 +155,38 @@ def test_no_refusal_of_images_names_what_the_server_has_not(make: Make, classes:
     assert not [mark for mark in MARKS if mark in text], text
 
 
-@pytest.mark.parametrize("fails", [lambda *_: [][WHOLE], lambda *_: np.array([WORD]).astype(float), chr])
-def test_an_error_that_no_check_foresaw_keeps_its_text(
+def ours(body: str) -> Callable[..., Any]:
+    """Return a function of the project with this body."""
+    scope: dict[str, Any] = {"__name__": "florets.task.data.own", "np": np}
+    exec(f"def fails(*_):\n  {body}", scope)
+    function: Callable[..., Any] = scope["fails"]
+    return function
+
+
+@pytest.mark.parametrize(
+    "fails",
+    [
+        *(lambda *_: [][WHOLE], lambda *_: np.array([WORD]).astype(float), chr),
+        # Functions in C have no frame: the innermost one is the project's own.
+        ours(f"float('{WORD}')"),
+        ours(f"np.array(['{WORD}']).astype(float)"),
+        ours(f"[float(word) for word in ['{WORD}']]"),
+        ours(f"try: float('{WORD}')\n  finally: print(end='')"),
+        ours(f"try: float('{WORD}')\n  except ValueError: raise"),
+    ],
+)
+def test_an_unexpected_error_keeps_its_text(
     fails: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive(x=X, y=Y)(tmp_path)
     monkeypatch.setattr(importlib.import_module("florets.task.data.own"), "read_npz", fails)
     text = refusal(tmp_path, {}, {})
-    assert "Error, which no check foresaw; its text may hold values of this node's data" in text
+    assert "Error: unexpected error; its text may quote this node's data and is only in the node's log" in text
     assert not [mark for mark in MARKS if mark in text], text
+
+
+def test_an_error_that_the_project_raises_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive(x=X, y=Y)(tmp_path)
+    raised = ours("try: raise ValueError('give another')\n  finally: print(end='')")
+    monkeypatch.setattr(importlib.import_module("florets.task.data.own"), "read_npz", raised)
+    assert "give another" in refusal(tmp_path, {}, {})

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from sklearn import metrics
 from sklearn.dummy import DummyClassifier
 
 from florets.client_app.app import app
+from florets.client_app.client import Client
+from florets.client_app.handlers.evaluate import evaluate
 from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
@@ -26,10 +28,19 @@ from florets.server_app.results.sums_of_tests import (
     read_test_statistics,
     to_json,
 )
+from florets.task.client_data import ClientData
 from florets.task.training.sums import resampling, sums_of, target_sums
 from florets.task.wire import MalformedMessage, bank, kinds
 from florets.task.wire.replies import read_evaluation
-from florets.task.wire.sums import CLASS_MEASURES, DEVIATIONS, REPLICATES, VALUE_MEASURES, PartSums, pack_sums
+from florets.task.wire.sums import (
+    CLASS_MEASURES,
+    DEVIATIONS,
+    MIN_RECORDS,
+    REPLICATES,
+    VALUE_MEASURES,
+    PartSums,
+    pack_sums,
+)
 
 Site = tuple[np.ndarray, np.ndarray]
 """Outputs and targets of a client's test."""
@@ -91,7 +102,7 @@ def value_oracle(outputs: np.ndarray, targets: np.ndarray) -> dict[str, float]:
 
 @pytest.mark.parametrize("num_classes", [2, 5])
 def test_pooled_figures_of_classes_are_scikit_learns_of_the_joined_records(num_classes: int) -> None:
-    sites = class_sites(num_classes, [40, 3, 150, 11])
+    sites = class_sites(num_classes, [40, 5, 150, 11])
     tests = [part_of(*site, num_classes) for site in sites]
     expected = class_oracle(*joined(sites))
     for measure in CLASS_MEASURES:
@@ -103,12 +114,14 @@ def test_pooled_figures_of_classes_are_scikit_learns_of_the_joined_records(num_c
 
 
 def test_pooled_figures_of_values_are_scikit_learns_of_the_joined_records() -> None:
-    sites = value_sites([40, 1, 150])
+    sites = value_sites([40, 5, 150])
     tests, expected = [part_of(*site, 0) for site in sites], value_oracle(*joined(sites))
     for measure in VALUE_MEASURES:
         assert pooled(tests, measure) == pytest.approx(expected[measure], rel=1e-12)
-    assert tests[1].sums is not None
-    assert np.isnan(tests[1].sums.figures[0])
+    # Targets that are all alike have no R2.
+    alike = part_of(np.arange(5.0)[:, None], np.full(5, 2.0), 0)
+    assert alike.sums is not None
+    assert np.isnan(alike.sums.figures[0])
 
 
 # Spread of the logits and where they lie: trained little, with a rare class, and sure of itself.
@@ -197,8 +210,25 @@ def test_replicates_of_many_records_cost_little() -> None:
 
 def test_a_model_that_diverged_and_errors_beyond_float32_have_no_sums() -> None:
     rng = np.random.default_rng(0)
-    assert sums_of(np.array([[0.0, np.nan]]), np.array([1]), 2, rng) is None
-    assert sums_of(np.array([[1e200], [1.0]]), np.array([1.0, 2.0]), 0, rng) is None
+    assert sums_of(np.array([[0.0, np.nan]] * 5), np.ones(5, dtype=int), 2, rng) is None
+    assert sums_of(np.array([[1e200], *[[1.0]] * 4]), np.ones(5), 0, rng) is None
+
+
+@pytest.mark.parametrize("num_classes", [0, 3])
+def test_a_test_of_few_records_has_no_sums_and_the_figures_of_the_others_stand(num_classes: int) -> None:
+    sizes = [MIN_RECORDS - 1, 40, 150]
+    sites = class_sites(num_classes, sizes) if num_classes else value_sites(sizes)
+    sums = [sums_of(*site, num_classes, resampling(*site)) for site in sites]
+    assert [one is None for one in sums] == [True, False, False]
+    told = {
+        str(n): TestStatistics({"test": PartStatistics(size, {}, one)}, target_sums(site[1], num_classes))
+        for n, (size, site, one) in enumerate(zip(sizes, sites, sums, strict=True))
+    }
+    oracle = class_oracle if num_classes else value_oracle
+    expected, measure = oracle(*joined(sites[1:])), "accuracy" if num_classes else "rmse"
+    assert pooled([one.parts["test"] for one in told.values()], measure) == pytest.approx(expected[measure])
+    assert constant(told, measure).clients.keys() == {"1", "2"}
+    assert to_json(told)
 
 
 def reply(parts: dict[str, PartSums], train: np.ndarray, test: dict[str, float], others: Any = None) -> RecordDict:
@@ -348,6 +378,29 @@ def test_a_run_leaves_the_sums_of_all_tests(tmp_path: Path, strategy: str) -> No
 
 @pytest.mark.parametrize(("shares", "expected"), [(None, True), (True, True), (False, False)])
 def test_a_real_nodes_owner_may_keep_the_sums(shares: bool | None, expected: bool) -> None:
+    found = answer_of_node({} if shares is None else {kinds.SHARE_STATISTICS: shares})
+    assert (kinds.TEST_SUMS in found) == expected
+    assert kinds.SCORES in found
+
+
+@pytest.mark.parametrize(("part", "expected"), [("train", set()), ("test", {"train"})])
+def test_a_node_sends_no_sums_of_few_records(part: str, expected: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Client.data.fget  # type: ignore[attr-defined]  # a property
+
+    def few(client: Client) -> ClientData:
+        data = whole(client)
+        x, y = (getattr(data, f"{name}_{part}")[: MIN_RECORDS - 1] for name in "xy")
+        return replace(data, **{f"x_{part}": x, f"y_{part}": y})
+
+    monkeypatch.setattr(Client, "data", property(few))
+    found = answer_of_node({})
+    assert {name.partition("/")[0] for name in found.get(kinds.TEST_SUMS, {})} == expected  # type: ignore[arg-type]
+    read = read_evaluation(found, sums_of=10)
+    assert (read.sums, read.train is None) == (None, part == "train")
+
+
+def answer_of_node(node_config: dict[str, bool]) -> RecordDict:
+    """Return the reply of a node that is not simulated, with this in its node config."""
     config = compose([*SMALL, "strategy=fedavg"])
     task = build_task(config)
     settings: Any = {
@@ -356,18 +409,8 @@ def test_a_real_nodes_owner_may_keep_the_sums(shares: bool | None, expected: boo
     content = RecordDict(
         {kinds.CONFIG: ConfigRecord(settings), kinds.ARRAYS: bank.model(build_models(config, task), 0)}
     )
-    grid = LocalGrid(app, 4)
-    found = answer_of_node(grid, content, {} if shares is None else {kinds.SHARE_STATISTICS: shares})
-    assert (kinds.TEST_SUMS in found) == expected
-    assert kinds.SCORES in found
-
-
-def answer_of_node(grid: LocalGrid, content: RecordDict, node_config: dict[str, bool]) -> RecordDict:
-    """Return the reply of a node that is not simulated, with this in its node config."""
-    from flwr.app import Context, Message
-
-    from florets.client_app.client import Client
-    from florets.client_app.handlers.evaluate import evaluate
+    # With it Flower builds messages outside of its own processes.
+    LocalGrid(app, 4)
 
     class Real(Client):
         is_simulated = False  # type: ignore[assignment]

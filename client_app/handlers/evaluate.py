@@ -23,7 +23,7 @@ from florets.task.training.sums import resampling, sums_of, target_sums
 from florets.task.wire import kinds
 from florets.task.wire.records import put
 from florets.task.wire.scores import pack_scores
-from florets.task.wire.sums import PartSums, pack_sums
+from florets.task.wire.sums import MIN_RECORDS, PartSums, pack_sums
 
 
 def evaluate(client: Client) -> RecordDict:
@@ -69,7 +69,12 @@ def answer_tests(
         values[LOG_LOSS] = loss
     if values:
         put(content, {kinds.SCORES: pack_scores(values, counts)})
-    if client.config.get(kinds.TEST_SUMS) is True and client.shares_statistics and scores.values:
+    if (
+        client.config.get(kinds.TEST_SUMS) is True
+        and client.shares_statistics
+        and scores.values
+        and client.num_examples >= MIN_RECORDS
+    ):
         classes = client.task.num_outputs if client.loss == "cross_entropy" else 0
         parts = dict(_sums(client, classes, {"": results, kinds.TUNED: tuned or {}}))
         train = target_sums(_in_unit(client, client.data.y_train.cpu().numpy()), classes)

@@ -11,6 +11,8 @@ from florets.task.statistics.intercepts import class_offsets, value_offset
 from florets.task.training.losses import evaluated
 from florets.task.training.modules import load
 from florets.task.wire import kinds
+from florets.task.wire.intercept import offset_basis
+from florets.task.wire.sums import MIN_RECORDS
 
 _TRIED, _TOLERANCE = 8, 1e-3
 
@@ -18,8 +20,8 @@ _TRIED, _TOLERANCE = 8, 1e-3
 def intercept(client: Client) -> RecordDict:
     """Estimate the offsets on the training data, the model held fixed; return them and their variances.
 
-    Of a model that diverged, and where the node's owner keeps statistics back, they are 0, and nothing is known of
-    them.
+    Of a model that diverged, of fewer than `MIN_RECORDS` records, and where the node's owner keeps statistics back,
+    they are 0 with the largest variance: for the server that is no estimate, and the client has the common intercept.
 
     Raises
     ------
@@ -36,9 +38,10 @@ def intercept(client: Client) -> RecordDict:
     outputs = evaluated(module, data.x_train, data.y_train, client.loss).outputs
     assert outputs is not None
     assert tried is not None
-    num_offsets = outputs.shape[1] if outputs.shape[1] > 2 else 1
+    num_offsets = offset_basis(outputs.shape[1]).shape[1]
     offsets, variances = np.zeros(num_offsets), np.full(num_offsets, kinds.DIVERGED)
-    if client.shares_statistics and np.isfinite(outputs).all() and np.isfinite(tried).all():
+    is_estimated = client.shares_statistics and client.num_examples >= MIN_RECORDS
+    if is_estimated and np.isfinite(outputs).all() and np.isfinite(tried).all():
         plain = outputs[:_TRIED]
         if np.abs(tried - plain - 1).max() > _TOLERANCE * (1 + np.abs(plain).max()):
             raise ValueError(

@@ -39,7 +39,8 @@ class PartStatistics:
     scores
         The client's own figures by measure, and ``loss``; one that is not defined is not there.
     sums
-        None where the client sends none, or its model diverged. Its `replicates` are those of `replicates`.
+        None where the client sends none, its model diverged, or there are fewer than `wire.sums.MIN_RECORDS`
+        records. Its `replicates` are those of `replicates`.
     """
 
     n: int

@@ -13,7 +13,7 @@ from florets.strategies.core.random_intercepts import NO_INFORMATION, residual_v
 from florets.strategies.intercept.settings import InterceptSettings
 from florets.strategies.shared.estimates import last_layer
 from florets.task.wire import kinds
-from florets.task.wire.intercept import read_intercept
+from florets.task.wire.intercept import offset_basis, read_intercept
 from florets.task.wire.layout import Entry
 from florets.task.wire.replies import TestResult, Update
 
@@ -42,10 +42,11 @@ class InterceptClients(PersonalMethod[InterceptSettings, InterceptKept]):
     """The groups' models are trained as without the method; before a test clients estimate their offsets.
 
     An offset is added to the bias of the model's last layer: one number for values, the shift of the logit of class 1
-    over class 0 for two classes, and one for each class for more. A client estimates it on its training data with the
-    model held fixed. The server estimates, for each group and output, the variance tau^2 of the clients' true offsets
-    around 0, and shrinks each estimate by tau^2 / (tau^2 + v). Of values v is the variance of a residual, pooled over
-    the group's clients, by the client's number of records.
+    over class 0 for two classes, and C - 1 orthonormal contrasts of C classes (`wire.intercept.offset_basis`). A
+    client estimates it on its training data with the model held fixed. The server estimates, for each group and
+    number, the variance tau^2 of the clients' true offsets around 0, and shrinks each estimate by
+    tau^2 / (tau^2 + v). Of values v is the variance of a residual, pooled over the group's clients, by the client's
+    number of records.
 
     It is the random-intercept model of multi-centre statistics, fitted by empirical Bayes; the fixed effects are the
     group's model. An evaluation takes one exchange more, of the model down and a few numbers up.
@@ -85,11 +86,6 @@ class InterceptClients(PersonalMethod[InterceptSettings, InterceptKept]):
             )
         return bias
 
-    @property
-    def _width(self) -> int:
-        """Offsets of a client."""
-        return self.num_outputs if self.num_outputs > 2 else 1
-
     def train(self, context: RoundContext, groups: Mapping[str, int]) -> Plan[Update]:
         """Never asked for, see `is_active`."""
         raise NotImplementedError("random intercepts leave training as it is")
@@ -99,7 +95,7 @@ class InterceptClients(PersonalMethod[InterceptSettings, InterceptKept]):
         testers = [client for client in context.testers if client.key in groups]
         if not testers:
             return context.test({})
-        models, kept, width = context.models, self.kept, self._width
+        models, kept, width = context.models, self.kept, offset_basis(self.num_outputs).shape[1]
         settings = {kinds.HEAD: last_layer(models)}
         requests = [
             context.request(kinds.QUERY_INTERCEPT, client, models.one(groups[client.key]), settings)
@@ -109,7 +105,7 @@ class InterceptClients(PersonalMethod[InterceptSettings, InterceptKept]):
             kept.estimates[key], kept.variances[key] = found.offsets, found.variances
             kept.counts[key], kept.groups[key] = found.num_examples, groups[key]
         own = self.own_models(models, groups)
-        # Who has not answered tests its group's model as it is.
+        # A client that did not answer tests its group's model as it is.
         return context.test(
             {
                 client.key: models.replaced(own[client.key][np.newaxis]).one(0)
@@ -130,16 +126,16 @@ class InterceptClients(PersonalMethod[InterceptSettings, InterceptKept]):
             variances = np.array([kept.variances[key] for key in keys])
             if self.num_outputs == 1:
                 variances = _of_means(variances[:, 0], np.array([kept.counts[key] for key in keys], dtype=np.float64))
-            columns = [shrunk(estimates[:, output], variances[:, output]) for output in range(self._width)]
+            columns = [shrunk(*column) for column in zip(estimates.T, variances.T, strict=True)]
             found.update(zip(keys, np.stack(columns, axis=1), strict=True))
         return found
 
     def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:
         """Return the groups' models with the clients' offsets added to the bias."""
-        place, own = self._bias(models).place, {}
+        place, basis, own = self._bias(models).place, offset_basis(self.num_outputs), {}
         for key, offsets in self.offsets(groups).items():
             row = own[key] = models.bank[groups[key]].copy()
-            row[place] += offsets if self.num_outputs != 2 else np.array([-0.5, 0.5]) * offsets
+            row[place] += basis @ offsets
         return own
 
 

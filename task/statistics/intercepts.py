@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from florets.task.wire.intercept import offset_basis
+
 FloatArray = NDArray[np.float64]
 
 SPREAD = 2.5
@@ -21,7 +23,9 @@ def class_offsets(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the offsets of logits (n, C) that explain the labels (n,) best, and the variances of these estimates.
 
-    Two classes: the shift of the difference between class 1 and class 0, (1,). More: of each class, (C,).
+    They are coefficients (W,) of `wire.intercept.offset_basis`: of two classes the shift of the difference between
+    class 1 and class 0, of more C - 1 contrasts. A shift of all classes together changes no probability: offsets of
+    each class would have no maximum, and no variance.
 
     Parameters
     ----------
@@ -31,17 +35,18 @@ def class_offsets(
     Notes
     -----
     Newton's steps maximise the log-likelihood with a normal prior of standard deviation `SPREAD`, which keeps the
-    offsets finite where a client has one class alone. What the prior said is then taken out again: of a normal
-    posterior with mean b and variance V, and the prior's precision l, the likelihood has variance v = 1 / (1/V - l)
-    and its maximum at b (1 + l v). With many records of all classes that is the plain maximum-likelihood estimate
-    with the inverse information. Weighted records count for (sum w)^2 / sum w^2 of them (Kish 1965): as all n
-    of them, a rare class's weighted offset would have far too small a variance.
+    offsets finite where a client has one class alone. The prior's contribution is then removed: of a normal posterior
+    with mean b and information H, and the prior's precision l, the likelihood has the information L = H - l I, its
+    maximum is at (I + l L^-1) b, and the variances are the diagonal of L^-1. With many records of all classes that is
+    the plain maximum-likelihood estimate with the inverse information. Weighted records count for
+    (sum w)^2 / sum w^2 of them (Kish 1965): as all n of them, a rare class's weighted offset would have far too small
+    a variance.
 
     Source: Gelman et al. 2008 (Annals of Applied Statistics 2) for the size of the weak prior; Breslow and Clayton
     1993 (JASA 88) for the normal approximation at the penalised maximum.
     """
     width = logits.shape[1]
-    basis = np.array([[-0.5], [0.5]]) if width == 2 else np.eye(width)
+    basis = offset_basis(width)
     precision = 1 / SPREAD**2
     worth = np.ones(len(labels)) if weights is None else weights * (weights.sum() / np.square(weights).sum())
     counts = np.bincount(labels, weights=worth, minlength=width)
@@ -58,7 +63,7 @@ def class_offsets(
     value, shares = log_posterior(offsets)
     for _ in range(_MOST_STEPS):
         slope = basis.T @ (counts - worth @ shares) - precision * offsets
-        step = np.linalg.solve(_information(shares, worth, basis, precision), slope)
+        step = np.linalg.solve(_information(shares, worth, basis) + precision * np.eye(len(offsets)), slope)
         for _ in range(_MOST_HALVINGS):
             following, of_it = log_posterior(offsets + step)
             if following >= value:
@@ -69,14 +74,14 @@ def class_offsets(
         offsets, value, shares = offsets + step, following, of_it
         if np.abs(step).max() < _RESTS:
             break
-    posterior = np.diagonal(np.linalg.inv(_information(shares, worth, basis, precision)))
-    # Without any information the variance is infinite; rounding must not make it negative.
-    variances = 1 / np.maximum(1 / posterior - precision, np.finfo(np.float32).tiny)
-    return offsets * (1 + precision * variances), variances
+    # A direction without information has an infinite variance; rounding must not make it negative.
+    values, axes = np.linalg.eigh(_information(shares, worth, basis))
+    each = 1 / np.maximum(values, np.finfo(np.float32).tiny)
+    return offsets + axes @ (precision * each * (axes.T @ offsets)), np.square(axes) @ each
 
 
-def _information(shares: FloatArray, worth: FloatArray, basis: FloatArray, precision: float) -> FloatArray:
-    """Return the negative second derivative of the log posterior."""
+def _information(shares: FloatArray, worth: FloatArray, basis: FloatArray) -> FloatArray:
+    """Return the negative second derivative of the log-likelihood (W, W)."""
     of_logits = np.diag(worth @ shares) - shares.T @ (worth[:, np.newaxis] * shares)
-    found: FloatArray = basis.T @ of_logits @ basis + precision * np.eye(basis.shape[1])
+    found: FloatArray = basis.T @ of_logits @ basis
     return found

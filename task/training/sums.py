@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.training.figures import ClassFigures, ValueFigures, margins, replicates
-from florets.task.wire.sums import BINS, MOST_CURVES, REPLICATES, PartSums, places
+from florets.task.wire.sums import BINS, MIN_RECORDS, MOST_CURVES, REPLICATES, PartSums, places
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -21,6 +21,9 @@ def resampling(x: NDArray[np.generic], y: NDArray[np.generic]) -> np.random.Gene
     paired, and their difference has the spread that a comparison needs. The server cannot know which records were
     drawn: from figures of known resamples it could solve for single records. A seed that it sent, or one from the
     client's name, would tell it.
+
+    Single records are resampled, also where several belong to one subject: the spread of the replicates is then too
+    small. Subjects of test records are not known here.
     """
     digest = hashlib.sha256()
     for values in (y, x):
@@ -33,6 +36,8 @@ def sums_of(
 ) -> PartSums | None:
     """Return the sums of one test; None where the model diverged, or a figure is too large to be sent.
 
+    None too of fewer than `wire.sums.MIN_RECORDS` records.
+
     Parameters
     ----------
     outputs
@@ -44,7 +49,7 @@ def sums_of(
     generator
         See `resampling`.
     """
-    if not np.isfinite(outputs).all():
+    if len(targets) < MIN_RECORDS or not np.isfinite(outputs).all():
         return None
     values = outputs.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -1,4 +1,4 @@
-"""Read the reply to `query.intercept`: a client's estimate of its own offsets of a model's outputs."""
+"""Reply to `query.intercept`: a client's estimate of its own offsets of a model's outputs, and their basis."""
 
 from dataclasses import dataclass
 
@@ -13,11 +13,29 @@ from florets.task.wire.replies import example_count, reply_metrics
 
 @dataclass(frozen=True)
 class Intercept:
-    """Offsets (W,), their variances (W,), of values that of one residual, and the training records."""
+    """Offsets (W,) in `offset_basis`, their variances (W,), of values a residual's, and the training records."""
 
     offsets: npt.NDArray[np.float64]
     variances: npt.NDArray[np.float64]
     num_examples: int
+
+
+def offset_basis(num_outputs: int) -> npt.NDArray[np.float64]:
+    """Return the basis (C, W) in which offsets travel: an offset of each output is the basis times W numbers.
+
+    One output: itself. Two classes: the difference between class 1 and class 0. More: C - 1 orthonormal contrasts
+    (Helmert's), because only differences between classes change a probability.
+    """
+    if num_outputs == 1:
+        return np.ones((1, 1))
+    if num_outputs == 2:
+        return np.array([[-0.5], [0.5]])
+    # Row k compares class k with the mean of the classes before it.
+    steps = np.arange(1, num_outputs)
+    contrasts = np.tri(num_outputs - 1, num_outputs)
+    contrasts[steps - 1, steps] = -steps
+    found: npt.NDArray[np.float64] = (contrasts / np.sqrt(steps * (steps + 1))[:, np.newaxis]).T
+    return found
 
 
 def read_intercept(content: RecordDict, width: int) -> Intercept:

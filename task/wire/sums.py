@@ -31,6 +31,10 @@ REACH = 2.0
 More places would say where single targets of a small test lie.
 """
 
+MIN_RECORDS = 5
+"""Fewest records that a node sends sums of. Sums of one record are that record: the mean of one target is the target.
+Of two the mean and the sum of squares give both, of three or four the deviations nearly do."""
+
 PARTS = ("test", "validation", "tuned_test", "tuned_validation")
 """Tests that a reply may hold: of the model and of a fine-tuned copy, on both parts of the data."""
 TRAIN = "train"
@@ -109,6 +113,9 @@ def read_sums(
 ) -> tuple[dict[str, PartSums], FloatArray | None]:
     """Return the sums of a reply by part, and those of the training targets; none where it has none.
 
+    A test whose model diverged has no sums, nor has one of fewer than `MIN_RECORDS` records. A client with so few
+    training records sends no sums at all.
+
     Parameters
     ----------
     num_classes
@@ -125,7 +132,6 @@ def read_sums(
     if record is None:
         return {}, None
     told = entries(record) if isinstance(record, ConfigRecord) else {}
-    # A test whose model diverged has none.
     parts = [part for part in tests if f"{part}/figures" in told]
     if told.keys() != {TRAIN, *(f"{part}/{name}" for part in parts for name in _TYPES)}:
         raise MalformedMessage(f"record {kinds.TEST_SUMS!r} does not hold the sums of {', '.join(tests)}")

@@ -1,5 +1,7 @@
 """Splits of tables: stratified, by subject, and equal to scikit-learn's where published splits are."""
 
+from time import process_time
+
 import numpy as np
 import pytest
 import torch
@@ -65,6 +67,35 @@ def test_a_subject_is_on_one_side_of_every_split(seed: int) -> None:
     whose = [set(SUBJECTS[fold]) for fold in folds]
     assert [len(fold) for fold in folds] == [12] * 3
     assert sum(map(len, whose)) == len(set.union(*whose))
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.25, 0.3, 0.34, 0.4, 0.5, 0.6, 0.75, 0.8, 0.95])
+def test_whole_subjects_meet_the_share_that_was_asked_for_and_stay_stratified(share: float) -> None:
+    whose = np.repeat(np.arange(100), np.random.default_rng(1).integers(1, 6, size=100))
+    y = (whose % 4 == 0).astype(float)
+    for groups, labels in ((np.arange(100), (np.arange(100) % 4 == 0).astype(float)), (whose, y)):
+        train, test = split_rows(labels, groups, share, 3, False)
+        assert sorted([*train, *test]) == list(range(len(groups)))
+        assert not set(groups[train]) & set(groups[test])
+        assert len(test) / len(groups) == pytest.approx(share, abs=0.06)
+        if 0.2 <= share <= 0.8:
+            assert labels[test].mean() == pytest.approx(labels.mean(), abs=0.06)
+
+
+def test_few_subjects_have_one_on_either_side() -> None:
+    for subjects in (2, 3, 5):
+        for share in (0.01, 0.99):
+            train, test = split_rows(np.zeros(subjects), np.arange(subjects), share, 0, False)
+            assert (len(test) if share < 0.5 else len(train)) == 1
+
+
+def test_many_subjects_cost_little() -> None:
+    subjects = torch.from_numpy(np.random.default_rng(0).integers(10_000, size=20_000))
+    x, y = torch.zeros(20_000, 1), torch.zeros(20_000, dtype=torch.int64)
+    start, rng = process_time(), np.random.default_rng(0)
+    disjoint_folds(x, y, 5, 1000, rng, subjects)
+    hold_out(ClientData(x, y, x[:1], y[:1], 0, subjects=subjects), rng)
+    assert process_time() - start < 0.7
 
 
 def test_fewer_subjects_than_parts() -> None:

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ from numpy.typing import NDArray
 
 _MOST_STRATA = 10
 """Quantiles of a regression's target by which records are stratified."""
+_MOST_FOLDS = 20
+"""Folds into which subjects are divided, some of which are the test set: with more its share is met more nearly, and
+each has fewer of a class."""
 
 
 def split_rows(
@@ -28,9 +32,11 @@ def split_rows(
     groups
         (n,): whose each record is; all of one subject's records come into one set. None: each stands for itself.
     test_share
-        Fraction of the test set, rounded up; at least one record is on either side.
+        Fraction of the test set, rounded up; at least one record is on either side. Of subjects it is met as nearly
+        as twentieths and their sizes allow.
     seed
-        Of the draw: without groups that of scikit-learn's `train_test_split`, so that published splits can be had.
+        Of the draw: without groups that of scikit-learn's `train_test_split`, so that published splits can be
+        reproduced.
     is_regression
         Stratify by quantiles of the target in place of classes.
     stratify
@@ -53,15 +59,17 @@ def split_rows(
             raise ValueError(
                 "all records belong to one subject (task.table.group), and cannot be split; give several."
             )
-        folds = min(max(round(1 / test_share), 2), subjects)
+        num_test, folds = _folds(test_share, min(_MOST_FOLDS, subjects))
         if strata is None or np.bincount(strata).max() < folds:
             strata = np.zeros(n, dtype=np.int64)
         cut = StratifiedGroupKFold(n_splits=folds, shuffle=True, random_state=seed)
         with warnings.catch_warnings():
             # Of few subjects a class may have fewer records than there are folds.
             warnings.simplefilter("ignore", UserWarning)
-            train, test = next(cut.split(groups, strata, groups))
-        return np.sort(train).astype(np.int64), np.sort(test).astype(np.int64)
+            tests = [test for _, test in cut.split(groups, strata, groups)]
+        is_test = np.zeros(n, dtype=bool)
+        is_test[np.concatenate(tests[:num_test])] = True
+        return np.flatnonzero(~is_test), np.flatnonzero(is_test)
     train, test = train_test_split(
         np.arange(n),
         test_size=min(math.ceil(test_share * n), n - 1),
@@ -70,6 +78,16 @@ def split_rows(
         stratify=strata,
     )
     return np.sort(train).astype(np.int64), np.sort(test).astype(np.int64)
+
+
+def _folds(test_share: float, most: int) -> tuple[int, int]:
+    """Return how many of how many folds, at most so many, are the test set.
+
+    In lowest terms: of a class that is rarer than the folds are many, four of twenty may have none, one of five has.
+    """
+    nearest = Fraction(test_share).limit_denominator(most)
+    nearest = min(max(nearest, Fraction(1, most)), Fraction(most - 1, most))
+    return nearest.numerator, nearest.denominator
 
 
 def _strata(target: NDArray[Any], is_regression: bool, test_share: float) -> NDArray[np.int64] | None:
