@@ -84,7 +84,7 @@ def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mappin
             found += _target(key, site)
     if len(sites) > 1:
         found += _compared(sites, agreed)
-    found += _rare(sites)
+    found += _rare({key: site for key, site in sites.items() if key not in out})
     found += _of_sites(sites)
     order = {"error": 0, "warning": 1, "note": 2}
     return sorted(_grouped(found), key=lambda finding: order[finding.level])

@@ -95,6 +95,17 @@ def test_a_form_of_data_that_few_sites_have_costs_them_their_place() -> None:
         agree(Declaration(), {"a": archive, "d": images})
 
 
+def test_folders_of_classes_that_only_one_site_has_are_not_added_in_silence() -> None:
+    def images(*classes: str) -> Description:
+        return Description("images", 50, 40, shape=(3, 8, 8), classes=classes)
+
+    sites = {"a": images("cat", "dog"), "b": images("cat"), "c": images("Cat", "Dog")}
+    found = agree(Declaration(), sites)
+    assert (found.classes, found.num_outputs, found.left_out.keys()) == (("cat", "dog"), 2, {"c"})
+    assert "('Cat' and 'cat' differ in case or blanks alone)" in found.left_out["c"]
+    assert agree(Declaration(), {"a": images("cat"), "b": images("dog")}).classes == ("cat", "dog")
+
+
 def test_one_cell_does_not_set_the_scale_of_all() -> None:
     sites = {key: site(["0", "1"] * 50, seed) for seed, key in enumerate(("east", "south", "west"))}
     ages = np.random.default_rng(9).normal(50, 10, 100)

@@ -16,7 +16,7 @@ from florets.task.data.tables.pooling import (
     site_scales,
 )
 from florets.task.data.tables.preprocessing import NumericInput, Preprocessing
-from florets.task.data.tables.targets import natural_order, pooled_targets
+from florets.task.data.tables.targets import common_classes, pooled_targets
 
 _ENOUGH = 20
 """Records of a site from which on it has a say in what a column is."""
@@ -263,13 +263,13 @@ def _arrays(
     sites: Mapping[str, Description], classes: Sequence[str] | None, input_shape: Sequence[int], num_outputs: int
 ) -> Agreed:
     """Agree on archives and images: shape by majority, labels up to the largest one, class folders by name."""
-    left_out = {}
+    left_out: dict[str, str] = {}
+    notes: list[str] = []
     shape = tuple(input_shape) or Counter(_channels_first(site) for site in sites.values()).most_common(1)[0][0]
     for key, site in sites.items():
         if not fits_shape(site.shape, shape):
             left_out[key] = f"has inputs of shape {site.shape}, and the federation's are {shape}"
-    here = [site for key, site in sites.items() if key not in left_out]
-    if not here:
+    if len(left_out) == len(sites):
         raise ValueError(f"no site can take part: {_reasons(left_out)}")
     names: tuple[str, ...] = () if classes is None else tuple(map(str, classes))
     if not names:
@@ -284,15 +284,16 @@ def _arrays(
             kind = votes[0][0]
             reason = f"has {{}} as targets, and most sites have {_TARGETS[kind]}; give it the same form"
             left_out |= {key: reason.format(_TARGETS[its]) for key, its in kinds.items() if its != kind}
-            here = [site for key, site in sites.items() if key not in left_out]
-        names = tuple(
-            sorted({name for site in here if site.form == "images" for name in site.classes}, key=natural_order)
-        )
+        images = {
+            key: set(sites[key].classes) for key, its in kinds.items() if its == "names" and key not in left_out
+        }
+        if images:
+            names = tuple(common_classes(images, left_out, notes, "name all of them, task.data_options.classes"))
+    here = [site for key, site in sites.items() if key not in left_out]
     regression = all(not site.classes for site in here)
     outputs = num_outputs or len(names) or max((len(site.classes) for site in here), default=0)
-    return Agreed(
-        shape, 1 if regression and not names else outputs, regression and not names, names, left_out=left_out
-    )
+    values = regression and not names
+    return Agreed(shape, 1 if values else outputs, values, names, left_out=left_out, notes=tuple(notes))
 
 
 _TARGETS = {"names": "folders of classes", "labels": "numbers of classes", "values": "values"}
@@ -321,11 +322,12 @@ def _mixed(
     found = _tables(replace(declared, standardise="none"), tables, classes)
     prepared = found.preprocessing
     assert prepared is not None
-    names = [column.name for column in next(iter(tables.values())).columns]
+    first = next(site for key, site in tables.items() if key not in found.left_out)
+    names = [column.name for column in first.columns]
     order = {
         name: place for place, name in enumerate(declared.columns if declared.header and declared.columns else names)
     }
-    summaries = {column.name: column for column in next(iter(tables.values())).columns}
+    summaries = {column.name: column for column in first.columns}
     inputs = [NumericInput(name, 0.0, 1.0, False) for name in order if summaries[name].kind != "text"]
     if prepared.categorical or not fits_shape((len(inputs),), common.input_shape):
         raise ValueError(

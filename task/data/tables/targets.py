@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import MOST_CLASSES, MOST_GUESSED, TargetSummary
@@ -56,7 +56,12 @@ def pooled_targets(
         count, mean, m2 = pooled_figures(numeric)
         return {}, mean, spread(count, mean, m2)
     sites = _with_classes(declared, sites, numeric.keys() - usual.keys(), left_out)
-    names = _class_names(_of_common_classes(sites, left_out, notes))
+    names = common_classes(
+        {key: one.classes.keys() for key, one in sites.items()},
+        left_out,
+        notes,
+        "give the cells of each class, task.table.classes",
+    )
     if len(names) < 2:
         rare = any(one.rare for one in sites.values())
         raise ValueError(
@@ -119,56 +124,68 @@ def _with_classes(
     return kept
 
 
-def _of_common_classes(
-    sites: Mapping[str, TargetSummary], left_out: dict[str, str], notes: list[str]
-) -> dict[str, TargetSummary]:
-    """Return the sites whose classes hang together with those of most others, directly or through further sites."""
+def common_classes(
+    sites: Mapping[str, Set[str]], left_out: dict[str, str], notes: list[str], remedy: str
+) -> list[str]:
+    """Return the classes that hang together at most sites, directly or through further sites, in their order.
+
+    Parameters
+    ----------
+    sites
+        Names of the classes of each site, by client key; empty where a site says nothing of them.
+    left_out, notes
+        Get the sites that share none of these classes, and the classes of one site alone.
+    remedy
+        What makes classes with other names one.
+
+    Raises
+    ------
+    ValueError
+        If no such majority exists, and the names seem to mean the same classes.
+    """
     parts: list[set[str]] = []
-    for one in sites.values():
-        near = [part for part in parts if part & one.classes.keys()]
+    for names in sites.values():
+        near = [part for part in parts if part & names]
         parts = [part for part in parts if part not in near]
-        parts += [set(one.classes).union(*near)] if one.classes else []
-    counts = [sum(bool(part & one.classes.keys()) for one in sites.values()) for part in parts]
+        parts += [set(names).union(*near)] if names else []
+    counts = [sum(bool(part & names) for names in sites.values()) for part in parts]
+    common = set().union(*parts)
     if len(parts) > 1 and max(counts) * 2 > sum(counts):
         common = parts[counts.index(max(counts))]
     elif len(parts) > 1:
-        pairs = [(one, other) for one in sorted(parts[0]) for part in parts[1:] for other in sorted(part)]
-        alike = next(
-            (f" ({one!r} and {other!r} differ in case or blanks alone)" for one, other in pairs if _same(one, other)),
-            "",
+        pairs = (
+            (one, other) for place, part in enumerate(parts) for one in part for other in set().union(*parts[:place])
         )
-        kinds = {all(natural_order(name)[0] == 0 for name in part) for part in parts}
-        if alike or len(kinds) > 1:
+        alike = _alike(pairs)
+        if alike or len({all(natural_order(name)[0] == 0 for name in part) for part in parts}) > 1:
             each = "; ".join(listed(sorted(part)) for part in parts[:3])
             raise ValueError(
-                f"the sites share no class of the target: {each}{alike}. "
-                "Use the same names at all sites, or give the cells of each class, task.table.classes."
+                f"the sites share no class of the target: {each}{alike}. Use the same names, or {remedy}."
             )
-        notes.append(f"the sites share no class of the target: all of {listed(_class_names(sites))} are classes")
-        return dict(sites)
-    else:
-        common = set().union(*parts)
-    for key, one in sites.items():
-        if one.classes and not common & one.classes.keys():
-            nearest = [
-                (own, theirs) for own in sorted(one.classes) for theirs in sorted(common) if _same(own, theirs)
-            ]
-            hint = "".join(f" ({own!r} and {theirs!r} differ in case or blanks alone)" for own, theirs in nearest[:1])
+        notes.append(f"the sites share no class of the target: all of {listed(sorted(common))} are classes")
+        return sorted(common, key=natural_order)
+    for key, names in sites.items():
+        if names and not common & names:
+            hint = _alike((own, theirs) for own in names for theirs in common)
             left_out[key] = (
-                f"shares no class of the target with the other sites: {listed(sorted(one.classes))} here, "
-                f"{listed(sorted(common))} there{hint}; use the same names, or give the cells of each class, "
-                "task.table.classes"
+                f"shares no class of the target with the other sites: {listed(sorted(names))} here, "
+                f"{listed(sorted(common))} there{hint}; use the same names, or {remedy}"
             )
-    kept = {key: one for key, one in sites.items() if key not in left_out}
-    seen = Counter(name for one in kept.values() for name in one.classes)
+    kept = {key: names for key, names in sites.items() if key not in left_out}
+    seen = Counter(name for names in kept.values() for name in names)
     for name in sorted(seen, key=natural_order):
         if seen[name] == 1 < len(kept):
-            key = next(key for key, one in kept.items() if name in one.classes)
-            like = next((other for other in sorted(seen) if other != name and _same(name, other)), "")
-            hint = f", and differs from {like!r} in case or blanks alone" if like else ""
+            key = next(key for key, names in kept.items() if name in names)
+            hint = _alike((name, other) for other in seen if other != name)
             notes.append(f"the class {name!r} of the target is at {key} alone{hint}")
-    return kept
+    return sorted(seen, key=natural_order)
 
 
-def _same(one: str, other: str) -> bool:
-    return "".join(one.split()).casefold() == "".join(other.split()).casefold()
+def _alike(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return two names that differ in case or blanks alone, in brackets; nothing where there are none."""
+    found = min((pair for pair in pairs if _plain(pair[0]) == _plain(pair[1])), default=None)
+    return "" if found is None else f" ({found[0]!r} and {found[1]!r} differ in case or blanks alone)"
+
+
+def _plain(name: str) -> str:
+    return "".join(name.split()).casefold()
