@@ -64,8 +64,17 @@ class Client:
 
     @property
     def shares_statistics(self) -> bool:
-        """Whether this node sends sums of its tests and of its targets: unless its config says false."""
-        return self.is_simulated or self.context.node_config.get(kinds.SHARE_STATISTICS) is not False
+        """Whether this node sends sums of its tests and of its targets: unless its config says false.
+
+        Raises
+        ------
+        ValueError
+            If its config has something else than true or false: a node that meant no must not send.
+        """
+        stated = self.context.node_config.get(kinds.SHARE_STATISTICS, True)
+        if not isinstance(stated, bool):
+            raise ValueError(f"this node's config has {kinds.SHARE_STATISTICS}={stated!r}: it must be true or false")
+        return self.is_simulated or stated
 
     @property
     def num_partitions(self) -> int:

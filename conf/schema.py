@@ -58,7 +58,7 @@ class TableConfig:
     classes: dict[str, Any] = key(
         {}, "classes of the target with the cells that mean each, {none: [0], disease: [1,2,3,4]}; none: as they are"
     )
-    regression: bool | None = key(None, "whether the target is a value; null: as it looks")
+    regression: bool | None = key(None, "whether the target is a value; null: detected")
     header: bool = key(True, "whether the first line of a file holds names; else task.table.columns has them")
     standardise: Literal["pooled", "site", "none"] = key(
         "pooled", "numeric inputs have mean 0 and spread 1 over all sites' training records, or over each site's own"
@@ -71,7 +71,7 @@ class TableConfig:
     stratify: bool = key(True, "split each class, or quantile of a regression's target, in the same fractions")
     min_count: int = key(
         5,
-        "least records of a category, or values of a column, of which a site sends more than a count",
+        "fewest records of a category, or values of a column, for which a site sends more than a count",
         least=1,
     )
 

@@ -12,7 +12,8 @@ from flwr.serverapp import Grid
 
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
-from florets.conf.schema import AUTO, Config
+from florets.conf.saved import saved_config
+from florets.conf.schema import AUTO, Config, as_plain
 from florets.conf.validate import find_problems
 from florets.server_app.check.findings import Finding, find
 from florets.server_app.console import counted
@@ -27,6 +28,7 @@ from florets.task.spec import DECLARED, PREPARED, TaskSpec
 from florets.task.task import Task
 from florets.task.wire import kinds
 
+ASKED = "asked.json"
 PREPROCESSING, DESCRIPTION, CHECK = "preprocessing.json", "description.json", "check.json"
 _MOST_NAMED = 12
 _PER_INPUT = 50
@@ -49,7 +51,9 @@ class OwnData:
     lines
         What was found, for the user.
     findings
-        What is odd with the data.
+        Findings about the data.
+    asked
+        The configuration as it was asked for, in plain values: a later command is compared with it.
     """
 
     config: Config
@@ -57,6 +61,7 @@ class OwnData:
     sites: Mapping[str, Description] = field(default_factory=dict)
     lines: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
         """Write ``preprocessing.json`` (of tables) and ``description.json`` into a run's folder."""
@@ -65,6 +70,7 @@ class OwnData:
         if self.sites:
             described = {key: json.loads(site.to_json()) for key, site in self.sites.items()}
             write_whole(folder / DESCRIPTION, json.dumps(described, ensure_ascii=False) + "\n")
+            write_whole(folder / ASKED, json.dumps(self.asked) + "\n")
             write_whole(folder / CHECK, json.dumps([asdict(one) for one in self.findings], indent=1) + "\n")
 
 
@@ -209,7 +215,7 @@ def completed(config: Config, sites: Mapping[str, Description], found: Agreed) -
     ConfigError
         If the configuration does not suit the data that were found.
     """
-    task = config.task
+    task, asked = config.task, as_plain(config)
     options = {**task.data_options}
     has_arrays = any(site.form != "table" for site in sites.values())
     if has_arrays and found.classes:
@@ -238,7 +244,7 @@ def completed(config: Config, sites: Mapping[str, Description], found: Agreed) -
     config = replace(config, task=task)
     if problems := find_problems(config):
         raise ConfigError(problems)
-    return OwnData(config, table_of(config, found.preprocessing), sites)
+    return OwnData(config, table_of(config, found.preprocessing), sites, asked=asked)
 
 
 def table_of(config: Config, preprocessing: Preprocessing | None) -> dict[str, Any]:
@@ -253,9 +259,24 @@ def saved_data(config: Config, folder: Path) -> OwnData:
     Raises
     ------
     ConfigError
-        If its file cannot be read.
+        If a file is missing or cannot be read.
     """
-    return OwnData(config, table_of(config, read_preprocessing(folder)))
+    if not is_own(config):
+        return OwnData(config, table_of(config, None))
+    # A sweep that goes on asks for the run as it was typed; the run's file has what followed from the data.
+    config = replace(config, task=saved_config(folder, trust=True).task)
+    preprocessing = read_preprocessing(folder)
+    if preprocessing is None and _had_tables(folder):
+        raise ConfigError([f"{folder / PREPROCESSING} is missing: the run cannot go on without it; run it again."])
+    return OwnData(config, table_of(config, preprocessing))
+
+
+def _had_tables(folder: Path) -> bool:
+    try:
+        sites = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+        return any(site["form"] == "table" for site in sites.values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return True
 
 
 def read_preprocessing(folder: Path) -> Preprocessing | None:

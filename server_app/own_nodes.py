@@ -1,5 +1,6 @@
 """A dry run of a deployment: in one process, each folder in `data_dir` is a node with data of its own."""
 
+import logging
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -7,13 +8,18 @@ from typing import Any
 
 from florets.conf.consent import import_paths
 from florets.conf.problems import ConfigError, did_you_mean
+from florets.conf.run_config import task_spec
 from florets.conf.schema import Config, as_plain
 from florets.strategies import STRATEGIES
 from florets.strategies.registry import find_strategy, strategy_class
 from florets.task.consent import ALLOW
 from florets.task.data.tables.declaration import NODE_FILE, SITE_KEYS, is_table, name_of, site_file
+from florets.task.data.tables.names import listed
+from florets.task.spec import DECLARED
 from florets.task.wire import kinds
 from florets.task.wire.introduction import key_problem
+
+log = logging.getLogger("florets")
 
 
 def own_nodes(config: Config) -> list[dict[str, Any]]:
@@ -76,20 +82,17 @@ def _owners(root: Path, config: Config) -> list[dict[str, Any]]:
         path = find_files(root).paths[0]
         if not is_table(path):
             raise ValueError(f"{path.name} is no table.")
-        declared = Declaration(owner=owner, missing=tuple(config.task.table.missing), target=config.task.table.target)
-        frame = read_table(path, declared, read_site(root)).frame
+        frame = read_table(path, Declaration.of(task_spec(config)["table"].get(DECLARED, {})), read_site(root)).frame
         if owner not in frame.columns:
-            raise ValueError(f"{path.name} has no column {owner!r}.")
+            raise ValueError(f"{path.name} has no column {owner!r}; its columns are {listed(list(frame.columns))}.")
+        if empty := int(frame[owner].isna().sum()):
+            log.warning("%s: %d records name no %s, and are nobody's", path.name, empty, owner)
     except ValueError as error:
         raise ConfigError([f"task.table.owner={owner}: {error}"]) from error
-    names = sorted(frame[owner].dropna().unique())
-    digits = max(map(len, names), default=0)
-    # Numbers in their order.
-    keys = {name: str(name).zfill(digits) if str(name).isdecimal() else str(name) for name in names}
     ours = {ALLOW: ",".join(_named(config))}
     return [
-        {"client-id": key, **ours, "data-dir": str(root), kinds.ROWS_OF: str(name)}
-        for name, key in sorted(keys.items(), key=lambda item: item[1])
+        {"client-id": name, **ours, "data-dir": str(root), kinds.ROWS_OF: name}
+        for name in sorted(map(str, frame[owner].dropna().unique()))
     ]
 
 

@@ -111,6 +111,10 @@ def resolve(kind: Kind, name: str) -> Function:
     )
 
 
+class OwnCodeFailed(ValueError):
+    """A function of the user's own failed; its text may quote data."""
+
+
 def call(kind: Kind, name: str, given: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
     """Call the function of a name by keyword, after `check_options`, and return what it returns.
 
@@ -127,7 +131,7 @@ def call(kind: Kind, name: str, given: Mapping[str, Any], options: Mapping[str, 
         if ":" not in name:
             # The built-in functions explain their own problems; what they did not foresee may quote data.
             raise
-        raise ValueError(f"{kind} {name!r} failed with {type(error).__name__}: {error}") from error
+        raise OwnCodeFailed(f"{kind} {name!r} failed with {type(error).__name__}: {error}") from error
 
 
 def check_options(function: Function, options: Mapping[str, Any], kind: Kind, name: str) -> None:

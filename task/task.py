@@ -10,7 +10,7 @@ from torch.nn import Module
 
 from florets.task.client_data import ClientData
 from florets.task.data.dataset import Dataset, Inputs, IntArray, TargetArray
-from florets.task.data.own import describe
+from florets.task.data.own import describe, find_files
 from florets.task.data.tables.description import Description
 from florets.task.drift import Drift
 from florets.task.held_out import with_validation
@@ -80,6 +80,9 @@ class Task:
         """The whole data set."""
         spec = self.spec
         folder = Path(spec.data_dir).expanduser() if spec.data_dir else None
+        if self.is_own and PREPARED not in spec.table and find_files(folder).is_table:
+            # By itself it would number classes and standardise in its own way.
+            raise ValueError("the run does not say how tables are prepared; its nodes describe their data first.")
         options = {**spec.data_options, "table": spec.table} if spec.data == OWN else spec.data_options
         given = {"data_dir": folder, "seed": spec.seed, "num_clusters": spec.num_clusters}
         data = call("data", spec.data, given, options)

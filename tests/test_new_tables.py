@@ -154,7 +154,7 @@ def test_a_seventh_site_says_what_it_has_otherwise(run: Path, tmp_path: Path) ->
     [
         (
             ["data={new}/other.csv"],
-            "lacks 'chol' (it has 'cholesterol'): name it otherwise in the node's file, rename",
+            "lacks 'chol' (it has 'cholesterol'); if a column has another name, add to the node's file: rename",
         ),
         (["data={new}/new.csv", "classes=[a,b]"], "classes=[a,b]: the run's preprocessing.json says that of tables"),
         (["data={new}/new.csv", "client=south"], "client=south: the run has no such client"),

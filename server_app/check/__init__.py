@@ -1,1 +1,1 @@
-"""`florets check`: what is wrong or odd with sites' data, before anything is trained."""
+"""`florets check`: problems in sites' data, before anything is trained."""

@@ -1,4 +1,4 @@
-"""`florets check`: describe the sites' data on this machine, list what is odd, and leave a page."""
+"""`florets check`: describe the sites' data on this machine, list problems, and write a page."""
 
 import json
 from collections.abc import Sequence
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str], caller: Path) -> int:
 
 
 def check(config: Config, data: Path) -> Checked:
-    """Describe each site's data in this process, and return what is odd.
+    """Describe each site's data in this process, and return the findings.
 
     Parameters
     ----------
@@ -102,7 +102,8 @@ def check(config: Config, data: Path) -> Checked:
         If there are no sites, or what is declared contradicts itself.
     """
     declared = declaration_of(config)
-    is_one = not config.task.table.owner and holds_data(data)
+    has_folders = data.is_dir() and any(holds_data(path) for path in data.iterdir() if path.is_dir())
+    is_one = not config.task.table.owner and not has_folders and holds_data(data)
     nodes = (
         [{"client-id": data.name, "data-dir": str(data)}]
         if is_one

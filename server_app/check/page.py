@@ -43,7 +43,7 @@ _PAGE = """<!doctype html>
 <li class="{{ one.level }}"><span class="level">{{ one.level }}</span>
 {% if one.site %}<strong>{{ one.site }}</strong>: {% endif %}{{ one.text }}
 {% if one.remedy %}<span class="remedy">{{ one.remedy }}</span>{% endif %}</li>
-{% endfor %}</ul>{% else %}<p>Nothing is odd.</p>{% endif %}
+{% endfor %}</ul>{% else %}<p>No findings.</p>{% endif %}
 </section>
 {% for table in tables %}
 <section>
@@ -86,7 +86,7 @@ def _sites(sites: Mapping[str, Description], agreed: Agreed | None) -> dict[str,
     regression = agreed is not None and agreed.is_regression
     classes = sorted({name for site in sites.values() if site.target is not None for name in site.target.classes})
     by_class = not regression and 0 < len(classes) <= 10
-    head = ["site", "records", "of them for training", "missing values"]
+    head = ["site", "records", "training records", "missing values"]
     head += [f"class {name}" for name in classes] if by_class else []
     head += ["mean of the target", "spread"] if regression else []
     rows = []

@@ -15,6 +15,7 @@ from florets.conf.layers import dotted
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, as_plain
 from florets.server_app import jobs
+from florets.server_app.data_agreement import ASKED
 from florets.server_app.results.folder import FINISHED, MARKER, FolderLock
 from florets.server_app.results.recorder import read_summary
 from florets.server_app.results.summary import RunSummary
@@ -71,8 +72,13 @@ def finished_run(folder: Path, wanted: Mapping[str, Any], code: Hashes) -> RunSu
 
 
 def _saved(folder: Path) -> Any:
-    """Return the configuration that a run left as it is in the file, None where it cannot be read."""
+    """Return the configuration that a run was asked for, None where it cannot be read.
+
+    That of a run on nodes' own data was completed from these; what was asked for has a file of its own.
+    """
     try:
+        if (folder / ASKED).is_file():
+            return json.loads((folder / ASKED).read_text(encoding="utf-8"))
         return yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         return None

@@ -97,7 +97,7 @@ def implausible_counts(claimed: Mapping[int, int], others: Iterable[int]) -> dic
 def one_key_twice(key: str, kept: int, lost: int) -> str:
     """Return what is said of two nodes with one key, of which one keeps the client's place."""
     return (
-        f"nodes {kept} and {lost} both call themselves client {key!r}; give each node a client-id of its own in its "
+        f"nodes {kept} and {lost} both call themselves client {key!r}; give each node a different client-id in its "
         f"node config. Node {lost} is left out while the other one is online"
     )
 

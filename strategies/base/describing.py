@@ -25,7 +25,7 @@ def describe_sites(
     start_timeout
         Seconds to wait for the nodes, and again for their replies.
     min_clients
-        Nodes to wait for; None: those that are there.
+        Nodes to wait for; None: whichever are online.
 
     Raises
     ------

@@ -26,9 +26,10 @@ def inside(data_dir: Path, path: Path) -> Path:
     except (OSError, RuntimeError, ValueError):
         # Links in a circle, or names that no file can have.
         pass
+    # On a real node the text reaches the server, and a file may be called after a person.
     raise ValueError(
-        f"{path}: leads out of the data folder {data_dir}, and a node opens nothing else; copy what it leads to into "
-        "that folder, or name the folder that holds all of it as data-dir."
+        "a link leads out of the data folder, and a node opens nothing outside it; copy what it leads to into that "
+        "folder, or name the folder that holds all of it as data-dir."
     )
 
 

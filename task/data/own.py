@@ -11,7 +11,7 @@ from florets.task.data.dataset import Dataset
 from florets.task.data.image_pixels import ImageOptions
 from florets.task.data.inside import inside, links_inside
 from florets.task.data.read_images import read_images
-from florets.task.data.read_npz import read_npz
+from florets.task.data.read_npz import read_arrays, read_npz
 from florets.task.data.samples import Samples
 from florets.task.data.tables.agreement import agree
 from florets.task.data.tables.declaration import SUFFIXES, is_table
@@ -174,21 +174,12 @@ def _describe_archive(files: Files, options: Mapping[str, Any], seed: int) -> De
     """Describe an archive; its targets are values where the run says so, or they are no integers."""
     regression = bool(options.get("regression"))
     if not regression and options.get("classes") is None:
-        with files.paths[0].open("rb") as file:
-            # Damaged and foreign archives are reported below.
-            regression = _has_values(np.load(file, allow_pickle=False))
+        _, y = read_arrays(files.paths[0], ("x", "y"))
+        regression = y.dtype.kind == "f" and bool(np.any(y != np.floor(y)))
     data = own(files.paths[0].parent, seed, 0, **{**options, "regression": regression})
     n = len(data.x_train), len(data.x_test)
     classes = () if regression else tuple(map(str, range(data.num_outputs)))
     return Description("archive", sum(n), n[0], shape=data.input_shape, classes=classes)
-
-
-def _has_values(archive: Any) -> bool:
-    try:
-        y = archive["y"]
-    except (KeyError, IndexError, TypeError, ValueError):
-        return False
-    return y.dtype.kind == "f" and bool(np.any(y != np.floor(y)))
 
 
 def _labels(classes: Sequence[str | int] | None, regression: bool) -> list[str] | None:
@@ -235,6 +226,8 @@ def find_files(data: Path | None) -> Files:
                 found[" and ".join(path.name for path in there)] = paths
     if not found:
         tables = sorted(inside(data, path) for path in data.iterdir() if path.is_file() and is_table(path))
+        # A README.txt describes data.
+        tables = [path for path in tables if not path.name.lower().startswith("readme")]
         if len(tables) == 1:
             return Files((tables[0],))
         found = {path.name: (path,) for path in tables}

@@ -83,8 +83,8 @@ def test_a_file_that_does_not_fit_the_table_is_refused(tmp_path: Path, site: Sit
         ({"header": False}, "name the file's columns"),
         ({"columns": [True]}, "true and false are no names"),
         ({"targets": "a"}, "there is no such key"),
-        ({"classes": {"a": [0], "b": [0, 1]}}, "no cell of two classes"),
-        ({"classes": {"a": [0]}}, "two classes at least"),
+        ({"classes": {"a": [0], "b": [0, 1]}}, "no cell twice"),
+        ({"classes": {"a": [0]}}, "at least two classes"),
         ({"regression": True, "classes": {"a": [0], "b": [1]}}, "leave out one"),
     ],
 )

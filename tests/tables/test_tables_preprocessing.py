@@ -103,7 +103,7 @@ def test_targets_of_a_regression_are_standardised_and_words_among_them_refused()
 
 def test_a_table_that_does_not_fit_is_refused() -> None:
     found = pooled(records(100, 0))
-    with pytest.raises(ValueError, match=r"lacks 'dose' \(it has 'dosis'\): name it otherwise"):
+    with pytest.raises(ValueError, match=r"lacks 'dose' \(it has 'dosis'\); if a column has another name"):
         found.inputs(records(3, 0).rename(columns={"dose": "dosis"}))
     with pytest.raises(ValueError, match="'dose' holds words here and numbers at the other sites"):
         found.inputs(records(3, 0).assign(dose="x"))
@@ -154,3 +154,18 @@ def test_what_no_agreement_makes_is_refused(change: dict) -> None:
         Preprocessing.of({**plain, **change})
     with pytest.raises(ValueError, match="cannot be read"):
         Preprocessing.of({name: value for name, value in plain.items() if name != "target"})
+
+
+def test_classes_keep_their_order_on_the_way_to_nodes_and_to_a_file() -> None:
+    """Labels follow it, and a task is sent as JSON with sorted keys."""
+    classes = {"positive": ("1",), "negative": ("0",), "2": ("2",), "10": ("10",)}
+    prepared = Preprocessing((NumericInput("a", 0.0, 1.0, False),), (), "y", classes)
+    sent = json.loads(json.dumps({"prepared": prepared.to_plain()}, sort_keys=True))["prepared"]
+    assert list(Preprocessing.of(sent).classes.items()) == list(classes.items())
+
+
+def test_numbers_in_a_column_of_words_are_refused() -> None:
+    words = CategoricalInput("sex", ("F", "M"), False, "F", False)
+    prepared = Preprocessing((), (words,), "y", {"0": ("0",), "1": ("1",)})
+    with pytest.raises(ValueError, match="'sex' holds numbers here and words at the other sites"):
+        prepared.inputs(pd.DataFrame({"sex": [0.0, 1.0]}))

@@ -86,7 +86,7 @@ def test_truth_values_are_words_of_one_spelling_also_where_some_are_missing(tmp_
 @pytest.mark.parametrize("cell", ["1_000", "0x1F", "12a", "1,5"])
 def test_what_only_looks_like_a_number_is_named_by_its_line(tmp_path: Path, cell: str) -> None:
     with pytest.raises(
-        ValueError, match=r"data\.csv, column 'b': 1 of its 4 cells are no numbers, the first in line 5"
+        ValueError, match=r"data\.csv, column 'b': 1 of its 4 cells are not numbers, the first in line 5"
     ):
         read(tmp_path, f"a;b;y\n1;2.5;0\n\n2;3;1\n3;{cell};0\n4;5;1\n", site=Site(decimal="."))
 
@@ -113,7 +113,7 @@ def test_what_is_no_input_may_hold_anything(tmp_path: Path) -> None:
         ("a,b;y\n1,2;0\n3,4;1\n", r"separator is ambiguous \(commas or semicolons\): name it .* separator = \";\""),
         ("a;y\n1,234;0\n2,345;1\n", "decimal mark is ambiguous"),
         ("a;b;y\n1,5;1.5;0\n2,5;2.5;1\n", "decimal mark is ambiguous"),
-        ("y\n1\n0\n", "one column alone"),
+        ("y\n1\n0\n", "has only one column"),
         ("0.3,0.8,1\n0.9,0.4,0\n", "3 of the 3 names in its first line are numbers or dates, .*header=false"),
         ("red,2024-01-02,1\n", "2 of the 3 names"),
         ("F,typical,yes\nM,typical,no\nF,other,yes\n", "the name of column 1 is also a value of it"),
@@ -126,8 +126,8 @@ def test_what_is_no_input_may_hold_anything(tmp_path: Path) -> None:
         (" \n", "is empty"),
         (f"{'a' * 201},y\n1,0\n", "the name of column 1 is too long, or not printable"),
         ("a\x07,y\n1,0\n", "the name of column 1 is too long, or not printable"),
-        (b"a,y\n\x00\x01,\x00\n", "is no text that can be read"),
-        ("a,y\n1,0\n".encode("utf-16-le"), "is no text that can be read"),
+        (b"a,y\n\x00\x01,\x00\n", "cannot be decoded as text"),
+        ("a,y\n1,0\n".encode("utf-16-le"), "cannot be decoded as text"),
     ],
 )
 def test_a_file_that_cannot_be_read_for_certain_is_refused(
@@ -175,3 +175,15 @@ def test_a_site_names_the_missing_mark_of_one_column(tmp_path: Path) -> None:
     assert found["chol"] == [None, 210]
     assert found["sex"] == [0, 1]
     assert found["kind"] == [None, "b"]
+
+
+@pytest.mark.parametrize("lines", ["a;b;y\n1.234;2;0\n2.600;3;1\n", "a;b;y\n1.234;2,5;0\n900;3,5;1\n"])
+def test_points_that_may_mark_thousands_are_refused(lines: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="points that may mark thousands"):
+        read(tmp_path, lines)
+    assert columns(read(tmp_path, lines.replace(",", "."), site=Site(decimal=".")))["a"][0] == 1.234
+
+
+def test_what_a_class_is_declared_by_is_no_missing_value(tmp_path: Path) -> None:
+    found = read(tmp_path, "a,y\n1,None\n2,mild\n", target="y", classes={"none": ("None",), "mild": ("mild",)})
+    assert columns(found)["y"] == ["None", "mild"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 NODE_FILE = "node.toml"
-"""File of a node's data folder that holds its node config, and what its tables have otherwise than the run says."""
+"""File of a node's data folder that holds its node config, and how its tables differ from the run's declaration."""
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".csv.gz", ".tsv.gz")
 """Ends of the names of files that are tables."""
@@ -27,7 +27,7 @@ class Declaration:
     Raises
     ------
     ValueError
-        If one column has two roles, or a value is none that the key can have.
+        If one column has two roles, or a value is invalid for its key.
     """
 
     target: str = ""
@@ -76,7 +76,7 @@ class Declaration:
         cells = [cell for of in self.classes.values() for cell in of]
         if self.classes and (len(self.classes) < 2 or len(set(cells)) < len(cells) or not all(self.classes.values())):
             raise ValueError(
-                "task.table.classes: there must be two classes at least, each with cells, and no cell of two classes."
+                "task.table.classes: name at least two classes, each with at least one cell, and no cell twice."
             )
         if self.regression and self.classes:
             raise ValueError("task.table.regression=true: a regression has no task.table.classes; leave out one.")
@@ -103,7 +103,7 @@ class Declaration:
 
 @dataclass(frozen=True)
 class Site:
-    """What one site's files have otherwise: its ``node.toml``.
+    """How one site's files differ: its ``node.toml``.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ def file_text(path: Path, encoding: str) -> tuple[str, str]:
         if not text.strip():
             raise ValueError(f"{path.name} is empty.")
         return text.replace("\r\n", "\n").replace("\r", "\n"), name
-    raise ValueError(f"{path.name} is no text that can be read: save it as UTF-8, or name its encoding in node.toml.")
+    raise ValueError(f"{path.name} cannot be decoded as text: save it as UTF-8, or name its encoding in node.toml.")
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def find_separator(path: Path, text: str) -> str:
         # Lines of other widths are reported with their number later on.
         return named[0]
     if not any(separator in line for line in lines for separator in SEPARATORS):
-        raise ValueError(f"{path.name} has one column alone: a table needs a target and at least one input.")
+        raise ValueError(f"{path.name} has only one column: a table needs a target and at least one input.")
     candidates = " or ".join(SEPARATORS[one] for one in widths or named or SEPARATORS)
     raise ValueError(
         f'{path.name}: its separator is ambiguous ({candidates}): name it in the node\'s file, separator = ";".'
@@ -101,7 +101,7 @@ def scan(
         If the mark is ambiguous, or a line has another number of cells: pandas fills or cuts it.
     """
     lines = []
-    commas = points = thousands = False
+    commas = points = thousands = dotted = False
     for place, record in enumerate(records(path, text, separator)):
         cells = record.cells
         if len(cells) != width and not (len(cells) == width + 1 and not cells[-1].strip()):
@@ -117,9 +117,16 @@ def scan(
                     thousands = True
                 elif DECIMAL_COMMA.fullmatch(cell):
                     commas = True
-            elif not points and "." in cell:
+            elif "." in cell:
                 # 1.234 may be a thousand as well.
-                points = _DECIMAL_POINT.fullmatch(cell) is not None and not _THOUSANDS.fullmatch(cell)
+                may_be_thousands = _THOUSANDS.fullmatch(cell) is not None
+                dotted = dotted or may_be_thousands
+                points = points or (not may_be_thousands and _DECIMAL_POINT.fullmatch(cell) is not None)
+    if dotted and not points and separator != "," and decimal != ".":
+        raise ValueError(
+            f"{path.name}: some numbers hold points that may mark thousands: write them without such marks, or say "
+            'in the node\'s file that they are decimal points, decimal = ".".'
+        )
     if decimal:
         return lines, decimal
     if (commas and points) or (thousands and not commas):

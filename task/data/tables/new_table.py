@@ -1,4 +1,4 @@
-"""A table that comes after a run: its records become inputs as the run's own did, each from its own cells alone."""
+"""New tables after a run, prepared exactly as the run's own, each from its own cells alone."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -221,16 +221,25 @@ class Preprocessing:
         return Prepared(x, missing.astype(np.int64), unknown.astype(np.int64))
 
     def check(self, frame: "pd.DataFrame") -> None:
-        """Raise ValueError where raw records lack a column, or have words where the run's sites have numbers."""
+        """Raise ValueError where raw records lack a column, or hold words for numbers or numbers for words."""
         if lacking := missing_columns(self.columns, list(frame.columns)):
             raise ValueError(
-                f'the table {lacking}: name it otherwise in the node\'s file, rename = {{<yours> = "<common>"}}.'
+                f"the table {lacking}; if a column has another name, add to the node's file: "
+                'rename = {<yours> = "<common>"}.'
             )
         for column in self.numeric:
             if frame[column.name].dtype != np.float64 and frame[column.name].notna().any():
                 raise ValueError(
                     f"column {column.name!r} holds words here and numbers at the other sites: correct it, or name "
                     "the mark of a missing value in missing."
+                )
+        for words in self.categorical:
+            known = frame[words.name].dropna()
+            # Codes are categories, however they were read.
+            if known.dtype == np.float64 and len(known) and not known.map(class_name).isin(words.categories).any():
+                raise ValueError(
+                    f"column {words.name!r} holds numbers here and words at the other sites: correct it, or name it "
+                    "in task.table.categorical."
                 )
 
     def _numbers(self, frame: "pd.DataFrame") -> NDArray[np.float64]:
@@ -273,7 +282,8 @@ class Preprocessing:
     def to_plain(self) -> dict[str, Any]:
         """Return plain values, as JSON has them."""
         values: dict[str, Any] = json.loads(json.dumps(asdict(self), allow_nan=False))
-        return values
+        # A list: labels follow the order of the classes, and JSON that is sent has sorted keys.
+        return {**values, "classes": [[name, list(raws)] for name, raws in self.classes.items()]}
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Preprocessing":
@@ -295,7 +305,9 @@ class Preprocessing:
                 key: Scale(tuple(map(float, scale["mean"])), tuple(map(float, scale["std"])))
                 for key, scale in read["sites"].items()
             }
-            classes = {str(name): tuple(map(str, raws)) for name, raws in read["classes"].items()}
+            classes = {str(name): tuple(map(str, raws)) for name, raws in read["classes"]}
+            if len(classes) < len(read["classes"]):
+                raise ValueError("a class occurs twice")
             given: dict[str, Any] = {"numeric": numeric, "categorical": words, "sites": sites, "classes": classes}
             found = cls(**{**read, **given, "ids": tuple(map(str, read["ids"])), "units": dict(read["units"])})
             found._check_plain()
@@ -304,7 +316,7 @@ class Preprocessing:
             raise ValueError(f"the description of how tables are prepared cannot be read ({error}).") from error
 
     def _check_plain(self) -> None:
-        """Raise ValueError or TypeError where a value is none that an agreement makes: it comes from elsewhere."""
+        """Raise ValueError or TypeError where a value is invalid: the file or message may come from anywhere."""
         names = [*self.columns, self.target, *self.ids]
         scales = [(c.mean, c.std) for c in self.numeric] + [(self.target_mean, self.target_std)]
         for site in self.sites.values():
@@ -312,7 +324,7 @@ class Preprocessing:
                 raise ValueError("a site's scale is of other columns")
             scales += zip(site.mean, site.std, strict=True)
         if not all(isinstance(name, str) for name in names) or len(set(self.columns)) < len(self.columns):
-            raise ValueError("a name is no text, or stands twice")
+            raise ValueError("a name is not a string, or occurs twice")
         if not all(math.isfinite(mean) and math.isfinite(std) and std > 0 for mean, std in scales):
             raise ValueError("a mean or spread is no number")
         flags = [c.indicator for c in self.numeric] + [

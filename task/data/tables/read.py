@@ -65,7 +65,8 @@ def read_table(path: Path, declared: Declaration, site: Site) -> Table:
     lines, decimal = scan(path, text, separator, len(names), has_header, site.decimal)
     common = [site.rename.get(name, name) for name in names]
     inputs = set(declared.inputs_of(tuple(common))) - {declared.target, *declared.categorical}
-    marks = {*MISSING, *declared.missing, *site.missing}
+    # What a class is declared by is no missing value: a severity "None".
+    marks = {*MISSING, *declared.missing, *site.missing} - {raw for raws in declared.classes.values() for raw in raws}
     try:
         frame = pd.read_csv(
             io.StringIO(text),
@@ -213,7 +214,7 @@ def _typed(
             del words[place]
         elif wrong.sum() * 2 < known.sum():
             raise ValueError(
-                f"{path.name}, column {name!r}: {int(wrong.sum())} of its {int(known.sum())} cells are no numbers, "
+                f"{path.name}, column {name!r}: {int(wrong.sum())} of its {int(known.sum())} cells are not numbers, "
                 f"the first in line {lines[int(np.argmax(wrong))]}. If they mark missing values, name the mark in "
                 "missing (task.table or the node's file); if the column holds categories, name it in "
                 "task.table.categorical."
