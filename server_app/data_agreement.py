@@ -1,7 +1,7 @@
 """Agreement on nodes' own data before a run: the sites describe them, the configuration is completed from that."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -89,23 +89,69 @@ def agree_on_data(grid: Grid, config: Config) -> OwnData:
     FederationError
         If no site describes its data.
     """
-    spec = TaskSpec(**task_spec(config))
     if not is_own(config):
-        return OwnData(config, spec.table)
-    declared = declaration_of(config)
-    settings = ConfigRecord({kinds.TASK: spec.to_json(), kinds.SEED: config.seed, kinds.DEVICE: config.device})
-    sites = describe_sites(grid, settings, config.start_timeout, config.min_clients)
-    found = agreement(config, declared, sites)
+        return OwnData(config, TaskSpec(**task_spec(config)).table)
+
+    def describe(spec: TaskSpec) -> dict[str, Description]:
+        settings = ConfigRecord({kinds.TASK: spec.to_json(), kinds.SEED: config.seed, kinds.DEVICE: config.device})
+        return describe_sites(grid, settings, config.start_timeout, config.min_clients)
+
+    sites, found = _described(config, describe)
     findings = find(sites, found, {})
     odd = [f"{one.level}: {one}" for one in findings if one.level != "note"]
     return replace(completed(config, sites, found), lines=(*lines(sites, found), *odd), findings=tuple(findings))
 
 
+def _described(
+    config: Config, describe: Callable[[TaskSpec], dict[str, Description]]
+) -> tuple[dict[str, Description], Agreed]:
+    """Return the sites' descriptions of their final training records, and what they have in common.
+
+    Parameters
+    ----------
+    config
+        Of a run on sites' own data.
+    describe
+        Lets all sites describe their data for a task. It is called once more where a site, before the agreement, had
+        other training records than it will have.
+    """
+    spec, declared = TaskSpec(**task_spec(config)), declaration_of(config)
+    sites = describe(spec)
+    found = agreement(config, declared, sites)
+    if not any(_has_other_records(site, found, declared) for site in sites.values()):
+        return sites, found
+    again = describe(replace(spec, table=completed(config, sites, found).table))
+    # A site that cannot take part has said why.
+    sites = {key: again.get(key, site) for key, site in sites.items() if key in again or key in found.left_out}
+    regression = declared.regression if declared.classes else found.is_regression
+    declared = replace(declared, group=found.group, regression=regression)
+    return sites, agreement(config, declared, sites)
+
+
+def _has_other_records(site: Description, found: Agreed, declared: Declaration) -> bool:
+    """Return whether a site described other training records than those that follow from the agreement."""
+    if site.form != "table" or found.preprocessing is None:
+        return False
+    names = {column.name for column in site.columns}
+    if declared.incomplete == "drop" and names != set(found.preprocessing.columns):
+        return True
+    group = found.group if found.group in (site.group, *names) else ""
+    return site.regression is not None and (site.group, site.regression) != (group, found.is_regression)
+
+
 def describe_here(
-    config: Config, nodes: Sequence[Mapping[str, Any]]
+    config: Config, nodes: Sequence[Mapping[str, Any]], spec: TaskSpec | None = None
 ) -> tuple[dict[str, Description], dict[str, str]]:
-    """Return the description of each node's data in this process, and why others cannot be read, by client key."""
-    spec = TaskSpec(**task_spec(config))
+    """Return the description of each node's data in this process, and why others cannot be read, by client key.
+
+    Parameters
+    ----------
+    config, nodes
+        The run, and its nodes.
+    spec
+        The task; None: the configuration's.
+    """
+    spec = spec or TaskSpec(**task_spec(config))
     sites: dict[str, Description] = {}
     failed: dict[str, str] = {}
     for node in nodes:
@@ -127,10 +173,14 @@ def agree_here(config: Config, nodes: Sequence[Mapping[str, Any]]) -> OwnData:
     """
     if not is_own(config):
         return OwnData(config)
-    sites, failed = describe_here(config, nodes)
-    if not sites:
-        raise ConfigError([f"{key}: {reason}" for key, reason in failed.items()])
-    return completed(config, sites, agreement(config, declaration_of(config), sites))
+
+    def describe(spec: TaskSpec) -> dict[str, Description]:
+        sites, failed = describe_here(config, nodes, spec)
+        if not sites:
+            raise ConfigError([f"{key}: {reason}" for key, reason in failed.items()])
+        return sites
+
+    return completed(config, *_described(config, describe))
 
 
 def declaration_of(config: Config) -> Declaration:

@@ -9,7 +9,8 @@ from typing import Literal
 from florets.server_app.console import counted
 from florets.task.data.tables.agreement import Agreed
 from florets.task.data.tables.description import ColumnSummary, Description, TargetSummary
-from florets.task.data.tables.names import listed
+from florets.task.data.tables.names import listed, toml_key
+from florets.task.data.tables.pooling import outlying
 
 Level = Literal["error", "warning", "note"]
 
@@ -83,7 +84,7 @@ def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mappin
             found += _target(key, site)
     if len(sites) > 1:
         found += _compared(sites, agreed)
-    found += _rare(sites)
+    found += _rare({key: site for key, site in sites.items() if key not in out})
     found += _of_sites(sites)
     order = {"error": 0, "warning": 1, "note": 2}
     return sorted(_grouped(found), key=lambda finding: order[finding.level])
@@ -163,7 +164,7 @@ def _columns(key: str, site: Description, of_sites: Container[str], varied: Cont
                 "warning",
                 key,
                 f"{column.name!r} has one value in all records",
-                f"If it stands for a missing value, in its node.toml: missing_in = {{{_toml_key(column.name)} = "
+                f"If it stands for a missing value, in its node.toml: missing_in = {{{toml_key(column.name)} = "
                 f'["{column.quantiles[1]:g}"]}}.'
                 if column.quantiles
                 else "If it stands for a missing value, declare it.",
@@ -173,18 +174,25 @@ def _columns(key: str, site: Description, of_sites: Container[str], varied: Cont
             yield Finding(
                 "warning",
                 key,
-                f"{column.name!r} holds another whole number in each record",
+                f"{column.name!r} has a different integer in each record",
                 f"If it names the record, declare it: task.table.id=[{column.name}].",
             )
 
 
 def _target(key: str, site: Description) -> Iterator[Finding]:
     target = site.target
-    if target is not None and len(target.classes) == 1 and site.train_records > 1:
+    if target is not None and target.rare:
+        yield Finding(
+            "note",
+            key,
+            f"{counted(target.rare, 'training record')} of classes that are too rare here to be named",
+            "They are used if another site names these classes, or task.table.classes does.",
+        )
+    if target is not None and len(target.classes) == 1 and not target.rare and site.train_records > 1:
         yield Finding(
             "warning",
             key,
-            f"one class alone ({next(iter(target.classes))}) in the target {target.name!r}",
+            f"the target {target.name!r} has only one class ({next(iter(target.classes))})",
             "It takes part in training; what sets it apart is its labels, and no model can be judged there.",
         )
 
@@ -202,7 +210,17 @@ def _compared(sites: Mapping[str, Description], agreed: Agreed | None) -> Iterat
     for name, columns in by_name.items():
         if name in of_sites:
             continue
+        out = outlying(columns)
         for key, own in columns.items():
+            if key in out:
+                yield Finding(
+                    "warning",
+                    key,
+                    f"the mean or the spread of {name!r} is more than 1000 times that of the other sites",
+                    "Its figures of this column are not used for the common scale. Look for a mistyped value or "
+                    "another unit.",
+                )
+                continue
             others = [column for other, column in columns.items() if other != key]
             finding = _scale(name, key, own, others)
             if finding is None and isinstance(own, ColumnSummary):
@@ -235,7 +253,7 @@ def _scale(
             key,
             f"{name!r} is about {_times(ratio)} the other sites' (medians {middle:.3g} and {middles:.3g}), as in "
             "another unit",
-            f"In its node.toml: scale = {{{_toml_key(name)} = {shown}}}{note}, if that is why.",
+            f"In its node.toml: scale = {{{toml_key(name)} = {shown}}}{note}, if that is why.",
         )
     if apart:
         return Finding(
@@ -270,10 +288,6 @@ def _named_factor(factor: float) -> tuple[str, str]:
     return f"{factor:.3g}", ""
 
 
-def _toml_key(name: str) -> str:
-    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else f'"{name}"'
-
-
 def _words(
     name: str, key: str, own: ColumnSummary, others: Sequence[ColumnSummary | TargetSummary]
 ) -> Finding | None:
@@ -284,8 +298,8 @@ def _words(
     return Finding(
         "warning",
         key,
-        f"{name!r} has other words ({', '.join(list(own.categories)[:4])}) than the other sites "
-        f"({', '.join(sorted(known)[:4])})",
+        f"{name!r} shares no category with the other sites: ({', '.join(list(own.categories)[:4])}) here, "
+        f"({', '.join(sorted(known)[:4])}) there",
         "Use the same words at all sites.",
     )
 

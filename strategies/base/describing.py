@@ -46,7 +46,10 @@ def describe_sites(
         grid, requests, lambda _, content: read_description(content), Patience(start_timeout), warn=False
     )
     found: dict[str, Description] = {}
-    for name, (told, description) in replies.ok:
+    # Of two nodes with one key the one that is registered under it holds it, else the one with the lower node id.
+    for name, (told, description) in sorted(
+        replies.ok, key=lambda one: (not names[node_of[one[0]]], node_of[one[0]])
+    ):
         info = infos.get(node_of[name])
         key = client_key(node_of[name], told, names[node_of[name]], getattr(info, "public_key", b""))
         found.setdefault(key, description)

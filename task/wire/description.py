@@ -7,22 +7,43 @@ from typing import Any
 
 from flwr.app import ConfigRecord, RecordDict
 
-from florets.task.data.tables.description import MOST_CLASSES, ColumnSummary, Description, TargetSummary
+from florets.task.data.tables.description import (
+    MOST_CATEGORIES,
+    MOST_CLASSES,
+    ColumnSummary,
+    Description,
+    TargetSummary,
+)
 from florets.task.data.tables.names import LARGEST, MOST_COLUMNS, is_sendable
 from florets.task.wire import kinds
 from florets.task.wire.layout import MalformedMessage
 from florets.task.wire.records import config_record, entries
 from florets.task.wire.replies import MAX_EXAMPLES
 
-MOST_CHARACTERS = 64 * 2**20
+MOST_CHARACTERS = 8 * 2**20
+"""Length of a description: some 20,000 columns."""
+_MOST_VALUES = 10**8
+"""Numbers of one input."""
 _MOST_NOTES = 10
 
 
 def pack_description(key: str, description: Description) -> RecordDict:
-    """Return the reply of a client with this key."""
-    return RecordDict(
-        {kinds.CONFIG: config_record({kinds.CLIENT_KEY: key, kinds.DESCRIPTION: description.to_json()})}
-    )
+    """Return the reply of a client with this key.
+
+    Raises
+    ------
+    ValueError
+        If the description is too long, or a class's name cannot be sent.
+    """
+    if unfit := sum(not is_sendable(name) for name in description.classes):
+        raise ValueError(f"{unfit} folders of classes have names that are too long or not printable: rename them.")
+    text = description.to_json()
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(
+            f"the table has {len(description.columns)} columns, too many to be described: name those that "
+            "are needed, task.table.columns, or leave out others, drop."
+        )
+    return RecordDict({kinds.CONFIG: config_record({kinds.CLIENT_KEY: key, kinds.DESCRIPTION: text})})
 
 
 def read_description(content: RecordDict) -> tuple[str, Description]:
@@ -74,7 +95,13 @@ def _check(found: Description) -> None:
     if found.target is not None:
         _target(found.target, found.train_records)
     for size in found.shape:
-        _count(size, MAX_EXAMPLES)
+        _count(size, _MOST_VALUES, least=1)
+    if math.prod(found.shape) > _MOST_VALUES:
+        raise ValueError("shape")
+    if found.group:
+        _name(found.group)
+    if found.group is None or type(found.regression) not in (bool, type(None)):
+        raise ValueError("split")
     if (found.form == "table") == bool(found.shape) or len(found.shape) > 8 or len(found.classes) > 10_000:
         raise ValueError("shape")
     if len(found.notes) > _MOST_NOTES:
@@ -101,27 +128,31 @@ def _target(target: TargetSummary, records: int) -> None:
     if target.known != records or type(target.numeric) is not bool or type(target.whole) is not bool:
         raise ValueError("target")
     _count(target.distinct, records)
+    _count(target.rare, records)
     _figures(target.mean, target.m2, target.quantiles)
-    if len(target.classes) > MOST_CLASSES or (target.classes and _categories(target.classes) != records):
+    named = _categories(target.classes)
+    if len(target.classes) > MOST_CLASSES or ((target.classes or target.rare) and named + target.rare != records):
         raise ValueError("classes")
 
 
 def _categories(counts: Mapping[str, Any]) -> int:
+    if len(counts) > MOST_CATEGORIES:
+        raise ValueError("categories")
     for name, count in counts.items():
         _name(name)
-        _count(count, MAX_EXAMPLES)
+        _count(count, MAX_EXAMPLES, least=1)
     return sum(counts.values())
 
 
-def _count(number: Any, most: int) -> None:
-    if type(number) is not int or not 0 <= number <= most:
+def _count(number: Any, most: int, least: int = 0) -> None:
+    if type(number) is not int or not least <= number <= most:
         raise ValueError("count")
 
 
 def _figures(mean: Any, m2: Any, quantiles: tuple[Any, ...]) -> None:
     """Check figures, of which mean and m2 are NaN where they are not known: null in JSON."""
-    for number in (mean, m2, *quantiles):
-        if type(number) not in (int, float) or abs(number) > (MAX_EXAMPLES * LARGEST**2 if number is m2 else LARGEST):
+    for number, most in ((m2, MAX_EXAMPLES * LARGEST**2), *((one, LARGEST) for one in (mean, *quantiles))):
+        if type(number) not in (int, float) or abs(number) > most:
             raise ValueError("figure")
     if math.isnan(mean) != math.isnan(m2) or any(map(math.isnan, quantiles)):
         raise ValueError("figures")

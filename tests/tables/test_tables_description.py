@@ -71,7 +71,8 @@ def test_values_of_a_regression_are_never_sent_as_classes() -> None:
         (Declaration(target="y"), [3.0, 5.0, 8.0, 9.0], {}),
         (Declaration(target="y", regression=True), [0.0, 1.0] * 6, {}),
         (Declaration(target="y", regression=False), twelve, {}),
-        (Declaration(target="y", regression=False), twelve * 2, {str(n): 2 for n in range(12)}),
+        (Declaration(target="y", regression=False), twelve * 2, {}),
+        (Declaration(target="y", regression=False), twelve * 5, {str(n): 5 for n in range(12)}),
         (Declaration(target="y"), [0.0, 1.0, 2.0] * 4, {"0": 4, "1": 4, "2": 4}),
         (Declaration(target="y"), [0.5, 1.0] * 6, {}),
         (Declaration(target="y"), [0.0, 1.0], {"0": 1, "1": 1}),
@@ -150,3 +151,38 @@ def test_cells_beyond_declared_classes_are_counted_and_not_named() -> None:
     declared = Declaration.of({"target": "y", "classes": {"no": 0, "yes": [1, 2]}})
     with pytest.raises(ValueError, match="of 3 records is none of the classes 'no', 'yes'"):
         described(declared, a=range(30), y=["0", "1.0", "2"] * 9 + ["secret"] * 3)
+
+
+def test_a_class_in_few_records_is_counted_and_not_named() -> None:
+    words = described(a=range(40), y=["no"] * 30 + ["yes"] * 7 + ["secret"] * 3).target
+    assert words is not None
+    assert (words.classes, words.rare) == ({"no": 30, "yes": 7}, 3)
+    # Three positives among codes of classes are named.
+    codes = described(a=range(40), y=[0.0] * 37 + [1.0] * 3).target
+    assert codes is not None
+    assert (codes.classes, codes.rare) == ({"0": 37, "1": 3}, 0)
+
+
+def test_where_a_subject_repeats_min_count_counts_subjects() -> None:
+    frame = pd.DataFrame(
+        {
+            "a": [*[1.0, 2.0] * 4, *[math.nan] * 32],
+            "word": pd.Series(["mine"] * 8 + ["x", "z"] * 16, dtype=object),
+            "y": pd.Series(["odd"] * 8 + ["no", "yes"] * 16, dtype=object),
+        }
+    )
+    # The first eight records are of two persons.
+    subjects = np.array([0, 1] * 4 + list(range(2, 34)))
+    found = describe_table(Table(frame), Declaration(target="y"), np.arange(40), subjects)
+    assert math.isnan(column(found, "a").mean)
+    assert column(found, "word").categories == {"x": 16, "z": 16}
+    assert found.target is not None
+    assert (found.target.classes, found.target.rare) == ({"no": 16, "yes": 16}, 8)
+
+
+@pytest.mark.parametrize("asked", [{"categorical": ("patient",)}, {"columns": ("patient",)}])
+def test_a_server_cannot_ask_for_the_names_of_persons(asked: dict) -> None:
+    persons = [f"person {n // 10}" for n in range(60)]
+    assert "person" not in described(Declaration(target="y", **asked), patient=persons, y=["0", "1"] * 30).to_json()
+    with pytest.raises(ValueError, match="'patient_id' seems to hold ids"):
+        described(Declaration(target="patient_id"), a=range(60), patient_id=[float(n // 10) for n in range(60)])

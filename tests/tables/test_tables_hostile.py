@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -91,11 +92,19 @@ def target(**changes: object) -> dict[str, Any]:
         column(more=1),
         column(1, categories={"f": 79, "m": 2}),
         column(1, categories={"f": -1}),
+        column(1, categories={"f": 0}),
+        column(1, known=10**6, categories={str(n): 1 for n in range(101)}),
         column(1, categories=["f"]),
         column(1, other=81),
         target(classes={"0": 81}),
         target(classes={str(n): 1 for n in range(80)}),
         target(numeric="yes"),
+        target(rare=1),
+        target(mean=1e150, m2=1e150),
+        changed(group=None),
+        changed(regression=0),
+        changed(form="archive", target=None, columns=[], shape=[0, 3]),
+        changed(form="archive", target=None, columns=[], shape=[20_000, 20_000]),
         target(known=81),
         [],
         "x",
@@ -107,6 +116,22 @@ def test_a_value_that_no_site_can_have_is_refused(values: object) -> None:
     with pytest.raises(MalformedMessage) as caught:
         read_description(reply(json.dumps(values)))
     assert str(caught.value) == "its description of its data is malformed"
+
+
+def test_a_long_description_is_sent_and_a_longer_one_refused_where_it_is_made() -> None:
+    one = DESCRIBED.columns[0]
+
+    def wide(count: int) -> Description:
+        columns = tuple(
+            replace(one, name=f"GENE{n}", mean=n / 7, m2=n / 3, quantiles=(n / 9, n / 7, n / 6)) for n in range(count)
+        )
+        return replace(DESCRIBED, columns=columns)
+
+    assert len(read_description(pack_description("north", wide(20_000)))[1].columns) == 20_000
+    with pytest.raises(ValueError, match="the table has 90000 columns, too many to be described"):
+        pack_description("north", wide(90_000))
+    with pytest.raises(ValueError, match="1 folders of classes have names that are too long or not printable"):
+        pack_description("north", Description("images", 9, 7, shape=(1, 2, 2), classes=("a", "b\n")))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"form": NaN}', 7, b"{}", json.dumps(PLAIN)[:-1]])

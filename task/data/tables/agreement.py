@@ -9,15 +9,14 @@ from typing import Any
 from florets.task.data.samples import fits_shape
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import ColumnSummary, Description, TargetSummary
-from florets.task.data.tables.names import listed, missing_columns, nearest_columns
+from florets.task.data.tables.names import listed, missing_columns, nearest_columns, toml_key, toml_text
 from florets.task.data.tables.pooling import (
     categorical_input,
-    natural_order,
     numeric_input,
-    pooled_targets,
     site_scales,
 )
 from florets.task.data.tables.preprocessing import NumericInput, Preprocessing
+from florets.task.data.tables.targets import common_classes, pooled_targets
 
 _ENOUGH = 20
 """Records of a site from which on it has a say in what a column is."""
@@ -85,7 +84,16 @@ def agree(
     if not tables:
         return _arrays(others, classes, input_shape, num_outputs)
     if others:
-        return _mixed(declared, tables, others, classes, input_shape, num_outputs)
+        try:
+            return _mixed(declared, tables, others, classes, input_shape, num_outputs)
+        except ValueError:
+            if len(tables) == len(others):
+                raise
+            kept, form = (tables, "tables") if len(tables) > len(others) else (others, "archives or images")
+            rest = others if kept is tables else tables
+            found = agree(declared, kept, classes, input_shape, num_outputs)
+            reason = f"has data of another form than most sites, which have {form}; give it the same form"
+            return replace(found, left_out={**found.left_out, **dict.fromkeys(rest, reason)})
     found = _tables(declared, tables, classes)
     if input_shape and math.prod(input_shape) != found.input_shape[0]:
         raise ValueError(
@@ -102,23 +110,25 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
     sites = {key: site for key, site in sites.items() if key not in left_out}
     columns, group, ids = _columns(declared, sites, left_out, notes)
     sites = {key: site for key, site in sites.items() if key not in left_out}
+    if sites:
+        targets = {key: _target_of(site) for key, site in sites.items()}
+        values, mean, std = pooled_targets(declared, targets, classes, left_out, notes)
+        sites = {key: site for key, site in sites.items() if key not in left_out}
     if not sites:
         raise ValueError(f"no site can take part: {_reasons(left_out)}")
     numeric, categorical = [], []
     for name, summaries in columns.items():
-        known = [summaries[key] for key in sites if key in summaries]
-        if _kind(known) == "numeric":
+        known = {key: summaries[key] for key in sites if key in summaries}
+        if _kind(list(known.values())) == "numeric":
             numeric += numeric_input(name, known, notes)
         else:
-            categorical += categorical_input(name, known, notes)
+            categorical += categorical_input(name, list(known.values()), notes)
     if not numeric and not categorical:
         reasons = "; ".join(notes[-3:]) or "the tables have no other columns than the target"
         raise ValueError(
             f"no column is left that could be an input ({reasons}): name them, task.table.columns or "
             "task.table.categorical; of very few records lower task.table.min_count."
         )
-    targets = {key: _target_of(site) for key, site in sites.items()}
-    values, mean, std = pooled_targets(declared, targets, classes)
     preprocessing = Preprocessing(
         numeric=tuple(numeric),
         categorical=tuple(categorical),
@@ -192,7 +202,10 @@ def _columns(
         ids += [name] if role == "id" else []
         if role == "id" and any(summary.repeats for summary in summaries):
             repeated.append((sum(summary.distinct for summary in summaries), name))
-        notes.append(f"{name!r} is no input: {_WHY[role]} (task.table.columns or .categorical would make it one)")
+        notes.append(
+            f"{name!r} is not used as an input: {_WHY[role]} "
+            "(to use it, name it in task.table.columns or .categorical)"
+        )
     group = declared.group
     if not group and repeated:
         # Visits are of patients: the coarser one.
@@ -207,7 +220,7 @@ def _columns(
     for key, columns in own.items():
         if lacking := missing_columns(inputs, list(columns)):
             names = {its: common for common, its in nearest_columns(inputs, list(columns)).items() if its}
-            pairs = [f'{its} = "{common}"' for its, common in names.items()]
+            pairs = [f"{toml_key(its)} = {toml_text(common)}" for its, common in names.items()]
             rename = ", ".join(pairs) or '<its name> = "<the others\'>"'
             left_out[key] = f"{lacking}; in its node.toml, if they mean the same: rename = {{{rename}}}"
             continue
@@ -250,28 +263,45 @@ def _arrays(
     sites: Mapping[str, Description], classes: Sequence[str] | None, input_shape: Sequence[int], num_outputs: int
 ) -> Agreed:
     """Agree on archives and images: shape by majority, labels up to the largest one, class folders by name."""
-    left_out = {}
+    left_out: dict[str, str] = {}
+    notes: list[str] = []
     shape = tuple(input_shape) or Counter(_channels_first(site) for site in sites.values()).most_common(1)[0][0]
     for key, site in sites.items():
         if not fits_shape(site.shape, shape):
             left_out[key] = f"has inputs of shape {site.shape}, and the federation's are {shape}"
-    here = [site for key, site in sites.items() if key not in left_out]
-    if not here:
+    if len(left_out) == len(sites):
         raise ValueError(f"no site can take part: {_reasons(left_out)}")
-    regression = all(not site.classes for site in here)
     names: tuple[str, ...] = () if classes is None else tuple(map(str, classes))
-    images = [site for site in here if site.form == "images"]
-    if not names and images:
-        names = tuple(sorted({name for site in images for name in site.classes}, key=natural_order))
-        if len(images) < len(here):
+    if not names:
+        kinds = {key: _targets_of(site) for key, site in sites.items() if key not in left_out}
+        votes = Counter(kinds.values()).most_common()
+        if "names" in kinds.values() and len(votes) > 1 and votes[0][1] * 2 <= len(kinds):
             raise ValueError(
                 "some sites have folders of images, others numbers as labels: name the classes in the order of the "
                 "labels, task.data_options.classes=[<first>,...]."
             )
+        if votes[0][1] * 2 > len(kinds):
+            kind = votes[0][0]
+            reason = f"has {{}} as targets, and most sites have {_TARGETS[kind]}; give it the same form"
+            left_out |= {key: reason.format(_TARGETS[its]) for key, its in kinds.items() if its != kind}
+        images = {
+            key: set(sites[key].classes) for key, its in kinds.items() if its == "names" and key not in left_out
+        }
+        if images:
+            names = tuple(common_classes(images, left_out, notes, "name all of them, task.data_options.classes"))
+    here = [site for key, site in sites.items() if key not in left_out]
+    regression = all(not site.classes for site in here)
     outputs = num_outputs or len(names) or max((len(site.classes) for site in here), default=0)
-    return Agreed(
-        shape, 1 if regression and not names else outputs, regression and not names, names, left_out=left_out
-    )
+    values = regression and not names
+    return Agreed(shape, 1 if values else outputs, values, names, left_out=left_out, notes=tuple(notes))
+
+
+_TARGETS = {"names": "folders of classes", "labels": "numbers of classes", "values": "values"}
+
+
+def _targets_of(site: Description) -> str:
+    """Return what the targets of an archive or of folders of images are."""
+    return "names" if site.form == "images" else "labels" if site.classes else "values"
 
 
 def _channels_first(site: Description) -> tuple[int, ...]:
@@ -292,11 +322,12 @@ def _mixed(
     found = _tables(replace(declared, standardise="none"), tables, classes)
     prepared = found.preprocessing
     assert prepared is not None
-    names = [column.name for column in next(iter(tables.values())).columns]
+    first = next(site for key, site in tables.items() if key not in found.left_out)
+    names = [column.name for column in first.columns]
     order = {
         name: place for place, name in enumerate(declared.columns if declared.header and declared.columns else names)
     }
-    summaries = {column.name: column for column in next(iter(tables.values())).columns}
+    summaries = {column.name: column for column in first.columns}
     inputs = [NumericInput(name, 0.0, 1.0, False) for name in order if summaries[name].kind != "text"]
     if prepared.categorical or not fits_shape((len(inputs),), common.input_shape):
         raise ValueError(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from florets.task.data.tables.copies import copies
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import (
     MOST_CATEGORIES,
@@ -30,8 +31,6 @@ _ID_NAME = re.compile(
     r"|(patient|subject|participant|case|visit|record|sample|person|study)s?[_\s.-]?(id|no|nr|num|number|code|key)?",
     re.IGNORECASE,
 )
-_NEAR = 0.01
-"""Fractions of a column's spread that two values may differ by and be nearly equal."""
 _CAMEL_ID = re.compile(r".*[a-z0-9](ID|Id)")
 _PERSON = re.compile(
     r"(.*[_\s.-])?(patient|subject|participant|proband)s?([_\s.-]?(id|ids|no|nr|num|number|code|key))?|mrn|pid",
@@ -73,7 +72,18 @@ def target_name(declared: Declaration, names: "pd.Index[str]") -> str:
     return rest[-1]
 
 
-def describe_table(table: Table, declared: Declaration, train: NDArray[np.int64]) -> Description:
+def repeating_group(frame: "pd.DataFrame", declared: Declaration) -> str:
+    """Return the column whose repeating ids say which records are one subject's, as a site detects it; else ""."""
+    names = [name for name in declared.inputs_of(tuple(frame.columns)) if _names_records(name)]
+    target = target_name(declared, frame.columns)
+    summaries = _columns(frame[[name for name in names if name != target]], declared, None)
+    # Visits are of patients: the coarser one.
+    return min(((one.distinct, name) for name, one in summaries.items() if one.repeats), default=(0, ""))[1]
+
+
+def describe_table(
+    table: Table, declared: Declaration, train: NDArray[np.int64], subjects: NDArray[np.int64] | None = None
+) -> Description:
     """Return the description of a table.
 
     Parameters
@@ -82,25 +92,25 @@ def describe_table(table: Table, declared: Declaration, train: NDArray[np.int64]
         All of its records, those without a target left out.
     train
         Rows of the training records.
+    subjects
+        int64 (n,): whose each record of the table is, so that `min_count` counts subjects; None: each stands for
+        itself.
     """
     frame = table.frame
     target = target_name(declared, frame.columns)
     part = frame.iloc[train]
     names = declared.inputs_of(tuple(frame.columns))
     inputs = part[[name for name in names if name != target]]
-    numeric = inputs.select_dtypes(include=["number"])
-    summaries = {
-        **_numeric_columns(numeric, declared),
-        **{name: _text_column(name, inputs[name], declared) for name in inputs.columns.difference(numeric.columns)},
-    }
+    owners = None if subjects is None else np.unique(subjects[train], return_inverse=True)[1]
+    summaries = _columns(inputs, declared, owners)
     used = [name for name in inputs.columns if summaries[name].role == "input"]
-    exact, near = _repeated(frame[used], [class_name(text) for text in frame[target]], summaries)
+    exact, near = copies(frame[used], [class_name(text) for text in frame[target]], summaries)
     return Description(
         form="table",
         records=len(frame),
         train_records=len(part),
         columns=tuple(summaries[name] for name in inputs.columns),
-        target=_target(target, part[target], declared),
+        target=_target(target, part[target], declared, owners),
         duplicates=exact,
         near_duplicates=near - exact,
         groups=int(frame[declared.group].nunique()) if declared.group in frame.columns else 0,
@@ -108,25 +118,33 @@ def describe_table(table: Table, declared: Declaration, train: NDArray[np.int64]
     )
 
 
-def _repeated(frame: "pd.DataFrame", targets: list[str], summaries: Mapping[str, ColumnSummary]) -> tuple[int, int]:
-    """Return how many records equal an earlier one in all columns and the target, and how many do so nearly."""
-    import pandas as pd
+def _columns(
+    frame: "pd.DataFrame", declared: Declaration, owners: NDArray[np.intp] | None
+) -> dict[str, ColumnSummary]:
+    numeric = frame.select_dtypes(include=["number"])
+    words = frame.columns.difference(numeric.columns)
+    return {
+        **_numeric_columns(numeric, declared, owners),
+        **{name: _text_column(name, frame[name], declared, owners) for name in words},
+    }
 
-    numbers = frame.select_dtypes(include=["number"])
-    words = frame[frame.columns.difference(numbers.columns)]
-    codes = [pd.factorize(words[name])[0] for name in words.columns]
-    texts = np.stack(codes, axis=1) if codes else np.empty((len(frame), 0), dtype=np.int64)
-    values = numbers.to_numpy(dtype=np.float64)
-    known = [summaries[name] for name in numbers.columns]
-    steps = np.array([_NEAR * math.sqrt(one.m2 / one.known) if one.m2 > 0 else 1.0 for one in known])
-    with np.errstate(over="ignore"):
-        rounded = np.where(np.array([one.m2 > 0 for one in known]), np.round(values / steps), values)
-    counts = []
-    for rows in (values, rounded):
-        # Zero has two signs.
-        keys = [row.tobytes() + text.tobytes() for row, text in zip(rows + 0.0, texts, strict=True)]
-        counts.append(len(frame) - len(set(zip(keys, targets, strict=True))))
-    return counts[0], max(counts)
+
+def _subjects(known: NDArray[np.bool_], owners: NDArray[np.intp] | None) -> NDArray[np.int64]:
+    """Return how many subjects have a known value in each column of `known`, bool (n, columns)."""
+    if owners is None or not len(owners):
+        return np.asarray(known.sum(axis=0), dtype=np.int64)
+    order = np.argsort(owners, kind="stable")
+    starts = np.searchsorted(owners[order], np.arange(owners.max() + 1))
+    return np.asarray(np.logical_or.reduceat(known[order], starts, axis=0).sum(axis=0), dtype=np.int64)
+
+
+def _counts(words: "pd.Series[Any]", owners: NDArray[np.intp] | None) -> Counter[str]:
+    """Return in how many records, or of how many subjects, each word stands."""
+    known = words.notna().to_numpy()
+    cells = [str(word) for word in words[known]]
+    if owners is None:
+        return Counter(cells)
+    return Counter(word for word, _ in set(zip(cells, owners[known].tolist(), strict=True)))
 
 
 def _names_records(name: str) -> bool:
@@ -137,10 +155,13 @@ def _names_persons(name: str) -> bool:
     return _PERSON.fullmatch(name) is not None
 
 
-def _numeric_columns(frame: "pd.DataFrame", declared: Declaration) -> dict[str, ColumnSummary]:
+def _numeric_columns(
+    frame: "pd.DataFrame", declared: Declaration, owners: NDArray[np.intp] | None
+) -> dict[str, ColumnSummary]:
     """Summarise all numeric columns together: a table may have very many."""
     values = frame.to_numpy(dtype=np.float64)
-    known = np.isfinite(values).sum(axis=0)
+    finite = np.isfinite(values)
+    known, subjects = finite.sum(axis=0), _subjects(finite, owners)
     filled = np.where(np.isnan(values), 0.0, values)
     count = np.maximum(known, 1)
     mean = filled.sum(axis=0) / count
@@ -156,14 +177,11 @@ def _numeric_columns(frame: "pd.DataFrame", declared: Declaration) -> dict[str, 
     for place, name in enumerate(frame.columns):
         n, different = int(known[place]), int(distinct[place])
         unique = different == n >= _FEW_ROWS
-        names_records = bool(whole[place]) and name not in wanted and _names_records(name)
+        names_records = bool(whole[place]) and name not in wanted and _is_id(name, different, n)
         counts_records = unique and bool(rising[place] or ordered[n - 1, place] - ordered[0, place] < span)
-        repeats = names_records and not unique and n >= _FEW_ROWS
-        repeats = repeats and (different * 5 > n or (different > 2 and _names_persons(name)))
-        is_id = (
-            repeats or (unique and names_records) or (counts_records and bool(whole[place]) and name not in wanted)
-        )
-        enough = n >= declared.min_count and not is_id
+        is_id = names_records or (counts_records and bool(whole[place]) and name not in wanted)
+        enough = subjects[place] >= declared.min_count and not is_id
+        few = subjects[place] < _QUANTILES * declared.min_count
         found[name] = ColumnSummary(
             name=name,
             kind="numeric" if n else "empty",
@@ -171,23 +189,19 @@ def _numeric_columns(frame: "pd.DataFrame", declared: Declaration) -> dict[str, 
             known=n,
             missing=len(values) - n,
             distinct=different,
-            repeats=repeats,
+            repeats=names_records and not unique,
             whole=bool(whole[place]) and n > 0,
             mean=float(mean[place]) if enough else math.nan,
             m2=float(m2[place]) if enough else math.nan,
-            quantiles=_quantiles(ordered[:n, place], float(m2[place]), declared) if enough else (),
+            # Of few values the outer quantiles would be the extreme records'.
+            quantiles=_quantiles(ordered[:n, place], float(m2[place])) if enough and not few else (),
         )
     return found
 
 
-def _quantiles(ordered: NDArray[np.float64], m2: float, declared: Declaration) -> tuple[float, ...]:
-    """Return about the 10th, 50th and 90th percentile of sorted values, rounded to a tenth to a half of their spread.
-
-    Of few values the outer ones would be the extreme records': none is returned then.
-    """
+def _quantiles(ordered: NDArray[np.float64], m2: float) -> tuple[float, ...]:
+    """Return about the 10th, 50th and 90th percentile of sorted values, rounded to a tenth to a half their spread."""
     n = len(ordered)
-    if n < _QUANTILES * declared.min_count:
-        return ()
     std = math.sqrt(m2 / n)
     if not std:
         # All values are one; their mean says so as well.
@@ -198,15 +212,23 @@ def _quantiles(ordered: NDArray[np.float64], m2: float, declared: Declaration) -
     return tuple(round(float(ordered[row]) / step) * step for row in rows)
 
 
-def _text_column(name: str, column: "pd.Series[Any]", declared: Declaration) -> ColumnSummary:
+def _text_column(
+    name: str, column: "pd.Series[Any]", declared: Declaration, owners: NDArray[np.intp] | None
+) -> ColumnSummary:
     column = column.map(class_name, na_action="ignore")
     counts = column.value_counts()
     known, missing = int(column.notna().sum()), int(column.isna().sum())
-    role: Role = "input"
-    if name not in declared.categorical and not (declared.header and name in declared.columns):
-        role = _role_of_words(name, [str(word) for word in counts.index], known)
+    looks_like = _role_of_words(name, [str(word) for word in counts.index], known)
+    wanted = name in declared.categorical or (declared.header and name in declared.columns)
+    role: Role = "input" if wanted else looks_like
     repeats = role == "id" and known >= _FEW_ROWS and len(counts) < known
-    named = {str(word): int(n) for word, n in counts.items() if n >= declared.min_count and is_sendable(str(word))}
+    # The server may ask for a column, but not for the names of persons.
+    of = Counter[str]() if looks_like == "id" else _counts(column, owners)
+    named = {
+        str(word): int(n)
+        for word, n in counts.items()
+        if of[str(word)] >= declared.min_count and is_sendable(str(word))
+    }
     categories = dict(list(named.items())[:MOST_CATEGORIES]) if role == "input" else {}
     return ColumnSummary(
         name=name,
@@ -235,13 +257,17 @@ def _role_of_words(name: str, words: list[str], known: int) -> Role:
     return "input"
 
 
-def _target(name: str, column: "pd.Series[Any]", declared: Declaration) -> TargetSummary:
+def _target(
+    name: str, column: "pd.Series[Any]", declared: Declaration, owners: NDArray[np.intp] | None
+) -> TargetSummary:
     numbers = as_numbers(column)
     numeric = not np.isnan(numbers).any()
     whole = numeric and bool((numbers == np.floor(numbers)).all())
     counts = Counter(class_name(text) for text in column) if not numeric or whole or declared.classes else Counter()
     distinct = len(counts) or len(np.unique(numbers))
     _check_classes(name, counts, numeric, declared)
+    if whole and not declared.classes and _is_id(name, len(np.unique(numbers)), len(numbers)):
+        raise ValueError(_NO_TARGET.format(name=name, holds="ids"))
     if declared.classes:
         # What the classes are called, in place of the cells that mean them.
         means = {class_name(raw): label for label, raws in declared.classes.items() for raw in raws}
@@ -250,7 +276,14 @@ def _target(name: str, column: "pd.Series[Any]", declared: Declaration) -> Targe
         )
         counts = +counts
         distinct = len(counts)
-    enough = numeric and len(numbers) >= declared.min_count
+    subjects = int(_subjects(np.isfinite(numbers)[:, None], owners)[0])
+    enough = numeric and subjects >= declared.min_count
+    few = subjects < _QUANTILES * declared.min_count
+    classes = dict(sorted(counts.items())) if _are_classes(distinct, len(numbers), numeric, declared) else {}
+    named = classes
+    if not declared.classes and not (numeric and distinct <= MOST_GUESSED):
+        of = _counts(column.map(class_name), owners)
+        named = {label: count for label, count in classes.items() if of[label] >= declared.min_count}
     m2 = float(((numbers - numbers.mean()) ** 2).sum()) if enough else math.nan
     return TargetSummary(
         name=name,
@@ -258,10 +291,11 @@ def _target(name: str, column: "pd.Series[Any]", declared: Declaration) -> Targe
         whole=whole,
         known=len(numbers),
         distinct=distinct,
-        classes=dict(sorted(counts.items())) if _are_classes(distinct, len(numbers), numeric, declared) else {},
+        classes=named,
+        rare=sum(classes.values()) - sum(named.values()),
         mean=float(numbers.mean()) if enough else math.nan,
         m2=m2,
-        quantiles=_quantiles(np.sort(numbers), m2, declared) if enough else (),
+        quantiles=_quantiles(np.sort(numbers), m2) if enough and not few else (),
     )
 
 
@@ -278,7 +312,17 @@ def _check_classes(name: str, counts: Mapping[str, int], numeric: bool, declared
             )
     elif not numeric and (role := _role_of_words(name, list(counts), sum(counts.values()))) != "input":
         holds = {"id": "ids", "date": "dates"}.get(role, "too many different values for classes")
-        raise ValueError(f"the target {name!r} seems to hold {holds}: name another one, target=<column>.")
+        raise ValueError(_NO_TARGET.format(name=name, holds=holds))
+
+
+_NO_TARGET = "the target {name!r} seems to hold {holds}: name another one, target=<column>."
+
+
+def _is_id(name: str, distinct: int, known: int) -> bool:
+    """Return whether integers in a column of this name say whose a record is."""
+    if known < _FEW_ROWS or not _names_records(name):
+        return False
+    return distinct * 5 > known or (distinct > 2 and _names_persons(name))
 
 
 def _are_classes(distinct: int, known: int, numeric: bool, declared: Declaration) -> bool:

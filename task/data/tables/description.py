@@ -2,7 +2,9 @@
 
 From a column with fewer than `min_count` known values, or one that looks like an id, nothing but counts is sent, and
 a category in fewer than `min_count` records is counted as "other" and not named. Quantiles are sent of four times as
-many values, and rounded. Of a target the classes are named; values of a regression are not.
+many values, and rounded. Of a target, classes that are words in fewer than `min_count` records are counted as rare
+and not named; values of a regression are not named either. Where records are grouped by subject, `min_count` counts
+subjects.
 """
 
 import json
@@ -62,7 +64,8 @@ class ColumnSummary:
 class TargetSummary:
     """The target of the training records: counts of its classes, or mean, sum of squares and quantiles.
 
-    `classes` is empty where there are too many different values, for classes or for so few records.
+    `classes` is empty where there are too many different values, for classes or for so few records; `rare` counts the
+    records of classes that are not named.
     """
 
     name: str
@@ -74,6 +77,7 @@ class TargetSummary:
     mean: float = math.nan
     m2: float = math.nan
     quantiles: tuple[float, ...] = ()
+    rare: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,9 @@ class Description:
         Records equal to an earlier one in inputs and target, and in these but for small differences of numbers.
     groups
         Different values of the group's column.
+    group, regression
+        What the site split its table by: the column whose equal values stay together (empty: none), and whether the
+        target was taken for values; None where the site's files are split already.
     notes
         What was detected of the file's form.
     """
@@ -117,6 +124,8 @@ class Description:
     duplicates: int = 0
     near_duplicates: int = 0
     groups: int = 0
+    group: str = ""
+    regression: bool | None = None
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> str:

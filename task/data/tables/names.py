@@ -1,6 +1,7 @@
 """Names of columns and classes, and what a cell is: which names are lacking, which are one, what is a number."""
 
 import difflib
+import json
 import re
 from collections.abc import Collection, Iterable, Sequence
 
@@ -50,6 +51,16 @@ def listed(names: Collection[str]) -> str:
     """Return names in quotes, of many the first ones and how many more there are."""
     shown = ", ".join(repr(name) for name in list(names)[:_MOST_NAMED])
     return shown if len(names) <= _MOST_NAMED else f"{shown} and {len(names) - _MOST_NAMED} more"
+
+
+def toml_key(name: str) -> str:
+    """Return a name as a key of a TOML file, in quotes where it needs them."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_text(name)
+
+
+def toml_text(name: str) -> str:
+    """Return a printable name as a string of a TOML file, whose escapes are those of JSON."""
+    return json.dumps(name, ensure_ascii=False)
 
 
 def class_name(text: object) -> str:

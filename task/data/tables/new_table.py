@@ -126,5 +126,6 @@ def _scale(
     if site is not None and site in preprocessing.sites:
         return preprocessing.sites[site], f"the scale that {site} had in the run"
     if len(frame) >= FEWEST:
-        return preprocessing.scale_of(frame, least), f"mean and spread of these {len(frame)} records"
+        why = f" (the run does not know the scale of {site})" if site is not None else ""
+        return preprocessing.scale_of(frame, least), f"mean and spread of these {len(frame)} records{why}"
     return None, ""

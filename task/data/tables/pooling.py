@@ -1,19 +1,51 @@
-"""Pooling of the sites' descriptions: an input of one column, the classes or the scale of the target."""
+"""Pooling of the sites' figures: the input of one column, the scale of a target, each site's own scale."""
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import median, median_low
 
-from florets.task.data.tables.declaration import Declaration
-from florets.task.data.tables.description import (
-    MOST_CATEGORIES,
-    MOST_CLASSES,
-    MOST_GUESSED,
-    ColumnSummary,
-    Description,
-    TargetSummary,
-)
+from florets.task.data.tables.description import MOST_CATEGORIES, ColumnSummary, Description, TargetSummary
 from florets.task.data.tables.preprocessing import CategoricalInput, NumericInput, Scale
+
+_FAR = 1000.0
+"""Multiple of the median site's figures or records beyond which those of a site do not count."""
+_FEWEST = 3
+"""Sites from which on one can be out of line."""
+
+Summary = ColumnSummary | TargetSummary
+
+
+def outlying(sites: Mapping[str, Summary]) -> set[str]:
+    """Return the sites whose mean or spread of a column is too far from the median site's to be pooled."""
+    known = {key: one for key, one in sites.items() if one.known and math.isfinite(one.mean)}
+    if len(known) < _FEWEST:
+        return set()
+    spreads = {key: math.sqrt(one.m2 / one.known) for key, one in known.items()}
+    # A constant's spread is rounding.
+    spreads = {key: spread if spread > 1e-9 * abs(known[key].mean) else 0.0 for key, spread in spreads.items()}
+    sizes = {key: math.hypot(one.mean, spreads[key]) for key, one in known.items()}
+    most = [_FAR * median(of.values()) or math.inf for of in (spreads, sizes)]
+    return {key for key in known if spreads[key] > most[0] or sizes[key] > most[1]}
+
+
+def pooled_figures(sites: Mapping[str, Summary]) -> tuple[int, float, float]:
+    """Return count, mean and sum of squared deviations of a column at all sites that sent figures and are in line.
+
+    A site that claims very many records counts as 1000 times the median one's.
+    """
+    out = outlying(sites)
+    known = [
+        one
+        for key, one in sites.items()
+        if one.known and math.isfinite(one.mean) and math.isfinite(one.m2) and key not in out
+    ]
+    counts = [one.known for one in known]
+    most = int(_FAR) * median_low(counts) if len(counts) >= _FEWEST else math.inf
+    shares = [min(1.0, most / count) for count in counts]
+    return _pooled(
+        [(round(share * one.known), one.mean, share * one.m2) for share, one in zip(shares, known, strict=True)]
+    )
 
 
 def _pooled(parts: Sequence[tuple[int, float, float]]) -> tuple[int, float, float]:
@@ -28,24 +60,23 @@ def _pooled(parts: Sequence[tuple[int, float, float]]) -> tuple[int, float, floa
     return count, mean, math.fsum(m2 + n * (m - mean) ** 2 for n, m, m2 in parts)
 
 
-def _spread(count: int, mean: float, m2: float) -> float:
+def spread(count: int, mean: float, m2: float) -> float:
     """Return the standard deviation; of a constant 1, so that it is only centred."""
     std = math.sqrt(m2 / count) if count else 0.0
     return std if std > 1e-9 * abs(mean) else 1.0
 
 
-def numeric_input(name: str, sites: Sequence[ColumnSummary], notes: list[str]) -> list[NumericInput]:
+def numeric_input(name: str, sites: Mapping[str, ColumnSummary], notes: list[str]) -> list[NumericInput]:
     """Return the input of a numeric column from its summaries; none, with a note, where it is constant or rare."""
-    parts = [(one.known, one.mean, one.m2) for one in sites if one.known and math.isfinite(one.mean)]
-    count, mean, m2 = _pooled(parts)
-    missing = sum(one.missing for one in sites)
+    count, mean, m2 = pooled_figures(sites)
+    missing = sum(one.missing for one in sites.values())
     if not count:
         notes.append(f"{name!r} is not used: no site has enough values of it")
         return []
     if math.sqrt(m2 / count) <= 1e-9 * abs(mean) and not missing:
         notes.append(f"{name!r} is not used: it has one value in all records")
         return []
-    return [NumericInput(name, mean, _spread(count, mean, m2), missing > 0)]
+    return [NumericInput(name, mean, spread(count, mean, m2), missing > 0)]
 
 
 def categorical_input(name: str, sites: Sequence[ColumnSummary], notes: list[str]) -> list[CategoricalInput]:
@@ -69,62 +100,20 @@ def categorical_input(name: str, sites: Sequence[ColumnSummary], notes: list[str
     return [CategoricalInput(name, tuple(sorted(kept)), has_other, mode, missing > 0)]
 
 
-def pooled_targets(
-    declared: Declaration, sites: Mapping[str, TargetSummary], classes: Sequence[str] | None
-) -> tuple[dict[str, tuple[str, ...]], float, float]:
-    """Return the classes with their raw values, and mean and spread of the targets of a regression.
-
-    Raises
-    ------
-    ValueError
-        If the sites' targets are no common classes, or no values where the run says so.
-    """
-    if declared.classes:
-        return {name: tuple(raws) for name, raws in declared.classes.items()}, 0.0, 1.0
-    if classes is not None and not declared.regression:
-        return {str(name): (str(name),) for name in classes}, 0.0, 1.0
-    numeric = all(one.numeric for one in sites.values())
-    names = sorted({name for one in sites.values() for name in one.classes}, key=natural_order)
-    if declared.regression is None:
-        most = max(len(names), *(one.distinct for one in sites.values()))
-        is_regression = numeric and (most > MOST_GUESSED or not names or not all(one.whole for one in sites.values()))
-    else:
-        is_regression = declared.regression
-    if is_regression:
-        if not numeric:
-            words = next(key for key, one in sites.items() if not one.numeric)
-            raise ValueError(
-                f"task.table.regression=true, but the target of {words} holds words; correct one of them."
-            )
-        parts = [(one.known, one.mean, one.m2) for one in sites.values() if math.isfinite(one.mean)]
-        count, mean, m2 = _pooled(parts)
-        return {}, mean, _spread(count, mean, m2)
-    wordy = next((key for key, one in sites.items() if one.distinct > MOST_CLASSES), None)
-    if wordy is not None:
-        raise ValueError(
-            f"the target of {wordy} has too many different values for classes: set task.table.regression=true, or "
-            "name another target."
-        )
-    if len(names) < 2:
-        raise ValueError("the target has one class at all sites: there is nothing to learn; name another target.")
-    return {name: (name,) for name in names}, 0.0, 1.0
-
-
-def natural_order(name: str) -> tuple[int, float, str]:
-    """Order numbers by value, and words after them."""
-    try:
-        return 0, float(name), name
-    except ValueError:
-        return 1, 0.0, name
-
-
 def site_scales(numeric: Sequence[NumericInput], sites: Mapping[str, Description]) -> dict[str, Scale]:
-    """Return each site's own scale; where it has too few values of a column, the pooled one."""
+    """Return each site's own scale; where it has too few values of a column, the pooled one.
+
+    A site that keeps figures to itself has a scale that nobody else knows, and is left out.
+    """
     scales = {}
     for key, site in sites.items():
         own = {column.name: column for column in site.columns}
+        known = [own[one.name] for one in numeric if own[one.name].known]
+        unsent = [column for column in known if not math.isfinite(column.mean)]
+        if known and (len(unsent) == len(known) or any(column.role != "input" for column in unsent)):
+            continue
         pairs = [
-            (own[one.name].mean, _spread(own[one.name].known, own[one.name].mean, own[one.name].m2))
+            (own[one.name].mean, spread(own[one.name].known, own[one.name].mean, own[one.name].m2))
             if own[one.name].known and math.isfinite(own[one.name].mean)
             else (one.mean, one.std)
             for one in numeric

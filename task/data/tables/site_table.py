@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset
 from florets.task.data.tables.declaration import Declaration, Site, site_of
-from florets.task.data.tables.describe import describe_table, target_name
+from florets.task.data.tables.describe import describe_table, repeating_group, target_name
 from florets.task.data.tables.description import MOST_GUESSED, Description
 from florets.task.data.tables.names import as_numbers
 from florets.task.data.tables.preprocessing import Preprocessing, Scale
@@ -37,6 +37,11 @@ class SiteTable:
         Rows of the two sets.
     untargeted
         Records without a target, which were left out.
+    group
+        Column whose equal values are one subject's; empty: none. Until the sites have agreed, a repeating id that the
+        site itself detects.
+    regression
+        Whether the split took the targets for values; None where the files are split already.
     preprocessing
         As the sites agreed; None before that.
     """
@@ -46,6 +51,8 @@ class SiteTable:
     train: NDArray[np.int64]
     test: NDArray[np.int64]
     untargeted: int = 0
+    group: str = ""
+    regression: bool | None = None
     preprocessing: Preprocessing | None = None
 
     @classmethod
@@ -95,24 +102,29 @@ class SiteTable:
         frame = pd.concat(kept, ignore_index=True) if len(kept) > 1 else kept[0].reset_index(drop=True)
         if rows_of is not None:
             frame = frame.drop(columns=owner)
+        # As the sites will agree, so that no test record is described.
+        group = declared.group or (repeating_group(frame, declared) if prepared is None else "")
+        group = group if group in frame.columns else ""
+        regression = None
         if len(kept) > 1:
             cut = len(kept[0])
             train, test = np.arange(cut), np.arange(cut, len(frame))
             if not len(train) or not len(test):
                 raise ValueError(f"{paths[0].name} or {paths[1].name} has no record with a target.")
-            subjects = subjects_of(frame, declared)
+            subjects = subjects_of(frame, group)
             both = set() if subjects is None else set(subjects[train].tolist()) & set(subjects[test].tolist())
             if both:
                 # The split is the site's own: it is told, and kept.
                 notes = (*notes, f"{len(both)} subjects of the group's column have records in both files")
         else:
-            train, test = _split(frame, declared, target, prepared, seed)
-        return cls(declared, Table(frame, notes), train, test, untargeted, prepared)
+            regression = prepared.is_regression if prepared else _is_regression(frame[target], declared)
+            train, test = _split(frame, declared, target, group, regression, seed)
+        return cls(declared, Table(frame, notes), train, test, untargeted, group, regression, prepared)
 
     def describe(self) -> Description:
         """Return what the site says of its data before training."""
-        found = describe_table(self.table, self.declared, self.train)
-        return replace(found, untargeted=self.untargeted)
+        found = describe_table(self.table, self.declared, self.train, subjects_of(self.table.frame, self.group))
+        return replace(found, untargeted=self.untargeted, group=self.group, regression=self.regression)
 
     def scale(self, preprocessing: Preprocessing) -> Scale | None:
         """Return the scale that this site's inputs are standardised by; None: the pooled one."""
@@ -133,7 +145,7 @@ class SiteTable:
         scale = self.scale(preprocessing)
         x, y = preprocessing.inputs(frame, scale).x, preprocessing.targets(frame)
         classes = np.zeros(len(y), dtype=np.int64) if preprocessing.is_regression else y
-        owner, subjects = self.declared.owner, subjects_of(frame, self.declared)
+        owner, subjects = self.declared.owner, subjects_of(frame, self.group)
         owners = frame[owner].astype(str).to_numpy(dtype=np.str_) if owner in frame.columns else None
         train, test = self.train, self.test
         return Dataset(
@@ -161,18 +173,20 @@ def _complete(frame: "pd.DataFrame", declared: Declaration, target: str, inputs:
     return kept
 
 
+def _is_regression(targets: "pd.Series[Any]", declared: Declaration) -> bool:
+    """Return whether a site takes its targets for values, before the sites have agreed."""
+    if declared.regression is not None or declared.classes:
+        return bool(declared.regression)
+    numbers = as_numbers(targets.astype(object))
+    return bool(np.isfinite(numbers).all()) and len(np.unique(numbers)) > MOST_GUESSED
+
+
 def _split(
-    frame: "pd.DataFrame", declared: Declaration, target: str, prepared: Preprocessing | None, seed: int
+    frame: "pd.DataFrame", declared: Declaration, target: str, group: str, is_regression: bool, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    groups = subjects_of(frame, declared)
+    groups = subjects_of(frame, group)
     values = frame[target].astype(object)
     numbers = as_numbers(values)
-    if prepared is not None:
-        is_regression = prepared.is_regression
-    elif declared.regression is not None or declared.classes:
-        is_regression = bool(declared.regression)
-    else:
-        is_regression = bool(np.isfinite(numbers).all()) and len(np.unique(numbers)) > MOST_GUESSED
     if not is_regression:
         raws = {raw: name for name, raws in declared.classes.items() for raw in raws}
         known = values.map(lambda text: raws.get(str(text), str(text))).to_numpy(dtype=np.str_)
@@ -181,13 +195,13 @@ def _split(
     return split_rows(numbers, groups, declared.test_share, split_seed % 2**32, is_regression, declared.stratify)
 
 
-def subjects_of(frame: "pd.DataFrame", declared: Declaration) -> NDArray[np.int64] | None:
+def subjects_of(frame: "pd.DataFrame", group: str) -> NDArray[np.int64] | None:
     """Return a number for whose each record is, int64 (n,), one without a subject on its own; None without groups."""
     import pandas as pd
 
-    if not declared.group or declared.group not in frame.columns:
+    if group not in frame.columns:
         return None
-    codes = pd.factorize(frame[declared.group], sort=True)[0].astype(np.int64)
+    codes = pd.factorize(frame[group], sort=True)[0].astype(np.int64)
     unknown = codes < 0
     codes[unknown] = codes.max(initial=-1) + 1 + np.arange(int(unknown.sum()))
     return codes
