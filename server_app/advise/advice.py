@@ -146,7 +146,8 @@ def advise(
     more than chance the simplest is taken. Where groups were found, their models and the one model for all, with and
     without intercepts, count as equally simple, and the best of them comes first: that there are groups is settled
     already. Where the groups go once inputs are standardised, one model on standardised inputs comes first, unless
-    another beats it; tried for another reason, it counts as equally simple. Clients that fit nobody, and on which no
+    another beats it; tried for another reason, it counts as equally simple. Where the labels of sites differ, one model
+    with intercepts comes first, as in multi-centre studies: shrunk, they cost nothing where they are not needed. Clients that fit nobody, and on which no
     method does well, their own model neither, have no say.
     """
     evidence = evidence or Evidence()
@@ -167,6 +168,9 @@ def advise(
             pair = _on_the_same([outcomes["fedavg"], scaled], own_is_low)
             first = best(pair, criterion)
             compared.sort(key=lambda one: one.name != first.name)
+    if not _is_scale(finding, evidence) and any(reason.kind == "labels" for reason in evidence.reasons):
+        # Where sites differ in how frequent the outcome is, each has a level of its own to begin with.
+        compared.sort(key=lambda one: one.name != "intercept")
     useful = [one for one in compared if constant.is_beaten(one.validation, criterion, "validation")]
     chosen = choose(useful, criterion).name if useful else None
     found = Advice(

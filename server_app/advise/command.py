@@ -149,7 +149,8 @@ class _Study:
             raise ConfigError(["advise: compares what several clients should do, and there is one; add clients."])
         measure = self._measure(place, first)
         usable = [own for key, own in counts.items() if key not in one_class]
-        setup = setup_of(question, measure, rare_share(usable) < RARE)
+        # Weights are for an outcome that is rare in all: at one site alone its level says something.
+        setup = setup_of(question, measure, bool(usable) and rare_share([np.sum(usable, axis=0)]) < RARE)
         criterion = Criterion.of(measure, first.test, one_class if measure in OF_CLASSES else ())
         sites = read_sites(place, first.train, measure in OF_VALUES)
         described = any(site.columns for site in sites.values())
