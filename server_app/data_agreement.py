@@ -118,7 +118,8 @@ def _described(
     spec, declared = TaskSpec(**task_spec(config)), declaration_of(config)
     sites = describe(spec)
     found = agreement(config, declared, sites)
-    if not any(_has_other_records(site, found, declared) for site in sites.values()):
+    taking_part = [site for key, site in sites.items() if key not in found.left_out]
+    if not any(_has_other_records(site, found, declared) for site in taking_part):
         return sites, found
     again = describe(replace(spec, table=completed(config, sites, found).table))
     # A site that cannot take part has said why.

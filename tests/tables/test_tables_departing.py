@@ -73,6 +73,9 @@ def test_two_sites_without_a_common_class_are_not_joined_by_guessing() -> None:
 def test_a_class_that_is_rare_at_one_site_is_used_where_another_names_it() -> None:
     found = agreed(a=["no", "yes"] * 20, b=["no"] * 37 + ["yes"] * 3)
     assert (found.classes, found.left_out) == (("no", "yes"), {})
+    third = agreed(a=["no", "yes"] * 20, b=["no", "yes"] * 18 + ["secret"] * 4)
+    assert third.left_out.keys() == {"b"}
+    assert "secret" not in third.left_out["b"]
     with pytest.raises(ValueError, match=r"one class at all sites.*name its rare classes, task\.table\.classes"):
         agreed(b=["no"] * 37 + ["yes"] * 3)
 

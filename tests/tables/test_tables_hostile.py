@@ -93,7 +93,6 @@ def target(**changes: object) -> dict[str, Any]:
         column(1, categories={"f": 79, "m": 2}),
         column(1, categories={"f": -1}),
         column(1, categories={"f": 0}),
-        column(1, known=10**6, categories={str(n): 1 for n in range(101)}),
         column(1, categories=["f"]),
         column(1, other=81),
         target(classes={"0": 81}),
@@ -116,6 +115,21 @@ def test_a_value_that_no_site_can_have_is_refused(values: object) -> None:
     with pytest.raises(MalformedMessage) as caught:
         read_description(reply(json.dumps(values)))
     assert str(caught.value) == "its description of its data is malformed"
+
+
+def test_only_so_many_categories_are_named() -> None:
+    for count in (100, 101):
+        words = ColumnSummary(
+            "w", "text", "input", 200, 0, 150, categories={str(n): 1 for n in range(count)}, other=200 - count
+        )
+        site = Description(
+            "table", 200, 200, columns=(words,), target=TargetSummary("y", True, True, 200, 2, {"0": 100, "1": 100})
+        )
+        if count == 100:
+            assert read_description(pack_description("north", site))[1] == site
+        else:
+            with pytest.raises(MalformedMessage):
+                read_description(pack_description("north", site))
 
 
 def test_a_long_description_is_sent_and_a_longer_one_refused_where_it_is_made() -> None:

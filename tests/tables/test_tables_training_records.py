@@ -16,14 +16,14 @@ from florets.task.data.tables.site_table import SiteTable
 from florets.task.spec import DECLARED, PREPARED
 
 
-def visits(folder: Path, n: int, seed: int, persons: bool = True) -> Path:
+def visits(folder: Path, n: int, seed: int, persons: bool = True, targets: int = 2) -> Path:
     """Write a table of several visits of each person."""
     rng = np.random.default_rng(seed)
     columns = {
         "age": rng.normal(50, 10, n).round(2),
         "dose": np.where(rng.random(n) < 0.1, np.nan, rng.normal(size=n).round(3)),
         "visits": np.where(rng.random(n) < 0.1, np.nan, rng.integers(1, 4, n)),
-        "y": rng.integers(0, 2, n),
+        "y": rng.integers(0, targets, n),
     }
     if persons:
         columns = {"patient_id": 1000 + np.arange(n) // 3, **columns}
@@ -49,16 +49,18 @@ def test_a_site_that_detects_repeating_persons_describes_no_test_record(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("more", "asked"), [([], 1), (["task.table.incomplete=drop", "task.table.drop=[visits]"], 2), (["small"], 2)]
+    ("more", "asked"),
+    [([], 1), (["task.table.incomplete=drop", "task.table.drop=[visits]"], 2), (["small"], 2), (["values"], 2)],
 )
 def test_statistics_are_of_the_final_training_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], asked: int
 ) -> None:
-    """Here a site of few visits does not see that persons repeat, or has another set of complete records."""
+    """Here one site does not see that persons repeat, or that targets are values, or has other complete records."""
     data = tmp_path / "data"
-    paths = {key: visits(data / key, 90, seed) for seed, key in enumerate(("a", "b"))}
-    if more == ["small"]:
-        paths["small"] = visits(data / "small", 18, 5)
+    targets = 60 if more == ["values"] else 2
+    paths = {key: visits(data / key, 90, seed, targets=targets) for seed, key in enumerate(("a", "b"))}
+    if more in (["small"], ["values"]):
+        paths["small"] = visits(data / "small", 18 if targets == 2 else 90, 5, targets=min(targets, 4))
         more = []
     config = compose(["experiment=own_data", "target=y", f"data_dir={data}", *more])
     calls: list[Any] = []

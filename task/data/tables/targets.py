@@ -68,6 +68,8 @@ def pooled_targets(
             "the target has one class at all sites: there is nothing to learn; name another target"
             + (", or name its rare classes, task.table.classes." if rare else ".")
         )
+    why = "has classes that are too rare to be named, and no other site names them; name all, task.table.classes"
+    left_out.update({key: why for key, one in sites.items() if one.rare and one.distinct > len(names)})
     return {name: (name,) for name in names}, 0.0, 1.0
 
 
