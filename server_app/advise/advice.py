@@ -40,6 +40,8 @@ class Evidence:
         Whether sites described the columns of their inputs: reasons of the inputs are then known.
     tried
         What was tried in addition because nothing was better than a constant answer, in words.
+    classes
+        Names of the classes in the order of their labels; empty where labels are numbers.
     """
 
     standardised: Finding | None = None
@@ -48,6 +50,7 @@ class Evidence:
     reasons: tuple[Reason, ...] = ()
     described: bool = False
     tried: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,9 +149,9 @@ def advise(
     more than chance the simplest is taken. Where groups were found, their models and the one model for all, with and
     without intercepts, count as equally simple, and the best of them comes first: that there are groups is settled
     already. Where the groups go once inputs are standardised, one model on standardised inputs comes first, unless
-    another beats it; tried for another reason, it counts as equally simple. Where the labels of sites differ, one model
-    with intercepts comes first, as in multi-centre studies: shrunk, they cost nothing where they are not needed. Clients that fit nobody, and on which no
-    method does well, their own model neither, have no say.
+    another beats it; tried for another reason, it counts as equally simple. Where the labels of sites differ, one
+    model with intercepts comes first, as in multi-centre studies: shrunk, they cost nothing where they are not needed.
+    Clients that fit nobody, and on which no method does well, their own model neither, have no say.
     """
     evidence = evidence or Evidence()
     suspects = finding.groups[0] if finding.kind == "all_differ" else finding.lone

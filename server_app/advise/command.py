@@ -35,6 +35,7 @@ from florets.server_app.advise.site_data import read_losses, read_sites
 from florets.server_app.advise.sites import site_rows
 from florets.server_app.advise.words import Words
 from florets.server_app.console import say
+from florets.server_app.data_agreement import read_preprocessing
 from florets.server_app.jobs import absolute
 from florets.server_app.results.folder import write_whole
 from florets.server_app.results.progress import listening
@@ -171,7 +172,9 @@ class _Study:
             raise FederationError(
                 f"advise: no run came to its end, also after trying {', '.join(tried)}; the first said: {failed}"
             )
-        evidence = Evidence(after, one_class, read_names(place), tuple(reasons), described, tuple(tried))
+        prepared = read_preprocessing(place)
+        classes = () if prepared is None else tuple(prepared.classes)
+        evidence = Evidence(after, one_class, read_names(place), tuple(reasons), described, tuple(tried), classes)
         advice = advise(finding, outcomes, criterion, constant, evidence)
         rule = self._rule(advice)
         found = tuple([rule, *(one for one in reasons if one.kind != "labels")] if rule else reasons)

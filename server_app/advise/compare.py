@@ -174,7 +174,9 @@ class Criterion:
         )
         if self.together:
             keys = sorted(first.keys() & second.keys())
-        if len(keys) < FEW_CLIENTS and (sent := [key for key in keys if _has_sums(first[key]) and _has_sums(second[key])]):
+        if len(keys) < FEW_CLIENTS and (
+            sent := [key for key in keys if _has_sums(first[key]) and _has_sums(second[key])]
+        ):
             # Of very few records a client sends no sums: they would be the records.
             keys = sent
         one, other = ({key: tests[key] for key in keys} for tests in (first, second))

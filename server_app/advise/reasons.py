@@ -161,6 +161,10 @@ class Reasons:
             said += f": {whose} has a loss of {other:.3g} there, {their} own {own:.3g}"
         return [f"{said}.", *self._swapped()]
 
+    def _class(self, label: int | None) -> str:
+        names = self.advice.evidence.classes
+        return names[label] if label is not None and label < len(names) else str(label)
+
     def _label_reason(self, reason: Reason, who: str, their: str, many: bool) -> str:
         values = sorted(reason.shares.values())
         if self.speech.is_regression:
@@ -170,7 +174,7 @@ class Reasons:
         shown = range_of([100 * share for share in values], "{:.0f}")
         where = f"{len(values)} {self.site}s" if many else who
         said = (
-            f"Labels: class {reason.label} is {shown} % of the records of {where}, and "
+            f"Labels: class {self._class(reason.label)} is {shown} % of the records of {where}, and "
             f"{100 * reason.elsewhere:.0f} % elsewhere."
         )
         kinds = {one.kind for one in self.advice.evidence.reasons}
