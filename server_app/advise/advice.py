@@ -150,7 +150,7 @@ def advise(
     without intercepts, count as equally simple, and the best of them comes first: that there are groups is settled
     already. Where the groups go once inputs are standardised, one model on standardised inputs comes first, unless
     another beats it; tried for another reason, it counts as equally simple. Where the labels of sites differ, one
-    model with intercepts comes first, as in multi-centre studies: shrunk, they cost nothing where they are not needed.
+    model with intercepts comes first, as in multi-centre studies: shrunk, they cost nothing where nothing needs them.
     Clients that fit nobody, and on which no method does well, their own model neither, have no say.
     """
     evidence = evidence or Evidence()
