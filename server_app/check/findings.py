@@ -19,6 +19,7 @@ _MOST_ALIKE = 5
 """Findings of one kind that are listed one by one."""
 _MUCH_MISSING = 0.2
 _RARE = 0.05
+_MANY_UNTARGETED = 0.1
 _MANY_DUPLICATES = 0.02
 _FINE = 0.2
 """Different values of a column for each record from which on equal records are copies; of two columns at least."""
@@ -84,6 +85,7 @@ def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mappin
             found += _target(key, site)
     if len(sites) > 1:
         found += _compared(sites, agreed)
+    found += _unique(sites)
     found += _rare({key: site for key, site in sites.items() if key not in out})
     found += _of_sites(sites)
     order = {"error": 0, "warning": 1, "note": 2}
@@ -130,7 +132,14 @@ def _records(key: str, site: Description) -> Iterator[Finding]:
             f"{counted(site.records, 'record')}, too few to judge a model by",
             "It takes part in training; its own figures say little.",
         )
-    if site.untargeted:
+    if site.untargeted > _MANY_UNTARGETED * (site.untargeted + site.records):
+        yield Finding(
+            "warning",
+            key,
+            f"{site.untargeted} of {site.untargeted + site.records} records have no target and are left out",
+            "If a mark of missing values (None, NA) is one of the classes, name it in task.table.classes.",
+        )
+    elif site.untargeted:
         yield Finding("note", key, f"{counted(site.untargeted, 'record')} without a target, left out")
     # Of few columns with few values records are equal by chance.
     can_tell = sum(one.role == "input" and one.distinct > _FINE * one.known for one in site.columns) > 1
@@ -169,14 +178,6 @@ def _columns(key: str, site: Description, of_sites: Container[str], varied: Cont
                 if column.quantiles
                 else "If it stands for a missing value, declare it.",
             )
-        unique = column.kind == "numeric" and column.distinct == column.known >= FEW_RECORDS and column.whole
-        if unique:
-            yield Finding(
-                "warning",
-                key,
-                f"{column.name!r} has a different integer in each record",
-                f"If it names the record, declare it: task.table.id=[{column.name}].",
-            )
 
 
 def _target(key: str, site: Description) -> Iterator[Finding]:
@@ -210,7 +211,7 @@ def _compared(sites: Mapping[str, Description], agreed: Agreed | None) -> Iterat
     for name, columns in by_name.items():
         if name in of_sites:
             continue
-        out = outlying(columns)
+        out, scaled = outlying(columns), []
         for key, own in columns.items():
             if key in out:
                 yield Finding(
@@ -223,20 +224,30 @@ def _compared(sites: Mapping[str, Description], agreed: Agreed | None) -> Iterat
                 continue
             others = [column for other, column in columns.items() if other != key]
             finding = _scale(name, key, own, others)
-            if finding is None and isinstance(own, ColumnSummary):
-                finding = _words(name, key, own, others)
             if finding is not None:
+                scaled.append(finding)
+            elif isinstance(own, ColumnSummary) and (finding := _words(name, key, own, others)):
                 yield finding
+        if len(scaled) > 1 and 2 * len(scaled) >= len(columns):
+            # Each half seems to be wrong from the other's side.
+            yield Finding(
+                "warning",
+                "",
+                f"{name!r} differs by a factor between sites: {listed([one.site for one in scaled])} and the others",
+                "Agree on one unit; who has another one says so in its node.toml, scale = {...}.",
+            )
+        else:
+            yield from scaled
 
 
 def _scale(
     name: str, key: str, own: ColumnSummary | TargetSummary, others: Sequence[ColumnSummary | TargetSummary]
 ) -> Finding | None:
     """Return a finding where a column's median and spread are a multiple of the other sites', beyond chance."""
-    rest = [one.quantiles for one in others if one.quantiles]
-    if not own.quantiles or not rest:
+    span, rest = _span(own), [span for one in others if (span := _span(one))]
+    if not span or not rest:
         return None
-    low, middle, high = own.quantiles
+    low, middle, high = span
     lows, middles, highs = (median(one[place] for one in rest) for place in range(3))
     spread, spreads = high - low, highs - lows
     if not spread or not spreads or not middle or not middles:
@@ -247,13 +258,15 @@ def _scale(
     if scaled and (apart or _is_far(middle, [one[1] for one in rest])):
         factor = 1 / ratio
         shown, unit = _named_factor(factor)
-        note = f" ({unit})" if unit else ""
+        remedy = f"In its node.toml: scale = {{{toml_key(name)} = {shown}}}, if that is why{unit}."
+        if not shown:
+            remedy = f"Compare units; its node.toml can say scale = {{{toml_key(name)} = <factor>}}."
         return Finding(
             "warning",
             key,
             f"{name!r} is about {_times(ratio)} the other sites' (medians {middle:.3g} and {middles:.3g}), as in "
             "another unit",
-            f"In its node.toml: scale = {{{toml_key(name)} = {shown}}}{note}, if that is why.",
+            remedy,
         )
     if apart:
         return Finding(
@@ -263,6 +276,14 @@ def _scale(
             "Compare units, instruments and codes.",
         )
     return None
+
+
+def _span(one: ColumnSummary | TargetSummary) -> tuple[float, ...]:
+    """Return the 10th, 50th and 90th percentile; of few values, whose percentiles are not sent, as of a normal."""
+    if one.quantiles or not one.known or not math.isfinite(one.mean):
+        return one.quantiles
+    reach = 1.28 * math.sqrt(one.m2 / one.known)
+    return one.mean - reach, one.mean, one.mean + reach
 
 
 def _is_far(middle: float, others: Sequence[float]) -> bool:
@@ -279,13 +300,13 @@ def _times(ratio: float) -> str:
 
 
 def _named_factor(factor: float) -> tuple[str, str]:
-    """Return a factor as one would write it, the nearest known one if it is close, and what that converts."""
+    """Return the known factor that is close, and what it converts; empty where none is, for medians vary."""
     for known, unit in _KNOWN_FACTORS.items():
         if abs(factor / known - 1) < _CLOSE:
-            return f"{known:g}", unit
+            return f"{known:g}", f" ({unit})" if unit else ""
         if abs(factor * known - 1) < _CLOSE:
-            return f"{1 / known:.6g}", f"the reverse of {unit}" if unit else ""
-    return f"{factor:.3g}", ""
+            return f"{1 / known:.6g}", f" (the reverse of {unit})" if unit else ""
+    return "", ""
 
 
 def _words(
@@ -302,6 +323,19 @@ def _words(
         f"({', '.join(sorted(known)[:4])}) there",
         "Use the same words at all sites.",
     )
+
+
+def _unique(sites: Mapping[str, Description]) -> Iterator[Finding]:
+    """Yield a note for each column that may name the record at most sites; at a few that is chance."""
+    counts: dict[str, int] = {}
+    for site in sites.values():
+        for one in site.columns:
+            alone = one.kind == "numeric" and one.role == "input" and one.whole
+            counts[one.name] = counts.get(one.name, 0) + (alone and one.distinct == one.known >= FEW_RECORDS)
+    for name, count in counts.items():
+        if count * 2 > len(sites):
+            remedy = f"If it names the record, declare it: task.table.id=[{name}]."
+            yield Finding("note", "", f"{name!r} has a different integer in each record", remedy)
 
 
 def _rare(sites: Mapping[str, Description]) -> Iterator[Finding]:

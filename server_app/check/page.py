@@ -7,6 +7,7 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 
 from florets.server_app.check.findings import Finding
+from florets.server_app.console import counted
 from florets.server_app.results.folder import write_whole
 from florets.server_app.results.report_template import STYLE
 from florets.task.data.tables.agreement import Agreed
@@ -76,7 +77,9 @@ def write_page(
     tables = [_sites(shown, agreed)]
     if any(site.columns for site in sites.values()):
         tables.append(_columns(shown))
-    head = f"{len(sites)} sites: " + (f"{errors} cannot take part as they are" if errors else "all can take part")
+    head = f"{counted(len(sites), 'site')}: " + (
+        f"{errors} cannot take part as they are" if errors else "all can take part"
+    )
     html = page.render(style=STYLE + _OWN_STYLE, title=title, head=head, findings=findings, tables=tables)
     write_whole(path, html)
     return path

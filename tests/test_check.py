@@ -1,0 +1,96 @@
+"""`florets check`: findings about sites' tables, each with its site and remedy, and none about clean ones."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from florets.server_app import main
+
+Change = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
+
+
+def write(root: Path, name: str, seed: int, n: int = 200, change: Change = lambda table: table) -> None:
+    """Write a hospital whose disease follows from age and cholesterol."""
+    rng = np.random.default_rng(seed)
+    age, dose = rng.normal(60, 9, n), rng.normal(230, 40, n)
+    ill = ((age - 60) / 9 + (dose - 230) / 40 + rng.normal(0, 0.5, n) > 0).astype(int)
+    sex = np.array(["F", "M"])[rng.integers(0, 2, n)]
+    table = change({"age": age.round(1), "chol": dose.round(2), "sex": sex, "ill": ill})
+    lines = [",".join(table), *(",".join(map(str, row)) for row in zip(*table.values(), strict=True))]
+    (root / name).mkdir(parents=True)
+    (root / name / "data.csv").write_text("\n".join(lines) + "\n")
+
+
+def check(tmp_path: Path, *given: str) -> tuple[int, list[dict[str, str]]]:
+    code = main.main(["check", f"data_dir={tmp_path / 'sites'}", "target=ill", f"results_dir={tmp_path}", *given])
+    (page,) = (tmp_path / "check").rglob("check.html")
+    assert "Findings" in page.read_text(encoding="utf-8")
+    return code, json.loads(page.with_name("check.json").read_text(encoding="utf-8"))
+
+
+def said(findings: list[dict[str, str]], level: str) -> dict[str, str]:
+    return {one["site"]: f"{one['text']}. {one['remedy']}" for one in findings if one["level"] == level}
+
+
+def test_clean_sites_of_other_sizes_and_shares_have_no_findings(tmp_path: Path) -> None:
+    for seed, n in enumerate((60, 200, 500, 90)):
+        write(tmp_path / "sites", f"s{seed}", seed, n)
+    assert check(tmp_path) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda t: {**t, "chol": (t["chol"] / 38.67).round(2)}, "another unit. In its node.toml: scale = {chol = 38.67}"),
+        (lambda t: {**t, "ill": np.ones_like(t["ill"])}, "has only one class (1)"),
+        (lambda t: {**t, "sex": np.where(t["sex"] == "F", "w", "m")}, "shares no category with the other sites"),
+        (lambda t: {**t, "age": np.zeros_like(t["age"])}, 'missing_in = {age = ["0"]}'),
+        (lambda t: {k: np.concatenate([v, v[:60]]) for k, v in t.items()}, "equal an earlier one"),
+        (lambda t: {k: v[:12] for k, v in t.items()}, "12 records, too few"),
+        (lambda t: {**t, "ill": np.where(np.arange(200) % 4, t["ill"].astype(str), "?")}, "50 of 200 records have no"),
+    ],
+    ids=["unit", "one class", "words", "constant", "copies", "few", "no target"],
+)  # fmt: skip
+def test_what_departs_is_named_with_its_remedy(change: Change, text: str, tmp_path: Path) -> None:
+    for seed in range(4):
+        write(tmp_path / "sites", f"s{seed}", seed)
+    write(tmp_path / "sites", "west", 9, change=change)
+    code, findings = check(tmp_path)
+    assert code == 0
+    assert text in said(findings, "warning")["west"]
+    assert said(findings, "warning").keys() == {"west"}
+
+
+def test_a_site_that_cannot_take_part_makes_the_command_fail(tmp_path: Path) -> None:
+    for seed in range(3):
+        write(tmp_path / "sites", f"s{seed}", seed)
+    write(
+        tmp_path / "sites",
+        "west",
+        9,
+        change=lambda t: {("serum_chol" if k == "chol" else k): v for k, v in t.items()},
+    )
+    code, findings = check(tmp_path)
+    assert code == 1
+    assert 'rename = {serum_chol = "chol"}' in said(findings, "error")["west"]
+    (tmp_path / "sites" / "west" / "node.toml").write_text('rename = {serum_chol = "chol"}\n')
+    (tmp_path / "sites" / "README.txt").write_text("Notes\n")
+    assert check(tmp_path) == (0, [])
+
+
+def test_one_site_is_checked_alone_before_it_joins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, "sites", 0)
+    assert check(tmp_path) == (0, [])
+    assert "1 site, 200 records: sites 200" in capsys.readouterr().out
+
+
+def test_where_half_of_the_sites_depart_neither_half_is_wrong(tmp_path: Path) -> None:
+    for seed in range(6):
+        inches = {"change": lambda t: {**t, "chol": (t["chol"] / 38.67).round(2)}} if seed % 2 else {}
+        write(tmp_path / "sites", f"s{seed}", seed, **inches)
+    (finding,) = check(tmp_path)[1]
+    assert finding["site"] == ""
+    assert "Agree on one unit" in finding["remedy"]
