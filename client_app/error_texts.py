@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from flwr.app import Context
 
 from florets.client_app.session import consent_of, is_simulated
+from florets.task.registry import OwnCodeFailed
 
 log = logging.getLogger("florets")
 
@@ -44,7 +45,8 @@ def _is_written_here(error: Exception, context: Context) -> bool:
     errors come from the line that called them.
     """
     trace = error.__traceback__
-    if not isinstance(error, ValueError) or trace is None:
+    # What a user's own function said stands in ours.
+    if not isinstance(error, ValueError) or isinstance(error, OwnCodeFailed) or trace is None:
         return False
     while trace.tb_next is not None:
         trace = trace.tb_next

@@ -80,7 +80,7 @@ class Task:
         """The whole data set."""
         spec = self.spec
         folder = Path(spec.data_dir).expanduser() if spec.data_dir else None
-        if self.is_own and PREPARED not in spec.table and find_files(folder).is_table:
+        if self.is_own and spec.data == OWN and PREPARED not in spec.table and find_files(folder).is_table:
             # By itself it would number classes and standardise in its own way.
             raise ValueError("the run does not say how tables are prepared; its nodes describe their data first.")
         options = {**spec.data_options, "table": spec.table} if spec.data == OWN else spec.data_options

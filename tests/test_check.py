@@ -44,13 +44,13 @@ def test_clean_sites_of_other_sizes_and_shares_have_no_findings(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda t: {**t, "chol": (t["chol"] / 38.67).round(2)}, "another unit. In its node.toml: scale = {chol = 38.67}"),
+        (lambda t: {**t, "chol": (t["chol"] / 38.67).round(2)}, "In its node.toml: scale = {chol = 38.67}"),
         (lambda t: {**t, "ill": np.ones_like(t["ill"])}, "has only one class (1)"),
         (lambda t: {**t, "sex": np.where(t["sex"] == "F", "w", "m")}, "shares no category with the other sites"),
         (lambda t: {**t, "age": np.zeros_like(t["age"])}, 'missing_in = {age = ["0"]}'),
         (lambda t: {k: np.concatenate([v, v[:60]]) for k, v in t.items()}, "equal an earlier one"),
         (lambda t: {k: v[:12] for k, v in t.items()}, "12 records, too few"),
-        (lambda t: {**t, "ill": np.where(np.arange(200) % 4, t["ill"].astype(str), "?")}, "50 of 200 records have no"),
+        (lambda t: {**t, "ill": np.where(np.arange(200) % 4, t["ill"].astype(str), "?")}, "50 of 200 records have"),
     ],
     ids=["unit", "one class", "words", "constant", "copies", "few", "no target"],
 )  # fmt: skip

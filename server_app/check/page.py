@@ -77,9 +77,8 @@ def write_page(
     tables = [_sites(shown, agreed)]
     if any(site.columns for site in sites.values()):
         tables.append(_columns(shown))
-    head = f"{counted(len(sites), 'site')}: " + (
-        f"{errors} cannot take part as they are" if errors else "all can take part"
-    )
+    verdict = f"{errors} cannot take part as they are" if errors else "all can take part"
+    head = f"{counted(len(sites), 'site')}: {verdict}"
     html = page.render(style=STYLE + _OWN_STYLE, title=title, head=head, findings=findings, tables=tables)
     write_whole(path, html)
     return path

@@ -207,9 +207,10 @@ def _columns(
             "(to use it, name it in task.table.columns or .categorical)"
         )
     group = declared.group
-    if not group and repeated:
+    ids_that_repeat = Counter(site.group for site in sites.values() if site.group in declared.id)
+    if not group and (repeated or ids_that_repeat):
         # Visits are of patients: the coarser one.
-        group = min(repeated)[1]
+        group = min(repeated)[1] if repeated else ids_that_repeat.most_common(1)[0][0]
         notes.append(f"{group!r} repeats: records with one value of it stay together (task.table.group)")
     kept = set(common)
     if rare := [name for name in order if name not in kept]:

@@ -74,6 +74,10 @@ def target_name(declared: Declaration, names: "pd.Index[str]") -> str:
 
 def repeating_group(frame: "pd.DataFrame", declared: Declaration) -> str:
     """Return the column whose repeating ids say which records are one subject's, as a site detects it; else ""."""
+    # An id that is declared says so itself.
+    declared_ids = [(int(frame[name].nunique()), name) for name in declared.id if name in frame.columns]
+    if repeating := [(count, name) for count, name in declared_ids if 1 < count < frame[name].notna().sum()]:
+        return min(repeating)[1]
     names = [name for name in declared.inputs_of(tuple(frame.columns)) if _names_records(name)]
     target = target_name(declared, frame.columns)
     summaries = _columns(frame[[name for name in names if name != target]], declared, None)
