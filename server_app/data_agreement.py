@@ -67,10 +67,11 @@ class OwnData:
         """Write ``preprocessing.json`` (of tables) and ``description.json`` into a run's folder."""
         if prepared := self.table.get(PREPARED):
             write_whole(folder / PREPROCESSING, json.dumps(prepared, indent=1, ensure_ascii=False) + "\n")
+        if self.asked:
+            write_whole(folder / ASKED, json.dumps(self.asked) + "\n")
         if self.sites:
             described = {key: json.loads(site.to_json()) for key, site in self.sites.items()}
             write_whole(folder / DESCRIPTION, json.dumps(described, ensure_ascii=False) + "\n")
-            write_whole(folder / ASKED, json.dumps(self.asked) + "\n")
             write_whole(folder / CHECK, json.dumps([asdict(one) for one in self.findings], indent=1) + "\n")
 
 
@@ -90,7 +91,7 @@ def agree_on_data(grid: Grid, config: Config) -> OwnData:
         If no site describes its data.
     """
     if not is_own(config):
-        return OwnData(config, TaskSpec(**task_spec(config)).table)
+        return _not_described(config)
 
     def describe(spec: TaskSpec) -> dict[str, Description]:
         settings = ConfigRecord({kinds.TASK: spec.to_json(), kinds.SEED: config.seed, kinds.DEVICE: config.device})
@@ -100,6 +101,14 @@ def agree_on_data(grid: Grid, config: Config) -> OwnData:
     findings = find(sites, found, {})
     odd = [f"{one.level}: {one}" for one in findings if one.level != "note"]
     return replace(completed(config, sites, found), lines=(*lines(sites, found), *odd), findings=tuple(findings))
+
+
+def _not_described(config: Config) -> OwnData:
+    """Return what holds where nodes describe nothing: simulated ones, or those whose data a user's function reads."""
+    asked = {}
+    if config.task.model == AUTO:
+        asked, config = as_plain(config), replace(config, task=replace(config.task, model="mlp"))
+    return OwnData(config, TaskSpec(**task_spec(config)).table, asked=asked)
 
 
 def _described(
@@ -173,7 +182,7 @@ def agree_here(config: Config, nodes: Sequence[Mapping[str, Any]]) -> OwnData:
         If no node's data can be read, or they do not fit together.
     """
     if not is_own(config):
-        return OwnData(config)
+        return _not_described(config)
 
     def describe(spec: TaskSpec) -> dict[str, Description]:
         sites, failed = describe_here(config, nodes, spec)

@@ -47,7 +47,8 @@ def test_raw_tables_of_real_nodes_need_no_script(tmp_path: Path) -> None:
             time.sleep(5)
             status, details = federation.status(run_id)
         assert status == "finished:completed", details
-        assert "2 sites, 160 records: north 80, south 80" in federation.log("superlink")
+    (log,) = results.rglob("run.log")
+    assert "2 sites, 160 records: north 80, south 80" in log.read_text(encoding="utf-8")
     (saved,) = results.rglob("preprocessing.json")
     prepared = Preprocessing.of(json.loads(saved.read_text(encoding="utf-8")))
     assert [column.name for column in prepared.numeric] == ["age", "cholesterol"]
