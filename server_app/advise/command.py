@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,8 +36,9 @@ from florets.server_app.advise.search import Trial, rates_criterion, search
 from florets.server_app.advise.site_data import read_losses, read_sites
 from florets.server_app.advise.sites import site_rows
 from florets.server_app.advise.words import Words
+from florets.server_app.check.findings import Finding as CheckFinding
 from florets.server_app.console import say
-from florets.server_app.data_agreement import read_preprocessing
+from florets.server_app.data_agreement import CHECK, read_preprocessing
 from florets.server_app.jobs import absolute
 from florets.server_app.results.folder import write_whole
 from florets.server_app.results.progress import listening
@@ -102,11 +105,38 @@ def answer(question: Question, play: Play, caller: Path | None = None) -> tuple[
     """
     here = caller or Path.cwd()
     folder = advice_folder(question, here)
-    with Meter(question.base.quiet) as meter:
+    with Meter(question.base.quiet) as meter, _warnings_once():
         study = _Study(question, play, folder, here, meter)
         advice, setup, trials = study.advise()
     _write(folder, advice, question, setup, trials)
     return advice, folder
+
+
+@contextmanager
+def _warnings_once() -> Iterator[None]:
+    """Let each warning be logged once: every run meets the same sites."""
+    log, seen = logging.getLogger("florets"), set[str]()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        known = text in seen and record.levelno >= logging.WARNING
+        seen.add(text)
+        return not known
+
+    log.addFilter(is_new)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_new)
+
+
+def _say_problems(folder: Path) -> None:
+    """Show what a run's check of the sites' data found, notes left out."""
+    if (folder / CHECK).is_file():
+        for one in json.loads((folder / CHECK).read_text(encoding="utf-8")):
+            finding = CheckFinding(**one)
+            if finding.level != "note":
+                say(f"check: {finding.level}: {finding}")
 
 
 def advice_folder(question: Question, caller: Path) -> Path:
@@ -136,6 +166,7 @@ class _Study:
     def advise(self) -> tuple[Advice, Setup, list[Trial]]:
         """Make all runs and return the advice, the setup that was used, and the trials of learning rates."""
         place = self._run("discovery", first_run(self._question), _groups_of)
+        _say_problems(place)
         regression = self._is_regression(place)
         if regression and self._question.base.task.loss == "cross_entropy":
             # The sites' tables have values: groups show once a model has learned what all share.
