@@ -189,12 +189,12 @@ def test_a_sweep_that_is_not_stored_leaves_the_page_as_it_was(tmp_path: Path) ->
         store_sweeps([tmp_path], tmp_path / "x.csv")
 
 
-def test_the_readmes_figures_are_those_of_the_stored_runs() -> None:
+def test_the_figures_of_each_algorithm_are_those_of_the_stored_runs() -> None:
     with (PAGE.with_suffix("") / "sweep-compare_digits.csv").open(encoding="utf-8", newline="") as file:
         runs = [run for run in csv.DictReader(file) if run["experiment"] == "compare/digits_rotation"]
     found = re.findall(
-        r"\(strategies/(\w+)/strategy\.py\).*\| ([\d.]+) ± ([\d.]+); ([\d.]+)(?: ± ([\d.]+))? \|",
-        (ROOT / "README.md").read_text(encoding="utf-8"),
+        r"\(\.\./strategies/(\w+)/strategy\.py\).*\| ([\d.]+) ± ([\d.]+); ([\d.]+)(?: ± ([\d.]+))? \|",
+        (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8"),
     )
     assert len(found) >= 27
     for strategy, mean, spread, ari, ari_spread in found:

@@ -1,4 +1,4 @@
-"""Which of a run's models `florets predict` uses, and whether data are those of one of the run's clients."""
+"""Choice of a run's model for `florets predict`, and whether data are those of one of the run's clients."""
 
 import csv
 from collections.abc import Mapping, Sequence
