@@ -134,6 +134,14 @@ def test_a_row_has_ids_probabilities_and_counts(
     assert "missing: 4 values in 4 records\nunknown: 1 value in 1 record\n40 predictions of model 0: " in out
 
 
+def test_values_far_from_the_runs_are_reported(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    predicted(run, write(tmp_path / "same.csv", records(8)))
+    assert "warning" not in capsys.readouterr().out
+    mmol = [{**row, "chol": f"{float(row['chol']) / 38.67}" if row["chol"] else ""} for row in records(8)]
+    predicted(run, write(tmp_path / "mmol.csv", mmol))
+    assert "warning: 'chol' lies more than 4 standard deviations from the run's mean" in capsys.readouterr().out
+
+
 def test_a_seventh_site_says_what_it_has_otherwise(run: Path, tmp_path: Path) -> None:
     rows = records(9)
     plain = predicted(run, write(tmp_path / "plain.csv", rows))

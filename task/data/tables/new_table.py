@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from florets.task.data.dataset import TargetArray
 from florets.task.data.tables.declaration import Declaration, site_of
 from florets.task.data.tables.preprocessing import FEWEST, Prepared, Preprocessing, Scale
@@ -12,6 +14,9 @@ from florets.task.data.tables.read import Table, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_FAR = 4.0
+"""Standard deviations from a run's mean that most values of a new table do not exceed in the same unit."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,7 @@ def read_new_table(
     preprocessing.check(frame)
     scale, whose = _scale(preprocessing, frame, site, declared.min_count)
     notes += [f"inputs standardised by {whose}"] if whose else []
+    notes += _far(preprocessing, frame) if not whose else []
     y, untargeted = None, 0
     if labelled:
         if preprocessing.target not in frame.columns:
@@ -81,6 +87,20 @@ def read_new_table(
         if name in frame.columns
     }
     return NewTable(preprocessing.inputs(frame, scale), y, ids, untargeted, tuple(notes))
+
+
+def _far(preprocessing: Preprocessing, frame: "pd.DataFrame") -> list[str]:
+    """Return a warning for each numeric column most of whose values lie far from the run's."""
+    found = []
+    for column in preprocessing.numeric:
+        values = frame[column.name].to_numpy(dtype=np.float64, na_value=np.nan)
+        known = np.abs(values[np.isfinite(values)] - column.mean) / column.std
+        if len(known) and float(np.median(known)) > _FAR:
+            found.append(
+                f"warning: {column.name!r} lies more than {_FAR:g} standard deviations from the run's mean in most "
+                "records: compare units (scale in the node's file) and marks of missing values"
+            )
+    return found
 
 
 def _as_the_run(declared: Declaration, preprocessing: Preprocessing, labelled: bool) -> Declaration:
