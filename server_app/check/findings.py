@@ -101,8 +101,9 @@ def _grouped(found: Sequence[Finding]) -> Iterator[Finding]:
         if len(alike) <= _MOST_ALIKE:
             yield from alike
             continue
-        names = [one.site for one in alike[1:]]
-        yield replace(alike[0], text=f"{alike[0].text}; and alike at {len(names)} other sites: {listed(names)}")
+        names = list(dict.fromkeys(one.site for one in alike))
+        more = f"; and {len(alike) - 1} more findings of this kind, in all at {listed(names)}"
+        yield replace(alike[0], text=alike[0].text + more)
 
 
 def _of_sites(sites: Mapping[str, Description]) -> Iterator[Finding]:
