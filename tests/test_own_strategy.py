@@ -140,6 +140,11 @@ def test_a_package_cannot_take_the_name_of_a_built_in_strategy(
 def test_a_sweep_over_names_and_paths(
     launcher: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if launcher:
+        # joblib keeps the processes of an earlier test for minutes, and they know that test's folder.
+        from joblib.externals.loky import get_reusable_executor
+
+        get_reusable_executor().shutdown(wait=True)
     assert main(["-m", *SMALL, f"strategy=fedavg,{PATH}", *launcher]) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert [row.split("|")[1].strip() for row in rows[2:]] == ["fedavg", "MeanGroups"]
