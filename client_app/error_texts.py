@@ -29,7 +29,7 @@ def own_texts_alone(context: Context) -> Iterator[None]:
     """
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # whatever it is, its text must not reach the server unseen
         if _is_written_here(error, context) or is_simulated(context):
             raise
         raise RuntimeError(

@@ -239,7 +239,7 @@ def find_files(data: Path | None) -> Files:
 
 
 def holds_data(data: Path) -> bool:
-    """Return whether a folder holds a data set, or is a table; raise ValueError where it holds several."""
+    """Return whether a folder holds one data set, or is a table."""
     try:
         find_files(data)
     except ValueError:

@@ -127,7 +127,7 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
         reasons = "; ".join(notes[-3:]) or "the tables have no other columns than the target"
         raise ValueError(
             f"no column is left that could be an input ({reasons}): name them, task.table.columns or "
-            "task.table.categorical; of very few records lower task.table.min_count."
+            "task.table.categorical; of very few records lower min_count here and at the nodes."
         )
     preprocessing = Preprocessing(
         numeric=tuple(numeric),
