@@ -16,7 +16,7 @@ from florets.conf.schema import Config
 from florets.strategies.base.averaging import averaging_of
 from florets.strategies.base.models import Models, untrained_of
 from florets.strategies.base.report import Client
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.core.orthonormal import orthonormal_rows
 from florets.strategies.registry import personal_method, strategy_class
@@ -59,13 +59,13 @@ def build_task(config: Config, table: Mapping[str, Any] | None = None) -> Task:
     return _kept[0]
 
 
-def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
+def build_strategy(config: Config, task: Task) -> Strategy[Any, Any]:
     """Return the strategy of a configuration, ready to start on its task."""
     settings = config.strategy.settings
     learning_rate = config.server_learning_rate
     cls = strategy_class(config.strategy.name)
     personal = personal_settings(config, [])
-    strategy: ClusteredStrategy[Any, Any] = cls(
+    strategy: Strategy[Any, Any] = cls(
         settings,
         k=config.k,
         averaging=averaging_of(
@@ -104,7 +104,7 @@ def build_strategy(config: Config, task: Task) -> ClusteredStrategy[Any, Any]:
     return strategy
 
 
-def build_checked(config: Config, task: Task) -> tuple[ClusteredStrategy[Any, Any], Models, ConfigRecord]:
+def build_checked(config: Config, task: Task) -> tuple[Strategy[Any, Any], Models, ConfigRecord]:
     """Return the strategy, its first models and the messages' settings, checked against each other and the task.
 
     Raises

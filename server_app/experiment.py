@@ -35,7 +35,7 @@ from florets.strategies.base.federation import FederationError
 from florets.strategies.base.loop import NOTHING, Earlier
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import ADVICE, STABLE_FROM, RoundReport
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.registry import find_strategy
 from florets.task.wire import bank
 
@@ -230,7 +230,7 @@ def _run(
             raise WriteFailed(f"{error}. {checkpointing.how_to_go_on()}") from error
 
 
-def _phase_1(strategy: ClusteredStrategy[Any, Any], models: Models, num_rounds: int) -> str:
+def _phase_1(strategy: Strategy[Any, Any], models: Models, num_rounds: int) -> str:
     """Say what comes before the rounds that were asked for: nobody expects the larger part of a run there."""
     try:
         cost = strategy.estimate_cost(models)

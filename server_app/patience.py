@@ -13,7 +13,7 @@ from florets.server_app.results.sums_of_tests import pooled, statistics_of
 from florets.server_app.resume.checkpoint import Best
 from florets.strategies.base.report import Evaluation
 from florets.strategies.base.snapshot import snapshot
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.task.wire.sums import MIN_RECORDS
 
 VALIDATION = "validation"
@@ -82,12 +82,12 @@ class Patience:
         """Whether the run ends."""
         return self._most is not None and self._waited >= self._most
 
-    def after(self, line: RoundLine, models: ArrayRecord, strategy: ClusteredStrategy[Any, Any]) -> None:
+    def after(self, line: RoundLine, models: ArrayRecord, strategy: Strategy[Any, Any]) -> None:
         """Take in the line of a finished round."""
         if self._take(line):
             self.best = Best(line["round"], models, snapshot(strategy.state))
 
-    def restore(self, strategy: ClusteredStrategy[Any, Any]) -> int | None:
+    def restore(self, strategy: Strategy[Any, Any]) -> int | None:
         """Give a strategy at the end of its run the best round's models and state, and return that round."""
         if self.best is None:
             return None

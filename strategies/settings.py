@@ -19,7 +19,7 @@ PersonalName = Literal["none", "ditto", "fedala", "fedproto", "intercept"]
 Weighting = Literal["examples", "uniform", "all_participants"]
 
 
-def key(
+def setting(
     default: T,
     text: str,
     *,
@@ -58,76 +58,80 @@ def key(
 class RunKeys:
     """Run-level keys that describe the experiment and its rounds; every strategy follows them."""
 
-    averaging: Averages | None = key(
+    averaging: Averages | None = setting(
         None,
         "what clients send and the server averages; null: the strategy's own (gradients for cfl_gp, else models)",
     )
-    gradient_batch: int | Literal["full"] | None = key(
+    gradient_batch: int | Literal["full"] | None = setting(
         None,
         "samples per gradient (averaging=gradients); null: full, or train.batch_size for cfl_gp",
         least=1,
     )
-    server_learning_rate: float | None = key(
+    server_learning_rate: float | None = setting(
         None, "gamma, the server's step (averaging=gradients); null: train.learning_rate", above=0
     )
-    server_optimizer: Literal["sgd", "adam"] = key("sgd", "the server's step (averaging=gradients)")
-    first_round: FirstRound | None = key(
+    server_optimizer: Literal["sgd", "adam"] = setting("sgd", "the server's step (averaging=gradients)")
+    first_round: FirstRound | None = setting(
         None,
         "round 1 assigns models at random, by the losses (evaluate), or by the updates of one model, and each group "
         "starts from its mean (update), or by the losses of models of clients that are far apart (farthest); null: "
         "the strategy's own (random)",
     )
-    choose_k: ChooseK | None = key(
+    choose_k: ChooseK | None = setting(
         None,
         "rule that finds K (k=auto); silhouette_lone: few participants a cluster; silhouette_repeated, finch: as in "
         "CLoVE's released code, for comparison; folds: discovery in round 1, which may find no groups, and "
         "first_round=update; null: the strategy's own",
     )
-    loss_data: LossData | None = key(
+    loss_data: LossData | None = setting(
         None,
         "loss vectors are taken on the training data, or on a fifth of them that is then not trained on; null: train",
     )
-    loss_batch: int | None = key(
+    loss_batch: int | None = setting(
         None, "samples, drawn anew in each round, that a client takes the losses of the models on; null: all", least=1
     )
-    personal: PersonalName | None = key(
+    personal: PersonalName | None = setting(
         None,
         "what clients have of their own within their groups: as that strategy, or an intercept; null: none",
     )
-    personal_options: dict[str, Any] = key({}, "settings of that method, such as {proximal_lambda: 0.1}")
-    eval_every: int = key(1, "rounds between evaluations on test data; the last round is always evaluated", least=1)
-    eval_clients: Literal["all", "participants"] = key("all", "who tests: all clients with a model, or the round's")
-    fine_tune_epochs: float = key(
+    personal_options: dict[str, Any] = setting({}, "settings of that method, such as {proximal_lambda: 0.1}")
+    eval_every: int = setting(
+        1, "rounds between evaluations on test data; the last round is always evaluated", least=1
+    )
+    eval_clients: Literal["all", "participants"] = setting(
+        "all", "who tests: all clients with a model, or the round's"
+    )
+    fine_tune_epochs: float = setting(
         0.0,
         "local epochs for which each client, at every evaluation, also fine-tunes a copy of the model that it tests; "
         "reported beside the plain figure. Costs as much as training: raise eval_every. 0: none",
         least=0,
     )
-    min_clients: int | None = key(
+    min_clients: int | None = setting(
         None,
         "clients needed to start; null: num_clients. Of nodes with data of their own it is the only count",
         least=1,
     )
-    quorum: float = key(
+    quorum: float = setting(
         0.5,
         "fraction of the clients asked whose valid replies a round needs; below it the round is repeated",
         above=0,
         most=1,
         note="1.0 means all",
     )
-    start_timeout: float = key(
+    start_timeout: float = setting(
         120.0,
         "seconds to wait for the clients at the start, and later for any of them (of two_phase's anchors) "
         "where all have gone offline",
         above=0,
     )
-    round_timeout: float = key(
+    round_timeout: float = setting(
         3600.0, "seconds to wait for the replies of an exchange; a round has one to three", above=0
     )
-    grace: float | None = key(
+    grace: float | None = setting(
         None, "seconds to wait for the rest once the quorum replied; null: round_timeout", least=0
     )
-    round_tries: int = key(
+    round_tries: int = setting(
         3, "how often a round below the quorum is tried before the run (two_phase: or its phase 1) ends", least=1
     )
 
@@ -192,7 +196,7 @@ class Settings:
     A subclass declares its keys with `key`; its docstring's first line is the algorithm's line in `florets --help`.
     """
 
-    fraction_train: float = key(
+    fraction_train: float = setting(
         1.0,
         "participation rate rho: fraction of the clients that a round samples",
         above=0,
@@ -211,7 +215,7 @@ class Settings:
     mixes: ClassVar[bool] = False
     """A client predicts with a mixture of all K models, and not with the one that it is assigned."""
     shares: ClassVar[bool] = False
-    """Has, for each client, its share of each model (`ClusteredStrategy.mixtures`)."""
+    """Has, for each client, its share of each model (`Strategy.mixtures`)."""
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),
         "personal": ("none", "intercept"),
@@ -253,7 +257,7 @@ class Settings:
 class SharedLayers(Settings):
     """Keys of an algorithm that averages models."""
 
-    shared_layers: list[str] = key([], "name prefixes of layers averaged over all clients, equal in all models")
+    shared_layers: list[str] = setting([], "name prefixes of layers averaged over all clients, equal in all models")
 
 
 @dataclass(frozen=True)
@@ -268,7 +272,7 @@ class OneModel(SharedLayers):
 class ManyModels(SharedLayers):
     """Keys of an algorithm with several models."""
 
-    init: Literal["different", "same", "orthonormal"] = key("different", "how the K initial models relate")
+    init: Literal["different", "same", "orthonormal"] = setting("different", "how the K initial models relate")
 
     @property
     def start(self) -> Literal["different", "same", "orthonormal", "true"]:
@@ -280,7 +284,7 @@ class ManyModels(SharedLayers):
 class Weighted(ManyModels):
     """Keys of an algorithm that lets the user choose the weights of its averages."""
 
-    weighting: Weighting = key(
+    weighting: Weighting = setting(
         "examples",
         "weights of an average: by examples, uniform, or relative to all participants, of whom those with another "
         "model count as unchanged",

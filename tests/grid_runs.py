@@ -7,11 +7,11 @@ from flwr.serverapp import Grid
 from florets.conf.schema import Config
 from florets.server_app.build import build_models, build_strategy, message_settings
 from florets.strategies.base.report import RoundReport
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.task.task import Task
 
 
-def run_on(grid: Grid, config: Config, task: Task) -> tuple[ClusteredStrategy[Any, Any], list[RoundReport]]:
+def run_on(grid: Grid, config: Config, task: Task) -> tuple[Strategy[Any, Any], list[RoundReport]]:
     """Run all rounds; return the strategy as it is then, and the rounds' reports."""
     strategy = build_strategy(config, task)
     reports: list[RoundReport] = []

@@ -13,7 +13,7 @@ from florets.server_app.build import build_task
 from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core.metrics import adjusted_rand_index
 from florets.task.wire import kinds
 from tests.grid_runs import run_on
@@ -30,7 +30,7 @@ Lost = Collection[tuple[str, int, int]]
 class Played:
     """What a run came to; `final` are the bytes of its models, `models` the last round's bank."""
 
-    strategy: ClusteredStrategy[Any, Any]
+    strategy: Strategy[Any, Any]
     reports: list[RoundReport]
     models: Models
     final: list[bytes]

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
-from florets.strategies.settings import ManyModels, Run, key
+from florets.strategies.base.strategy import Strategy
+from florets.strategies.settings import ManyModels, Run, setting
 from florets.task.wire.replies import Update
 
 
@@ -14,7 +14,7 @@ from florets.task.wire.replies import Update
 class EvenOddSettings(ManyModels):
     """Clients take the models in turn, and change sides every few rounds."""
 
-    swap_every: int = key(2, "rounds until the models change hands; 0: never", least=0, note="0 means never")
+    swap_every: int = setting(2, "rounds until the models change hands; 0: never", least=0, note="0 means never")
 
     finds_k: ClassVar[bool] = False
 
@@ -31,13 +31,13 @@ class EvenOddState(State):
     swaps: int = 0
 
 
-class EvenOdd(ClusteredStrategy[EvenOddSettings, EvenOddState]):
+class EvenOdd(Strategy[EvenOddSettings, EvenOddState]):
     """Client i trains model i modulo K, moved on by one with every swap."""
 
     Settings = EvenOddSettings
     State = EvenOddState
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         every = self.settings.swap_every
         if every and context.server_round % every == 0:
             self.state.swaps += 1

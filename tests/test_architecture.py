@@ -287,7 +287,7 @@ def test_a_question_by_name_is_seen(code: str) -> None:
     "code",
     [
         "from florets.strategies.settings import Settings\nisinstance(x, Settings)",
-        "from florets.strategies.base.strategy import ClusteredStrategy\nisinstance(x, (int, ClusteredStrategy))",
+        "from florets.strategies.base.strategy import Strategy\nisinstance(x, (int, Strategy))",
         "from florets.strategies.settings import OneModel\nissubclass(x, OneModel)",
         "from florets.strategies.settings import OneModel\ntype(x) is OneModel",
         "from florets.strategies.settings import OneModel\nmatch x:\n  case OneModel(): pass",

@@ -9,8 +9,8 @@ from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import RoundReport
-from florets.strategies.base.strategy import ClusteredStrategy
-from florets.strategies.k_fed.strategy import KFed
+from florets.strategies.base.strategy import Strategy
+from florets.strategies.k_fed.strategy import KFED
 from florets.strategies.one_shot.strategy import OneShot
 from florets.strategies.oracle.strategy import Oracle
 from florets.task.wire import MalformedMessage, kinds
@@ -18,18 +18,18 @@ from florets.task.wire.kmeans import read_centres
 from tests.fakes import FakeClients, Fault, models, thetas
 
 TARGETS = [0.0, 0.2, 10.0, 10.4]
-KINDS = {OneShot: kinds.TRAIN_ESTIMATE, KFed: kinds.KMEANS}
+KINDS = {OneShot: kinds.TRAIN_ESTIMATE, KFED: kinds.KMEANS}
 
 
 def one_shot(**settings: Any) -> OneShot:
     return OneShot(**settings)
 
 
-def k_fed(**settings: Any) -> KFed:
-    return KFed(input_shape=(1,), **settings)
+def k_fed(**settings: Any) -> KFED:
+    return KFED(input_shape=(1,), **settings)
 
 
-def play(strategy: ClusteredStrategy, clients: FakeClients, num_rounds: int, *start: float) -> list[RoundReport]:
+def play(strategy: Strategy, clients: FakeClients, num_rounds: int, *start: float) -> list[RoundReport]:
     seen: list[RoundReport] = []
     strategy.start(
         clients.grid(), models(*start), num_rounds=num_rounds, on_round=lambda report, _: seen.append(report)
@@ -105,7 +105,7 @@ def test_the_oracle_refuses_clients_whose_cluster_it_cannot_use(told: tuple[int,
 
 
 @pytest.mark.parametrize("make", [one_shot, k_fed])
-def test_the_groups_are_found_in_round_1_and_stay(make: Callable[..., ClusteredStrategy]) -> None:
+def test_the_groups_are_found_in_round_1_and_stay(make: Callable[..., Strategy]) -> None:
     clients = FakeClients(TARGETS, examples=[10, 30, 10, 10])
     strategy = make()
     seen = play(strategy, clients, 3, 4.0, 8.0)
@@ -120,7 +120,7 @@ def test_the_groups_are_found_in_round_1_and_stay(make: Callable[..., ClusteredS
 
 
 @pytest.mark.parametrize("make", [one_shot, k_fed])
-def test_everybody_is_asked_first_though_few_take_part(make: Callable[..., ClusteredStrategy]) -> None:
+def test_everybody_is_asked_first_though_few_take_part(make: Callable[..., Strategy]) -> None:
     clients = FakeClients(TARGETS)
     strategy = make(fraction_train=0.5)
     seen = play(strategy, clients, 2, 4.0, 8.0)
@@ -130,7 +130,7 @@ def test_everybody_is_asked_first_though_few_take_part(make: Callable[..., Clust
 
 @pytest.mark.parametrize("make", [one_shot, k_fed])
 def test_a_client_whose_answer_was_lost_is_placed_when_it_takes_part(
-    make: Callable[..., ClusteredStrategy],
+    make: Callable[..., Strategy],
 ) -> None:
     strategy = make()
     kind = KINDS[type(strategy)]  # type: ignore[index]
@@ -144,7 +144,7 @@ def test_a_client_whose_answer_was_lost_is_placed_when_it_takes_part(
 
 @pytest.mark.parametrize("make", [one_shot, k_fed])
 def test_groups_are_formed_by_a_quorum_and_later_placements_need_none(
-    make: Callable[..., ClusteredStrategy],
+    make: Callable[..., Strategy],
 ) -> None:
     strategy = make(quorum=0.5, round_tries=2)
     kind = KINDS[type(strategy)]  # type: ignore[index]
@@ -166,7 +166,7 @@ def test_groups_are_formed_by_a_quorum_and_later_placements_need_none(
 
 
 @pytest.mark.parametrize("make", [one_shot, k_fed])
-def test_a_first_round_that_stays_without_any_answer_ends_the_run(make: Callable[..., ClusteredStrategy]) -> None:
+def test_a_first_round_that_stays_without_any_answer_ends_the_run(make: Callable[..., Strategy]) -> None:
     strategy = make(quorum=0.0, round_tries=1)
     kind = KINDS[type(strategy)]  # type: ignore[index]
     clients = FakeClients(TARGETS, faults={(kind, 1, client): lost for client in range(4)})
@@ -175,7 +175,7 @@ def test_a_first_round_that_stays_without_any_answer_ends_the_run(make: Callable
 
 
 @pytest.mark.parametrize("make", [one_shot, k_fed])
-def test_more_models_than_kinds_of_clients_leave_models_untrained(make: Callable[..., ClusteredStrategy]) -> None:
+def test_more_models_than_kinds_of_clients_leave_models_untrained(make: Callable[..., Strategy]) -> None:
     strategy = make()
     play(strategy, FakeClients([1.0, 1.0, 9.0]), 1, 0.0, 0.0, 5.0, 6.0)
     assert strategy.assignment == {"0": 0, "1": 0, "2": 1}
@@ -183,7 +183,7 @@ def test_more_models_than_kinds_of_clients_leave_models_untrained(make: Callable
 
 
 @pytest.mark.parametrize("make", [one_shot, k_fed])
-def test_groups_do_not_hang_on_the_order_of_the_clients(make: Callable[..., ClusteredStrategy]) -> None:
+def test_groups_do_not_hang_on_the_order_of_the_clients(make: Callable[..., Strategy]) -> None:
     plain, turned = make(), make()
     play(plain, FakeClients(TARGETS, keys=["a", "b", "c", "d"]), 2, 4.0, 8.0)
     play(turned, FakeClients(TARGETS[::-1], keys=["d", "c", "b", "a"]), 2, 4.0, 8.0)
@@ -235,7 +235,7 @@ def centres(*rows: list[float], sizes: list[int], dtype: str = "float32") -> Rec
 def test_a_client_of_two_kinds_of_data_joins_the_group_of_most_of_its_samples() -> None:
     # Client 4 holds 3 samples near 0 and 4 near 10.
     faults = {(kinds.KMEANS, 1, 4): lambda _: centres([0.1], [10.1], sizes=[3, 4])}
-    strategy = KFed(input_shape=(1,), local_clusters=2)
+    strategy = KFED(input_shape=(1,), local_clusters=2)
     play(strategy, FakeClients([*TARGETS, 0.0], faults=faults), 1, 4.0, 8.0)
     assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1, "4": 1}
 
@@ -245,7 +245,7 @@ def test_a_newcomer_of_two_kinds_is_placed_by_the_means_alone() -> None:
         (kinds.KMEANS, 1, 4): lost,
         (kinds.KMEANS, 2, 4): lambda _: centres([4.0], [6.0], sizes=[3, 4]),
     }
-    strategy = KFed(input_shape=(1,), local_clusters=2)
+    strategy = KFED(input_shape=(1,), local_clusters=2)
     play(strategy, FakeClients([*TARGETS, 0.0], faults=faults), 2, 4.0, 8.0)
     assert strategy.assignment["4"] == 1
     assert strategy.state.centroids is not None
@@ -255,10 +255,10 @@ def test_a_newcomer_of_two_kinds_is_placed_by_the_means_alone() -> None:
 def test_clients_cannot_hold_more_groups_than_there_are() -> None:
     clients = FakeClients(TARGETS)
     with pytest.raises(ValueError, match=r"local_clusters=3.*the 2 there are"):
-        play(KFed(input_shape=(1,), local_clusters=3), clients, 1, 0.0, 1.0)
+        play(KFED(input_shape=(1,), local_clusters=3), clients, 1, 0.0, 1.0)
     assert clients.seen == []
     with pytest.raises(ValueError, match="local_clusters=0"):
-        KFed(input_shape=(1,), local_clusters=0)
+        KFED(input_shape=(1,), local_clusters=0)
 
 
 GOOD = centres([1.0, 2.0], [3.0, 4.0], sizes=[5, 6])

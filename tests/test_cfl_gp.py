@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from florets.strategies.base.averaging import GradientAveraging, ModelAveraging
 from florets.strategies.base.loop import Earlier
 from florets.strategies.base.report import RoundReport
-from florets.strategies.cfl_gp.strategy import CflGp
+from florets.strategies.cfl_gp.strategy import CFLGP
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, steps, thetas
@@ -20,8 +20,8 @@ GRADIENTS = GradientAveraging(0.1, "uniform")
 
 def play(
     clients: FakeClients, first: ArrayRecord, rounds: int, **settings: Any
-) -> tuple[CflGp, list[RoundReport], ArrayRecord]:
-    strategy = CflGp(**{"k": 2, "averaging": GRADIENTS, "stop_unchanged": 0, **settings})
+) -> tuple[CFLGP, list[RoundReport], ArrayRecord]:
+    strategy = CFLGP(**{"k": 2, "averaging": GRADIENTS, "stop_unchanged": 0, **settings})
     reports: list[RoundReport] = []
     result = strategy.start(
         clients.grid(), first, num_rounds=rounds, on_round=lambda report, _: reports.append(report)
@@ -153,7 +153,7 @@ def test_a_clustering_that_stopped_stays_so_when_the_run_goes_on_for_more_rounds
     stopped, reports, arrays = play(clients, models(4.0, 6.0), 6, stop_unchanged=0.3)
     assert reports[-1].stable
     settings: dict[str, Any] = {"k": 2, "averaging": GRADIENTS, "stop_unchanged": 0.3}
-    again, more = CflGp(**settings), FakeClients(TWO_GROUPS)
+    again, more = CFLGP(**settings), FakeClients(TWO_GROUPS)
     again.state = stopped.state
     going_on: list[RoundReport] = []
     again.start(

@@ -8,7 +8,7 @@ import pytest
 from florets.conf.compose import compose
 from florets.server_app.new_client.run_models import load_run
 from florets.strategies.base.averaging import GradientAveraging
-from florets.strategies.cfl_s.strategy import CflS
+from florets.strategies.cfl_s.strategy import CFLS
 from florets.strategies.cfl_s.tree import Split
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
@@ -21,9 +21,9 @@ from tests.test_resume import killed, results, resumed, straight
 NESTED = [-20.0, 5.0, -5.0, 19.0, -19.0, 4.0, -4.0, 20.0]
 
 
-def cfl_s(**settings: Any) -> CflS:
+def cfl_s(**settings: Any) -> CFLS:
     """Return the strategy without the tests of its models, which take most of a fake run's time."""
-    return CflS(eval_every=99, **settings)
+    return CFLS(eval_every=99, **settings)
 
 
 def nested_groups(assignment: dict[str, int]) -> dict[int, set[str]]:

@@ -11,7 +11,7 @@ from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.models import Models
-from florets.strategies.cfl_gp.settings import CflGpSettings
+from florets.strategies.cfl_gp.settings import CFLGPSettings
 from florets.strategies.cfl_gp.upload import decimals, probe_message, profile_entries
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.probe import read_probe_update
@@ -45,7 +45,7 @@ def ask() -> Ask:
     return ask
 
 
-def on_probe(ask: Ask, settings: dict[str, object], upload: CflGpSettings) -> tuple[np.ndarray, np.ndarray]:
+def on_probe(ask: Ask, settings: dict[str, object], upload: CFLGPSettings) -> tuple[np.ndarray, np.ndarray]:
     places = profile_entries(upload, SEED, LAYOUT)
     content = ask(kinds.TRAIN_PROBE, {**settings, **probe_message(upload, SEED)}, arrays=OWN, probe=PROBE)
     update = read_probe_update(content, LAYOUT, 0, len(places))
@@ -60,7 +60,7 @@ def trained(ask: Ask, settings: dict[str, object], model: object) -> np.ndarray:
 def test_both_models_see_the_same_minibatches_and_the_own_one_is_trained_as_ever(
     ask: Ask, settings: dict[str, object]
 ) -> None:
-    own, profile = on_probe(ask, settings, CflGpSettings())
+    own, profile = on_probe(ask, settings, CFLGPSettings())
     assert own.tobytes() == trained(ask, settings, OWN).tobytes()
     expected = trained(ask, settings, PROBE)
     if settings is MODEL:
@@ -69,9 +69,9 @@ def test_both_models_see_the_same_minibatches_and_the_own_one_is_trained_as_ever
 
 
 def test_only_the_coordinates_that_the_server_knows_of_are_sent(ask: Ask) -> None:
-    _, whole = on_probe(ask, GRADIENT, CflGpSettings())
+    _, whole = on_probe(ask, GRADIENT, CFLGPSettings())
     for settings in ({"compression": 7}, {"profile_layers": ["3"]}, {"compression": 3, "profile_layers": ["1"]}):
-        upload = CflGpSettings(**settings)  # type: ignore[arg-type]
+        upload = CFLGPSettings(**settings)  # type: ignore[arg-type]
         places = profile_entries(upload, SEED, LAYOUT)
         assert 0 < len(places) < LAYOUT.size
         _, part = on_probe(ask, GRADIENT, upload)
@@ -82,7 +82,7 @@ def test_only_the_coordinates_that_the_server_knows_of_are_sent(ask: Ask) -> Non
 def test_a_shared_layer_behind_others_leaves_the_coordinates_where_they_are(
     ask: Ask, settings: dict[str, object]
 ) -> None:
-    upload = CflGpSettings(compression=3)
+    upload = CFLGPSettings(compression=3)
     places = profile_entries(upload, SEED, LAYOUT)
     shared = Models(BANK, ["3"])
     # A client whose own model is the probe is sent `train`, the others get it beside their own.
@@ -100,11 +100,11 @@ def test_a_shared_layer_behind_others_leaves_the_coordinates_where_they_are(
 def test_everything_that_is_sent_has_the_decimals_that_the_server_asks_for(
     ask: Ask, settings: dict[str, object]
 ) -> None:
-    upload = CflGpSettings(quantise="round", quantise_digits=2)
+    upload = CFLGPSettings(quantise="round", quantise_digits=2)
     own, profile = on_probe(ask, settings, upload)
     plain = trained(ask, settings, OWN)
     start = LAYOUT.flatten(OWN) if settings is MODEL else np.zeros(LAYOUT.size)
-    for sent, exact in ((own - start, plain - start), (profile, on_probe(ask, settings, CflGpSettings())[1])):
+    for sent, exact in ((own - start, plain - start), (profile, on_probe(ask, settings, CFLGPSettings())[1])):
         np.testing.assert_allclose(sent, np.round(exact, 2), atol=1e-6)
         assert np.abs(sent - exact).max() > 1e-4
     assert own.tobytes() == trained(ask, {**settings, **decimals(upload)}, OWN).tobytes()
@@ -118,7 +118,7 @@ def test_counters_and_flags_are_sent_as_they_are_and_make_no_profile(settings: d
     own, probe = bank.model(models, 0), bank.model(models, 1)
     settings = {**message_settings(config, task), **settings}
     layout = Layout.of(own, settings[kinds.UNTRAINED])  # type: ignore[arg-type]
-    upload = CflGpSettings(quantise="round", quantise_digits=2)
+    upload = CFLGPSettings(quantise="round", quantise_digits=2)
     places = profile_entries(upload, SEED, layout)
     record = ConfigRecord({kinds.SERVER_ROUND: 2, **settings, **probe_message(upload, SEED)})  # type: ignore[dict-item]
     content = RecordDict({kinds.CONFIG: record, kinds.ARRAYS: own, kinds.PROBE: probe})

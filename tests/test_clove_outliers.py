@@ -20,7 +20,7 @@ from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
 from florets.strategies.clove.outliers import EQUAL, FAR, Outliers
-from florets.strategies.clove.strategy import Clove
+from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.core import FloatArray
 from florets.strategies.core.outliers import clipped, equal_for_all_models
 from florets.strategies.fedavg.strategy import FedAvg
@@ -92,7 +92,7 @@ def test_outliers_survive_a_checkpoint() -> None:
     assert vars(again) == vars(outliers)
 
 
-def run(strategy: Clove | FedAvg, clients: FakeClients, first: ArrayRecord, rounds: int) -> list[RoundReport]:
+def run(strategy: CLoVE | FedAvg, clients: FakeClients, first: ArrayRecord, rounds: int) -> list[RoundReport]:
     seen: list[RoundReport] = []
     strategy.start(clients.grid(), first, num_rounds=rounds, on_round=lambda report, _: seen.append(report))
     return seen
@@ -109,7 +109,7 @@ def reporting(*losses: float) -> Callable[[RecordDict], RecordDict]:
 def test_a_group_in_another_unit_gets_a_model_and_its_refusals_are_reported() -> None:
     # Losses 1 to 9 of the first group on both models, 900 and more of the second.
     targets = [0.0, 0.2, 0.1, 0.3, 30.0, 30.2, 30.1, 30.3]
-    seen = run(Clove(k=2, first_round="evaluate"), FakeClients(targets), models(0.5, -1.0), 4)
+    seen = run(CLoVE(k=2, first_round="evaluate"), FakeClients(targets), models(0.5, -1.0), 4)
     assert [sorted(report.rejected) for report in seen] == [["4", "5", "6", "7"]] * 2 + [[]] * 2
     assert seen[0].rejected["4"] == FAR
     final = seen[-1].assignment
@@ -119,7 +119,7 @@ def test_a_group_in_another_unit_gets_a_model_and_its_refusals_are_reported() ->
 def test_a_client_that_always_reports_the_same_for_every_model_does_not_hold_up_the_others() -> None:
     faults = {(kinds.LOSSES, r, 5): reporting(1e4, 1e4) for r in range(1, 9)}
     clients = FakeClients([0.0, 0.2, 0.1, 10.0, 10.2, 10.1], faults=faults)
-    seen = run(Clove(k=2, first_round="evaluate"), clients, models(4.0, 6.0), 8)
+    seen = run(CLoVE(k=2, first_round="evaluate"), clients, models(4.0, 6.0), 8)
     assert "5" not in seen[-1].assignment
     assert [report.stable for report in seen] == [False] * 3 + [True] * 5
     # Nor is it placed after the freeze.
@@ -138,7 +138,7 @@ def test_a_repeated_round_counts_an_outlier_once() -> None:
     faults = {(kinds.TRAIN, 1, client): once for client in range(4)}
     faults |= {(kinds.LOSSES, r, 4): reporting(1e4, 2e4) for r in range(1, 4)}
     clients = FakeClients([0.0, 0.2, 10.0, 10.2, 0.1], faults=faults)
-    strategy = Clove(k=2, first_round="evaluate", quorum=0.5, round_tries=2)
+    strategy = CLoVE(k=2, first_round="evaluate", quorum=0.5, round_tries=2)
     seen = run(strategy, clients, models(4.0, 6.0), 3)
     assert [report.tries for report in seen] == [2, 1, 1]
     assert [list(report.rejected) for report in seen] == [["4"], ["4"], []]

@@ -9,7 +9,7 @@ from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.report import RoundReport
-from florets.strategies.clove.strategy import Clove
+from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.clove.watch import Departure, Watch
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, thetas
@@ -126,8 +126,8 @@ TARGETS = [0.0, 0.1, -0.1, 0.2, 10.0, 10.1, 9.9, 10.2]
 
 def play(
     clients: FakeClients, rounds: int = 20, k: int = 2, **own: Any
-) -> tuple[list[RoundReport], ArrayRecord, Clove]:
-    strategy = Clove(k=k, first_round="evaluate", stability_rounds=2, **{"watch": 8.0, **own})
+) -> tuple[list[RoundReport], ArrayRecord, CLoVE]:
+    strategy = CLoVE(k=k, first_round="evaluate", stability_rounds=2, **{"watch": 8.0, **own})
     reports: list[RoundReport] = []
     grid: LocalGrid = clients.grid()
     starts = models(*(1.0, 9.0, 21.0)[:k])

@@ -10,7 +10,7 @@ from florets.conf.compose import CONFIG_DIR, compose
 from florets.conf.overrides import parse_overrides_string
 from florets.conf.problems import ConfigError, nearest
 from florets.conf.schema import Chosen, Config, TrainConfig
-from florets.strategies.clove.settings import CloveSettings
+from florets.strategies.clove.settings import CLoVESettings
 
 
 def problems(*overrides: str) -> tuple[str, ...]:
@@ -25,7 +25,7 @@ def test_alone_it_is_the_quickstart():
     assert (config.k, config.num_clients, config.task.num_clusters) == (4, 20, 4)
     assert (config.task.data, config.task.partition, config.task.model) == ("digits", "rotation", "mlp")
     assert config.task.partition_options == {"split": "shared"}
-    assert config.strategy == Chosen("clove", CloveSettings())
+    assert config.strategy == Chosen("clove", CLoVESettings())
 
 
 def test_an_explicit_key_beats_the_preset_and_the_preset_beats_the_schema():
@@ -36,7 +36,7 @@ def test_an_explicit_key_beats_the_preset_and_the_preset_beats_the_schema():
 
 def test_an_explicit_strategy_key_beats_the_presets_settings_for_the_strategy():
     config = compose(["experiment=clove/partial_participation", "strategy.stop_when_stable=true"])
-    assert config.strategy == Chosen("clove", CloveSettings(fraction_train=0.1, stop_when_stable=True))
+    assert config.strategy == Chosen("clove", CLoVESettings(fraction_train=0.1, stop_when_stable=True))
     assert config.choose_k == "silhouette_lone"
 
 

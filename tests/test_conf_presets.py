@@ -12,8 +12,8 @@ from florets.conf.run_config import config_from_json, config_to_json
 from florets.conf.schema import Chosen, Config, TaskConfig, TrainConfig, walk
 from florets.conf.validate import MOST_COMPARED
 from florets.strategies import STRATEGIES
-from florets.strategies.cfl_gp.settings import CflGpSettings
-from florets.strategies.clove.settings import CloveSettings
+from florets.strategies.cfl_gp.settings import CFLGPSettings
+from florets.strategies.clove.settings import CLoVESettings
 from florets.strategies.local.settings import LocalSettings
 from florets.strategies.registry import settings_type, strategy_class
 from florets.strategies.two_phase.settings import TwoPhaseSettings
@@ -121,16 +121,16 @@ def test_the_clove_presets_hold_the_papers_figures():
     assert (skew.k, skew.num_clients, skew.num_rounds, skew.task.num_clusters) == (5, 25, 100, 5)
     assert skew.task.partition_options == {"samples_per_client": 500}
     assert (skew.train.learning_rate, skew.train.batch_size, skew.train.local_epochs) == (0.01, 100, 1)
-    assert skew.strategy == Chosen("clove", CloveSettings())
+    assert skew.strategy == Chosen("clove", CLoVESettings())
 
     partial = compose(["experiment=clove/partial_participation"])
     assert (partial.k, partial.k_max, partial.num_clients) == ("auto", 5, 125)
-    assert partial.strategy.settings == CloveSettings(fraction_train=0.1, stop_when_stable=False)
+    assert partial.strategy.settings == CLoVESettings(fraction_train=0.1, stop_when_stable=False)
     assert partial.choose_k == "silhouette_lone"
 
     few = compose(["experiment=clove/few_participants"])
     assert few.strategy.settings.fraction_train * few.num_clients < few.k == few.task.num_clusters == 10
-    assert isinstance(few.strategy.settings, CloveSettings)
+    assert isinstance(few.strategy.settings, CLoVESettings)
     assert few.strategy.settings.memory
 
     linear = compose(["experiment=clove/linear"])
@@ -172,13 +172,13 @@ def test_k_alone_switches_the_mnist_of_mixed_regression(k):
 def test_the_cfl_gp_presets_hold_the_papers_figures():
     linear = compose(["experiment=cfl_gp/linear"])
     assert (linear.k, linear.num_clients, linear.num_rounds, linear.task.num_clusters) == (3, 12, 200, 3)
-    assert linear.strategy == Chosen("cfl_gp", CflGpSettings())
+    assert linear.strategy == Chosen("cfl_gp", CFLGPSettings())
     assert (linear.train.learning_rate, linear.train.batch_size, linear.train.optimizer) == (0.1, 10, "sgd")
     assert linear.task.model_options == {"bias": True, "start": "uniform", "scale": 0.8}
 
     mnist = compose(["experiment=cfl_gp/rotated_mnist"])
     assert (mnist.k, mnist.num_clients, mnist.num_rounds, mnist.task.num_clusters) == (4, 32, 200, 4)
-    assert mnist.strategy == Chosen("cfl_gp", CflGpSettings())
+    assert mnist.strategy == Chosen("cfl_gp", CFLGPSettings())
     assert (mnist.train.learning_rate, mnist.train.batch_size) == (0.1, 64)
     assert mnist.task.partition_options == {"angles": [0, 15, 90, 105, 180, 195, 270, 275]}
     assert (mnist.task.data_options, mnist.task.model_options) == ({"pooled": True}, {"hidden": [200]})

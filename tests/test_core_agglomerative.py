@@ -18,9 +18,9 @@ from florets.strategies.core.agglomerative import (
 from florets.strategies.core.cluster import canonical
 from florets.strategies.core.kept_models import extended
 from florets.strategies.fedclust.strategy import FedClust
-from florets.strategies.pacfl.strategy import Pacfl
+from florets.strategies.pacfl.strategy import PACFL
 from florets.strategies.shared.linked_groups import LinkedGroups
-from florets.strategies.sr_fca.strategy import SrFca
+from florets.strategies.sr_fca.strategy import SRFCA
 
 # Four clients on a line at 0, 1, 4 and 9.
 LINE = np.abs(np.subtract.outer([0.0, 1.0, 4.0, 9.0], [0.0, 1.0, 4.0, 9.0]))
@@ -138,7 +138,7 @@ def test_the_largest_gap_that_counts_agrees_with_all_cuts_tried_out(seed: int) -
         assert group_by_largest_gap(distances, "average", smallest).clusters.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("algorithm", [Pacfl, FedClust, SrFca])
+@pytest.mark.parametrize("algorithm", [PACFL, FedClust, SRFCA])
 def test_methods_that_cut_a_tree_at_a_gap_ask_how_large_groups_are(algorithm: type[Any]) -> None:
     points = np.array([0.1, 1.0, 10.0, 11.1, 1000.0])
     distances = np.abs(np.subtract.outer(points, points))

@@ -10,10 +10,10 @@ from flwr.serverapp.strategy import Result
 
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, RoundReport
-from florets.strategies.clove.strategy import Clove
+from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.discovery.strategy import Discovery
 from florets.strategies.fedavg.strategy import FedAvg
-from florets.strategies.ifca.strategy import Ifca
+from florets.strategies.ifca.strategy import IFCA
 from florets.task.wire import bank, kinds
 from tests.fold_clients import SIZE, FoldClients, directions, vector
 
@@ -354,7 +354,7 @@ def test_too_few_clients_for_a_test_are_told_so() -> None:
 # The same start for other algorithms
 
 
-@pytest.mark.parametrize("algorithm", [Clove, Ifca])
+@pytest.mark.parametrize("algorithm", [CLoVE, IFCA])
 def test_a_start_from_updates_sends_one_model_and_gives_each_group_its_mean(algorithm: Any) -> None:
     clients = FoldClients(TWO)
     strategy = algorithm(k=2, first_round="update")
@@ -369,14 +369,14 @@ def test_a_start_from_updates_sends_one_model_and_gives_each_group_its_mean(algo
 def test_a_start_from_updates_keeps_k_models_where_fewer_clients_replied() -> None:
     clients = FoldClients(TWO[2:4], faults={(kinds.TRAIN, 1, 1): lost})
     first = ArrayRecord({f"{k}/w": Array(np.zeros(SIZE, dtype=np.float32)) for k in range(2)})
-    result = Clove(k=2, first_round="update", quorum=0.5).start(clients.grid(), first, num_rounds=1)
+    result = CLoVE(k=2, first_round="update", quorum=0.5).start(clients.grid(), first, num_rounds=1)
     np.testing.assert_allclose(models(result.arrays), [A / 2, A / 2], atol=1e-6)
 
 
 @pytest.mark.slow
 def test_folds_find_k_for_another_algorithm() -> None:
     first = ArrayRecord({f"{k}/w": Array(np.zeros(SIZE, dtype=np.float32)) for k in range(4)})
-    strategy = Clove(k="auto", choose_k="folds")
+    strategy = CLoVE(k="auto", choose_k="folds")
     reports: list[RoundReport] = []
     result = strategy.start(
         FoldClients(TWO).grid(), first, num_rounds=1, on_round=lambda report, _: bool(reports.append(report))
@@ -385,7 +385,7 @@ def test_folds_find_k_for_another_algorithm() -> None:
     assert len(models(result.arrays)) == 2
     assert evidence(reports[0])["k"] == 2
     with pytest.raises(ValueError, match="first_round=random: choose_k=folds finds K with first_round=update"):
-        Clove(k="auto", choose_k="folds", first_round="random")
+        CLoVE(k="auto", choose_k="folds", first_round="random")
 
 
 def test_a_group_of_nobody_who_replied_starts_from_everybodys_mean() -> None:

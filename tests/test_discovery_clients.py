@@ -5,7 +5,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from florets.strategies.base.report import EVIDENCE, RoundReport
-from florets.strategies.clove.strategy import Clove
+from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.discovery.strategy import Discovery
 from florets.task.wire import kinds
 from tests.fakes import Fault
@@ -15,10 +15,10 @@ A, B, C = directions(3)
 TWO = [A, A, A, B, B, B]
 
 
-def run(strategy: Discovery | Clove, clients: FoldClients, rounds: int) -> list[RoundReport]:
+def run(strategy: Discovery | CLoVE, clients: FoldClients, rounds: int) -> list[RoundReport]:
     reports: list[RoundReport] = []
     first = ArrayRecord({f"{k}/w": Array(np.zeros(SIZE, dtype=np.float32)) for k in range(4)})
-    start = first if isinstance(strategy, Clove) else vector(np.zeros(SIZE))
+    start = first if isinstance(strategy, CLoVE) else vector(np.zeros(SIZE))
     strategy.start(clients.grid(), start, num_rounds=rounds, on_round=lambda report, _: bool(reports.append(report)))
     return reports
 
@@ -94,7 +94,7 @@ def test_a_client_whose_samples_cannot_be_divided_is_placed_afterwards() -> None
 @pytest.mark.slow
 def test_folds_have_the_size_that_the_samples_trained_on_allow(loss_data: str, size: int) -> None:
     clients = FoldClients([*TWO, A, B], examples=[60] * 8)
-    strategy = Clove(k="auto", choose_k="folds", loss_data=loss_data)  # type: ignore[arg-type]
+    strategy = CLoVE(k="auto", choose_k="folds", loss_data=loss_data)  # type: ignore[arg-type]
     run(strategy, clients, 1)
     sizes = {c[kinds.CONFIG].get(kinds.FOLD_SIZE) for c in clients.contents} - {None}
     assert sizes == {size}

@@ -10,14 +10,14 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from benchmarks.bench_faults import play
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Patience, Request, send, sort_replies
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import RoundReport
-from florets.strategies.clove.strategy import Clove
+from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.core.outliers import loss_scale, outlier_losses, outlier_updates
 from florets.strategies.fedavg.strategy import FedAvg
-from florets.strategies.ifca.strategy import Ifca
+from florets.strategies.ifca.strategy import IFCA
 from florets.strategies.local.strategy import Local
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, thetas
@@ -44,7 +44,7 @@ def failing(kind: str, server_round: int, clients: Iterable[int], tries: int) ->
     return FakeClients(TWO_GROUPS, faults={(kind, server_round, c): fault(c) for c in clients})  # type: ignore[misc]
 
 
-def run(strategy: FedAvg | Clove | Ifca | Local, clients: FakeClients) -> tuple[list[float], list[RoundReport]]:
+def run(strategy: FedAvg | CLoVE | IFCA | Local, clients: FakeClients) -> tuple[list[float], list[RoundReport]]:
     seen: list[RoundReport] = []
     result = strategy.start(
         clients.grid(), models(*FIRST), num_rounds=6, on_round=lambda report, _: seen.append(report)
@@ -58,9 +58,9 @@ def run(strategy: FedAvg | Clove | Ifca | Local, clients: FakeClients) -> tuple[
 @pytest.mark.parametrize(
     ("build", "kind"),
     [
-        (lambda: Clove(k=2, quorum=0.5, round_tries=3, memory=True), kinds.TRAIN),
-        (lambda: Clove(k=2, quorum=0.5, round_tries=3), kinds.LOSSES),
-        (lambda: Ifca(first_round="evaluate", quorum=0.5, round_tries=3), kinds.TRAIN_SELECT),
+        (lambda: CLoVE(k=2, quorum=0.5, round_tries=3, memory=True), kinds.TRAIN),
+        (lambda: CLoVE(k=2, quorum=0.5, round_tries=3), kinds.LOSSES),
+        (lambda: IFCA(first_round="evaluate", quorum=0.5, round_tries=3), kinds.TRAIN_SELECT),
         (lambda: FedAvg(quorum=0.5, round_tries=3), kinds.TRAIN),
         (lambda: Local(quorum=0.5, round_tries=3), kinds.TRAIN),
     ],
@@ -108,7 +108,7 @@ def test_a_round_in_which_nobody_has_anything_to_train_is_repeated() -> None:
 
         lost = False
 
-        def plan(self, context: RoundContext) -> Plan:
+        def plan(self, context: Round) -> Plan:
             whole = super().plan(context)
             if context.server_round == 2 and not Forgetful.lost:
                 Forgetful.lost = True
@@ -126,7 +126,7 @@ def test_a_round_in_which_nobody_has_anything_to_train_is_repeated() -> None:
 
 def test_whatever_ends_a_round_leaves_the_state_of_the_last_good_one() -> None:
     class Halfway(FedAvg):
-        def plan(self, context: RoundContext) -> Plan:
+        def plan(self, context: Round) -> Plan:
             if context.server_round == 3:
                 self.assignment["0"] = 99
                 raise FederationError("these clients cannot go on")

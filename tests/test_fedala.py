@@ -6,7 +6,7 @@ import torch
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from torch import nn
 
-from florets.strategies.fedala.strategy import FedAla
+from florets.strategies.fedala.strategy import FedALA
 from florets.task.training.effort import counted
 from florets.task.training.local_aggregation import WINDOW, WeightSettings, learned_weights, mixture
 from florets.task.wire import Layout, MalformedMessage, kinds
@@ -132,6 +132,6 @@ def test_other_layers_can_be_mixed_and_a_lost_reply_changes_nothing_of_its_clien
 
 def test_settings_that_cannot_work_are_refused() -> None:
     with pytest.raises(ValueError, match="sample_fraction=0"):
-        FedAla(sample_fraction=0.0)
+        FedALA(sample_fraction=0.0)
     with pytest.raises(ValueError, match="rate=-1"):
         WeightSettings(-1.0, 1, 1.0, 0.1, 1)

@@ -18,7 +18,7 @@ from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_task
 from florets.server_app.main import main, run
 from florets.strategies.base.models import Models
-from florets.strategies.fedem.strategy import FedEm
+from florets.strategies.fedem.strategy import FedEM
 from florets.task.training.mixture import (
     Mixture,
     evaluated_mixture,
@@ -201,7 +201,7 @@ def test_bytes_are_k_times_fedavgs() -> None:
 
 def test_equal_models_are_refused() -> None:
     with pytest.raises(ValueError, match="all 2 initial models are equal"):
-        FedEm(k=2).check(Models(fakes.models(1.0, 1.0)))
+        FedEM(k=2).check(Models(fakes.models(1.0, 1.0)))
 
 
 # Messages

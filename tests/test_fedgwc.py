@@ -17,7 +17,7 @@ from florets.conf.problems import ConfigError
 from florets.server_app.new_client.run_models import load_run
 from florets.server_app.resume.checkpointing import Checkpointing
 from florets.strategies.base.federation import FederationError
-from florets.strategies.fedgwc.strategy import FedGwc
+from florets.strategies.fedgwc.strategy import FedGWC
 from florets.task.training.linear_steps import LinearModels, linear_update
 from florets.task.training.local_update import TrainSettings, local_update
 from florets.task.training.step_losses import in_parts, recorded
@@ -131,9 +131,9 @@ def federation(faults: dict[tuple[str, int, int], Fault] | None = None) -> FakeC
     return FakeClients(TARGETS, keys=KEYS, faults=faults or {})
 
 
-def fedgwc(**settings: Any) -> FedGwc:
+def fedgwc(**settings: Any) -> FedGWC:
     """Return the strategy without the tests of its models, which take most of a fake run's time."""
-    return FedGwc(eval_every=999, **settings)
+    return FedGWC(eval_every=999, **settings)
 
 
 def groups(assignment: Mapping[str, int]) -> set[frozenset[str]]:
@@ -208,8 +208,8 @@ def test_who_met_few_is_left_out_of_a_split_and_placed_later() -> None:
     assert sum(key in cluster.members for cluster in strategy.state.clusters) == 1
 
 
-def _first_participants(strategy: FedGwc) -> list[Any]:
-    probe = FedGwc(eval_every=999, seed=strategy.seed)
+def _first_participants(strategy: FedGWC) -> list[Any]:
+    probe = FedGWC(eval_every=999, seed=strategy.seed)
     play(probe, federation(), 1, 3.0)
     return list(probe.context.participants)
 

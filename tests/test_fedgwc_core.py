@@ -9,7 +9,7 @@ import pytest
 from florets.strategies.core.cluster import canonical
 from florets.strategies.fedgwc.interactions import MEAN_RATE, Interactions, resting_change
 from florets.strategies.fedgwc.rewards import gaussian_rewards
-from florets.strategies.fedgwc.settings import FedGwcSettings
+from florets.strategies.fedgwc.settings import FedGWCSettings
 from florets.strategies.fedgwc.splitting import affinities, best_split
 
 # Rewards
@@ -208,5 +208,5 @@ def test_of_the_means_of_many_rounds_the_first_split_is_the_right_one(seed: int)
 
 @pytest.mark.parametrize(("rate", "groups"), [(0.5, 2), (0.4, 2), (1 / 3, 3), (0.3, 3), (0.2, 4), (0.1, 4)])
 def test_the_rate_bounds_the_groups_of_a_split(rate: float, groups: int) -> None:
-    assert FedGwcSettings(fraction_train=rate).groups == groups
-    assert FedGwcSettings(fraction_train=rate, most_groups=7).groups == 7
+    assert FedGWCSettings(fraction_train=rate).groups == groups
+    assert FedGWCSettings(fraction_train=rate, most_groups=7).groups == 7

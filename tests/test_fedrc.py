@@ -17,7 +17,7 @@ from florets.server_app.main import main, run
 from florets.server_app.new_client.run_models import load_run
 from florets.server_app.new_client.saved_class_shares import unpack_class_shares
 from florets.strategies.base.models import Models
-from florets.strategies.fedrc.strategy import FedRc
+from florets.strategies.fedrc.strategy import FedRC
 from florets.task.training.mixture import class_rarity, class_sums, fit_shares, responsibilities, sample_losses
 from florets.task.wire import Layout, MalformedMessage, kinds
 from florets.task.wire.mixture import read_mixture_update
@@ -122,7 +122,7 @@ def test_a_client_that_was_away_still_counts_in_the_class_shares() -> None:
     found = play("strategy=fedrc", "num_rounds=2", "strategy.fraction_train=0.5")
     first, second = (set(report.participants) for report in found.reports)
     strategy = found.strategy
-    assert isinstance(strategy, FedRc)
+    assert isinstance(strategy, FedRC)
     sums = strategy.state.class_sums
     assert sums.keys() == first | second != second
     expected = np.maximum(np.sum([sums[key] for key in sums], axis=0), 1e-8)
@@ -133,7 +133,7 @@ def test_a_task_without_classes_is_refused() -> None:
     with pytest.raises(ConfigError, match="FedRC weighs samples by their classes"):
         compose(["experiment=digits_autoencoder", "strategy=fedrc"])
     with pytest.raises(ValueError, match="num_outputs=0"):
-        FedRc(k=2).check(Models(fakes.models(1.0, 2.0)))
+        FedRC(k=2).check(Models(fakes.models(1.0, 2.0)))
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from florets.conf.problems import ConfigError
 from florets.strategies.core.cluster import cluster
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.fesem.centres import layer_scales, matched, nearest_centres
-from florets.strategies.fesem.strategy import FeSem
+from florets.strategies.fesem.strategy import FeSEM
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, thetas
 from tests.test_baselines import lost, play
@@ -66,7 +66,7 @@ def test_weights_count_in_k_means() -> None:
 
 def test_k_means_of_the_first_round_founds_the_models_and_distances_keep_them() -> None:
     clients = FakeClients(TARGETS, examples=[10, 30, 10, 10])
-    strategy = FeSem()
+    strategy = FeSEM()
     seen = play(strategy, clients, 2, 5.0, 5.0)
     assert all(report.assignment == {"0": 0, "1": 0, "2": 1, "3": 1} for report in seen)
     assert [report.details for report in seen] == [{}, {"moved": 0.0}]
@@ -77,14 +77,14 @@ def test_k_means_of_the_first_round_founds_the_models_and_distances_keep_them() 
 
 def test_round_1_is_everybodys_though_few_take_part() -> None:
     clients = FakeClients(TARGETS)
-    seen = play(FeSem(fraction_train=0.5), clients, 2, 5.0, 5.0)
+    seen = play(FeSEM(fraction_train=0.5), clients, 2, 5.0, 5.0)
     assert (clients.asked(kinds.TRAIN, 1), len(clients.asked(kinds.TRAIN, 2))) == ([0, 1, 2, 3], 2)
     assert [len(report.participants) for report in seen] == [4, 2]
     assert seen[1].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
 
 
 def test_wecfl_weights_means_by_examples() -> None:
-    strategy = FeSem(weighting="examples")
+    strategy = FeSEM(weighting="examples")
     play(strategy, FakeClients(TARGETS, examples=[10, 30, 10, 10]), 1, 5.0, 5.0)
     assert thetas(strategy.context.models.record) == pytest.approx([2.575, 7.6])
 
@@ -94,7 +94,7 @@ def test_wecfl_weights_means_by_examples() -> None:
 def test_with_one_model_it_is_fedavg_to_the_bit(clustering: Any, weighting: Any) -> None:
     examples = [7, 7, 7] if weighting == "uniform" else [3, 5, 11]
     clients = FakeClients([0.3, 1.7, 2.9], examples=examples)
-    own = FeSem(k=1, clustering=clustering, weighting=weighting, fraction_train=0.7)
+    own = FeSEM(k=1, clustering=clustering, weighting=weighting, fraction_train=0.7)
     fesem = own.start(clients.grid(), models(0.1), num_rounds=4)
     fedavg = FedAvg(fraction_train=0.7).start(clients.grid(), models(0.1), num_rounds=4)
     assert fesem.arrays["0/theta"].data == fedavg.arrays["0/theta"].data
@@ -123,14 +123,14 @@ def test_a_client_whose_model_comes_near_another_moves_where_that_is_due(
     settings: dict[str, Any], server_round: int, expected: int
 ) -> None:
     clients = FakeClients(TARGETS, faults={(kinds.TRAIN, server_round, 1): moving(9.0)})
-    seen = play(FeSem(**settings), clients, server_round, 5.0, 5.0)
+    seen = play(FeSEM(**settings), clients, server_round, 5.0, 5.0)
     assert seen[-1].assignment == {"0": 0, "1": expected, "2": 1, "3": 1}
 
 
 def test_a_newcomer_takes_the_model_with_the_lowest_loss() -> None:
     faults = {(kinds.TRAIN, 1, 3): lost, (kinds.LOSSES, 2, 3): lost}
     clients = FakeClients(TARGETS, faults=faults)
-    seen = play(FeSem(), clients, 3, 5.0, 5.0)
+    seen = play(FeSEM(), clients, 3, 5.0, 5.0)
     # In round 2 its losses are lost, and it sits out.
     assert (clients.asked(kinds.LOSSES, 2), clients.asked(kinds.TRAIN, 2)) == ([3], [0, 1, 2])
     assert "3" not in seen[1].assignment
@@ -140,7 +140,7 @@ def test_a_newcomer_takes_the_model_with_the_lowest_loss() -> None:
 def test_a_model_without_any_client_so_far_is_nobodys() -> None:
     # Two different models came back in round 1: the third has no client, and keeps its initial weights.
     clients = FakeClients([0.0, 0.0, 10.0, 5.0], faults={(kinds.TRAIN, 1, 3): lost})
-    strategy = FeSem()
+    strategy = FeSEM()
     seen = play(strategy, clients, 3, 5.0, 5.0, 5.0)
     # Client 3 is at the initial weights, and joins the nearer of the two others.
     assert set(seen[-1].assignment.values()) == {0, 1}
@@ -151,7 +151,7 @@ def test_k_means_leaves_the_models_of_those_who_are_away_alone() -> None:
     # Three groups; in round 2 nobody of the last one is there.
     targets = [0.0, 0.4, 10.0, 10.4, 30.0, 30.4]
     faults = {(kinds.TRAIN, 2, client): lost for client in (4, 5)}
-    strategy = FeSem(clustering="kmeans")
+    strategy = FeSEM(clustering="kmeans")
     seen = play(strategy, FakeClients(targets, faults=faults), 2, 5.0, 5.0, 5.0)
     assert seen[0].assignment == seen[1].assignment == {"0": 0, "1": 0, "2": 1, "3": 1, "4": 2, "5": 2}
     assert thetas(strategy.context.models.record)[2] == pytest.approx((17.5 + 17.7) / 2)
@@ -160,8 +160,8 @@ def test_k_means_leaves_the_models_of_those_who_are_away_alone() -> None:
 def test_only_the_layers_that_are_named_are_compared() -> None:
     # The counter is no layer that can tell clients apart.
     with pytest.raises(ValueError, match="no layer of the model is called 'head'"):
-        play(FeSem(layers=["head"]), FakeClients(TARGETS), 1, 5.0, 5.0)
-    seen = play(FeSem(layers=["theta"], scaling="layers"), FakeClients(TARGETS), 2, 5.0, 5.0)
+        play(FeSEM(layers=["head"]), FakeClients(TARGETS), 1, 5.0, 5.0)
+    seen = play(FeSEM(layers=["theta"], scaling="layers"), FakeClients(TARGETS), 2, 5.0, 5.0)
     assert seen[-1].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
 
 

@@ -9,7 +9,7 @@ from flwr.app import Array, MetricRecord, RecordDict
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.strategies.base.federation import FederationError
-from florets.strategies.flexcfl.strategy import FlexCfl
+from florets.strategies.flexcfl.strategy import FlexCFL
 from florets.task.wire import MalformedMessage, kinds
 from florets.task.wire.labels import read_label_counts
 from tests.fakes import FakeClients, steps, thetas
@@ -20,8 +20,8 @@ TARGETS = [-1.0, -3.0, 10.0, 12.0]
 SEED = 0
 
 
-def flexcfl(**settings: Any) -> FlexCfl:
-    return FlexCfl(num_outputs=2, **settings)
+def flexcfl(**settings: Any) -> FlexCFL:
+    return FlexCFL(num_outputs=2, **settings)
 
 
 def test_groups_come_from_the_directions_of_cold_starts_and_stay() -> None:

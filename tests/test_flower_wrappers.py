@@ -24,8 +24,8 @@ from florets.conf.problems import ConfigError
 from florets.server_app.blocks import choose_blocks
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
-from florets.strategies.base.strategy import ClusteredStrategy
-from florets.strategies.clove.strategy import Clove
+from florets.strategies.base.strategy import Strategy
+from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
 
@@ -49,10 +49,8 @@ def run(app: FloretsApp, strategy: Any, k: int = 1) -> ArrayRecord:
         lambda inner: DifferentialPrivacyClientSideAdaptiveClipping(inner, 0.1, 4),
     ],
 )
-@pytest.mark.parametrize("inner", [FedAvg, Clove])
-def test_a_wrapper_around_a_clustered_strategy_is_refused_by_name(
-    wrap: Any, inner: type[ClusteredStrategy[Any, Any]]
-) -> None:
+@pytest.mark.parametrize("inner", [FedAvg, CLoVE])
+def test_a_wrapper_around_a_clustered_strategy_is_refused_by_name(wrap: Any, inner: type[Strategy[Any, Any]]) -> None:
     wrapper = wrap(inner())
     asked: list[str] = []
 
@@ -90,13 +88,13 @@ def test_mods_are_called_around_every_handler_in_their_order() -> None:
         seen.append("outer")
         return call_next(message, context)
 
-    models = run(FloretsApp(mods=[outer, message_size_mod, inner]), Clove(k=2), k=2)
+    models = run(FloretsApp(mods=[outer, message_size_mod, inner]), CLoVE(k=2), k=2)
     assert seen[::2] == ["outer"] * (len(seen) // 2)
     assert {text.removeprefix("inner ") for text in seen[1::2]} == {
         *(kinds.HELLO, kinds.LOSSES, kinds.TRAIN, kinds.EVALUATE)
     }
     # What only looks on changes nothing.
-    assert [a.data for a in models.values()] == [a.data for a in run(bare_app, Clove(k=2), k=2).values()]
+    assert [a.data for a in models.values()] == [a.data for a in run(bare_app, CLoVE(k=2), k=2).values()]
 
 
 def test_a_mod_that_clips_updates_clips_them() -> None:

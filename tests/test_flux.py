@@ -12,7 +12,7 @@ from florets.server_app.build import build_task
 from florets.server_app.main import main, run
 from florets.server_app.new_client.run_models import load_run
 from florets.server_app.new_client.saved_descriptors import pack_descriptors, unpack_descriptors
-from florets.strategies.flux.strategy import Flux
+from florets.strategies.flux.strategy import FLUX
 from florets.task.wire import kinds
 from tests.method_runs import SMALL, play
 
@@ -21,7 +21,7 @@ SHORT = ("strategy=flux", "strategy.cluster_round=1", "num_rounds=2")
 
 def due_in(losses: list[float], last_round: int, **own: float | int) -> int:
     """Return the round in which groups are formed, where the loss goes like this."""
-    strategy = Flux(**own)
+    strategy = FLUX(**own)
     strategy.last_round = last_round
     for server_round in range(1, last_round + 1):
         strategy.state.losses = losses[: server_round - 1]
@@ -89,9 +89,9 @@ def test_without_classes_the_two_overall_rows_are_the_descriptor() -> None:
 
 def test_settings_without_a_meaning_are_refused() -> None:
     with pytest.raises(ValueError, match=r"strategy.slope=0.1: has an effect only with strategy.cluster_round=null"):
-        Flux(cluster_round=3, slope=0.1)
+        FLUX(cluster_round=3, slope=0.1)
     with pytest.raises(ValueError, match=r"eps_scale=2.0: has an effect only with strategy.clustering=dbscan"):
-        Flux(clustering="kmeans", eps_scale=2.0)
+        FLUX(clustering="kmeans", eps_scale=2.0)
     for given, message in (
         (("strategy.clustering=kmeans", "k=auto"), "k=auto: strategy.clustering=kmeans needs a number"),
         (("strategy.clustering=kmeans", "k=21"), "from 1 to num_clients=20"),

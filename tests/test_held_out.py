@@ -16,11 +16,11 @@ from florets.server_app.local_grid import LocalGrid
 from florets.server_app.results.loss_matrix import loss_matrix
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.models import Models
-from florets.strategies.clove.strategy import Clove
+from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.settings import FedAvgSettings
 from florets.strategies.fedavg.strategy import FedAvg
-from florets.strategies.ifca.settings import IfcaSettings
-from florets.strategies.ifca.strategy import Ifca
+from florets.strategies.ifca.settings import IFCASettings
+from florets.strategies.ifca.strategy import IFCA
 from florets.task.held_out import hold_out
 from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose, generator
@@ -141,8 +141,8 @@ def test_without_the_setting_a_client_trains_on_all_data(ask: Ask) -> None:
 # The strategies
 
 
-@pytest.mark.parametrize("strategy", [Clove(k=2, loss_data="held_out"), Ifca(k=2, loss_data="held_out")])
-def test_every_message_but_the_tests_says_what_is_held_out(strategy: Clove | Ifca) -> None:
+@pytest.mark.parametrize("strategy", [CLoVE(k=2, loss_data="held_out"), IFCA(k=2, loss_data="held_out")])
+def test_every_message_but_the_tests_says_what_is_held_out(strategy: CLoVE | IFCA) -> None:
     clients = FakeClients([0.0, 0.2, 10.0, 10.2])
     strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=5)
     asked = {kinds.LOSSES, kinds.TRAIN, kinds.TRAIN_SELECT}
@@ -164,11 +164,11 @@ def test_a_strategy_without_loss_vectors_cannot_hold_any_out() -> None:
 def test_a_probe_tells_groups_apart_where_equal_models_cannot() -> None:
     # On models 5.1 and 5.1 the losses are 26.01, 24.01, 24.01, 26.01 twice: clients 0 and 3 look alike, and 1 and 2.
     targets = [0.0, 0.2, 10.0, 10.2]
-    blind = Clove(k=2, first_round="evaluate")
+    blind = CLoVE(k=2, first_round="evaluate")
     blind.start(FakeClients(targets).grid(), models(5.1, 5.1), num_rounds=1)
     assert blind.assignment["0"] == blind.assignment["3"] != blind.assignment["1"] == blind.assignment["2"]
     # On a probe of 0 they are 0, 0.04, 100 and 104.04.
-    strategy = Clove(k=2, first_round="evaluate", probes=1)
+    strategy = CLoVE(k=2, first_round="evaluate", probes=1)
     clients = FakeClients(targets)
     result = strategy.start(clients.grid(), models(5.1, 5.1, 0.0), num_rounds=1)
     found = strategy.assignment
@@ -183,7 +183,7 @@ def test_a_probe_tells_groups_apart_where_equal_models_cannot() -> None:
 def test_no_cluster_is_matched_to_a_probe_and_new_clients_are_measured_on_it() -> None:
     # The probes are everybody's best models.
     late = FakeClients([0.0, 0.2, 10.0, 10.2], faults={(kinds.LOSSES, r, 3): lost for r in range(1, 4)})
-    strategy = Clove(k=2, first_round="evaluate", probes=2, stability_fraction=0.75)
+    strategy = CLoVE(k=2, first_round="evaluate", probes=2, stability_fraction=0.75)
     result = strategy.start(late.grid(), models(4.0, 6.0, 0.1, 10.1), num_rounds=5)
     assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
     assert len(thetas(result.arrays)) == 2
@@ -201,7 +201,7 @@ def lost(_: RecordDict) -> RecordDict:
 
 def test_a_random_first_round_trains_the_models_and_no_probe() -> None:
     clients = FakeClients([0.0, 0.2, 10.0, 10.2])
-    strategy = Clove(k=2, probes=1)
+    strategy = CLoVE(k=2, probes=1)
     result = strategy.start(clients.grid(), models(4.0, 6.0, -7.0), num_rounds=1)
     assert set(strategy.assignment.values()) == {0, 1}
     assert len(thetas(result.arrays)) == 2
@@ -210,7 +210,7 @@ def test_a_random_first_round_trains_the_models_and_no_probe() -> None:
 
 
 def test_probes_are_in_the_checkpoint() -> None:
-    strategy = Clove(k=2, first_round="evaluate", probes=2)
+    strategy = CLoVE(k=2, first_round="evaluate", probes=2)
     strategy.start(FakeClients([0.0, 10.0]).grid(), models(4.0, 6.0, 1.0, 2.0), num_rounds=1)
     arrays: dict[str, np.ndarray] = {}
     again = decode(encode(strategy.state, arrays), arrays)
@@ -219,7 +219,7 @@ def test_probes_are_in_the_checkpoint() -> None:
 
 def test_too_few_models_for_k_and_the_probes_are_refused() -> None:
     with pytest.raises(ValueError, match="probes=2: the initial arrays hold 3 models, and need 2 to train"):
-        Clove(k=2, probes=2).start(FakeClients([0.0, 10.0]).grid(), models(1.0, 2.0, 3.0), num_rounds=1)
+        CLoVE(k=2, probes=2).start(FakeClients([0.0, 10.0]).grid(), models(1.0, 2.0, 3.0), num_rounds=1)
 
 
 @pytest.mark.parametrize("init", ["different", "same"])
@@ -275,8 +275,8 @@ def test_a_batch_of_all_samples_is_all_of_them(ask: Ask, batch: int) -> None:
     np.testing.assert_array_equal(read_losses(ask(kinds.LOSSES, BANK, **{kinds.LOSS_BATCH: batch}), 3).losses, whole)
 
 
-@pytest.mark.parametrize("strategy", [Clove(k=2, loss_batch=4), Ifca(k=2, loss_batch=4)])
-def test_clients_are_told_the_batch(strategy: Clove | Ifca) -> None:
+@pytest.mark.parametrize("strategy", [CLoVE(k=2, loss_batch=4), IFCA(k=2, loss_batch=4)])
+def test_clients_are_told_the_batch(strategy: CLoVE | IFCA) -> None:
     clients = FakeClients([0.0, 0.2, 10.0, 10.2])
     strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=3)
     assert set(batches(clients, kinds.LOSSES, kinds.TRAIN_SELECT)) == {4}
@@ -284,7 +284,7 @@ def test_clients_are_told_the_batch(strategy: Clove | Ifca) -> None:
 
 def test_a_client_that_comes_late_is_placed_by_all_of_its_samples() -> None:
     late = FakeClients([0.0, 0.2, 10.0, 10.2], faults={(kinds.LOSSES, r, 3): lost for r in range(1, 4)})
-    strategy = Clove(k=2, first_round="evaluate", loss_batch=4, stability_fraction=0.75)
+    strategy = CLoVE(k=2, first_round="evaluate", loss_batch=4, stability_fraction=0.75)
     strategy.start(late.grid(), models(4.0, 6.0), num_rounds=5)
     told = {
         config["server-round"]: config[kinds.LOSS_BATCH]
@@ -299,14 +299,14 @@ def test_a_client_that_comes_late_is_placed_by_all_of_its_samples() -> None:
 @pytest.mark.parametrize("own", [{"restarts": 2, "restart_rounds": 1}, {"first_round": "farthest"}])
 def test_starts_are_judged_by_all_samples(own: dict[str, object]) -> None:
     clients = FakeClients([0.0, 0.2, 10.0, 10.2])
-    strategy = Ifca(k=2, loss_batch=4, **own)
+    strategy = IFCA(k=2, loss_batch=4, **own)
     strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=3)
     assert set(batches(clients, kinds.LOSSES)) == {0}
 
 
 def test_the_loss_matrix_is_of_all_samples() -> None:
     clients = FakeClients([0.0, 0.2, 10.0, 10.2])
-    strategy = Ifca(k=2, loss_batch=4)
+    strategy = IFCA(k=2, loss_batch=4)
     arrays = strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=1).arrays
     for serial in (True, False):
         assert loss_matrix(strategy, Models(arrays), 60.0, serial, lambda _: None) is not None
@@ -327,7 +327,7 @@ def test_a_batch_of_losses_is_refused_where_nobody_goes_by_losses() -> None:
         FedAvg(loss_batch=8)
     for wrong in (0, 2.5, True):
         with pytest.raises(ValueError, match=f"loss_batch={wrong} must be an integer of at least 1"):
-            Ifca(loss_batch=wrong)  # type: ignore[arg-type]
+            IFCA(loss_batch=wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="loss_batch=8: strategy fedavg takes losses, if any, on all samples"):
         compose(["strategy=fedavg", "loss_batch=8"])
     with pytest.raises(ConfigError, match="loss_batch=0: must be at least 1"):
@@ -336,7 +336,7 @@ def test_a_batch_of_losses_is_refused_where_nobody_goes_by_losses() -> None:
 
 def test_a_preset_s_batch_is_for_those_who_follow_it() -> None:
     given = compose(["loss_batch=7"])
-    for settings, left in ((IfcaSettings, 7), (FedAvgSettings, None)):
+    for settings, left in ((IFCASettings, 7), (FedAvgSettings, None)):
         values = vars(given).copy()
         assert follow(values, settings, {}, "any") == []
         assert values["loss_batch"] == left

@@ -12,9 +12,9 @@ from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.federation import FederationError
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.task.fingerprint import code_fingerprint, fingerprint, project_fingerprint
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.introduction import read_introduction
@@ -27,12 +27,12 @@ SETTINGS = message_settings(CONFIG, TASK)
 WEIGHTED = "tests.own_handlers:weighted"
 
 
-class Weighted(ClusteredStrategy):
+class Weighted(Strategy):
     """FedAvg whose clients train on one class, by a handler of its own."""
 
     client_handlers: ClassVar[tuple[str, ...]] = (WEIGHTED,)
 
-    def plan(self, context: RoundContext) -> Plan:
+    def plan(self, context: Round) -> Plan:
         """Let every participant train model 0 on class 3."""
         layout = context.models.layout
         requests = [

@@ -112,7 +112,7 @@ def test_name_and_path_of_an_installed_strategy_are_one(installed: None, tmp_pat
     assert [path.name for path in (tmp_path / "results" / "quickstart").iterdir()] == ["mean_groups"]
 
 
-@pytest.mark.parametrize("name", ["clove", "florets.strategies.clove.strategy:Clove"])
+@pytest.mark.parametrize("name", ["clove", "florets.strategies.clove.strategy:CLoVE"])
 def test_name_and_path_of_a_built_in_strategy_are_one(name: str) -> None:
     found = find_strategy(name)
     assert (found.id, found.trusted, found.folder) == ("clove", True, "clove")
@@ -125,7 +125,7 @@ def test_a_package_cannot_take_the_name_of_a_built_in_strategy(
 ) -> None:
     (file,) = tmp_path.rglob("entry_points.txt")
     file.write_text(f"[florets.strategies]\nclove = {PATH}\n")
-    assert find_strategy("clove").path == "florets.strategies.clove.strategy:Clove"
+    assert find_strategy("clove").path == "florets.strategies.clove.strategy:CLoVE"
     assert find_strategy(PATH).trusted is False
 
 

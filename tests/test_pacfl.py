@@ -10,7 +10,7 @@ from scipy.linalg import subspace_angles
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.strategies.pacfl.angles import MEASURES, Directions, angle_matrix
-from florets.strategies.pacfl.strategy import Pacfl
+from florets.strategies.pacfl.strategy import PACFL
 from florets.task.statistics.principal_vectors import principal_directions
 from florets.task.wire import MalformedMessage, kinds
 from florets.task.wire.principal_vectors import read_principal_vectors
@@ -191,9 +191,9 @@ def test_the_number_of_groups_can_be_given() -> None:
 
 def test_settings_without_a_meaning_are_refused() -> None:
     with pytest.raises(ValueError, match=r"cut=threshold: needs strategy.threshold"):
-        Pacfl(cut="threshold")
+        PACFL(cut="threshold")
     with pytest.raises(ValueError, match=r"threshold=5: has an effect only with"):
-        Pacfl(threshold=5.0)
+        PACFL(threshold=5.0)
     for given, message in (
         (("strategy.cut=k", "k=auto"), "k=auto: strategy.cut=k needs a number"),
         (("strategy.cut=k", "k=21"), "from 1 to num_clients=20"),

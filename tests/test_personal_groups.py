@@ -12,7 +12,7 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_task
 from florets.server_app.main import main, run
-from florets.strategies.clove.strategy import Clove
+from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.ditto.personal import DittoClients
 from florets.strategies.ditto.settings import DittoSettings
 from florets.strategies.fedavg.strategy import FedAvg
@@ -184,11 +184,11 @@ def test_combinations_that_make_no_sense_are_refused(given: str, message: str) -
 
 def test_a_strategy_built_by_hand_refuses_them_as_well() -> None:
     method = DittoClients(DittoSettings(proximal_lambda=0.5))
-    assert Clove(k=2, personal=method).personal is method
+    assert CLoVE(k=2, personal=method).personal is method
     with pytest.raises(ValueError, match="personal=ditto: FedAvg cannot follow it"):
         FedAvg(personal=DittoClients())
     with pytest.raises(ValueError, match="use averaging=models"):
-        Clove(k=2, averaging="gradients", personal=DittoClients())
+        CLoVE(k=2, averaging="gradients", personal=DittoClients())
 
 
 # Whole runs

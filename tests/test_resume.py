@@ -34,7 +34,7 @@ from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Ch
 from florets.server_app.resume.checkpointing import Checkpointing
 from florets.server_app.resume.resume import finished_summary, read_resume
 from florets.strategies import STRATEGIES
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.federation import FederationError
 from florets.strategies.fedavg.strategy import FedAvg
 
@@ -320,7 +320,7 @@ def test_a_disk_that_is_full_does_not_hide_why_the_run_ended(
             raise OSError(28, "No space left on device")
         return save(self, checkpoint)
 
-    def lost(self: FedAvg, context: RoundContext) -> Plan:
+    def lost(self: FedAvg, context: Round) -> Plan:
         if context.server_round == 4:
             raise FederationError("everybody has gone")
         return context.train_assigned({client.key: 0 for client in context.participants})
@@ -347,7 +347,7 @@ def test_a_folder_that_another_process_holds_is_not_even_read(
 def test_the_hint_at_the_end_of_a_failed_run_is_the_whole_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lost(self: FedAvg, context: RoundContext) -> Plan:
+    def lost(self: FedAvg, context: Round) -> Plan:
         if context.server_round == 2:
             raise FederationError("everybody has gone")
         return context.train_assigned({client.key: 0 for client in context.participants})

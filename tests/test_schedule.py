@@ -11,7 +11,7 @@ from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.averaging import GradientAveraging
-from florets.strategies.ifca.strategy import Ifca
+from florets.strategies.ifca.strategy import IFCA
 from florets.task.wire import bank, kinds
 from florets.task.wire.schedule import CONSTANT, Schedule
 from tests.fakes import FakeClients, models, thetas
@@ -66,7 +66,7 @@ def test_clients_train_at_the_rate_of_the_round() -> None:
 def test_the_servers_step_follows_the_schedule() -> None:
     # Both clients pull towards 1 with gradient 2 (theta - 1): steps of 0.5, then of 0.25.
     settings = ConfigRecord(Schedule("exponential", factor=0.5).settings)
-    strategy = Ifca(averaging=GradientAveraging(0.25))
+    strategy = IFCA(averaging=GradientAveraging(0.25))
     found = strategy.start(FakeClients([1.0, 1.0]).grid(), models(0.0), num_rounds=2, train_config=settings)
     assert thetas(found.arrays) == pytest.approx([0.5 + 0.125 * 2 * 0.5])
 

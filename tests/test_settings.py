@@ -19,11 +19,11 @@ from florets.conf.schema import Config
 from florets.server_app.build import build_strategy, build_task
 from florets.strategies import STRATEGIES
 from florets.strategies.base.averaging import GradientAveraging, ModelAveraging
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.models import Models
-from florets.strategies.clove.settings import CloveSettings
-from florets.strategies.clove.strategy import Clove
+from florets.strategies.clove.settings import CLoVESettings
+from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.local.strategy import Local, LocalState
 from florets.strategies.registry import settings_type, strategy_class
@@ -98,10 +98,10 @@ def test_run_level_defaults_stand_in_one_place() -> None:
 
 
 def test_settings_are_taken_whole_or_by_keyword_and_never_changed() -> None:
-    whole = CloveSettings(memory=True, stability_rounds=2)
-    assert Clove(whole, k=2).settings == Clove(k=2, memory=True, stability_rounds=2).settings == whole
+    whole = CLoVESettings(memory=True, stability_rounds=2)
+    assert CLoVE(whole, k=2).settings == CLoVE(k=2, memory=True, stability_rounds=2).settings == whole
     # A keyword counts on top of what was given whole.
-    assert Clove(whole, stability_rounds=5).settings == CloveSettings(memory=True, stability_rounds=5)
+    assert CLoVE(whole, stability_rounds=5).settings == CLoVESettings(memory=True, stability_rounds=5)
     assert whole.stability_rounds == 2
     with pytest.raises(FrozenInstanceError):
         whole.memory = False  # type: ignore[misc]
@@ -110,15 +110,15 @@ def test_settings_are_taken_whole_or_by_keyword_and_never_changed() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: Clove(stability_rounds=0), "^stability_rounds=0: must be at least 1.$"),
+        (lambda: CLoVE(stability_rounds=0), "^stability_rounds=0: must be at least 1.$"),
         (
-            lambda: Clove(fraction_train=1.5),
+            lambda: CLoVE(fraction_train=1.5),
             "fraction_train=1.5: must be greater than 0 and at most 1; 1.0 means all",
         ),
         (lambda: FedAvg(first_round="random"), "first_round=random: FedAvg cannot follow it; it has no such choice"),
         (
-            lambda: Clove(first_round="x"),
-            "first_round=x: Clove cannot follow it; it takes random or evaluate or update",
+            lambda: CLoVE(first_round="x"),
+            "first_round=x: CLoVE cannot follow it; it takes random or evaluate or update",
         ),  # type: ignore[arg-type]
         (
             lambda: strategy_class("fedprox")(averaging="gradients"),
@@ -132,10 +132,10 @@ def test_a_constructor_checks_as_the_configuration_does(build: Callable[[], obje
 
 
 def test_averaging_by_name_or_whole() -> None:
-    assert Clove().averaging == Clove(averaging="models").averaging == ModelAveraging("examples")
-    assert Clove(averaging="gradients", weighting="uniform").averaging == GradientAveraging(None, "uniform")
+    assert CLoVE().averaging == CLoVE(averaging="models").averaging == ModelAveraging("examples")
+    assert CLoVE(averaging="gradients", weighting="uniform").averaging == GradientAveraging(None, "uniform")
     given = GradientAveraging(0.1, "uniform")
-    assert Clove(averaging=given).averaging is given
+    assert CLoVE(averaging=given).averaging is given
     assert isinstance(strategy_class("cfl_gp")(k=2).averaging, GradientAveraging)
 
 
@@ -150,7 +150,7 @@ def test_a_fresh_state_is_equal_in_every_strategy_and_survives_a_checkpoint(name
 
 
 def test_nothing_of_a_state_is_shared_between_strategies() -> None:
-    one, other = Clove(k=2), Clove(k=2)
+    one, other = CLoVE(k=2), CLoVE(k=2)
     one.state.assignment["a"] = 1
     one.state.clustered.add("a")
     assert (other.state.assignment, other.state.clustered) == ({}, set())
@@ -160,7 +160,7 @@ def test_a_plan_never_changes_the_round_that_it_was_given() -> None:
     tried: list[str] = []
 
     class Meddling(FedAvg):
-        def plan(self, context: RoundContext) -> Plan:
+        def plan(self, context: Round) -> Plan:
             for field in dataclasses.fields(context):
                 with pytest.raises(FrozenInstanceError):
                     setattr(context, field.name, None)

@@ -22,7 +22,7 @@ from florets.server_app.results.spectrum_plot import (
 )
 from florets.strategies.base.averaging import GradientAveraging
 from florets.strategies.base.report import ADVICE, RoundReport
-from florets.strategies.cfl_gp.strategy import CflGp
+from florets.strategies.cfl_gp.strategy import CFLGP
 from tests.fakes import FakeClients, models
 
 SHORT = ("strategy=cfl_gp", "num_rounds=6", "strategy.stop_unchanged=0")
@@ -39,7 +39,7 @@ plot: {kind: KIND}
 
 def test_the_rounds_named_keep_features_and_all_singular_values() -> None:
     clients, seen = FakeClients([0.0, 0.2, 10.0, 10.2]), list[RoundReport]()
-    strategy = CflGp(k=2, averaging=GradientAveraging(0.1, "uniform"), stop_unchanged=0, spectrum_rounds=[4])
+    strategy = CFLGP(k=2, averaging=GradientAveraging(0.1, "uniform"), stop_unchanged=0, spectrum_rounds=[4])
     strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=4, on_round=lambda report, _: seen.append(report))
     assert "features" not in seen[1].details
     kept = seen[3].details
@@ -87,7 +87,7 @@ def test_rounds_that_do_not_cluster_are_refused(given: list[str], rule: str) -> 
 
 def test_rounds_after_the_end_of_clustering_are_named_once_it_has_stopped() -> None:
     clients, seen = FakeClients([0.0, 0.2, 10.0, 10.2]), list[RoundReport]()
-    strategy = CflGp(k=2, averaging=GradientAveraging(0.1, "uniform"), stop_unchanged=0.2, spectrum_rounds=[2, 8, 10])
+    strategy = CFLGP(k=2, averaging=GradientAveraging(0.1, "uniform"), stop_unchanged=0.2, spectrum_rounds=[2, 8, 10])
     strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=10, on_round=lambda report, _: seen.append(report))
     told = {report.server_round: report.details[ADVICE] for report in seen if ADVICE in report.details}
     assert list(told) == [next(report.server_round for report in seen if report.phase == "stable")]

@@ -14,7 +14,7 @@ from florets.strategies.sr_fca.cross_losses import (
     mutual,
     nearest_of_large,
 )
-from florets.strategies.sr_fca.strategy import SrFca
+from florets.strategies.sr_fca.strategy import SRFCA
 from florets.task.wire import kinds
 from tests.method_runs import play
 
@@ -140,4 +140,4 @@ def test_who_does_not_answer_a_refinement_keeps_its_cluster() -> None:
 
 def test_settings_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match=r"trim=0\.5"):
-        SrFca(trim=0.5)
+        SRFCA(trim=0.5)

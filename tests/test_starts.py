@@ -12,10 +12,10 @@ from florets.conf.problems import ConfigError
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
-from florets.strategies.clove.strategy import Clove
+from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.core.orthonormal import orthonormal_rows
 from florets.strategies.core.starts import farthest, least_loss, least_share, shuffled
-from florets.strategies.ifca.strategy import Ifca
+from florets.strategies.ifca.strategy import IFCA
 from florets.strategies.shared.far_start import far_models
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
@@ -65,7 +65,7 @@ def test_how_good_a_start_was_by_hand() -> None:
 
 
 @pytest.mark.parametrize("keep", ["loss", "share"])
-@pytest.mark.parametrize("make", [Ifca, Clove])
+@pytest.mark.parametrize("make", [IFCA, CLoVE])
 def test_the_best_start_goes_on_as_if_it_had_been_the_only_one(make: Any, keep: Any) -> None:
     clients = FakeClients([0.0, 1.0, 9.0, 10.0])
     strategy = make(restarts=4, restart_rounds=2, keep_start=keep, first_round="random", seed=3)
@@ -94,13 +94,13 @@ def test_the_best_start_goes_on_as_if_it_had_been_the_only_one(make: Any, keep: 
     chosen = losses.argmin(axis=1)
     targets = np.array([0.0, 1.0, 9.0, 10.0])
     expected = [np.mean((bank[m] + targets[chosen == m]) / 2) if (chosen == m).any() else bank[m] for m in (0, 1)]
-    if make is Ifca:
+    if make is IFCA:
         assert banks[8] == pytest.approx(expected, rel=1e-5)
 
 
 def test_each_start_draws_anew_and_begins_with_untrained_models() -> None:
     clients = FakeClients([0.0, 1.0, 9.0, 10.0])
-    seen = play(Ifca(restarts=3, restart_rounds=2, first_round="random"), clients, 3, 4.0, 6.0)
+    seen = play(IFCA(restarts=3, restart_rounds=2, first_round="random"), clients, 3, 4.0, 6.0)
     assert len({tuple(sorted(seen[number].assignment.items())) for number in (0, 2, 4)}) > 1
     # Messages of all starts count: each begins with a model for each client, not with both for a choice.
     assert len(clients.asked(kinds.TRAIN)) == 3 * 4
@@ -109,7 +109,7 @@ def test_each_start_draws_anew_and_begins_with_untrained_models() -> None:
 
 def test_a_start_is_judged_by_a_quorum_of_losses() -> None:
     faults = {(kinds.LOSSES, 3, client): lost for client in range(3)}
-    strategy = Ifca(restarts=2, restart_rounds=2, quorum=0.5, round_tries=1)
+    strategy = IFCA(restarts=2, restart_rounds=2, quorum=0.5, round_tries=1)
     with pytest.raises(FederationError, match="valid loss vector from 1 of 4 asked, and needs 2"):
         play(strategy, FakeClients([0.0, 1.0, 9.0, 10.0], faults=faults), 3, 4.0, 6.0)
 
@@ -121,7 +121,7 @@ def test_one_client_that_lies_about_its_losses_does_not_choose_the_start() -> No
         return content
 
     def judged(faults: Any) -> list[Any]:
-        strategy = Ifca(restarts=2, restart_rounds=2, first_round="random", seed=3)
+        strategy = IFCA(restarts=2, restart_rounds=2, first_round="random", seed=3)
         seen = play(strategy, FakeClients([0.0, 1.0, 9.0, 10.0, 10.0], faults=faults), 3, 4.0, 6.0)
         assert seen[2].rejected.keys() == ({"4"} if faults else set())
         return [report.details.get("score") for report in seen if "score" in report.details]
@@ -151,7 +151,7 @@ def test_starts_that_cannot_work_are_refused(settings: tuple[str, ...], message:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_models_are_chosen_by_the_definition(seed: int) -> None:
-    strategy = Ifca(seed=seed)
+    strategy = IFCA(seed=seed)
     play(strategy, FakeClients(TARGETS), 1, 5.0, 5.0, 5.0)
     context = replace(strategy.context, models=Models(models(5.0, 5.0, 5.0)))
     # From 5 each client comes half-way to its target.
@@ -164,7 +164,7 @@ def test_models_are_chosen_by_the_definition(seed: int) -> None:
     assert thetas(far_models(context).record) == pytest.approx([trained[client] for client in chosen])
 
 
-@pytest.mark.parametrize("make", [Ifca, Clove])
+@pytest.mark.parametrize("make", [IFCA, CLoVE])
 def test_clients_then_choose_among_models_of_clients_that_are_far_apart(make: Any) -> None:
     for seed in range(3):
         clients = FakeClients([0.0, 0.4, 10.0, 10.4])
@@ -172,8 +172,8 @@ def test_clients_then_choose_among_models_of_clients_that_are_far_apart(make: An
         found = seen[0].assignment
         assert found["0"] == found["1"] != found["2"] == found["3"]
         # An exchange for the models of all, and one for the losses of each chosen model but the last.
-        assert clients.seen.count((kinds.TRAIN, 1, 0)) == (1 if make is Ifca else 2)
-        assert clients.seen.count((kinds.LOSSES, 1, 0)) == (1 if make is Ifca else 2)
+        assert clients.seen.count((kinds.TRAIN, 1, 0)) == (1 if make is IFCA else 2)
+        assert clients.seen.count((kinds.LOSSES, 1, 0)) == (1 if make is IFCA else 2)
 
 
 def test_a_start_from_far_models_does_without_those_that_are_lost_or_lie() -> None:
@@ -183,7 +183,7 @@ def test_a_start_from_far_models_does_without_those_that_are_lost_or_lie() -> No
         return content
 
     faults = {(kinds.TRAIN, 1, 4): lost, (kinds.LOSSES, 1, 2): huge}
-    strategy = Ifca(first_round="farthest", k=3)
+    strategy = IFCA(first_round="farthest", k=3)
     seen = play(strategy, FakeClients(TARGETS, faults=faults), 1, 5.0, 5.0, 5.0)
     # Client 2's losses would make it the next one; client 3 stands for its group.
     groups = {frozenset(key for key, own in seen[0].assignment.items() if own == model) for model in range(3)}
@@ -191,20 +191,20 @@ def test_a_start_from_far_models_does_without_those_that_are_lost_or_lie() -> No
 
 
 def test_layers_that_all_models_share_start_as_the_mean_of_the_chosen_clients() -> None:
-    strategy = Ifca(first_round="farthest", shared_layers=["steps"])
+    strategy = IFCA(first_round="farthest", shared_layers=["steps"])
     play(strategy, FakeClients([0.0, 10.0]), 1, 5.0, 5.0)
     context = replace(strategy.context, models=Models(models(5.0, 5.0), ["theta"]))
     assert thetas(far_models(context).record) == pytest.approx([5.0, 5.0])
 
 
 def test_with_fewer_clients_than_models_the_others_stay() -> None:
-    strategy = Ifca(first_round="farthest")
+    strategy = IFCA(first_round="farthest")
     play(strategy, FakeClients([0.0, 10.0]), 1, 5.0, 5.0, 7.0)
     assert sorted(thetas(strategy.context.models.record)) == pytest.approx([1.25, 7.0, 8.75])
 
 
 def test_one_model_needs_no_start() -> None:
     clients = FakeClients([0.0, 1.0])
-    plain, far = (Ifca(k=1, first_round=first) for first in ("evaluate", "farthest"))
+    plain, far = (IFCA(k=1, first_round=first) for first in ("evaluate", "farthest"))
     results = [strategy.start(clients.grid(), models(4.0), num_rounds=2) for strategy in (plain, far)]
     assert results[0].arrays["0/theta"].data == results[1].arrays["0/theta"].data

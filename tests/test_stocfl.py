@@ -9,7 +9,7 @@ from torch import nn
 from florets.strategies.core.cluster import canonical
 from florets.strategies.core.joining import joined
 from florets.strategies.core.similar import merge_similar
-from florets.strategies.stocfl.strategy import StoCfl
+from florets.strategies.stocfl.strategy import StoCFL
 from florets.task.training.local_update import TrainSettings, local_update
 from florets.task.training.objective import Anchored, Objective, Proximal
 from florets.task.wire import Layout, MalformedMessage, kinds
@@ -184,9 +184,9 @@ def test_a_client_whose_update_was_lost_keeps_its_cluster() -> None:
 
 def test_settings_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match="tau=-2"):
-        StoCfl(tau=-2.0)
+        StoCFL(tau=-2.0)
     with pytest.raises(ValueError, match="mu=-1"):
-        StoCfl(mu=-1.0)
+        StoCFL(mu=-1.0)
 
 
 def test_a_late_direction_with_values_beyond_reason_is_refused_though_it_comes_alone() -> None:

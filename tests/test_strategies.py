@@ -7,18 +7,18 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg as StockFedAvg
 
 from florets.strategies.base.averaging import GradientAveraging, ModelAveraging
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies, Request, sort_replies
 from florets.strategies.base.federation import FederationError, WrongNodeCount
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import STABLE_FROM, RoundReport
-from florets.strategies.cfl_s.strategy import CflS
-from florets.strategies.clove.strategy import Clove
+from florets.strategies.cfl_s.strategy import CFLS
+from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.discovery.strategy import Discovery
 from florets.strategies.fedavg.strategy import FedAvg
-from florets.strategies.fedgwc.strategy import FedGwc
+from florets.strategies.fedgwc.strategy import FedGWC
 from florets.strategies.fedprox.strategy import FedProx
-from florets.strategies.ifca.strategy import Ifca
+from florets.strategies.ifca.strategy import IFCA
 from florets.strategies.local.strategy import Local
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, steps, thetas
@@ -83,7 +83,7 @@ def test_local_keeps_one_model_for_each_client_on_the_server() -> None:
 
 def test_clove_finds_the_groups_and_trains_one_model_for_each() -> None:
     clients = FakeClients(TWO_GROUPS)
-    strategy = Clove(k=2, first_round="evaluate")
+    strategy = CLoVE(k=2, first_round="evaluate")
     result = strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=1)
     assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
     # Group 0 moves from 4 to 2.0 and 2.1, group 1 from 6 to 8.0 and 8.1.
@@ -93,10 +93,10 @@ def test_clove_finds_the_groups_and_trains_one_model_for_each() -> None:
 def test_clove_clusters_where_every_client_has_its_lowest_loss_on_one_model() -> None:
     # Models 4.9 and -50: model 0 is the better one for everybody, so IFCA puts all clients on it.
     clients = FakeClients(TWO_GROUPS)
-    ifca = Ifca(first_round="evaluate")
+    ifca = IFCA(first_round="evaluate")
     ifca.start(clients.grid(), models(4.9, -50.0), num_rounds=1)
     assert set(ifca.assignment.values()) == {0}
-    clove = Clove(k=2, first_round="evaluate")
+    clove = CLoVE(k=2, first_round="evaluate")
     clove.start(clients.grid(), models(4.9, -50.0), num_rounds=1)
     assert clove.assignment["0"] == clove.assignment["1"] != clove.assignment["2"] == clove.assignment["3"]
 
@@ -104,7 +104,7 @@ def test_clove_clusters_where_every_client_has_its_lowest_loss_on_one_model() ->
 def test_a_random_first_round_gives_every_model_a_client_and_asks_for_no_losses() -> None:
     for seed in range(10):
         clients = FakeClients(TWO_GROUPS)
-        strategy = Clove(k=4, seed=seed)
+        strategy = CLoVE(k=4, seed=seed)
         strategy.start(clients.grid(), models(1.0, 2.0, 3.0, 4.0), num_rounds=1)
         assert sorted(strategy.assignment.values()) == [0, 1, 2, 3]
         assert clients.asked(kinds.LOSSES) == []
@@ -112,7 +112,7 @@ def test_a_random_first_round_gives_every_model_a_client_and_asks_for_no_losses(
 
 def test_clove_stops_asking_once_every_client_has_said_three_times_the_same() -> None:
     clients = FakeClients(TWO_GROUPS)
-    seen = reports(Clove(k=2, first_round="evaluate"), clients, models(4.0, 6.0), 6)
+    seen = reports(CLoVE(k=2, first_round="evaluate"), clients, models(4.0, 6.0), 6)
     # Assigned in rounds 1, 2, 3; clients say so with their update of round 3; in force from round 4.
     assert [report.phase for report in seen] == ["clustering"] * 3 + ["stable"] * 3
     assert [report.details for report in seen] == [{}, {}, {STABLE_FROM: 4}, {}, {}, {}]
@@ -124,7 +124,7 @@ def test_clove_stops_asking_once_every_client_has_said_three_times_the_same() ->
 
 def test_assignments_that_are_equal_from_round_2_on_mean_one_exchange_from_round_5() -> None:
     clients = FakeClients(TWO_GROUPS)
-    strategy = Clove(k=2, seed=1)
+    strategy = CLoVE(k=2, seed=1)
     seen = reports(strategy, clients, models(4.0, 6.0), 6)
     assert strategy.state.histories["0"] == [seen[1].assignment["0"]] * 3
     assert seen[0].assignment != seen[1].assignment == seen[3].assignment
@@ -134,7 +134,7 @@ def test_assignments_that_are_equal_from_round_2_on_mean_one_exchange_from_round
 
 def test_clove_goes_on_clustering_where_it_is_told_to() -> None:
     clients = FakeClients(TWO_GROUPS)
-    seen = reports(Clove(k=2, first_round="evaluate", stop_when_stable=False), clients, models(4.0, 6.0), 8)
+    seen = reports(CLoVE(k=2, first_round="evaluate", stop_when_stable=False), clients, models(4.0, 6.0), 8)
     assert {report.phase for report in seen} == {"clustering"}
     assert clients.asked(kinds.LOSSES, 8) == [0, 1, 2, 3]
 
@@ -145,10 +145,10 @@ def test_a_share_of_stable_clients_suffices_where_it_is_set() -> None:
         raise RuntimeError("lost")
 
     faults = {(kinds.LOSSES, 2, 3): lost}
-    strict = Clove(k=2, first_round="evaluate")
+    strict = CLoVE(k=2, first_round="evaluate")
     seen = reports(strict, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
     assert [report.stable for report in seen] == [False] * 4 + [True] * 2
-    lenient = Clove(k=2, first_round="evaluate", stability_fraction=0.75)
+    lenient = CLoVE(k=2, first_round="evaluate", stability_fraction=0.75)
     seen = reports(lenient, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
     assert [report.stable for report in seen] == [False] * 3 + [True] * 3
 
@@ -159,7 +159,7 @@ def test_a_client_that_fails_for_good_does_not_keep_the_clustering_open(kind: st
         raise RuntimeError("no memory")
 
     faults = {(kind, r, 3): crashes for r in range(1, 9)}
-    seen = reports(Clove(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 8)
+    seen = reports(CLoVE(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 8)
     # Silent for three rounds running in round 3, in which the others declare.
     assert [report.stable for report in seen] == [False] * 3 + [True] * 5
 
@@ -170,10 +170,10 @@ def test_a_client_that_fails_now_and_then_still_counts() -> None:
 
     # Two rounds of three are lost: its history is equal, but it is not there to say so.
     faults = {(kinds.TRAIN, r, 3): crashes for r in (1, 2, 4, 5)}
-    seen = reports(Clove(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 5)
+    seen = reports(CLoVE(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 5)
     assert [report.stable for report in seen] == [False] * 3 + [True] * 2
     faults = {(kinds.TRAIN, r, 3): crashes for r in (2, 3, 5, 6)}
-    seen = reports(Clove(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
+    seen = reports(CLoVE(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
     assert [report.stable for report in seen] == [False] * 4 + [True] * 2
 
 
@@ -184,7 +184,7 @@ def test_a_client_that_comes_after_stability_gets_the_nearest_saved_centroid() -
 
     faults = {(kinds.LOSSES, r, 4): absent for r in range(1, 6)}
     clients = FakeClients([*TWO_GROUPS, 9.8], faults=faults)
-    strategy = Clove(k=2, first_round="evaluate", stability_fraction=0.8)
+    strategy = CLoVE(k=2, first_round="evaluate", stability_fraction=0.8)
     seen = reports(strategy, clients, models(4.0, 6.0), 6)
     assert "4" not in seen[4].assignment
     assert seen[5].assignment["4"] == seen[5].assignment["2"]
@@ -202,7 +202,7 @@ def test_lost_loss_vectors_count_against_stability() -> None:
     # In round 3 only client 0 answers, and says that it is stable: one of four participants.
     faults = {(kinds.LOSSES, 3, client): lost for client in (1, 2, 3)}
     seen = reports(
-        Clove(k=2, first_round="evaluate", quorum=0.0), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 7
+        CLoVE(k=2, first_round="evaluate", quorum=0.0), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 7
     )
     # The others answered one time less; everybody declares stability in round 4, for round 5.
     assert [report.stable for report in seen] == [False] * 4 + [True] * 3
@@ -213,7 +213,7 @@ def test_a_round_that_lacks_a_cluster_is_not_frozen() -> None:
         raise RuntimeError("lost")
 
     faults = {(kinds.LOSSES, 3, client): lost for client in (2, 3)}
-    strategy = Clove(k=2, first_round="evaluate", stability_fraction=0.5)
+    strategy = CLoVE(k=2, first_round="evaluate", stability_fraction=0.5)
     seen = reports(strategy, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
     assert [report.stable for report in seen] == [False] * 4 + [True] * 2
     assert strategy.state.frozen is not None
@@ -228,7 +228,7 @@ def test_a_client_that_is_moved_in_the_last_moment_keeps_the_clustering_open() -
         return content
 
     clients = FakeClients(TWO_GROUPS, faults={(kinds.LOSSES, 3, 1): moved})
-    seen = reports(Clove(k=2, first_round="evaluate"), clients, models(4.0, 6.0), 6)
+    seen = reports(CLoVE(k=2, first_round="evaluate"), clients, models(4.0, 6.0), 6)
     assert seen[2].assignment["1"] == seen[2].assignment["2"]
     assert not any(report.stable for report in seen)
 
@@ -240,19 +240,19 @@ def test_a_client_with_a_random_model_only_is_a_newcomer_after_stability() -> No
 
     faults = {(kinds.LOSSES, r, 3): absent for r in range(2, 6)}
     clients = FakeClients(TWO_GROUPS, faults=faults)
-    seen = reports(Clove(k=2, seed=1, stability_fraction=0.75), clients, models(4.0, 6.0), 9)
+    seen = reports(CLoVE(k=2, seed=1, stability_fraction=0.75), clients, models(4.0, 6.0), 9)
     stable = next(report.server_round for report in seen if report.stable)
     assert clients.asked(kinds.LOSSES, stable) == [3]
     assert seen[-1].assignment["3"] == seen[-1].assignment["2"]
 
 
-@pytest.mark.parametrize("strategy", [Clove(k=2, first_round="evaluate"), Ifca(first_round="evaluate")])
-def test_a_model_that_diverged_does_not_end_the_run(strategy: Clove | Ifca) -> None:
+@pytest.mark.parametrize("strategy", [CLoVE(k=2, first_round="evaluate"), IFCA(first_round="evaluate")])
+def test_a_model_that_diverged_does_not_end_the_run(strategy: CLoVE | IFCA) -> None:
     def diverged(content: RecordDict) -> RecordDict:
         content.metric_records[kinds.METRICS][kinds.MODEL_LOSSES][1] = kinds.DIVERGED  # type: ignore[index]
         return content
 
-    kind = kinds.LOSSES if isinstance(strategy, Clove) else kinds.TRAIN_SELECT
+    kind = kinds.LOSSES if isinstance(strategy, CLoVE) else kinds.TRAIN_SELECT
     faults = {(kind, 1, client): diverged for client in range(4)}
     (report,) = reports(strategy, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 1e9), 1)
     assert report.replies["invalid"] == 0
@@ -268,7 +268,7 @@ def test_outlier_losses_of_one_client_are_refused_and_the_others_go_on(settings:
         return content
 
     clients = FakeClients(TWO_GROUPS, faults={(kinds.LOSSES, 1, 0): implausible})
-    strategy = Clove(first_round="evaluate", **settings)  # type: ignore[arg-type]
+    strategy = CLoVE(first_round="evaluate", **settings)  # type: ignore[arg-type]
     (report,) = reports(strategy, clients, models(4.0, 6.0), 1)
     assert report.replies["invalid"] == 1
     assert report.assignment["1"] != report.assignment["2"] == report.assignment["3"]
@@ -280,7 +280,7 @@ def test_unstable_clients_can_be_placed_again_once_after_stability() -> None:
 
     faults = {(kinds.LOSSES, r, 3): lost for r in (2, 3, 4)}
     clients = FakeClients(TWO_GROUPS, faults=faults)
-    strategy = Clove(k=2, first_round="evaluate", stability_fraction=0.75, reassign_unstable=True)
+    strategy = CLoVE(k=2, first_round="evaluate", stability_fraction=0.75, reassign_unstable=True)
     reports(strategy, clients, models(4.0, 6.0), 7)
     assert clients.asked(kinds.LOSSES, 5) == [3]
     assert clients.asked(kinds.LOSSES, 6) == []
@@ -288,7 +288,7 @@ def test_unstable_clients_can_be_placed_again_once_after_stability() -> None:
 
 def test_memory_clusters_clients_that_are_not_there_this_round() -> None:
     clients = FakeClients(TWO_GROUPS)
-    strategy = Clove(k=2, first_round="evaluate", memory=True, fraction_train=0.5, seed=3, stop_when_stable=False)
+    strategy = CLoVE(k=2, first_round="evaluate", memory=True, fraction_train=0.5, seed=3, stop_when_stable=False)
     seen = reports(strategy, clients, models(4.0, 6.0), 8)
     final = seen[-1].assignment
     assert len(final) == 4
@@ -298,7 +298,7 @@ def test_memory_clusters_clients_that_are_not_there_this_round() -> None:
 
 def test_fewer_participants_than_clusters_are_legal() -> None:
     clients = FakeClients(TWO_GROUPS)
-    strategy = Clove(k=4, first_round="evaluate", fraction_train=0.5)
+    strategy = CLoVE(k=4, first_round="evaluate", fraction_train=0.5)
     result = strategy.start(clients.grid(), models(1.0, 2.0, 8.0, 9.0), num_rounds=2)
     assert len(thetas(result.arrays)) == 4
 
@@ -306,24 +306,24 @@ def test_fewer_participants_than_clusters_are_legal() -> None:
 def test_fewer_models_than_clusters_are_refused_at_once() -> None:
     clients = FakeClients(TWO_GROUPS)
     with pytest.raises(ValueError, match="k=3 clusters need as many models, but the initial arrays hold 2"):
-        Clove(k=3).start(clients.grid(), models(0.0, 1.0), num_rounds=1)
+        CLoVE(k=3).start(clients.grid(), models(0.0, 1.0), num_rounds=1)
     assert clients.asked(kinds.TRAIN) == []
 
 
 def test_unknown_k_is_found() -> None:
     clients = FakeClients([0.0, 0.1, 0.2, 10.0, 10.1, 10.2, -30.0, -30.1, -30.2])
-    strategy = Clove(k="auto", first_round="evaluate")
+    strategy = CLoVE(k="auto", first_round="evaluate")
     seen = reports(strategy, clients, models(1.0, 3.0, 5.0, 7.0, -9.0, -11.0), 3)
     assert [report.num_clusters for report in seen] == [3, 3, 3]
 
 
 def test_overlap_keeps_cluster_and_model_together_and_none_takes_the_order_of_the_keys() -> None:
     clients = FakeClients(TWO_GROUPS)
-    strategy = Clove(k=2, first_round="evaluate", matching="overlap")
+    strategy = CLoVE(k=2, first_round="evaluate", matching="overlap")
     seen = reports(strategy, clients, models(4.0, 6.0), 4)
     assert seen[0].assignment == seen[3].assignment
     # The first cluster is that of client 0, whose better model is model 1 here.
-    plain = Clove(k=2, first_round="evaluate", matching="none")
+    plain = CLoVE(k=2, first_round="evaluate", matching="none")
     plain.start(clients.grid(), models(6.0, 4.0), num_rounds=1)
     assert plain.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
 
@@ -332,7 +332,7 @@ def test_square_roots_change_the_space_in_which_clients_are_grouped() -> None:
     # On a model at 0 the losses are 1, 49, 81 and the roots 1, 7, 9: the middle client changes sides at
     # (1 + 81) / 2 = 41 < 49 and (1 + 9) / 2 = 5 < 7, so a client at 6 (36, root 6) is what tells them apart.
     clients = [1.0, 6.0, 9.0]
-    plain, roots = (Clove(k=2, first_round="evaluate", square_root=flag) for flag in (False, True))
+    plain, roots = (CLoVE(k=2, first_round="evaluate", square_root=flag) for flag in (False, True))
     for strategy in (plain, roots):
         strategy.start(FakeClients(clients).grid(), models(0.0, 0.0), num_rounds=1)
     assert plain.assignment["0"] == plain.assignment["1"] != plain.assignment["2"]
@@ -342,7 +342,7 @@ def test_square_roots_change_the_space_in_which_clients_are_grouped() -> None:
 def test_with_one_model_clove_is_fedavg_to_the_bit() -> None:
     clients = FakeClients([0.3, 1.7, 2.9], examples=[3, 5, 11])
     for first_round in ("random", "evaluate"):
-        clove = Clove(k=1, first_round=first_round, fraction_train=0.7).start(
+        clove = CLoVE(k=1, first_round=first_round, fraction_train=0.7).start(
             clients.grid(), models(0.1), num_rounds=4
         )  # type: ignore[arg-type]
         fedavg = FedAvg(fraction_train=0.7).start(clients.grid(), models(0.1), num_rounds=4)
@@ -354,7 +354,7 @@ def test_with_one_model_clove_is_fedavg_to_the_bit() -> None:
 
 def test_ifca_lets_clients_choose_in_the_training_exchange_itself() -> None:
     clients = FakeClients(TWO_GROUPS)
-    strategy = Ifca(first_round="evaluate")
+    strategy = IFCA(first_round="evaluate")
     result = strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=1)
     assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
     assert thetas(result.arrays) == pytest.approx([2.05, 8.05])
@@ -365,13 +365,13 @@ def test_ifca_lets_clients_choose_in_the_training_exchange_itself() -> None:
 def test_a_model_that_nobody_chose_keeps_its_bits() -> None:
     clients = FakeClients(TWO_GROUPS)
     first = models(4.9, -50.1)
-    result = Ifca(first_round="evaluate").start(clients.grid(), first, num_rounds=2)
+    result = IFCA(first_round="evaluate").start(clients.grid(), first, num_rounds=2)
     assert result.arrays["1/theta"].data == first["1/theta"].data
 
 
 def test_ifca_draws_models_in_a_random_first_round() -> None:
     clients = FakeClients(TWO_GROUPS)
-    strategy = Ifca(first_round="random", seed=1)
+    strategy = IFCA(first_round="random", seed=1)
     reports(strategy, clients, models(4.0, 6.0), 2)
     assert clients.asked(kinds.TRAIN, 1) == [0, 1, 2, 3]
     assert clients.asked(kinds.TRAIN_SELECT, 2) == [0, 1, 2, 3]
@@ -395,7 +395,7 @@ def test_every_weighting_and_averaging_option_gives_its_hand_computed_step(
     averaging: ModelAveraging | GradientAveraging, expected: list[float]
 ) -> None:
     clients = FakeClients([0.0, 2.0, 10.0], examples=[10, 30, 20])
-    strategy = Ifca(first_round="evaluate", averaging=averaging)
+    strategy = IFCA(first_round="evaluate", averaging=averaging)
     result = strategy.start(clients.grid(), models(4.0, 8.0), num_rounds=1)
     assert thetas(result.arrays) == pytest.approx(expected)
 
@@ -405,7 +405,7 @@ def test_every_weighting_and_averaging_option_gives_its_hand_computed_step(
 
 def test_shared_layers_are_averaged_over_everybody_and_equal_in_all_models() -> None:
     clients = FakeClients([0.0, 2.0, 10.0], examples=[10, 30, 20])
-    strategy = Clove(k=2, first_round="random", shared_layers=["theta"], seed=0)
+    strategy = CLoVE(k=2, first_round="random", shared_layers=["theta"], seed=0)
     result = strategy.start(clients.grid(), models(4.0, 8.0), num_rounds=1)
     # Model 0's theta, 4, is everybody's start: 2, 3 and 7, weighted 10, 30, 20.
     expected = (10 * 2 + 30 * 3 + 20 * 7) / 60
@@ -421,7 +421,7 @@ def test_a_bad_reply_costs_its_client_the_round_and_nobody_else(kind: str) -> No
 
     clients = FakeClients(TWO_GROUPS, faults={(kind, 1, 3): broken})
     seen: list[RoundReport] = []
-    result = Clove(k=2, first_round="evaluate").start(
+    result = CLoVE(k=2, first_round="evaluate").start(
         clients.grid(), models(4.0, 6.0), num_rounds=1, on_round=lambda report, _: seen.append(report)
     )
     assert seen[0].replies["invalid"] == 1
@@ -476,7 +476,7 @@ def test_the_run_ends_when_the_observer_says_so() -> None:
 
 def test_every_message_has_settings_of_its_own() -> None:
     clients = FakeClients(TWO_GROUPS)
-    Clove(k=2, first_round="evaluate").start(clients.grid(), models(4.0, 6.0), num_rounds=3)
+    CLoVE(k=2, first_round="evaluate").start(clients.grid(), models(4.0, 6.0), num_rounds=3)
     assert len({id(config) for config in clients.configs}) == len(clients.configs)
 
 
@@ -486,20 +486,20 @@ def test_the_wrong_number_of_nodes_ends_the_run_with_the_whole_command() -> None
 
 
 def test_bytes_are_those_of_the_algorithms_messages() -> None:
-    few = reports(Ifca(first_round="evaluate"), FakeClients([1.0, 2.0]), models(0.0), 1)[0]
-    many = reports(Ifca(first_round="evaluate"), FakeClients([1.0, 2.0]), models(0.0, 5.0, 9.0), 1)[0]
+    few = reports(IFCA(first_round="evaluate"), FakeClients([1.0, 2.0]), models(0.0), 1)[0]
+    many = reports(IFCA(first_round="evaluate"), FakeClients([1.0, 2.0]), models(0.0, 5.0, 9.0), 1)[0]
     # Down: two more models for each of the two clients. Up: two more losses.
     assert many.bytes_up - few.bytes_up == 2 * 2 * 8
     assert many.bytes_down - few.bytes_down == 2 * 2 * sum(len(array.data) for array in models(0.0).values())
 
 
 def test_sharing_every_layer_of_several_models_is_refused() -> None:
-    strategy = Clove(k=2, shared_layers=["theta", "steps"])
+    strategy = CLoVE(k=2, shared_layers=["theta", "steps"])
     with pytest.raises(ValueError, match="leaves nothing to differ between 2 models"):
         strategy.start(FakeClients(TWO_GROUPS).grid(), models(0.0, 1.0), num_rounds=1)
 
 
-@pytest.mark.parametrize("make", [CflS, Discovery, FedGwc])
+@pytest.mark.parametrize("make", [CFLS, Discovery, FedGWC])
 def test_sharing_every_layer_is_refused_before_models_are_added(make: Any) -> None:
     strategy = make(shared_layers=["theta", "steps"])
     clients = FakeClients(TWO_GROUPS)
@@ -547,7 +547,7 @@ def test_messages_that_the_network_refused_are_all_missing() -> None:
 
 def test_a_model_that_does_not_exist_is_refused_before_it_is_sent() -> None:
     class Third(FedAvg):
-        def plan(self, context: RoundContext) -> Plan:
+        def plan(self, context: Round) -> Plan:
             return context.train_assigned({client.key: 2 for client in context.participants})
 
     clients = FakeClients([1.0, 2.0])

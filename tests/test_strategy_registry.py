@@ -187,10 +187,13 @@ def test_a_saved_run_imports_no_strategy_of_its_authors_without_trust(
     [
         ("class Settings(ManyModels):\n    period: int = 5", "with @dataclass(frozen=True) above it"),
         (
-            "@dataclass(frozen=True)\nclass Settings(ManyModels):\n    period: int = key('five', 'p')",
+            "@dataclass(frozen=True)\nclass Settings(ManyModels):\n    period: int = setting('five', 'p')",
             "the default must be",
         ),
-        ("@dataclass(frozen=True)\nclass Settings(ManyModels):\n    z: complex = key(1j, 'p')", "cannot be of type"),
+        (
+            "@dataclass(frozen=True)\nclass Settings(ManyModels):\n    z: complex = setting(1j, 'p')",
+            "cannot be of type",
+        ),
         (
             "@dataclass(frozen=True)\nclass Settings(ManyModels):\n    def problems(self, run):\n        return 'no'",
             "Settings.problems() returned 'no', and must return a list of strings",
@@ -205,7 +208,7 @@ def test_faulty_settings_of_an_own_strategy_are_named(
     body: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = (
-        "from dataclasses import dataclass\nfrom florets.strategies.settings import ManyModels, key\n"
+        "from dataclasses import dataclass\nfrom florets.strategies.settings import ManyModels, setting\n"
         "from tests.own_strategy import EvenOdd\n"
         f"{body}\nclass Mine(EvenOdd):\n    pass\nMine.Settings = Settings\n"
     )

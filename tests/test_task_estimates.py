@@ -13,7 +13,7 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
-from florets.strategies.k_fed.strategy import KFed
+from florets.strategies.k_fed.strategy import KFED
 from florets.strategies.one_shot.strategy import OneShot
 from florets.strategies.oracle.strategy import Oracle
 from florets.task.statistics.kmeans import (
@@ -272,7 +272,7 @@ def test_the_configuration_reaches_the_strategies() -> None:
     assert isinstance(shot, OneShot)
     assert (shot.settings.estimate, shot.settings.estimate_epochs) == ("train", 3)
     fed = build("strategy=k_fed", "strategy.local_clusters=2", "strategy.features=inputs_and_targets")
-    assert isinstance(fed, KFed)
+    assert isinstance(fed, KFED)
     assert (fed.settings.features, fed.settings.local_clusters) == ("inputs_and_targets", 2)
     assert (fed.input_shape, fed.num_outputs) == ((1, 8, 8), 10)
 

@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from florets.client_app import local_training
 from florets.server_app.build import build_strategy
 from florets.strategies.base.averaging import ModelAveraging
-from florets.strategies.base.context import RoundContext
+from florets.strategies.base.context import Round
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client, RoundReport
@@ -267,7 +267,7 @@ def test_nobody_to_ask_is_said_as_it_is():
 
 def _context(online):
     grid = FakeClients([0.0]).grid()
-    return RoundContext(
+    return Round(
         1, 0, ConfigRecord(), grid, online, online, Models(models(0.0)), ModelAveraging(), timeout=1.0, quorum=0.0
     )
 

@@ -15,8 +15,8 @@ from florets.server_app.build import build_models, build_strategy, build_task, m
 from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.averaging import GradientAveraging
 from florets.strategies.base.models import Models, untrained_of
-from florets.strategies.base.strategy import ClusteredStrategy
-from florets.strategies.cfl_gp.strategy import CflGp
+from florets.strategies.base.strategy import Strategy
+from florets.strategies.cfl_gp.strategy import CFLGP
 from florets.strategies.one_shot.strategy import OneShot
 from florets.task.layers import untrained_entries
 from florets.task.task import Task
@@ -34,7 +34,7 @@ def configured(*overrides: str) -> tuple[Config, Task, ConfigRecord]:
     return config, task, message_settings(config, task)
 
 
-def ran(*overrides: str) -> tuple[ClusteredStrategy, ArrayRecord]:
+def ran(*overrides: str) -> tuple[Strategy, ArrayRecord]:
     config, task, settings = configured(*overrides)
     strategy = build_strategy(config, task)
     result = strategy.start(
@@ -62,7 +62,7 @@ def test_a_layout_refuses_untrained_entries_that_the_model_lacks() -> None:
 
 def test_running_statistics_make_no_profile() -> None:
     strategy, models = ran("strategy=cfl_gp", "averaging=models", "num_rounds=2", "strategy.period=2")
-    assert isinstance(strategy, CflGp)
+    assert isinstance(strategy, CFLGP)
     assert strategy.state.profiles is not None
     parameters = sum(p.numel() for p in net((1, 8, 8), 10).parameters())
     assert strategy.state.profiles.profile.blocks[0].shape[1] == parameters < Layout.of(bank.model(models, 0)).size

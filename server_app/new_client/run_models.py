@@ -29,7 +29,7 @@ from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.frozen_descriptors import FrozenDescriptors
 from florets.strategies.base.frozen_groups import FrozenGroups
 from florets.strategies.base.models import Models
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.fingerprint import file_hashes
@@ -91,7 +91,7 @@ class RunModels:
         return self.frozen.nearest_model(losses)
 
 
-def save_clusters(folder: Path, strategy: ClusteredStrategy[Any, Any], task: Task) -> None:
+def save_clusters(folder: Path, strategy: Strategy[Any, Any], task: Task) -> None:
     """Write ``clusters.safetensors``: sizes that the models were built for, and frozen clusters if there are any."""
     arrays: Arrays = {}
     frozen = strategy.frozen_clusters()
@@ -114,7 +114,7 @@ def save_clusters(folder: Path, strategy: ClusteredStrategy[Any, Any], task: Tas
         write_arrays(file, arrays, {**sizes, **square_root, **groups})
 
 
-def save_own_models(folder: Path, strategy: ClusteredStrategy[Any, Any], models: Models) -> None:
+def save_own_models(folder: Path, strategy: Strategy[Any, Any], models: Models) -> None:
     """Write ``own_models.safetensors``: the models of single clients, where these have any beside `models`."""
     own = strategy.own_models(models)
     if own is None:

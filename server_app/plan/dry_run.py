@@ -21,7 +21,7 @@ from florets.server_app.plan.replicas import Exchange, ReplicaGrid, Seen, repres
 from florets.server_app.results.loss_matrix import loss_matrix
 from florets.server_app.workers.client_side import ClientSide
 from florets.strategies.base.report import Client, RoundReport
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.task.task import Task
 from florets.task.wire import kinds
 
@@ -196,7 +196,7 @@ def _bytes_of(task: Task, number: int) -> int:
     return sum(getattr(value, "nbytes", 0) for value in vars(task.client(number)).values())
 
 
-def _follow_representatives(strategy: ClusteredStrategy[Any, Any], numbers: Sequence[int]) -> None:
+def _follow_representatives(strategy: Strategy[Any, Any], numbers: Sequence[int]) -> None:
     """Where clients' data change, let the server know each one's representative's."""
     known = strategy.federation.known_at
     if known is None:

@@ -9,10 +9,10 @@ import numpy as np
 
 from florets.server_app.console import counted
 from florets.server_app.results.report_figures import duration, size
-from florets.strategies.base.context import RoundContext
+from florets.strategies.base.context import Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.task.wire.replies import Losses
 
@@ -27,7 +27,7 @@ Rows = Sequence[tuple[str, Losses]]
 
 
 def loss_matrix(
-    strategy: ClusteredStrategy[Any, Any], models: Models, timeout: float, serial: bool, note: Callable[[str], None]
+    strategy: Strategy[Any, Any], models: Models, timeout: float, serial: bool, note: Callable[[str], None]
 ) -> tuple[list[str], FloatArray] | None:
     """Ask every online client for its loss on every final model.
 
@@ -76,7 +76,7 @@ def loss_matrix(
 
 
 def _one_by_one(
-    context: RoundContext, clients: Sequence[Client], models: Models, timeout: float
+    context: Round, clients: Sequence[Client], models: Models, timeout: float
 ) -> tuple[Rows, float | None]:
     """Return the replies, or how many seconds all of them would take where that is more than `timeout`."""
     rows: list[tuple[str, Losses]] = []

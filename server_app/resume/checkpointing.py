@@ -11,7 +11,7 @@ from florets.conf.run_folder import flower_resume_command, resume_command
 from florets.conf.schema import Config, as_plain
 from florets.server_app.resume.checkpoint import Best, Checkpoint, Checkpoints
 from florets.strategies.base.report import Client
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 
 log = logging.getLogger("florets")
 
@@ -36,7 +36,7 @@ class Checkpointing:
         self,
         checkpoints: Checkpoints,
         config: Config,
-        strategy: ClusteredStrategy[Any, Any],
+        strategy: Strategy[Any, Any],
         start: Checkpoint | None,
         by_flower: bool = False,
     ) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from florets.strategies.base.class_shares import ClassShares
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.frozen_descriptors import FrozenDescriptors
 from florets.strategies.base.frozen_groups import FrozenGroups
@@ -22,7 +22,7 @@ M = TypeVar("M", bound=State)
 
 
 class Algorithm(ABC, Generic[S, M]):
-    """The questions that a strategy answers; `ClusteredStrategy` asks them, round by round.
+    """The questions that a strategy answers; `Strategy` asks them, round by round.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Algorithm(ABC, Generic[S, M]):
     input_shape, num_outputs, loss
         Sizes of the task, and its loss (`florets.task.training.losses`); empty where nobody said.
     seed
-        Of every draw; take generators from `RoundContext.random`.
+        Of every draw; take generators from `Round.random`.
     personal
         What clients have of their own within the algorithm's groups; None: nothing.
     """
@@ -65,13 +65,13 @@ class Algorithm(ABC, Generic[S, M]):
     personal: PersonalMethod[Any, Any] | None
 
     @abstractmethod
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Decide what this round's participants train; may ask them first (`context.ask_losses`).
 
         `context` is not changed: another number of models, or other participants than were sampled, are the plan's.
         """
 
-    def plan_evaluation(self, context: RoundContext) -> Plan[TestResult]:
+    def plan_evaluation(self, context: Round) -> Plan[TestResult]:
         """Decide what each of `context.testers` tests: by default the model that it is assigned."""
         return context.test_assigned(self.assignment)
 

@@ -1,4 +1,4 @@
-"""`RoundContext`: what one round works with, and the exchanges that an algorithm can choose from."""
+"""`Round`: what one round works with, and the exchanges that an algorithm can choose from."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,12 +44,12 @@ class Personal(Protocol):
 
     @property
     def is_active(self) -> bool: ...  # noqa: D102 - see PersonalMethod
-    def train(self, context: "RoundContext", groups: Mapping[str, int]) -> Plan[Update]: ...  # noqa: D102
-    def test(self, context: "RoundContext", groups: Mapping[str, int]) -> Plan[TestResult]: ...  # noqa: D102
+    def train(self, context: "Round", groups: Mapping[str, int]) -> Plan[Update]: ...  # noqa: D102
+    def test(self, context: "Round", groups: Mapping[str, int]) -> Plan[TestResult]: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
-class RoundContext:
+class Round:
     """One round: its number, participants, models and means of talking to clients.
 
     Attributes

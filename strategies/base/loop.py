@@ -8,7 +8,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
-from florets.strategies.base.context import RoundContext
+from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import log, send
 from florets.strategies.base.federation import FederationError, RoundFailed
 from florets.strategies.base.garbage import seldom_collected
@@ -20,14 +20,14 @@ RoundObserver = Callable[[RoundReport, ArrayRecord], bool | None]
 
 
 class Rounds(Protocol):
-    """What the loop needs of a strategy; `ClusteredStrategy` says what each part does."""
+    """What the loop needs of a strategy; `Strategy` says what each part does."""
 
     last_round: int | None
     round_tries: int
     shared_layers: tuple[str, ...]
 
     @property
-    def context(self) -> RoundContext: ...  # noqa: D102 - see ClusteredStrategy
+    def context(self) -> Round: ...  # noqa: D102 - see Strategy
     @property
     def evaluations(self) -> Mapping[str, Evaluation]: ...  # noqa: D102
     def check(self, models: Models) -> None: ...  # noqa: D102
@@ -64,7 +64,7 @@ def run_rounds(
     on_round: RoundObserver | None,
     earlier: Earlier,
 ) -> Result:
-    """Drive a strategy's four hooks; see `ClusteredStrategy.start` for the parameters.
+    """Drive a strategy's four hooks; see `Strategy.start` for the parameters.
 
     `configs` are the settings of training and of evaluation.
     """

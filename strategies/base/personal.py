@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 from florets.strategies.base.averaging import Averaging, GradientAveraging
 from florets.strategies.base.choices import choice_of
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.state import State
 from florets.strategies.core import FloatArray
@@ -69,11 +69,11 @@ class PersonalMethod(ABC, Generic[S, K]):
         """Raise ValueError where the method does not fit the first models."""
 
     @abstractmethod
-    def train(self, context: RoundContext, groups: Mapping[str, int]) -> Plan[Update]:
+    def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
         """Plan one exchange in which each participant with a group trains; an update's model is its group's."""
 
     @abstractmethod
-    def test(self, context: RoundContext, groups: Mapping[str, int]) -> Plan[TestResult]:
+    def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
         """Plan the evaluation in which each tester with a group tests its own model, or its group's before it has."""
 
     @abstractmethod

@@ -26,7 +26,7 @@ class Plan(Generic[R]):
         How a reply is read.
     combine
         How the valid updates, in the order of the client keys, become the next bank (K, R); None: the strategy's
-        averaging (`ClusteredStrategy.average`).
+        averaging (`Strategy.average`).
     models
         The models that the round starts from, where there are more or fewer than before; None: the last round's.
     participants

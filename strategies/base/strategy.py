@@ -1,4 +1,4 @@
-"""`ClusteredStrategy`: the Flower Strategy that runs an `Algorithm`, round by round."""
+"""`Strategy`: the Flower Strategy that runs an `Algorithm`, round by round."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -7,12 +7,13 @@ from typing import Any, Literal
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy import Result
+from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
 from florets.strategies.base.algorithm import Algorithm, M, S
 from florets.strategies.base.averaging import Averaging, Updates, averaging_of
 from florets.strategies.base.choices import choice_of, loss_batch_of, start_with, with_loss_samples
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.evaluation import EvaluationSettings, confusions_of, evaluation_of, mean_results
 from florets.strategies.base.exchange import log, send, sort_replies
 from florets.strategies.base.federation import Federation, FederationError, RoundFailed
@@ -31,7 +32,7 @@ from florets.task.wire import kinds
 from florets.task.wire.replies import TestResult, Update
 
 
-class ClusteredStrategy(Algorithm[S, M], Strategy):
+class Strategy(Algorithm[S, M], FlowerStrategy):
     """One model per cluster of clients; subclasses decide in `plan` who trains which.
 
     Parameters
@@ -71,7 +72,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
     round_tries, fingerprint
         How often a round is tried before the run ends; hash of the code that clients must run, None accepts any.
     own
-        Single settings of the algorithm, in place of those in `settings`: ``Clove(k=4, memory=True)``.
+        Single settings of the algorithm, in place of those in `settings`: ``CLoVE(k=4, memory=True)``.
 
     Raises
     ------
@@ -131,7 +132,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self.federation = Federation(num_clients, start_timeout, fingerprint, min_clients, self.client_handlers)
         self.last_round: int | None = None
         self.state: M = self.State()
-        self._context: RoundContext | None = None
+        self._context: Round | None = None
         self._plan: Plan[Update] | None = None
         self._tests: Plan[TestResult] | None = None
         self._meter: Meter | None = None
@@ -142,7 +143,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         return self.state.evaluations
 
     @property
-    def context(self) -> RoundContext:
+    def context(self) -> Round:
         """The current round, or the last one; before the first there is none (RuntimeError)."""
         if self._context is None:
             raise RuntimeError("there is no round before the first call of configure_train")
@@ -174,7 +175,7 @@ class ClusteredStrategy(Algorithm[S, M], Strategy):
         self.federation.refresh(grid, config)
         self.federation.begin_round(server_round)
         unchanged = self._context is not None and arrays is self._context.models.record
-        self._context = RoundContext(
+        self._context = Round(
             server_round=server_round,
             seed=self.seed,
             config=with_loss_samples(config, self.loss_data, self.loss_batch),

@@ -1,14 +1,14 @@
 """Centralised training: one model on the data of all clients together; for simulations."""
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.centralised.settings import CentralisedSettings
 from florets.task.wire import kinds
 from florets.task.wire.replies import Update, read_update
 
 
-class Centralised(ClusteredStrategy[CentralisedSettings, State]):
+class Centralised(Strategy[CentralisedSettings, State]):
     """What one model reaches where nothing is federated: a round trains it on the union of all clients' data.
 
     A simulated node has the whole data set, so one participant is sent the model, and takes every client's samples,
@@ -23,7 +23,7 @@ class Centralised(ClusteredStrategy[CentralisedSettings, State]):
 
     Settings = CentralisedSettings
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Let one participant train the model on everybody's data."""
         self.assignment.update({client.key: 0 for client in context.online})
         asked, layout = context.participants[0], context.models.layout

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Compared, Run, SharedLayers, idle, key
+from florets.strategies.settings import Compared, Run, SharedLayers, idle, setting
 
 Quantise = Literal["none", "round", "truncate"]
 
@@ -15,34 +15,34 @@ _FEW = 6
 
 
 @dataclass(frozen=True)
-class CflGpSettings(SharedLayers):
+class CFLGPSettings(SharedLayers):
     """The server clusters the clients' gradients on all models, averaged over time."""
 
-    init: Literal["different", "same", "orthonormal"] = key("different", "how the K initial models relate")
-    weighting: Literal["uniform", "examples"] = key(
+    init: Literal["different", "same", "orthonormal"] = setting("different", "how the K initial models relate")
+    weighting: Literal["uniform", "examples"] = setting(
         "uniform", "weights of a group's average: uniform, or by examples"
     )
-    initial_groups: Literal["random", "one"] = key("random", "groups before the first clustering, in round 2")
-    period: int = key(2, "rounds P from one clustering to the next", least=1)
-    cluster_rounds: int | None = key(None, "no clustering after this round; null: no such bound", least=2)
-    stop_unchanged: float = key(
+    initial_groups: Literal["random", "one"] = setting("random", "groups before the first clustering, in round 2")
+    period: int = setting(2, "rounds P from one clustering to the next", least=1)
+    cluster_rounds: int | None = setting(None, "no clustering after this round; null: no such bound", least=2)
+    stop_unchanged: float = setting(
         0.1,
         "stop clustering once unchanged for this fraction of all rounds; 0: never",
         least=0,
         most=1,
         note="0 means never",
     )
-    running_mean: bool = key(True, "average gradients over time; false keeps the last one (beta = 1)")
-    compression: float = key(1.0, "d / d_hat: one random coordinate in so many makes the profile", least=1)
-    profile_layers: list[str] = key([], "name prefixes of the layers that make the profile; none: all")
-    quantise: Quantise = key("none", "decimals of all gradients and model changes that a client sends")
-    quantise_digits: int = key(2, "decimals that are kept; 0: integers (quantise)", least=0)
-    spectrum_rounds: list[int] = key(
+    running_mean: bool = setting(True, "average gradients over time; false keeps the last one (beta = 1)")
+    compression: float = setting(1.0, "d / d_hat: one random coordinate in so many makes the profile", least=1)
+    profile_layers: list[str] = setting([], "name prefixes of the layers that make the profile; none: all")
+    quantise: Quantise = setting("none", "decimals of all gradients and model changes that a client sends")
+    quantise_digits: int = setting(2, "decimals that are kept; 0: integers (quantise)", least=0)
+    spectrum_rounds: list[int] = setting(
         [],
         "rounds that cluster (2, 2 + period, ...) of which rounds.jsonl keeps the clients' features and 20 singular "
         "values, for pictures; []: none",
     )
-    k_warmup: int = key(20, "rounds before the number of clusters is estimated (k=auto)", least=1)
+    k_warmup: int = setting(20, "rounds before the number of clusters is estimated (k=auto)", least=1)
 
     compares: ClassVar[Compared] = "clients"
     finds_k: ClassVar[bool] = True

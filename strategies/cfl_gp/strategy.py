@@ -7,11 +7,11 @@ import numpy as np
 from flwr.app import RecordDict
 
 from florets.strategies.base.averaging import ModelAveraging
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import ADVICE, FEATURES, SINGULAR_VALUES, Detail
-from florets.strategies.base.strategy import ClusteredStrategy
-from florets.strategies.cfl_gp.settings import CflGpSettings
+from florets.strategies.base.strategy import Strategy
+from florets.strategies.cfl_gp.settings import CFLGPSettings
 from florets.strategies.cfl_gp.spectral import estimate_k, singular_values, spectral_features
 from florets.strategies.cfl_gp.upload import decimals, probe_message, profile_entries
 from florets.strategies.core import FloatArray, IntArray
@@ -31,7 +31,7 @@ SHOWN = 20
 
 
 @dataclass
-class CflGpState(StartState):
+class CFLGPState(StartState):
     """What CFL-GP remembers.
 
     Attributes
@@ -62,7 +62,7 @@ class CflGpState(StartState):
     details: dict[str, Detail] = field(default_factory=dict)
 
 
-class CflGp(ClusteredStrategy[CflGpSettings, CflGpState]):
+class CFLGP(Strategy[CFLGPSettings, CFLGPState]):
     """Clustering by gradients: one model probes all clients every `period` rounds, and their profiles are clustered.
 
     With gradient averaging the profile is made of gradients, with model averaging of what local training changes.
@@ -81,8 +81,8 @@ class CflGp(ClusteredStrategy[CflGpSettings, CflGpState]):
     Deviation: the step of line 4 takes the group's mean where the paper prints a sum; its accuracies fit the mean.
     """
 
-    Settings = CflGpSettings
-    State = CflGpState
+    Settings = CFLGPSettings
+    State = CFLGPState
 
     def details(self) -> dict[str, Detail]:
         """Return what was probed and found in a round that clustered, or in round 1; nothing of the others."""
@@ -93,7 +93,7 @@ class CflGp(ClusteredStrategy[CflGpSettings, CflGpState]):
         super().check(models)
         profile_entries(self.settings, self.seed, models.layout)
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Give every participant a model (l. 3), and the probe as well where clustering is due (l. 5 to 7)."""
         t = context.server_round - 1
         if self.state.profiles is None:
@@ -140,7 +140,7 @@ class CflGp(ClusteredStrategy[CflGpSettings, CflGpState]):
         # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
         return done - self.state.last_change >= self.settings.stop_unchanged * self.last_round - 1e-9
 
-    def _start_newcomers(self, context: RoundContext) -> dict[str, int]:
+    def _start_newcomers(self, context: Round) -> dict[str, int]:
         """Give clients that are seen for the first time an initial group; return the participants' models."""
         new = [client for client in context.online if client.key not in self.assignment]
         used = sorted(set(self.assignment.values())) or list(range(context.models.count))
@@ -149,7 +149,7 @@ class CflGp(ClusteredStrategy[CflGpSettings, CflGpState]):
         self.assignment.update({key: choices[place] for key, place in drawn.items()})
         return {client.key: self.assignment[client.key] for client in context.participants}
 
-    def _place_newcomers(self, context: RoundContext) -> dict[str, int]:
+    def _place_newcomers(self, context: Round) -> dict[str, int]:
         """Give participants that were never clustered the model with the lowest loss.
 
         Deviation: the paper has no newcomers. An initial group says nothing of where a client belongs.
@@ -169,7 +169,7 @@ class CflGp(ClusteredStrategy[CflGpSettings, CflGpState]):
             if client.key in self.state.placed
         }
 
-    def _probe(self, ready: Mapping[str, int], context: RoundContext) -> Plan[Update]:
+    def _probe(self, ready: Mapping[str, int], context: Round) -> Plan[Update]:
         """Plan the one exchange that trains all participants and asks each for its vector on the probe.
 
         A client whose own model is the probe is sent an ordinary `train`: its update is that vector.
@@ -205,7 +205,7 @@ class CflGp(ClusteredStrategy[CflGpSettings, CflGpState]):
 
         return Plan(requests, read, combine)
 
-    def _cluster(self, probe: int, updates: Sequence[tuple[str, Update]], context: RoundContext) -> None:
+    def _cluster(self, probe: int, updates: Sequence[tuple[str, Update]], context: Round) -> None:
         """Refresh one block of the profile and group all clients that have one (l. 8 to 10)."""
         assert self.state.profiles is not None
         start = context.models.bank[probe] if isinstance(self.averaging, ModelAveraging) else 0.0
@@ -233,14 +233,14 @@ class CflGp(ClusteredStrategy[CflGpSettings, CflGpState]):
         if shown:
             self.state.details[FEATURES] = {key: _short(row) for key, row in zip(keys, features, strict=True)}
 
-    def _number(self, gram: FloatArray, context: RoundContext) -> int:
+    def _number(self, gram: FloatArray, context: Round) -> int:
         if self.k != "auto":
             return context.models.count if self.k is None else self.k
         if self.choose_k == "folds" or self._warms_up(context):
             return context.models.count
         return estimate_k(gram, context.models.count, context.random(Purpose.CHOOSE_K))
 
-    def _warms_up(self, context: RoundContext) -> bool:
+    def _warms_up(self, context: Round) -> bool:
         return self.k == "auto" and self.choose_k != "folds" and context.server_round <= self.settings.k_warmup
 
 

@@ -7,13 +7,13 @@ import numpy as np
 from flwr.app import RecordDict
 
 from florets.strategies.base.averaging import ModelAveraging
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Detail
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.cfl_s.bipartition import LEAST_CLIENTS, Norms, bipartition
-from florets.strategies.cfl_s.settings import CflSSettings
+from florets.strategies.cfl_s.settings import CFLSSettings
 from florets.strategies.cfl_s.tree import Tree
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.core.cluster import centroids
@@ -23,7 +23,7 @@ from florets.task.wire.replies import Update, read_update
 
 
 @dataclass
-class CflSState(State):
+class CFLSState(State):
     """What CFL-S remembers.
 
     Attributes
@@ -42,7 +42,7 @@ class CflSState(State):
     details: dict[str, Detail] = field(default_factory=dict)
 
 
-class CflS(ClusteredStrategy[CflSSettings, CflSState]):
+class CFLS(Strategy[CFLSSettings, CFLSState]):
     """Clustered federated learning by recursive bipartition; the number of models grows.
 
     All clients begin in one cluster, with one model. After a round in which the mean update of a cluster was short
@@ -65,14 +65,14 @@ class CflS(ClusteredStrategy[CflSSettings, CflSState]):
     second split on clients are in wrong clusters.
     """
 
-    Settings = CflSSettings
-    State = CflSState
+    Settings = CFLSSettings
+    State = CFLSState
 
     def details(self) -> dict[str, Detail]:
         """Return the number of models, and of each cluster that was tested its model and the norms of its updates."""
         return self.state.details
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Let every participant train its cluster's model, once it is known."""
         tree = self.state.tree
         self._descend(context)
@@ -83,7 +83,7 @@ class CflS(ClusteredStrategy[CflSSettings, CflSState]):
         }
         return replace(context.train_assigned(ready), combine=self._combine)
 
-    def _descend(self, context: RoundContext) -> None:
+    def _descend(self, context: Round) -> None:
         """Bring participants down to a present cluster; one whose update is lost stays and sits this round out."""
         tree, layout = self.state.tree, context.models.layout
         settings = context.averaging.settings

@@ -4,47 +4,47 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Run, idle, key
+from florets.strategies.settings import Run, idle, setting
 from florets.strategies.shared.restart_settings import Restarted
 
 
 @dataclass(frozen=True)
-class CloveSettings(Restarted):
+class CLoVESettings(Restarted):
     """The server clusters the clients' loss vectors and matches clusters to models."""
 
-    clustering: Literal["kmeans", "agglomerative", "finch"] = key("kmeans", "how loss vectors are clustered")
-    k_min_improvement: float = key(
+    clustering: Literal["kmeans", "agglomerative", "finch"] = setting("kmeans", "how loss vectors are clustered")
+    k_min_improvement: float = setting(
         0.0,
         "least relative gain that a larger K must bring; negative: a loss that it may cost (k=auto)",
         above=-1,
         note="0 takes any gain",
     )
-    matching: Literal["min_cost", "overlap", "none"] = key("min_cost", "how clusters are matched to models")
-    square_root: bool = key(False, "take the square root of the losses before clustering and matching")
-    stability_rounds: int = key(3, "a client is stable when its last s assignments are equal", least=1)
-    stability_fraction: float = key(
+    matching: Literal["min_cost", "overlap", "none"] = setting("min_cost", "how clusters are matched to models")
+    square_root: bool = setting(False, "take the square root of the losses before clustering and matching")
+    stability_rounds: int = setting(3, "a client is stable when its last s assignments are equal", least=1)
+    stability_fraction: float = setting(
         1.0, "fraction of a round's participants that must be stable", above=0, most=1, note="1.0 means all"
     )
-    stop_when_stable: bool = key(True, "freeze the clustering once it is stable")
-    reassign_unstable: bool = key(False, "then also place anew the clients that were not stable themselves")
-    outlier_loss: float | None = key(
+    stop_when_stable: bool = setting(True, "freeze the clustering once it is stable")
+    reassign_unstable: bool = setting(False, "then also place anew the clients that were not stable themselves")
+    outlier_loss: float | None = setting(
         100.0,
         "reject clients whose best loss is over this many times the median client's worst, two rounds running; "
         "null: nobody",
         least=1,
         note="null rejects nobody",
     )
-    watch: float | None = key(
+    watch: float | None = setting(
         None,
         "after the freeze: robust z-score from which a client's training loss departs from its cluster's, so that it "
         "is asked for a loss vector again; 8 is a good value, null watches nobody",
         above=0,
         note="null watches nobody",
     )
-    probes: int = key(
+    probes: int = setting(
         0, "random models beside the K that loss vectors are also taken on, and that nobody trains", least=0
     )
-    memory: bool = key(False, "cluster the latest loss vectors of all clients seen, not only this round's")
+    memory: bool = setting(False, "cluster the latest loss vectors of all clients seen, not only this round's")
 
     @property
     def extra_models(self) -> int:

@@ -6,14 +6,14 @@ from typing import assert_never
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import STABLE_FROM, Client, Detail
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.clove.outliers import Outliers
-from florets.strategies.clove.settings import CloveSettings
+from florets.strategies.clove.settings import CLoVESettings
 from florets.strategies.clove.stability import Histories
 from florets.strategies.clove.watch import Watch
 from florets.strategies.core import FloatArray, IntArray
@@ -34,7 +34,7 @@ WATCH = "watch"
 
 
 @dataclass
-class CloveState(RestartState):
+class CLoVEState(RestartState):
     """What CLoVE remembers.
 
     Attributes
@@ -68,7 +68,7 @@ class CloveState(RestartState):
     watch: Watch = field(default_factory=Watch)
 
 
-class Clove(ClusteredStrategy[CloveSettings, CloveState]):
+class CLoVE(Strategy[CLoVESettings, CLoVEState]):
     """Clustering of loss vector embeddings.
 
     Raises
@@ -79,8 +79,8 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
     Source: CLoVE, Alg. 1 and 2.
     """
 
-    Settings = CloveSettings
-    State = CloveState
+    Settings = CLoVESettings
+    State = CLoVEState
 
     _candidate: FrozenClusters | None = None
     """This round's clusters, until the updates show whether they are stable."""
@@ -107,7 +107,7 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
         """Return the clusters at the moment of stability."""
         return self.state.frozen
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Assign every participant a model (l. 4 to 17), then train it (l. 18 to 22)."""
         self._candidate = None
         # The models that are sent with this round's messages: the K, with the probes where losses are asked for.
@@ -136,7 +136,7 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
         asked = length if self.settings.stop_when_stable and self.state.frozen is None else 0
         return replace(sent.train_and_declare(ready, histories, asked, kept), models=context.models)
 
-    def _without_probes(self, context: RoundContext) -> RoundContext:
+    def _without_probes(self, context: Round) -> Round:
         """Return the round with the K models alone; the first round's last models become the probes."""
         count = self.settings.probes
         if not count or self.state.probes is not None:
@@ -145,7 +145,7 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
         self.state.probes = models.replaced(models.bank[-count:])
         return replace(context, models=models.replaced(models.bank[:-count]))
 
-    def _with_probes(self, context: RoundContext) -> RoundContext:
+    def _with_probes(self, context: Round) -> Round:
         """Return the round with the probes behind the K models."""
         if self.state.probes is None:
             return context
@@ -179,7 +179,7 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
         stayed = {update.model for key, update in updates if key not in away}
         return super().average([(key, u) for key, u in updates if key not in away or u.model not in stayed])
 
-    def _watched(self, context: RoundContext) -> bool:
+    def _watched(self, context: Round) -> bool:
         """Ask those whose loss has departed for a loss vector and move them; say whether clusters are open again."""
         watch = self.state.watch
         watch.fresh = set()
@@ -213,7 +213,7 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
         self.state.frozen, self.state.phase, self.state.watch = None, "clustering", Watch(told=told)
         self.state.histories, self.state.settled, self.state.known = Histories(), set(), {}
 
-    def _assign_by_losses(self, context: RoundContext) -> tuple[dict[str, int], set[str]]:
+    def _assign_by_losses(self, context: Round) -> tuple[dict[str, int], set[str]]:
         """Alg. 1, l. 5 to 13; return the clients' models, and those whose process has kept the models.
 
         `context` has the models that loss vectors are taken on; the probes among them tell clients apart, and no
@@ -242,7 +242,7 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
         state.histories.add(ready, self.settings.stability_rounds)
         return ready, {key for key, reply in replies.ok if reply.kept}
 
-    def _without_outliers(self, replies: Replies[Losses], context: RoundContext) -> Replies[Losses]:
+    def _without_outliers(self, replies: Replies[Losses], context: Round) -> Replies[Losses]:
         reports = [(key, reply.losses) for key, reply in replies.ok]
         for reason, keys in self.state.outliers.reject(reports, self.settings.outlier_loss).items():
             replies = context.reject(replies, keys, reason)
@@ -263,7 +263,7 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
     def _embed(self, losses: FloatArray) -> FloatArray:
         return np.sqrt(np.maximum(losses, 0.0)) if self.settings.square_root else losses
 
-    def _cluster(self, vectors: FloatArray, most: int, context: RoundContext) -> IntArray:
+    def _cluster(self, vectors: FloatArray, most: int, context: Round) -> IntArray:
         own = self.settings
         k = most if self.k is None else self.k
         if k == "auto" and self.choose_k == "folds":
@@ -285,7 +285,7 @@ class Clove(ClusteredStrategy[CloveSettings, CloveState]):
             return match_in_order(int(clusters.max()) + 1, num_models)
         assert_never(self.settings.matching)
 
-    def _assign_newcomers(self, frozen: FrozenClusters, context: RoundContext) -> dict[str, int]:
+    def _assign_newcomers(self, frozen: FrozenClusters, context: Round) -> dict[str, int]:
         """Alg. 1, l. 16: nearest saved centroid, with loss vectors taken on the models saved at stability."""
         new = [client for client in context.participants if self._is_open(client)]
         if new:

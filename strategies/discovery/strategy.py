@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from florets.strategies.base.averaging import ModelAveraging
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.frozen_groups import FrozenGroups
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import ADVICE, STABLE_FROM, Detail
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.core.common_way import common_move, moves_on
 from florets.strategies.core.placement import Centres
@@ -77,7 +77,7 @@ class DiscoveryState(State):
     details: dict[str, Detail] = field(default_factory=dict)
 
 
-class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
+class Discovery(Strategy[DiscoverySettings, DiscoveryState]):
     """Groups found by cross-validation over folds of each client's data, and FedAvg within them.
 
     In round 1 every client trains the one common model twice: on all its data, which is averaged, and on disjoint
@@ -109,7 +109,7 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         state = self.state
         return None if state.folds is None or state.centres is None else state.folds.frozen(state.centres)
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Look for groups while there are none; then let every participant train its group's model."""
         state, models = self.state, context.models
         state.details = {}
@@ -154,7 +154,7 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
             return server_round < self.settings.first_look
         return self.loss in _REGRESSION and self.state.moves_on and server_round < _LATEST
 
-    def _look(self, context: RoundContext) -> Plan[Update]:
+    def _look(self, context: Round) -> Plan[Update]:
         """Plan a round in which participants send what they learn on their folds, and decide when enough have."""
         if self.state.folds is None:
             trained = self.loss in _REGRESSION and context.server_round > 1
@@ -179,7 +179,7 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
 
         return Plan(requests, read, combine)
 
-    def _needed(self, folds: FoldRound, context: RoundContext) -> int:
+    def _needed(self, folds: FoldRound, context: Round) -> int:
         """Return how many clients' rows it takes to decide; those with too few samples for folds send none."""
         able = sum(folds.has_folds(client) for client in context.online)
         most = max(2, math.ceil(_MOST_NEEDED * able))
@@ -191,7 +191,7 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         wanted = _PER_GROUP * self.k if isinstance(self.k, int) else _UNKNOWN
         return min(wanted, most)
 
-    def _decide(self, folds: FoldRound, context: RoundContext) -> Found:
+    def _decide(self, folds: FoldRound, context: Round) -> Found:
         k = self.k if isinstance(self.k, int) else None
         return folds.decide(k, context, self.settings.level, self.settings.tolerance)
 
@@ -222,7 +222,7 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         every = self.settings.rediscover_every
         return every > 0 and (server_round - 1) % every == 0
 
-    def _look_again(self, context: RoundContext) -> Models:
+    def _look_again(self, context: Round) -> Models:
         """Look for groups among all clients that are there; return each group's mean of its members' models.
 
         The common model is still the first one: what clients learn of it tells their data apart as it did then, and
@@ -251,7 +251,7 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         )
         return models.replaced(bank)
 
-    def _place_newcomers(self, context: RoundContext) -> None:
+    def _place_newcomers(self, context: Round) -> None:
         """Give participants without a model one; a client that no group fits, or whose rows were lost, sits out."""
         state = self.state
         new = [c for c in context.participants if c.key not in self.assignment and c.key not in state.unfit]
@@ -274,7 +274,7 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
         due = self.context.server_round + _SETTLED
         self.state.unsure |= dict.fromkeys(sorted(keys), due)
 
-    def _place_anew(self, context: RoundContext) -> None:
+    def _place_anew(self, context: Round) -> None:
         """Place clients with few samples once more, by their losses of the groups' models.
 
         One row of ten samples is mostly noise. The losses of models that have learned on the groups' data tell the
@@ -291,7 +291,7 @@ class Discovery(ClusteredStrategy[DiscoverySettings, DiscoveryState]):
                 self.assignment[key] = int(np.argmin(reply.losses))
             del unsure[key]
 
-    def _with_somebody(self, context: RoundContext) -> RoundContext:
+    def _with_somebody(self, context: Round) -> Round:
         """Return the round with other participants, as many, where none of those drawn has a group to train with."""
         able = [client for client in context.online if client.key in self.assignment]
         if not able or any(client.key in self.assignment for client in context.participants):

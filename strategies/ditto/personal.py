@@ -6,7 +6,7 @@ from typing import cast
 
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.personal import PersonalMethod, of_groups
 from florets.strategies.core import FloatArray
@@ -38,7 +38,7 @@ class DittoClients(PersonalMethod[DittoSettings, DittoKept]):
     Kept = DittoKept
     name = "ditto"
 
-    def train(self, context: RoundContext, groups: Mapping[str, int]) -> Plan[Update]:
+    def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
         """Let every participant train both models."""
         kept, models = self.kept, context.models
         start = kept.start = kept.start or models
@@ -63,7 +63,7 @@ class DittoClients(PersonalMethod[DittoSettings, DittoKept]):
             self.kept.personal.put(key, update.vector)
         return of_groups(updates, [cast(BilevelUpdate, update).shared for _, update in updates])
 
-    def test(self, context: RoundContext, groups: Mapping[str, int]) -> Plan[TestResult]:
+    def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
         """Let every tester test its own model, or its group's where it has none yet."""
         return self.kept.personal.test(context, groups)
 

@@ -7,11 +7,11 @@ from typing import cast
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.core import BoolArray, FloatArray
-from florets.strategies.fedala.settings import FedAlaSettings
+from florets.strategies.fedala.settings import FedALASettings
 from florets.strategies.shared.estimates import last_layer, sent_layout
 from florets.strategies.shared.personal_models import PersonalModels
 from florets.task.wire import kinds
@@ -20,7 +20,7 @@ from florets.task.wire.replies import TestResult, Update
 
 
 @dataclass
-class FedAlaKept:
+class FedALAKept:
     """What is kept for each client.
 
     Attributes
@@ -35,18 +35,18 @@ class FedAlaKept:
     mixes: PersonalModels = field(default_factory=PersonalModels)
 
 
-class FedAlaClients(PersonalMethod[FedAlaSettings, FedAlaKept]):
+class FedALAClients(PersonalMethod[FedALASettings, FedALAKept]):
     """Each participant trains its group's model, from a mixture with its own upper layers."""
 
-    Settings = FedAlaSettings
-    Kept = FedAlaKept
+    Settings = FedALASettings
+    Kept = FedALAKept
     name = "fedala"
 
     def check(self, models: Models) -> None:
         """Refuse layers that the model does not have."""
         sent_layout(models, self._layers(models))
 
-    def train(self, context: RoundContext, groups: Mapping[str, int]) -> Plan[Update]:
+    def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
         """Let every participant train from its mixture; who takes part for the first time, from its group's model."""
         kept, models = self.kept, context.models
         layers = sent_layout(models, self._layers(models))
@@ -74,7 +74,7 @@ class FedAlaClients(PersonalMethod[FedAlaSettings, FedAlaKept]):
 
         return Plan(requests, read, keep=keep)
 
-    def test(self, context: RoundContext, groups: Mapping[str, int]) -> Plan[TestResult]:
+    def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
         """Let every tester test its mixture, or its group's model where it has no layers of its own yet."""
         models = context.models
         keys = [client.key for client in context.testers if client.key in groups]

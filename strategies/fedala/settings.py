@@ -6,20 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from florets.strategies.settings import Settings, key
+from florets.strategies.settings import Settings, setting
 
 
 @dataclass(frozen=True)
-class FedAlaSettings(Settings):
+class FedALASettings(Settings):
     """FedAvg whose clients mix the global model's upper layers with their own, by weights that they learn."""
 
-    layers: list[str] = key([], "name prefixes of the layers that are mixed; none: the last one")
-    weight_rate: float = key(1.0, "step size eta of the weights; 0 leaves them at 1, which is FedAvg", least=0)
-    sample_fraction: float = key(0.8, "part of a client's training data that weights are learned on", above=0, most=1)
-    tolerance: float = key(
+    layers: list[str] = setting([], "name prefixes of the layers that are mixed; none: the last one")
+    weight_rate: float = setting(1.0, "step size eta of the weights; 0 leaves them at 1, which is FedAvg", least=0)
+    sample_fraction: float = setting(
+        0.8, "part of a client's training data that weights are learned on", above=0, most=1
+    )
+    tolerance: float = setting(
         0.01, "first weights have converged once 10 passes' losses have a smaller standard deviation", least=0
     )
-    most_passes: int = key(50, "passes after which first weights are taken as they are", least=1)
+    most_passes: int = setting(50, "passes after which first weights are taken as they are", least=1)
 
     one_model: ClassVar[bool] = True
     has_groups: ClassVar[bool] = False

@@ -3,17 +3,17 @@
 from dataclasses import dataclass
 
 from florets.strategies.base.state import State
-from florets.strategies.fedala.personal import FedAlaClients, FedAlaKept
-from florets.strategies.fedala.settings import FedAlaSettings
+from florets.strategies.fedala.personal import FedALAClients, FedALAKept
+from florets.strategies.fedala.settings import FedALASettings
 from florets.strategies.shared.one_group import OneGroup
 
 
 @dataclass
-class FedAlaState(FedAlaKept, State):
+class FedALAState(FedALAKept, State):
     """What is kept for each client; `assignment` numbers them from 1, in the order in which they were first seen."""
 
 
-class FedAla(OneGroup[FedAlaSettings, FedAlaState]):
+class FedALA(OneGroup[FedALASettings, FedALAState]):
     """Average one model, and let each client mix its upper layers with its own last ones before it trains or tests.
 
     Personal are the upper layers (by default the last one) of the model that a client trained last, U entries, and as
@@ -35,6 +35,6 @@ class FedAla(OneGroup[FedAlaSettings, FedAlaState]):
     that round; passes are capped; see `florets.task.training.local_aggregation`.
     """
 
-    Settings = FedAlaSettings
-    State = FedAlaState
-    Method = FedAlaClients
+    Settings = FedALASettings
+    State = FedALAState
+    Method = FedALAClients

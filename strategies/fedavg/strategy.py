@@ -1,13 +1,13 @@
 """FedAvg: one model for everybody. What CLoVE and IFCA are with K = 1."""
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.fedavg.settings import FedAvgSettings
 from florets.task.wire.replies import Update
 
 
-class FedAvg(ClusteredStrategy[FedAvgSettings, State]):
+class FedAvg(Strategy[FedAvgSettings, State]):
     """Federated averaging of one model over all participants.
 
     Source: McMahan et al. 2017, Alg. 1.
@@ -15,6 +15,6 @@ class FedAvg(ClusteredStrategy[FedAvgSettings, State]):
 
     Settings = FedAvgSettings
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Let every participant train model 0."""
         return context.train_assigned({client.key: 0 for client in context.participants})

@@ -5,7 +5,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from florets.strategies.settings import key
+from florets.strategies.settings import setting
 from florets.strategies.shared.tree_settings import TreeSettings
 
 
@@ -13,8 +13,8 @@ from florets.strategies.shared.tree_settings import TreeSettings
 class FedClustSettings(TreeSettings):
     """Clients train alone once and send the last layer; the server groups them by it, then FedAvg in each group."""
 
-    layers: list[str] = key([], "name prefixes of the layers that are sent and compared; none: the last one")
-    estimate_epochs: int | None = key(
+    layers: list[str] = setting([], "name prefixes of the layers that are sent and compared; none: the last one")
+    estimate_epochs: int | None = setting(
         None, "passes over the client's data before they are sent; null: the local training of a round", least=1
     )
-    linkage: Literal["average", "weighted", "single", "complete"] = key("average", "distance of merged clusters")
+    linkage: Literal["average", "weighted", "single", "complete"] = setting("average", "distance of merged clusters")

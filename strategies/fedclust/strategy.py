@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.fedclust.distances import euclidean
 from florets.strategies.fedclust.settings import FedClustSettings
@@ -15,7 +15,7 @@ from florets.strategies.shared.linked_groups import LinkedGroups
 from florets.task.wire.replies import Update
 
 
-class FedClust(ClusteredStrategy[FedClustSettings, LinkedGroups]):
+class FedClust(Strategy[FedClustSettings, LinkedGroups]):
     """Cluster the clients once, by the last layer that each trained alone from one first model.
 
     What goes up for it is that layer alone, a few kB. Agglomerative clustering groups the clients by the Euclidean
@@ -45,11 +45,11 @@ class FedClust(ClusteredStrategy[FedClustSettings, LinkedGroups]):
         super().check(models)
         sent_layout(models, self._layers(models))
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Find the groups, or place later clients; then every participant trains its group's model."""
         return self.state.plan(self, context)
 
-    def describe(self, clients: Sequence[Client], context: RoundContext) -> Replies[FloatArray]:
+    def describe(self, clients: Sequence[Client], context: Round) -> Replies[FloatArray]:
         """Ask for the layers of the model that each client trained alone: their trainable parameters, flat."""
         start = self.state.start or context.models
         layers = self._layers(start)

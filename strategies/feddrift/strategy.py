@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client, Detail
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.agglomerative import group_below
 from florets.strategies.core.finite import finite_losses
@@ -55,7 +55,7 @@ class FedDriftState(State):
     told: dict[str, Any] = field(default_factory=dict)
 
 
-class FedDrift(ClusteredStrategy[FedDriftSettings, FedDriftState]):
+class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
     """Keep a model for each concept that clients' data have, over time.
 
     Every `period` rounds a participant is asked for its losses on all models, and takes the one with the lowest. If
@@ -87,7 +87,7 @@ class FedDrift(ClusteredStrategy[FedDriftSettings, FedDriftState]):
         """Return who was isolated, and how many models merged, in a round in which that happened."""
         return {CONCEPTS: dict(self.state.told)} if self.state.told else {}
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Ask the clients that are due, move, isolate and merge; then every participant trains its model."""
         state, own, now = self.state, self.settings, context.server_round
         bank, state.told, state.phase = context.models.bank, {}, "training"
@@ -117,7 +117,7 @@ class FedDrift(ClusteredStrategy[FedDriftSettings, FedDriftState]):
         for _, update in updates:
             self.state.trained[update.model] += 1
 
-    def _due(self, context: RoundContext) -> list[Client]:
+    def _due(self, context: Round) -> list[Client]:
         """Return the participants that are asked: some, or where an isolation ends all but those still isolated."""
         state, now = self.state, context.server_round
         keys = {client.key for client in context.participants}
@@ -131,7 +131,7 @@ class FedDrift(ClusteredStrategy[FedDriftSettings, FedDriftState]):
             due |= known - state.alone
         return [client for client in context.participants if client.key in due]
 
-    def _ask(self, due: Sequence[Client], context: RoundContext) -> FloatArray:
+    def _ask(self, due: Sequence[Client], context: Round) -> FloatArray:
         """Let clients choose, or leave for a model of their own, and merge models; return the next bank."""
         state, now, bank = self.state, context.server_round, context.models.bank
         with context.meter.part("losses"):

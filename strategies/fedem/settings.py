@@ -8,7 +8,7 @@ from florets.strategies.settings import SharedLayers
 
 
 @dataclass(frozen=True)
-class FedEmSettings(SharedLayers):
+class FedEMSettings(SharedLayers):
     """Each client mixes K models that all clients train, each sample as far as a model explains it."""
 
     mixes: ClassVar[bool] = True

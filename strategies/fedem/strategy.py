@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Detail
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
-from florets.strategies.fedem.settings import FedEmSettings
+from florets.strategies.fedem.settings import FedEMSettings
 from florets.strategies.shared.different_models import refuse_equal
 from florets.task.wire import kinds
 from florets.task.wire.mixture import MixtureUpdate, read_mixture_update
@@ -20,7 +20,7 @@ from florets.task.wire.replies import TestResult, Update
 
 
 @dataclass
-class FedEmState(State):
+class FedEMState(State):
     """What FedEM remembers; `assignment` has each client's model with the largest share.
 
     Attributes
@@ -33,7 +33,7 @@ class FedEmState(State):
     shares: dict[str, FloatArray] = field(default_factory=dict)
 
 
-class FedEm(ClusteredStrategy[FedEmSettings, FedEmState]):
+class FedEM(Strategy[FedEMSettings, FedEMState]):
     """Expectation maximisation over K distributions that the clients' data are mixtures of.
 
     Every participant is sent all K models and its shares pi. It computes for each of its samples how responsible each
@@ -54,8 +54,8 @@ class FedEm(ClusteredStrategy[FedEmSettings, FedEmState]):
     those that were not sampled.
     """
 
-    Settings = FedEmSettings
-    State = FedEmState
+    Settings = FedEMSettings
+    State = FedEMState
 
     @property
     def mixtures(self) -> Mapping[str, FloatArray]:
@@ -72,7 +72,7 @@ class FedEm(ClusteredStrategy[FedEmSettings, FedEmState]):
         super().check(models)
         refuse_equal(models, type(self).__name__)
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Let every participant find its shares and train all K models."""
         uniform = np.full(context.models.count, 1.0 / context.models.count)
         requests = [
@@ -105,7 +105,7 @@ class FedEm(ClusteredStrategy[FedEmSettings, FedEmState]):
             np.repeat([float(update.num_examples) for update in own.values()], models.count),
         )
 
-    def plan_evaluation(self, context: RoundContext) -> Plan[TestResult]:
+    def plan_evaluation(self, context: Round) -> Plan[TestResult]:
         """Let every tester that has shares test its mixture."""
         besides, shares = context.evaluation, self.state.shares
         requests = [

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Compared, Run, SharedLayers, key
+from florets.strategies.settings import Compared, Run, SharedLayers, setting
 
 LEAST_PARTICIPANTS = 3
 """Of two clients both are equally far from their mean: their rewards are equal, whatever their losses."""
@@ -15,41 +15,41 @@ MOST_GROUPS = 4
 
 
 @dataclass(frozen=True)
-class FedGwcSettings(SharedLayers):
+class FedGWCSettings(SharedLayers):
     """Clusters are split by how the losses of the sampled clients compare, once these comparisons rest."""
 
-    fraction_train: float = key(
+    fraction_train: float = setting(
         0.4,
         "participation rate rho: fraction of the clients that a round samples; at most 0.5 (the paper: 0.1 of 100 "
         "clients)",
         above=0,
         most=1,
     )
-    reward_losses: int = key(
+    reward_losses: int = setting(
         7,
         "S: losses that a client reports of its local training: of each step where it takes S steps, else means of S "
         "equal parts",
         least=1,
     )
-    memory: Literal["recent", "all"] = key(
+    memory: Literal["recent", "all"] = setting(
         "recent",
         "interactions of two clients: as in the paper, forgotten by fraction_train whenever they meet, or the "
         "mean over all rounds in which they met",
     )
-    gamma: float = key(0.1, "affinity of two clients: exp(-gamma |difference of their columns|^2)", above=0)
-    rest_threshold: float = key(
+    gamma: float = setting(0.1, "affinity of two clients: exp(-gamma |difference of their columns|^2)", above=0)
+    rest_threshold: float = setting(
         1e-5,
         "eps: a cluster may be split once the smoothed squared change of its interactions is below this",
         above=0,
     )
-    thresholds: Literal["relative", "absolute"] = key(
+    thresholds: Literal["relative", "absolute"] = setting(
         "relative",
         "relative: eps holds for 10 of 100 clients a round and is converted; absolute: taken as it is",
     )
-    most_groups: int | None = key(
+    most_groups: int | None = setting(
         None, "most groups that a cluster is split into at once; null: 1 / fraction_train, up to 4", least=2
     )
-    most_index: float = key(1.0, "a split needs a Davies-Bouldin index below this", above=0)
+    most_index: float = setting(1.0, "a split needs a Davies-Bouldin index below this", above=0)
 
     compares: ClassVar[Compared] = "clients"
     grows: ClassVar[bool] = True

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import Detail
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.fedgwc.interactions import MEAN_RATE, Interactions, resting_change
 from florets.strategies.fedgwc.rewards import gaussian_rewards
-from florets.strategies.fedgwc.settings import LEAST_PARTICIPANTS, FedGwcSettings
+from florets.strategies.fedgwc.settings import LEAST_PARTICIPANTS, FedGWCSettings
 from florets.strategies.fedgwc.splitting import affinities, best_split
 from florets.task.wire import kinds
 from florets.task.wire.replies import Update
@@ -23,7 +23,7 @@ from florets.task.wire.step_losses import TracedUpdate, read_traced_update
 
 
 @dataclass
-class FedGwcState(State):
+class FedGWCState(State):
     """What FedGWC remembers.
 
     Attributes
@@ -39,7 +39,7 @@ class FedGwcState(State):
     details: dict[str, Detail] = field(default_factory=dict)
 
 
-class FedGwc(ClusteredStrategy[FedGwcSettings, FedGwcState]):
+class FedGWC(Strategy[FedGWCSettings, FedGWCState]):
     """Federated Gaussian weighting clustering; the number of models grows.
 
     All clients begin in one cluster, with one model. Clients report the losses of their local training; one whose
@@ -66,14 +66,14 @@ class FedGwc(ClusteredStrategy[FedGwcSettings, FedGwcState]):
     forgets faster than it learns.
     """
 
-    Settings = FedGwcSettings
-    State = FedGwcState
+    Settings = FedGWCSettings
+    State = FedGWCState
 
     def details(self) -> dict[str, Detail]:
         """Return the number of models, the change of each cluster's interactions over eps, and a split's index."""
         return self.state.details
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Let every participant train its cluster's model and report its losses."""
         if context.server_round == 1 and len(context.participants) < LEAST_PARTICIPANTS:
             raise FederationError(
@@ -91,7 +91,7 @@ class FedGwc(ClusteredStrategy[FedGwcSettings, FedGwcState]):
         plan = context.train_assigned(places, {kinds.STEP_LOSSES: number})
         return replace(plan, read=read, combine=self._combine)
 
-    def _place_newcomers(self, context: RoundContext, places: dict[str, int]) -> None:
+    def _place_newcomers(self, context: Round, places: dict[str, int]) -> None:
         """Add the model of each participant that is in no cluster; one whose losses are lost sits this round out."""
         new = [client for client in context.participants if client.key not in places]
         if context.models.count == 1:

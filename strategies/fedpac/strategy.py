@@ -7,14 +7,14 @@ from typing import cast
 import numpy as np
 from flwr.app import ArrayRecord
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.prototypes import global_prototypes
 from florets.strategies.fedpac.head_weights import head_weights, known_spreads
-from florets.strategies.fedpac.settings import FedPacSettings
+from florets.strategies.fedpac.settings import FedPACSettings
 from florets.strategies.shared.feature_layer import feature_width, head_name
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
 from florets.task.wire import kinds
@@ -24,7 +24,7 @@ from florets.task.wire.split import SplitUpdate, read_split_update
 
 
 @dataclass
-class FedPacState(State):
+class FedPACState(State):
     """The clients' heads; `assignment` numbers them from 1, in the order in which the clients were first seen.
 
     Attributes
@@ -40,7 +40,7 @@ class FedPacState(State):
     classes: IntArray | None = None
 
 
-class FedPac(ClusteredStrategy[FedPacSettings, FedPacState]):
+class FedPAC(Strategy[FedPACSettings, FedPACState]):
     """Average one body, and combine for each participant a head of its own from all participants' heads.
 
     Personal is the head, U entries, kept by the server, 4 U bytes for each client that has taken part; who has not
@@ -61,8 +61,8 @@ class FedPac(ClusteredStrategy[FedPacSettings, FedPacState]):
     prototype.
     """
 
-    Settings = FedPacSettings
-    State = FedPacState
+    Settings = FedPACSettings
+    State = FedPACState
 
     def check(self, models: Models) -> None:
         """Refuse a model without a linear head and a body, and a task whose number of classes is not known."""
@@ -73,7 +73,7 @@ class FedPac(ClusteredStrategy[FedPacSettings, FedPacState]):
         if self.num_outputs < 1:
             raise ValueError("FedPAC needs the number of classes: give num_outputs.")
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Let every participant train its head, then the body near the prototypes; combine heads afterwards."""
         number_clients(self.assignment, context.online, first=1)
         state, models = self.state, context.models
@@ -124,7 +124,7 @@ class FedPac(ClusteredStrategy[FedPacSettings, FedPacState]):
             classes = np.concatenate([classes, state.classes[old]])
         state.prototypes, state.classes = prototypes, classes
 
-    def plan_evaluation(self, context: RoundContext) -> Plan[TestResult]:
+    def plan_evaluation(self, context: Round) -> Plan[TestResult]:
         """Let every tester test the body with its own head, or the mean head where it has none yet."""
         testers = {client.key for client in context.testers} & self.assignment.keys()
         return context.test({key: self._model(key, context.models) for key in testers})

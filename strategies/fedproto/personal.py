@@ -6,7 +6,7 @@ from typing import cast
 
 from flwr.app import ArrayRecord, RecordDict
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.core import FloatArray, IntArray
@@ -53,7 +53,7 @@ class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
         if self.num_outputs < 1:
             raise ValueError("FedProto needs the number of classes: give num_outputs.")
 
-    def train(self, context: RoundContext, groups: Mapping[str, int]) -> Plan[Update]:
+    def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
         """Let every participant train its own model near its group's prototypes, where there are some."""
         kept, models = self.kept, context.models
         settings = {
@@ -97,7 +97,7 @@ class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
         shared = global_prototypes([kept.prototypes[key] for key in keys], [kept.counts[key] for key in keys])
         return {kinds.PROTOTYPES: pack_prototypes(*shared)}
 
-    def test(self, context: RoundContext, groups: Mapping[str, int]) -> Plan[TestResult]:
+    def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
         """Let every tester test its own model, or its group's where it has none yet."""
         return self.kept.personal.test(context, groups)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from florets.strategies.settings import key
+from florets.strategies.settings import setting
 from florets.strategies.shared.prototype_settings import PrototypeSettings
 
 
@@ -11,7 +11,7 @@ from florets.strategies.shared.prototype_settings import PrototypeSettings
 class FedProtoSettings(PrototypeSettings):
     """Every client trains a model of its own, held near mean features of the classes that all clients share."""
 
-    prototype_lambda: float = key(
+    prototype_lambda: float = setting(
         1.0, "weight lambda of the mean square between features and global prototypes; 0: Local-only", least=0
     )
 

@@ -1,14 +1,14 @@
 """FedProx: FedAvg whose clients are regularised towards the model that they were sent."""
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.fedprox.settings import FedProxSettings
 from florets.task.wire import kinds
 from florets.task.wire.replies import Update
 
 
-class FedProx(ClusteredStrategy[FedProxSettings, State]):
+class FedProx(Strategy[FedProxSettings, State]):
     """FedAvg with the proximal term mu/2 * ||theta - theta_sent||^2 in local training.
 
     Source: Li et al. 2020, Alg. 2. Deviation: every client runs the same number of local epochs.
@@ -16,7 +16,7 @@ class FedProx(ClusteredStrategy[FedProxSettings, State]):
 
     Settings = FedProxSettings
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Let every participant train model 0 with the proximal term."""
         everybody = {client.key: 0 for client in context.participants}
         return context.train_assigned(everybody, {kinds.PROXIMAL_MU: self.settings.proximal_mu})

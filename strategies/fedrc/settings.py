@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from florets.strategies.fedem.settings import FedEmSettings
+from florets.strategies.fedem.settings import FedEMSettings
 from florets.strategies.settings import Run
 
 
 @dataclass(frozen=True)
-class FedRcSettings(FedEmSettings):
+class FedRCSettings(FedEMSettings):
     """FedEM whose models cannot divide the classes among themselves: what remains to tell them apart is concepts."""
 
     def problems(self, run: Run) -> list[str]:

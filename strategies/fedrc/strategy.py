@@ -9,8 +9,8 @@ from flwr.app import RecordDict
 from florets.strategies.base.class_shares import ClassShares
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray
-from florets.strategies.fedem.strategy import FedEm, FedEmState
-from florets.strategies.fedrc.settings import FedRcSettings
+from florets.strategies.fedem.strategy import FedEM, FedEMState
+from florets.strategies.fedrc.settings import FedRCSettings
 from florets.task.wire import kinds
 from florets.task.wire.mixture import MixtureUpdate, read_mixture_update
 from florets.task.wire.replies import Update
@@ -20,7 +20,7 @@ FLOOR = 1e-8
 
 
 @dataclass
-class FedRcState(FedEmState):
+class FedRCState(FedEMState):
     """What FedRC remembers.
 
     Attributes
@@ -32,7 +32,7 @@ class FedRcState(FedEmState):
     class_sums: dict[str, FloatArray] = field(default_factory=dict)
 
 
-class FedRc(FedEm):
+class FedRC(FedEM):
     """Expectation maximisation of the robust clustering objective, which parts concepts and nothing else.
 
     As FedEM, but a model's responsibility for a sample is proportional to pi_k exp(-loss_k) / P_k(y), with P_k(y) the
@@ -50,9 +50,9 @@ class FedRc(FedEm):
     Deviation: the number of models is told; FedRC-Adam and the removal of small models are left out.
     """
 
-    Settings = FedRcSettings
-    State = FedRcState
-    state: FedRcState
+    Settings = FedRCSettings
+    State = FedRCState
+    state: FedRCState
 
     def check(self, models: Models) -> None:
         """Refuse a task whose number of classes is not known."""

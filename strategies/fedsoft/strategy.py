@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from flwr.app import ArrayRecord
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client, Detail
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.fedsoft.importance import aggregation_weights, draw_clients, importance
 from florets.strategies.fedsoft.settings import FedSoftSettings
@@ -51,7 +51,7 @@ class FedSoftState(State):
     estimates: dict[str, Estimate] = field(default_factory=dict)
 
 
-class FedSoft(ClusteredStrategy[FedSoftSettings, FedSoftState]):
+class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
     """Soft clustering in which a client trains one model, whatever the number of centres.
 
     Every `estimate_every` rounds a client tells for how many of its samples each centre has the least loss; the
@@ -89,7 +89,7 @@ class FedSoft(ClusteredStrategy[FedSoftSettings, FedSoftState]):
         super().check(models)
         refuse_equal(models, type(self).__name__)
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Bring the importance weights up to date, draw clients, and let them train near their centres."""
         state, layout = self.state, context.models.layout
         start = state.start = state.start or context.models
@@ -122,7 +122,7 @@ class FedSoft(ClusteredStrategy[FedSoftSettings, FedSoftState]):
             participants=clients,
         )
 
-    def _estimate(self, context: RoundContext) -> None:
+    def _estimate(self, context: Round) -> None:
         """Ask participants whose weights are missing or old; one whose reply is lost keeps those that it has."""
         found, count = self.state.estimates, context.models.count
         due = [
@@ -140,7 +140,7 @@ class FedSoft(ClusteredStrategy[FedSoftSettings, FedSoftState]):
             weights = importance(reply.counts, self.settings.smoothing)
             found[key] = Estimate(weights, reply.num_examples, context.server_round)
 
-    def _draw(self, clients: Sequence[Client], context: RoundContext) -> list[set[str]] | None:
+    def _draw(self, clients: Sequence[Client], context: Round) -> list[set[str]] | None:
         """Return the keys of the clients that each centre draws; None where all count for every centre."""
         size = self.settings.clients_per_centre
         if size is None or not clients:
@@ -184,7 +184,7 @@ class FedSoft(ClusteredStrategy[FedSoftSettings, FedSoftState]):
         """Return the models of the clients that have trained; the final models are the centres."""
         return {key: vector.astype(np.float64) for key, vector in self.state.personal.vectors.items()}
 
-    def plan_evaluation(self, context: RoundContext) -> Plan[TestResult]:
+    def plan_evaluation(self, context: Round) -> Plan[TestResult]:
         """Let every tester that has trained test its own model, or its nearest centre."""
         state = self.state
         testers = [client.key for client in context.testers if client.key in state.personal.vectors]

@@ -6,24 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import SharedLayers, key
+from florets.strategies.settings import SharedLayers, setting
 
 
 @dataclass(frozen=True)
-class FeSemSettings(SharedLayers):
+class FeSEMSettings(SharedLayers):
     """After local training each client joins the nearest of K models, which become their clients' means."""
 
-    clustering: Literal["nearest", "kmeans"] = key(
+    clustering: Literal["nearest", "kmeans"] = setting(
         "nearest",
         "a client joins the model that is nearest to its own, or the round's models are grouped anew by k-means, as "
         "in the released code",
     )
-    weighting: Literal["uniform", "examples"] = key(
+    weighting: Literal["uniform", "examples"] = setting(
         "uniform", "weights of the means, and of k-means: uniform, or by examples (WeCFL)"
     )
-    period: int = key(1, "rounds from one assignment to the next", least=1)
-    layers: list[str] = key([], "name prefixes of the layers whose weights are compared; none: all")
-    scaling: Literal["none", "layers"] = key(
+    period: int = setting(1, "rounds from one assignment to the next", least=1)
+    layers: list[str] = setting([], "name prefixes of the layers whose weights are compared; none: all")
+    scaling: Literal["none", "layers"] = setting(
         "none", "distances are those of the weights, or every layer has one vote, whatever its size and spread"
     )
 

@@ -5,22 +5,22 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Detail
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import cluster
 from florets.strategies.fesem.centres import layer_scales, matched, nearest_centres
-from florets.strategies.fesem.settings import FeSemSettings
+from florets.strategies.fesem.settings import FeSEMSettings
 from florets.task.randomness import Purpose
 from florets.task.wire import Layout
 from florets.task.wire.replies import Update
 
 
 @dataclass
-class FeSemState(State):
+class FeSEMState(State):
     """What FeSEM remembers.
 
     Attributes
@@ -36,7 +36,7 @@ class FeSemState(State):
     details: dict[str, Detail] = field(default_factory=dict)
 
 
-class FeSem(ClusteredStrategy[FeSemSettings, FeSemState]):
+class FeSEM(Strategy[FeSEMSettings, FeSEMState]):
     """Multi-centre federated learning by expectation-maximisation on models.
 
     In round 1 all that are online train one model, and k-means of what they return founds the K models. From then on
@@ -56,8 +56,8 @@ class FeSem(ClusteredStrategy[FeSemSettings, FeSemState]):
     Deviation: models found anew by k-means are matched with the last round's, so that a cluster keeps its number.
     """
 
-    Settings = FeSemSettings
-    State = FeSemState
+    Settings = FeSEMSettings
+    State = FeSEMState
 
     def details(self) -> dict[str, Detail]:
         """Return how many of the round's clients have another model than the one that they trained."""
@@ -68,7 +68,7 @@ class FeSem(ClusteredStrategy[FeSemSettings, FeSemState]):
         super().check(models)
         self._compared(models.layout)
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Let every participant train its model: in round 1 the first one, which they all start from."""
         self.state.details = {}
         if self.state.centres > 0:
@@ -79,7 +79,7 @@ class FeSem(ClusteredStrategy[FeSemSettings, FeSemState]):
         plan = context.train_assigned({client.key: 0 for client in context.participants})
         return replace(plan, combine=self._combine, participants=context.participants)
 
-    def _place_newcomers(self, context: RoundContext) -> None:
+    def _place_newcomers(self, context: Round) -> None:
         """Give participants without a model the one with the lowest loss; one whose losses are lost sits out."""
         new = [client for client in context.participants if client.key not in self.assignment]
         if not new:

@@ -6,18 +6,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from florets.strategies.base.averaging import ModelAveraging
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client, Detail
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import centroids
 from florets.strategies.flexcfl.inter_group import mix_groups
 from florets.strategies.flexcfl.label_shift import label_shift
 from florets.strategies.flexcfl.measures import group_updates, nearest_direction
-from florets.strategies.flexcfl.settings import FlexCflSettings
+from florets.strategies.flexcfl.settings import FlexCFLSettings
 from florets.strategies.shared.estimates import ask_estimates
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
@@ -26,7 +26,7 @@ from florets.task.wire.replies import Update
 
 
 @dataclass
-class FlexCflState(State):
+class FlexCFLState(State):
     """What FlexCFL remembers.
 
     Attributes
@@ -48,7 +48,7 @@ class FlexCflState(State):
     details: dict[str, Detail] = field(default_factory=dict)
 
 
-class FlexCfl(ClusteredStrategy[FlexCflSettings, FlexCflState]):
+class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
     """Static groups from the directions of the clients' first updates.
 
     In round 1 some clients take a few local steps from the one initial model, their cold start. What these changed is
@@ -66,14 +66,14 @@ class FlexCfl(ClusteredStrategy[FlexCflSettings, FlexCflState]):
     part, as in the released code.
     """
 
-    Settings = FlexCflSettings
-    State = FlexCflState
+    Settings = FlexCFLSettings
+    State = FlexCFLState
 
     def details(self) -> dict[str, Detail]:
         """Return how many clients were cold-started, and how many of these because their labels had shifted."""
         return self.state.details
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Form the groups, or place who is new in them or has shifted; then every client trains its group's model."""
         state = self.state
         state.details = {}
@@ -106,15 +106,13 @@ class FlexCfl(ClusteredStrategy[FlexCflSettings, FlexCflState]):
         mixed = models.layout.trained & ~models.shared
         return mix_groups(self.average(updates), len(directions), self.settings.inter_group_rate, mixed)
 
-    def _draw_founders(self, context: RoundContext) -> list[Client]:
+    def _draw_founders(self, context: Round) -> list[Client]:
         """Return the clients that form the groups."""
         number = min(self.settings.cold_start_scale * context.models.count, len(context.online))
         drawn = context.random(Purpose.FIRST_ROUND).choice(len(context.online), size=number, replace=False)
         return [context.online[index] for index in np.sort(drawn)]
 
-    def _form_groups(
-        self, founders: Sequence[Client], counts: Mapping[str, IntArray], context: RoundContext
-    ) -> Models:
+    def _form_groups(self, founders: Sequence[Client], counts: Mapping[str, IntArray], context: Round) -> Models:
         """Return the groups' first models: what their clients' cold starts came to, on average.
 
         Raises
@@ -135,7 +133,7 @@ class FlexCfl(ClusteredStrategy[FlexCflSettings, FlexCflState]):
             ones = np.ones(len(groups))
             return models.replaced(ModelAveraging("uniform").next_bank(models, vectors, groups, ones))
 
-    def _place(self, clients: Sequence[Client], counts: Mapping[str, IntArray], context: RoundContext) -> int:
+    def _place(self, clients: Sequence[Client], counts: Mapping[str, IntArray], context: Round) -> int:
         """Cold-start clients and let each join the nearest group; return how many did.
 
         A newcomer whose cold start was lost sits this round out; one that has a group trains that group's model.
@@ -155,7 +153,7 @@ class FlexCfl(ClusteredStrategy[FlexCflSettings, FlexCflState]):
         self.assignment.update(found)
         self.state.label_counts.update({key: counts[key] for key in found if key in counts})
 
-    def _cold_start(self, clients: Sequence[Client], context: RoundContext) -> Replies[Update]:
+    def _cold_start(self, clients: Sequence[Client], context: Round) -> Replies[Update]:
         """Let clients take local steps from the one initial model (one exchange)."""
         assert self.state.start is not None
         with context.meter.part("cold_start"):
@@ -178,7 +176,7 @@ class FlexCfl(ClusteredStrategy[FlexCflSettings, FlexCflState]):
         changes: FloatArray = vectors[:, trained] - self.state.start.bank[0, trained]
         return changes
 
-    def _count_labels(self, clients: Mapping[str, Client], context: RoundContext) -> dict[str, IntArray]:
+    def _count_labels(self, clients: Mapping[str, Client], context: Round) -> dict[str, IntArray]:
         """Ask clients for their samples of each class (one exchange), where clients migrate."""
         if self.settings.migration is None:
             return {}

@@ -3,34 +3,34 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Compared, Run, Settings, idle, key
+from florets.strategies.settings import Compared, Run, Settings, idle, setting
 from florets.strategies.shared.tree_settings import problems_of_k
 
 _ROUND_KEYS = ("slope", "least_rounds", "latest")
 
 
 @dataclass(frozen=True)
-class FluxSettings(Settings):
+class FLUXSettings(Settings):
     """FedAvg, then groups by mean and spread of the clients' features in the common model, then FedAvg in each."""
 
-    cluster_round: int | None = key(
+    cluster_round: int | None = setting(
         None, "round in which the groups are formed; null: once the training loss levels off", least=1
     )
-    slope: float = key(
+    slope: float = setting(
         0.06, "the loss has levelled off when it fell by less than this in a round, relative to its first value"
     )
-    least_rounds: int = key(3, "rounds of FedAvg before the loss is looked at", least=2)
-    latest: float = key(
+    least_rounds: int = setting(3, "rounds of FedAvg before the loss is looked at", least=2)
+    latest: float = setting(
         0.8, "fraction of the rounds after which groups are formed whatever the loss", least=0, most=1
     )
-    dimensions: int | None = key(
+    dimensions: int | None = setting(
         None, "l, directions that features are projected on; null: as many as outputs, at least 8", least=1
     )
-    clustering: Literal["dbscan", "kmeans"] = key(
+    clustering: Literal["dbscan", "kmeans"] = setting(
         "dbscan", "dbscan finds the number of groups; kmeans makes k of them"
     )
-    eps_scale: float = key(1.0, "factor on the radius of DBSCAN that the knee gives", above=0)
-    noise_epsilon: float | None = key(
+    eps_scale: float = setting(1.0, "factor on the radius of DBSCAN that the knee gives", above=0)
+    noise_epsilon: float | None = setting(
         None, "epsilon of Laplace noise on each value of a descriptor; null: none", above=0
     )
 

@@ -6,19 +6,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.frozen_descriptors import FrozenDescriptors
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client, Detail
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import centroids, cluster
 from florets.strategies.core.descriptors import RowScale
 from florets.strategies.core.outliers import LEAST_CLIENTS, lower_median
 from florets.strategies.flux.density import density_clusters
-from florets.strategies.flux.settings import FluxSettings
+from florets.strategies.flux.settings import FLUXSettings
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
 from florets.task.wire.descriptor import Descriptor, read_descriptor
@@ -30,7 +30,7 @@ FAR = f"rejected as an outlier: a value of its descriptor is over {_FACTOR:g} ti
 
 
 @dataclass
-class FluxState(State):
+class FLUXState(State):
     """What FLUX remembers.
 
     Attributes
@@ -51,7 +51,7 @@ class FluxState(State):
     details: dict[str, Detail] = field(default_factory=dict)
 
 
-class Flux(ClusteredStrategy[FluxSettings, FluxState]):
+class FLUX(Strategy[FLUXSettings, FLUXState]):
     """Train one model, then group the clients once by what it makes of their data.
 
     While the common model's training loss falls, all clients train it (FedAvg). Then each sends its descriptor: mean
@@ -73,8 +73,8 @@ class Flux(ClusteredStrategy[FluxSettings, FluxState]):
     which all take part. At least 8 dimensions. Who has a model keeps it.
     """
 
-    Settings = FluxSettings
-    State = FluxState
+    Settings = FLUXSettings
+    State = FLUXState
 
     def details(self) -> dict[str, Detail]:
         """Return the radius of DBSCAN, in the round that formed the groups."""
@@ -91,7 +91,7 @@ class Flux(ClusteredStrategy[FluxSettings, FluxState]):
             losses = np.array([update.train_loss for _, update in updates], dtype=np.float64)
             self.state.losses.append(lower_median(losses))
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Train the common model until groups are due; form them, or place newcomers; train each group's model."""
         state = self.state
         state.details = {}
@@ -115,7 +115,7 @@ class Flux(ClusteredStrategy[FluxSettings, FluxState]):
             return True
         return len(losses) >= own.least_rounds and losses[-2] - losses[-1] < own.slope * losses[0]
 
-    def _form(self, context: RoundContext) -> Models:
+    def _form(self, context: Round) -> Models:
         """Group everybody who is online; return a model for each group, all equal to the common one."""
         state, common = self.state, context.models
         replies = self._ask(context.online, common, context)
@@ -134,7 +134,7 @@ class Flux(ClusteredStrategy[FluxSettings, FluxState]):
         self.assignment.update({key: int(group) for (key, _), group in zip(replies.ok, groups, strict=True)})
         return common.replaced(np.repeat(common.bank, len(means), axis=0)) if len(means) > 1 else common
 
-    def _group(self, points: FloatArray, context: RoundContext) -> IntArray:
+    def _group(self, points: FloatArray, context: Round) -> IntArray:
         own = self.settings
         if own.clustering == "kmeans":
             return cluster(points, int(self.k or 1), "kmeans", context.random(Purpose.CLUSTERING))
@@ -142,14 +142,14 @@ class Flux(ClusteredStrategy[FluxSettings, FluxState]):
         self.state.details = {"eps": radius}
         return groups
 
-    def _place(self, frozen: FrozenDescriptors, context: RoundContext) -> None:
+    def _place(self, frozen: FrozenDescriptors, context: Round) -> None:
         """Give participants without a model that of the nearest group; who does not answer sits this round out."""
         new = [client for client in context.participants if client.key not in self.assignment]
         if new:
             replies = self._without_outliers(self._ask(new, frozen.common, context), context)
             self.assignment.update({key: frozen.group_of(reply.rows) for key, reply in replies.ok})
 
-    def _ask(self, clients: Sequence[Client], common: Models, context: RoundContext) -> Replies[Descriptor]:
+    def _ask(self, clients: Sequence[Client], common: Models, context: Round) -> Replies[Descriptor]:
         """Ask for the clients' descriptors (one exchange)."""
         own, classes = self.settings, self.num_outputs
         dimensions = own.dimensions or max(classes, _LEAST_DIMENSIONS)
@@ -168,7 +168,7 @@ class Flux(ClusteredStrategy[FluxSettings, FluxState]):
         with context.meter.part("describe"):
             return context.ask(requests, read)
 
-    def _without_outliers(self, replies: Replies[Descriptor], context: RoundContext) -> Replies[Descriptor]:
+    def _without_outliers(self, replies: Replies[Descriptor], context: Round) -> Replies[Descriptor]:
         # One huge value would be the range of its row, in which all others are then equal.
         far = {key for key, reply in replies.ok if np.abs(reply.rows).max() > self.state.limit}
         return context.reject(replies, far, FAR)

@@ -8,7 +8,7 @@ from florets.strategies.shared.restart_settings import Restarted
 
 
 @dataclass(frozen=True)
-class IfcaSettings(Restarted):
+class IFCASettings(Restarted):
     """Each client picks the model with the lowest loss on its data, and trains it."""
 
     finds_k: ClassVar[bool] = True

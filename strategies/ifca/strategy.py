@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.report import Detail
-from florets.strategies.base.strategy import ClusteredStrategy
-from florets.strategies.ifca.settings import IfcaSettings
+from florets.strategies.base.strategy import Strategy
+from florets.strategies.ifca.settings import IFCASettings
 from florets.strategies.shared.far_start import far_models
 from florets.strategies.shared.first_round import draw_models
 from florets.strategies.shared.restarts import RestartState, begin_round
@@ -17,13 +17,13 @@ from florets.task.wire.replies import Update
 
 
 @dataclass
-class IfcaState(RestartState):
+class IFCAState(RestartState):
     """IFCA remembers nothing but its start, and never stops clustering."""
 
     phase: str = "clustering"
 
 
-class Ifca(ClusteredStrategy[IfcaSettings, IfcaState]):
+class IFCA(Strategy[IFCASettings, IFCAState]):
     """Iterative federated clustering: the client's choice is the clustering.
 
     With `first_round=evaluate` clients choose from the first round on, as in the paper. With "random" in round 1 each
@@ -34,14 +34,14 @@ class Ifca(ClusteredStrategy[IfcaSettings, IfcaState]):
     Source: Ghosh et al. 2020, Alg. 1 (l. 7 and 8: the choice; option I gradients, option II models).
     """
 
-    Settings = IfcaSettings
-    State = IfcaState
+    Settings = IFCASettings
+    State = IFCAState
 
     def details(self) -> dict[str, Detail]:
         """Return what round 1 found, and what became of a start."""
         return {**(self.state.found if self.context.server_round == 1 else {}), **self.state.told}
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Send all models and let each participant choose; or a first round without a choice."""
         if starts_from_updates(self, context):
             return start_from_updates(self, context, lambda _: None)
@@ -58,7 +58,7 @@ class Ifca(ClusteredStrategy[IfcaSettings, IfcaState]):
             return replace(context.train_assigned(self._choices(context)), models=context.models)
         return replace(context.train_selected(), models=context.models)
 
-    def _choices(self, context: RoundContext) -> dict[str, int]:
+    def _choices(self, context: Round) -> dict[str, int]:
         """Ask for the participants' losses, and return the model that each would choose.
 
         Clients that train more than this model cannot choose in the same exchange: each method has messages of its

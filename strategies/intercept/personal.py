@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.core import FloatArray
@@ -86,11 +86,11 @@ class InterceptClients(PersonalMethod[InterceptSettings, InterceptKept]):
             )
         return bias
 
-    def train(self, context: RoundContext, groups: Mapping[str, int]) -> Plan[Update]:
+    def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
         """Never asked for, see `is_active`."""
         raise NotImplementedError("random intercepts leave training as it is")
 
-    def test(self, context: RoundContext, groups: Mapping[str, int]) -> Plan[TestResult]:
+    def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
         """Let every tester with a group estimate its offset, and test its group's model with the shrunken one."""
         testers = [client for client in context.testers if client.key in groups]
         if not testers:

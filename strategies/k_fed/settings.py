@@ -3,19 +3,19 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from florets.strategies.settings import ManyModels, Run, idle, key
+from florets.strategies.settings import ManyModels, Run, idle, setting
 
 
 @dataclass(frozen=True)
-class KFedSettings(ManyModels):
+class KFEDSettings(ManyModels):
     """Clients cluster their own data, the server groups the centres once, then FedAvg in each group."""
 
-    local_clusters: int = key(1, "k', centres that a client finds in its data; 1: their mean", least=1)
-    local_method: Literal["kmeans", "awasthi_sheffet"] = key(
+    local_clusters: int = setting(1, "k', centres that a client finds in its data; 1: their mean", least=1)
+    local_method: Literal["kmeans", "awasthi_sheffet"] = setting(
         "kmeans",
         "how a client finds several centres: k-means++, or Awasthi and Sheffet's k-means, as the paper has it",
     )
-    features: Literal["inputs", "inputs_and_targets"] = key(
+    features: Literal["inputs", "inputs_and_targets"] = setting(
         "inputs", "what is clustered: the inputs, or the inputs with the targets (labels one-hot) beside them"
     )
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import nearest_centroid
 from florets.strategies.k_fed.centres import group_centres, main_group
-from florets.strategies.k_fed.settings import KFedSettings
+from florets.strategies.k_fed.settings import KFEDSettings
 from florets.strategies.shared.fixed_groups import FixedGroups
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
@@ -22,7 +22,7 @@ from florets.task.wire.kmeans import LocalCentres, read_centres
 from florets.task.wire.replies import Update
 
 
-class KFed(ClusteredStrategy[KFedSettings, FixedGroups]):
+class KFED(Strategy[KFEDSettings, FixedGroups]):
     """One-shot federated k-means on the data themselves, whatever the models make of them.
 
     A client belongs to the group that holds most of its samples; group g trains initial model g by federated
@@ -38,7 +38,7 @@ class KFed(ClusteredStrategy[KFedSettings, FixedGroups]):
     default clients run k-means++ with ten starts; ``local_method="awasthi_sheffet"`` is the paper's k-means.
     """
 
-    Settings = KFedSettings
+    Settings = KFEDSettings
     State = FixedGroups
 
     def check(self, models: Models) -> None:
@@ -51,12 +51,12 @@ class KFed(ClusteredStrategy[KFedSettings, FixedGroups]):
                 "local_clusters, or raise k"
             )
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Find the groups, or place newcomers; then every participant trains its group's model."""
         self.assignment.update(self.state.assign(self, context))
         return context.train_assigned(self.assignment)
 
-    def describe(self, clients: Sequence[Client], context: RoundContext) -> Replies[LocalCentres]:
+    def describe(self, clients: Sequence[Client], context: Round) -> Replies[LocalCentres]:
         """Ask for the centres of each client's data."""
         own = self.settings
         # Labels are one-hot beside the input.
@@ -70,7 +70,7 @@ class KFed(ClusteredStrategy[KFedSettings, FixedGroups]):
 
         return context.ask([context.request(kinds.KMEANS, client, None, settings) for client in clients], read)
 
-    def form(self, clients: Sequence[LocalCentres], context: RoundContext) -> tuple[IntArray, FloatArray]:
+    def form(self, clients: Sequence[LocalCentres], context: Round) -> tuple[IntArray, FloatArray]:
         """Group all centres; a client belongs where most of its samples are."""
         owners = np.repeat(np.arange(len(clients)), [len(client.sizes) for client in clients])
         centres = np.concatenate([client.centres for client in clients])

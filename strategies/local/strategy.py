@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.local.settings import LocalSettings
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
@@ -23,7 +23,7 @@ class LocalState(State):
     personal: PersonalModels = field(default_factory=PersonalModels)
 
 
-class Local(ClusteredStrategy[LocalSettings, LocalState]):
+class Local(Strategy[LocalSettings, LocalState]):
     """One model per client, never averaged: what each client reaches alone.
 
     The models live on the server, so that clients keep no state. All start equal, from model 0: what differs between
@@ -33,7 +33,7 @@ class Local(ClusteredStrategy[LocalSettings, LocalState]):
     Settings = LocalSettings
     State = LocalState
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Let every participant train its own model; a client seen for the first time gets the next number."""
         number_clients(self.assignment, context.online)
         layout, own = context.models.layout, self.state.personal
@@ -53,7 +53,7 @@ class Local(ClusteredStrategy[LocalSettings, LocalState]):
 
         return Plan(requests, lambda key, content: read_update(content, layout, self.assignment[key]), keep)
 
-    def plan_evaluation(self, context: RoundContext) -> Plan[TestResult]:
+    def plan_evaluation(self, context: Round) -> Plan[TestResult]:
         """Let every tester test its own model."""
         testers = {client.key for client in context.testers} & self.assignment.keys()
         return context.test({key: self.state.personal.of(key, context.models).one(0) for key in testers})

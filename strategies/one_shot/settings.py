@@ -3,17 +3,17 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from florets.strategies.settings import ManyModels, Run, key
+from florets.strategies.settings import ManyModels, Run, setting
 
 
 @dataclass(frozen=True)
 class OneShotSettings(ManyModels):
     """Clients estimate models alone, k-means groups the estimates once, then FedAvg in each group."""
 
-    estimate: Literal["train", "least_squares"] = key(
+    estimate: Literal["train", "least_squares"] = setting(
         "train", "a client's estimate: local training, or the shortest least-squares solution (linear regressions)"
     )
-    estimate_epochs: int = key(10, "passes over the client's data for its estimate (estimate=train)", least=1)
+    estimate_epochs: int = setting(10, "passes over the client's data for its estimate (estimate=train)", least=1)
 
     def problems(self, run: Run) -> list[str]:
         """Refuse least squares for what is no linear regression."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import centroids, cluster, nearest_centroid
 from florets.strategies.one_shot.settings import OneShotSettings
@@ -34,7 +34,7 @@ class OneShotState(FixedGroups):
     start: Models | None = None
 
 
-class OneShot(ClusteredStrategy[OneShotSettings, OneShotState]):
+class OneShot(Strategy[OneShotSettings, OneShotState]):
     """Cluster the clients once, by models that each of them estimated on its own data.
 
     Group g then trains initial model g by federated averaging, from round 1 on. Wrong groups stay wrong, which is
@@ -50,12 +50,12 @@ class OneShot(ClusteredStrategy[OneShotSettings, OneShotState]):
     Settings = OneShotSettings
     State = OneShotState
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Find the groups, or place newcomers; then every participant trains its group's model."""
         self.assignment.update(self.state.assign(self, context))
         return context.train_assigned(self.assignment)
 
-    def describe(self, clients: Sequence[Client], context: RoundContext) -> Replies[FloatArray]:
+    def describe(self, clients: Sequence[Client], context: Round) -> Replies[FloatArray]:
         """Ask for each client's own estimate of its model: its trainable parameters, flat."""
         if self.state.start is None:
             self.state.start = context.models.replaced(context.models.bank[:1])
@@ -77,7 +77,7 @@ class OneShot(ClusteredStrategy[OneShotSettings, OneShotState]):
         requests = [context.request(kinds.TRAIN_ESTIMATE, client, first, settings) for client in clients]
         return context.ask(requests, read)
 
-    def form(self, clients: Sequence[FloatArray], context: RoundContext) -> tuple[IntArray, FloatArray]:
+    def form(self, clients: Sequence[FloatArray], context: Round) -> tuple[IntArray, FloatArray]:
         """Group the estimates by k-means."""
         vectors = np.stack(clients)
         groups = cluster(vectors, context.models.count, "kmeans", context.random(Purpose.CLUSTERING))

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Run, Weighted, key
+from florets.strategies.settings import Run, Weighted, setting
 
 
 @dataclass(frozen=True)
 class OracleSettings(Weighted):
     """The reference that knows the truth: the true clusters, or the true models to start from."""
 
-    mode: Literal["labels", "true_start"] = key(
+    mode: Literal["labels", "true_start"] = setting(
         "labels", "each client trains its true cluster's model; or IFCA from the true models, where the task has them"
     )
 

@@ -1,15 +1,15 @@
 """Oracle: what clustered training reaches where the truth is known; for simulations."""
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import Client
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.oracle.settings import OracleSettings
 from florets.task.wire.replies import Update
 
 
-class Oracle(ClusteredStrategy[OracleSettings, State]):
+class Oracle(Strategy[OracleSettings, State]):
     """The benchmark that no algorithm can use in practice.
 
     In mode "labels" each client trains the model of its true cluster. In mode "true_start" clients choose models as
@@ -25,7 +25,7 @@ class Oracle(ClusteredStrategy[OracleSettings, State]):
 
     Settings = OracleSettings
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Let every participant train the model of its true cluster, or the one that it chooses."""
         if self.settings.mode == "true_start":
             # With labels nothing is left to cluster; from the true models clients still choose.

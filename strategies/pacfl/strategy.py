@@ -5,20 +5,20 @@ from collections.abc import Sequence
 
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.report import Client
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.pacfl.angles import Directions, angle_matrix
-from florets.strategies.pacfl.settings import PacflSettings
+from florets.strategies.pacfl.settings import PACFLSettings
 from florets.strategies.shared.linked_groups import LinkedGroups
 from florets.task.wire import kinds
 from florets.task.wire.principal_vectors import read_principal_vectors
 from florets.task.wire.replies import Update
 
 
-class Pacfl(ClusteredStrategy[PacflSettings, LinkedGroups]):
+class PACFL(Strategy[PACFLSettings, LinkedGroups]):
     """Cluster the clients once, by what their inputs look like, before any training.
 
     Each client sends the first p left singular vectors of its inputs, as they are and not centred, of each of its
@@ -36,7 +36,7 @@ class Pacfl(ClusteredStrategy[PacflSettings, LinkedGroups]):
     client alone; who has a model keeps it when later clients change the tree.
     """
 
-    Settings = PacflSettings
+    Settings = PACFLSettings
     State = LinkedGroups
 
     @property
@@ -44,11 +44,11 @@ class Pacfl(ClusteredStrategy[PacflSettings, LinkedGroups]):
         """How distances of merged clusters are measured."""
         return self.settings.linkage
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Find the groups, or place later clients; then every participant trains its group's model."""
         return self.state.plan(self, context)
 
-    def describe(self, clients: Sequence[Client], context: RoundContext) -> Replies[Directions]:
+    def describe(self, clients: Sequence[Client], context: Round) -> Replies[Directions]:
         """Ask for the principal vectors of each client's inputs."""
         own = self.settings
         classes = self.num_outputs if own.vectors_of == "class" else 1

@@ -4,20 +4,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from florets.strategies.settings import OneModel, key
+from florets.strategies.settings import OneModel, setting
 
 
 @dataclass(frozen=True)
 class PerFedAvgSettings(OneModel):
     """One model, trained so that it is good once a client has adapted it by one gradient step on its data."""
 
-    alpha: float = key(0.01, "size of the step by which a client adapts the model, in training; 0: FedAvg", least=0)
-    test_alpha: float | None = key(
+    alpha: float = setting(
+        0.01, "size of the step by which a client adapts the model, in training; 0: FedAvg", least=0
+    )
+    test_alpha: float | None = setting(
         None,
         "size of the step before a test; null: alpha. Beside alpha=0 it makes the reference: FedAvg and one step",
         least=0,
     )
-    exact_hessian: bool = key(
+    exact_hessian: bool = setting(
         False, "train by the exact gradient after adaptation, with a Hessian product in each step; false: first order"
     )
 

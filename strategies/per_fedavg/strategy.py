@@ -1,14 +1,14 @@
 """Per-FedAvg: one model that is good after each client has adapted it by a gradient step."""
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.per_fedavg.settings import PerFedAvgSettings
 from florets.task.wire import kinds
 from florets.task.wire.replies import TestResult, Update, read_update
 
 
-class PerFedAvg(ClusteredStrategy[PerFedAvgSettings, State]):
+class PerFedAvg(Strategy[PerFedAvgSettings, State]):
     """Train one model for the clients' mean loss after one gradient step of size alpha on each one's own data.
 
     Personal is what a client makes of the model by that step, on all of its training data; it is tested and thrown
@@ -25,7 +25,7 @@ class PerFedAvg(ClusteredStrategy[PerFedAvgSettings, State]):
 
     Settings = PerFedAvgSettings
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Let every participant train model 0 for the loss after its adaptation."""
         settings = {
             **context.averaging.settings,
@@ -38,7 +38,7 @@ class PerFedAvg(ClusteredStrategy[PerFedAvgSettings, State]):
         ]
         return Plan(requests, lambda _, content: read_update(content, context.models.layout, 0))
 
-    def plan_evaluation(self, context: RoundContext) -> Plan[TestResult]:
+    def plan_evaluation(self, context: Round) -> Plan[TestResult]:
         """Let every tester that has taken part adapt the model, and test what comes of it."""
         alpha = self.settings.alpha if self.settings.test_alpha is None else self.settings.test_alpha
         return context.test(dict.fromkeys(self.assignment, context.models.one(0)), {kinds.ADAPTATION_STEP: alpha})

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.strategies.base.context import RoundContext
+from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
@@ -16,7 +16,7 @@ from florets.task.wire.replies import Update, read_update
 
 def ask_estimates(
     clients: Sequence[Client],
-    context: RoundContext,
+    context: Round,
     start: Models,
     epochs: int | None = None,
     layers: Sequence[str] = (),
@@ -36,7 +36,7 @@ def ask_estimates(
     steps
         Steps of the optimiser, in place of passes.
     known
-        Largest value of earlier replies, see `usual_size` and `RoundContext.reject_outliers`.
+        Largest value of earlier replies, see `usual_size` and `Round.reject_outliers`.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def usual_size(vectors: Iterable[NDArray[np.floating]]) -> float:
     return lower_median(largest) if len(largest) else 0.0
 
 
-def first_rate(context: RoundContext) -> dict[str, str]:
+def first_rate(context: Round) -> dict[str, str]:
     """Return the message settings of a learning rate as in round 1, where the run changes it over the rounds.
 
     A client that comes late is compared with those of round 1: at a rate that has fallen it would hardly leave the

@@ -6,7 +6,7 @@ import numpy as np
 from flwr.app import RecordDict
 
 from florets.strategies.base.averaging import ModelAveraging
-from florets.strategies.base.context import RoundContext
+from florets.strategies.base.context import Round
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray
 from florets.strategies.core.starts import farthest
@@ -16,7 +16,7 @@ from florets.task.wire import kinds
 from florets.task.wire.replies import Update, read_update
 
 
-def far_models(context: RoundContext) -> Models:
+def far_models(context: Round) -> Models:
     """Return K models, each trained by one client on its own data: a k-means++ over clients.
 
     All participants train the first model. That of a random one is chosen, then again and again that of the client
@@ -60,7 +60,7 @@ def far_models(context: RoundContext) -> Models:
     return models.replaced(bank)
 
 
-def _more_losses(context: RoundContext, model: Models, losses: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+def _more_losses(context: Round, model: Models, losses: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
     """Return the losses of those clients that also send that of one more model, without outliers."""
     clients = [client for client in context.participants if client.key in losses]
     replies = context.ask_losses(clients, model, all_samples=True)

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from florets.strategies.base.context import RoundContext
+from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.report import Client
 from florets.strategies.base.state import State
@@ -18,10 +18,10 @@ D = TypeVar("D")
 class Grouping(Protocol[D]):
     """How clients are described, and groups formed of the descriptions."""
 
-    def describe(self, clients: Sequence[Client], context: RoundContext) -> Replies[D]:
+    def describe(self, clients: Sequence[Client], context: Round) -> Replies[D]:
         """Ask clients to describe themselves (one exchange)."""
 
-    def form(self, clients: Sequence[D], context: RoundContext) -> tuple[IntArray, FloatArray]:
+    def form(self, clients: Sequence[D], context: Round) -> tuple[IntArray, FloatArray]:
         """Return the groups (M,) of the clients, numbered from 0, and the groups' centroids (C, D)."""
 
     def place(self, client: D, centroids: FloatArray) -> int:
@@ -41,7 +41,7 @@ class FixedGroups(State):
     phase: str = "clustering"
     centroids: FloatArray | None = None
 
-    def assign(self, grouping: Grouping[D], context: RoundContext) -> dict[str, int]:
+    def assign(self, grouping: Grouping[D], context: Round) -> dict[str, int]:
         """Return the model of each client that gets one in this round: group g trains model g.
 
         First everybody online is asked, not only this round's participants: the clustering cannot be mended later.

@@ -8,7 +8,7 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from florets.strategies.base.context import RoundContext
+from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Read, Replies, Request
 from florets.strategies.base.frozen_groups import FrozenGroups
 from florets.strategies.base.models import Models
@@ -82,7 +82,7 @@ class FoldRound:
     @classmethod
     def begin(
         cls,
-        context: RoundContext,
+        context: Round,
         upload: Upload = "projection",
         width: int | None = None,
         fine: bool = False,
@@ -111,7 +111,7 @@ class FoldRound:
         """Say whether a client has enough samples for folds as large as they are meant to be."""
         return self._size(client) == self.plan.size
 
-    def train(self, context: RoundContext) -> tuple[list[Request], Read[Update]]:
+    def train(self, context: Round) -> tuple[list[Request], Read[Update]]:
         """Return the requests of a round in which every participant trains the bank's first model.
 
         Those without rows train the common model on their folds as well.
@@ -136,13 +136,13 @@ class FoldRound:
 
         return requests, read
 
-    def ask_again(self, context: RoundContext) -> Replies[FoldRows]:
+    def ask_again(self, context: Round) -> Replies[FoldRows]:
         """Ask all clients for their rows and nothing else (one exchange)."""
         sizes = {client.key: self._size(client) for client in context.online}
         self.short |= {key for key, size in sizes.items() if 0 < size < self.plan.size}
         return self._ask(context.online, sizes, context)
 
-    def _ask(self, clients: Sequence[Client], sizes: Mapping[str, int], context: RoundContext) -> Replies[FoldRows]:
+    def _ask(self, clients: Sequence[Client], sizes: Mapping[str, int], context: Round) -> Replies[FoldRows]:
         requests = [
             context.request(kinds.QUERY_FOLDS, client, self.common.one(0), self._settings(sizes[client.key]))
             for client in clients
@@ -158,9 +158,7 @@ class FoldRound:
                 kept = np.float32 if self.form.upload == "full" else np.float16
                 (self.small if len(reply.rows) == 1 else self.rows)[key] = reply.rows.astype(kept)
 
-    def decide(
-        self, k: int | None, context: RoundContext, level: float = 0.005, tolerance: float | None = None
-    ) -> Found:
+    def decide(self, k: int | None, context: Round, level: float = 0.005, tolerance: float | None = None) -> Found:
         """Say whether the clients fall into groups, how many and which; then place those with too few samples.
 
         Parameters
@@ -193,9 +191,7 @@ class FoldRound:
         evidence = evidence.with_placed(len(self.small))
         return Found(len(directions.directions), found, directions, evidence)
 
-    def place(
-        self, clients: Sequence[Client], groups: Centres, context: RoundContext
-    ) -> tuple[dict[str, int], set[str]]:
+    def place(self, clients: Sequence[Client], groups: Centres, context: Round) -> tuple[dict[str, int], set[str]]:
         """Return the group of each of these clients, as far as its rows arrive, and those that no group fits."""
         placed: dict[str, int] = {}
         unfit: set[str] = set()

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from florets.strategies.base.averaging import Updates
-from florets.strategies.base.context import RoundContext
+from florets.strategies.base.context import Round
 from florets.strategies.core import FloatArray, IntArray
 from florets.task.wire.replies import Update
 
 
 def group_models(
-    context: RoundContext, updates: Sequence[tuple[str, Update]], groups: Mapping[str, int], count: int
+    context: Round, updates: Sequence[tuple[str, Update]], groups: Mapping[str, int], count: int
 ) -> FloatArray:
     """Return the next bank (count, R), averaged as the round averages, from updates of model 0.
 

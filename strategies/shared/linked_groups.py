@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
@@ -30,7 +30,7 @@ class Distances(Protocol[D]):
     def linkage(self) -> str:
         """One of `agglomerative.LINKAGES`."""
 
-    def describe(self, clients: Sequence[Client], context: RoundContext) -> Replies[D]:
+    def describe(self, clients: Sequence[Client], context: Round) -> Replies[D]:
         """Ask clients to describe themselves (one exchange)."""
 
     def distances(self, clients: Sequence[D]) -> FloatArray:
@@ -56,12 +56,12 @@ class LinkedGroups(State):
     threshold: float | None = None
     start: Models | None = None
 
-    def plan(self, algorithm: Distances[D], context: RoundContext) -> Plan[Update]:
+    def plan(self, algorithm: Distances[D], context: Round) -> Plan[Update]:
         """Find the groups, or place later clients; then every participant trains its group's model."""
         models = self.assign(algorithm, context)
         return replace(replace(context, models=models).train_assigned(self.assignment), models=models)
 
-    def assign(self, algorithm: Distances[D], context: RoundContext) -> Models:
+    def assign(self, algorithm: Distances[D], context: Round) -> Models:
         """Find the groups, or place later clients; return the models, one for each group.
 
         First everybody online is asked, not only this round's participants. After that, participants without a model

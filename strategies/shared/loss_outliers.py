@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from florets.strategies.base.context import RoundContext
+from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.core import FloatArray
 from florets.strategies.core.outliers import loss_scale, outlier_losses
@@ -12,9 +12,7 @@ FAR = "rejected as an outlier: its losses are far above the others' (a fixed bou
 _FACTOR = 100.0
 
 
-def without_outliers(
-    replies: Replies[Losses], context: RoundContext, losses: FloatArray | None = None
-) -> Replies[Losses]:
+def without_outliers(replies: Replies[Losses], context: Round, losses: FloatArray | None = None) -> Replies[Losses]:
     """Return the replies without those whose losses no benign client has (`core.outliers`).
 
     Parameters

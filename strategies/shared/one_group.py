@@ -9,16 +9,16 @@ from flwr.app import RecordDict
 
 from florets.strategies.base.algorithm import M, S
 from florets.strategies.base.averaging import Updates
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.personal import PersonalMethod
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.shared.personal_models import number_clients
 from florets.task.wire.replies import TestResult, Update
 
 
-class OneGroup(ClusteredStrategy[S, M]):
+class OneGroup(Strategy[S, M]):
     """Run a personal method on one model for all clients; `assignment` numbers the clients as they are first seen.
 
     At the end model 0 is the common one, if the method trains one, and the others are the clients', in the order of
@@ -36,7 +36,7 @@ class OneGroup(ClusteredStrategy[S, M]):
         super().check(models)
         self.method.check(models)
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Let every participant train as the method has it."""
         number_clients(self.assignment, context.online, first=int(self.method.trains_groups))
         plan = self.method.train(context, {client.key: 0 for client in context.participants})
@@ -54,7 +54,7 @@ class OneGroup(ClusteredStrategy[S, M]):
 
         return Plan(plan.requests, read, combine)
 
-    def plan_evaluation(self, context: RoundContext) -> Plan[TestResult]:
+    def plan_evaluation(self, context: Round) -> Plan[TestResult]:
         """Let every tester test what is its own, or the common model where it has nothing yet."""
         return self.method.test(context, dict.fromkeys(self.assignment, 0))
 

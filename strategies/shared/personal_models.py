@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray
@@ -40,7 +40,7 @@ class PersonalModels:
         narrow = vector.astype(np.float32)
         self.vectors[key] = narrow if np.array_equal(narrow, vector) else vector
 
-    def test(self, context: RoundContext, groups: Mapping[str, int]) -> Plan[TestResult]:
+    def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
         """Plan the evaluation in which each tester with a group tests its own model, or its group's before it has."""
         testers = {client.key for client in context.testers} & groups.keys()
         return context.test({key: self.of(key, context.models, groups[key]).one(0) for key in testers})

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from florets.strategies.settings import Run, Settings, key
+from florets.strategies.settings import Run, Settings, setting
 
 
 @dataclass(frozen=True)
 class PrototypeSettings(Settings):
     """The head's layer, whose inputs are the features, and what features of classes need."""
 
-    head_layers: list[str] = key([], "name of the linear layer whose inputs are the features; none: the last one")
+    head_layers: list[str] = setting([], "name of the linear layer whose inputs are the features; none: the last one")
 
     one_model: ClassVar[bool] = True
     has_groups: ClassVar[bool] = False

@@ -3,16 +3,18 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from florets.strategies.settings import Run, Weighted, idle, key
+from florets.strategies.settings import Run, Weighted, idle, setting
 
 
 @dataclass(frozen=True)
 class Restarted(Weighted):
     """Keys of an algorithm whose outcome depends on its random first models."""
 
-    restarts: int = key(1, "starts from other random models, of which the best goes on; 1: the only one", least=1)
-    restart_rounds: int = key(5, "rounds of each start; those of the one that goes on count in num_rounds", least=1)
-    keep_start: Literal["loss", "share"] = key(
+    restarts: int = setting(1, "starts from other random models, of which the best goes on; 1: the only one", least=1)
+    restart_rounds: int = setting(
+        5, "rounds of each start; those of the one that goes on count in num_rounds", least=1
+    )
+    keep_start: Literal["loss", "share"] = setting(
         "loss",
         "the best start: least mean of the clients' least losses, or the largest share of clients for the model that "
         "has the fewest",

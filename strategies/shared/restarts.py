@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from florets.strategies.base.algorithm import Algorithm
-from florets.strategies.base.context import RoundContext
+from florets.strategies.base.context import Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Detail
 from florets.strategies.core.starts import least_loss, least_share, shuffled
@@ -55,7 +55,7 @@ class RestartState(StartState):
     told: dict[str, Detail] = field(default_factory=dict)
 
 
-def begin_round(algorithm: Algorithm[Any, Any], context: RoundContext) -> RoundContext:
+def begin_round(algorithm: Algorithm[Any, Any], context: Round) -> Round:
     """Return the round as its start sees it: in the first one after a start, with other models.
 
     The start that is over is judged by the losses of this round's participants on its models (one exchange). Then the
@@ -91,7 +91,7 @@ def begin_round(algorithm: Algorithm[Any, Any], context: RoundContext) -> RoundC
     return replace(context, models=starts.models)
 
 
-def _judged(algorithm: Algorithm[Any, Any], context: RoundContext) -> Starts:
+def _judged(algorithm: Algorithm[Any, Any], context: Round) -> Starts:
     """Return the starts with the one that is over among them."""
     starts: Starts = algorithm.state.starts
     with context.meter.part("losses"):
@@ -108,7 +108,7 @@ def _judged(algorithm: Algorithm[Any, Any], context: RoundContext) -> Starts:
     return replace(starts, scores=[*starts.scores, score])
 
 
-def _other_models(starts: Starts, context: RoundContext) -> Models:
+def _other_models(starts: Starts, context: Round) -> Models:
     assert starts.initial is not None
     bank, layers = starts.initial.bank, starts.initial.layout.layers
     return starts.initial.replaced(shuffled(bank, layers, context.random(Purpose.INITIAL_MODEL)))

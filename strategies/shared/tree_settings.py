@@ -3,20 +3,20 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Compared, Run, Settings, idle, key
+from florets.strategies.settings import Compared, Run, Settings, idle, setting
 
 
 @dataclass(frozen=True)
 class TreeSettings(Settings):
     """Keys of an algorithm that groups clients once, by agglomerative clustering."""
 
-    cut: Literal["largest_gap", "threshold", "k"] = key(
+    cut: Literal["largest_gap", "threshold", "k"] = setting(
         "largest_gap", "where the tree is cut: at its largest gap, at strategy.threshold, or into k clusters"
     )
-    threshold: float | None = key(
+    threshold: float | None = setting(
         None, "clusters nearer than this are merged (cut=threshold); its unit is the distance's", least=0
     )
-    smallest_group: int = key(
+    smallest_group: int = setting(
         1,
         "the largest gap is looked for among the cuts that leave two clusters of at least so many clients; 2 or more "
         "keeps one far client from taking it",

@@ -8,7 +8,7 @@ import numpy as np
 
 from florets.strategies.base.algorithm import Algorithm
 from florets.strategies.base.averaging import ModelAveraging
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.report import Detail
 from florets.strategies.base.state import State
 from florets.strategies.core import FloatArray
@@ -36,12 +36,12 @@ class StartState(State):
 S = TypeVar("S", bound=StartState)
 
 
-def starts_from_updates(algorithm: Algorithm[Any, Any], context: RoundContext) -> bool:
+def starts_from_updates(algorithm: Algorithm[Any, Any], context: Round) -> bool:
     """Return whether this is a round 1 that starts from updates."""
     return context.server_round == 1 and algorithm.first_round == "update"
 
 
-def start_from_updates(algorithm: Algorithm[Any, S], context: RoundContext, settle: Settle) -> Plan[Update]:
+def start_from_updates(algorithm: Algorithm[Any, S], context: Round, settle: Settle) -> Plan[Update]:
     """Plan round 1: all participants train model 0, and each group of them that is found starts from its mean.
 
     One model is sent, where a start by losses sends K, and groups differ as their data do, not as K random models do.
@@ -71,7 +71,7 @@ def start_from_updates(algorithm: Algorithm[Any, S], context: RoundContext, sett
     return replace(plan, combine=combine)
 
 
-def _by_folds(algorithm: Algorithm[Any, S], context: RoundContext, settle: Settle) -> Plan[Update]:
+def _by_folds(algorithm: Algorithm[Any, S], context: Round, settle: Settle) -> Plan[Update]:
     folds = FoldRound.begin(context)
     requests, read = folds.train(context)
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.agglomerative import Grouping, group_below, group_into
 from florets.strategies.core.cluster import canonical
@@ -25,12 +25,12 @@ from florets.strategies.sr_fca.cross_losses import (
     mutual,
     nearest_of_large,
 )
-from florets.strategies.sr_fca.settings import SrFcaSettings
+from florets.strategies.sr_fca.settings import SRFCASettings
 from florets.task.wire.replies import Update
 
 
 @dataclass
-class SrFcaState(State):
+class SRFCAState(State):
     """What is remembered of the first round, and of the refinements.
 
     Attributes
@@ -55,7 +55,7 @@ class SrFcaState(State):
     due: int = 0
 
 
-class SrFca(ClusteredStrategy[SrFcaSettings, SrFcaState]):
+class SRFCA(Strategy[SRFCASettings, SRFCAState]):
     """Group clients by cross losses, then train and refine.
 
     Round 1: every client trains a model alone and evaluates everybody's. Two clients are as far apart as the mean of
@@ -75,10 +75,10 @@ class SrFca(ClusteredStrategy[SrFcaSettings, SrFcaState]):
     that was not in round 1 is placed by its loss alone.
     """
 
-    Settings = SrFcaSettings
-    State = SrFcaState
+    Settings = SRFCASettings
+    State = SRFCAState
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Form clusters, refine them where that is due, or place newcomers; then train."""
         state, own = self.state, self.settings
         models, state.phase = context.models, "clustering"
@@ -99,7 +99,7 @@ class SrFca(ClusteredStrategy[SrFcaSettings, SrFcaState]):
         plan = replace(context, models=models).train_assigned(self.assignment)
         return replace(plan, models=models, combine=combine)
 
-    def _one_shot(self, context: RoundContext) -> Models:
+    def _one_shot(self, context: Round) -> Models:
         """Let clients train alone, ask for all cross losses, and form clusters."""
         state, own = self.state, self.settings
         start = context.models.replaced(context.models.bank[:1])
@@ -137,7 +137,7 @@ class SrFca(ClusteredStrategy[SrFcaSettings, SrFcaState]):
             return group_into(distances, int(self.k or 1), "single")
         return group_by_largest_ratio(distances, own.smallest_group)
 
-    def _refine(self, context: RoundContext) -> Models:
+    def _refine(self, context: Round) -> Models:
         """Assign everybody anew, and merge clusters that are near each other."""
         state, count = self.state, context.models.count
         keys, losses = self._losses(context.online, context, context.models)
@@ -173,16 +173,14 @@ class SrFca(ClusteredStrategy[SrFcaSettings, SrFcaState]):
                 found[row] = means[:, state.keys.index(key)]
         return found
 
-    def _place(self, context: RoundContext) -> None:
+    def _place(self, context: Round) -> None:
         """Give participants without a model the one with the lowest loss on their data."""
         new = [client for client in context.participants if client.key not in self.assignment]
         if new:
             replies = context.ask_losses(new, context.models)
             self.assignment.update({key: int(np.argmin(reply.losses)) for key, reply in replies.ok})
 
-    def _losses(
-        self, clients: Sequence[Client], context: RoundContext, models: Models
-    ) -> tuple[list[str], FloatArray]:
+    def _losses(self, clients: Sequence[Client], context: Round, models: Models) -> tuple[list[str], FloatArray]:
         """Ask for losses, without those that are outliers; return the keys and the losses (M, K)."""
         with context.meter.part("losses"):
             replies = without_outliers(context.ask_losses(clients, models), context)

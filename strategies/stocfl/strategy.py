@@ -5,23 +5,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.core.joining import joined
 from florets.strategies.core.similar import merge_similar
 from florets.strategies.shared.estimates import ask_estimates, usual_size
-from florets.strategies.stocfl.settings import StoCflSettings
+from florets.strategies.stocfl.settings import StoCFLSettings
 from florets.task.wire import kinds
 from florets.task.wire.bilevel import BilevelUpdate, read_bilevel_update
 from florets.task.wire.replies import Update
 
 
 @dataclass
-class StoCflState(State):
+class StoCFLState(State):
     """What is remembered of the clusters; `assignment` numbers them, and model k is cluster k's.
 
     Attributes
@@ -40,7 +40,7 @@ class StoCflState(State):
     directions: FloatArray | None = None
 
 
-class StoCfl(ClusteredStrategy[StoCflSettings, StoCflState]):
+class StoCFL(Strategy[StoCFLSettings, StoCFLState]):
     """Cluster whoever takes part, for any participation and any number of clusters; merges are final.
 
     A client that takes part for the first time trains the anchor, and what that changed is its direction. It begins
@@ -55,10 +55,10 @@ class StoCfl(ClusteredStrategy[StoCflSettings, StoCflState]):
     tau = -1 with mu = 0 is FedAvg where all take part; merged clusters' cosines are taken anew (`core.similar`).
     """
 
-    Settings = StoCflSettings
-    State = StoCflState
+    Settings = StoCFLSettings
+    State = StoCFLState
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Meet new participants, merge clusters, and let everybody train the cluster's and the global model."""
         state, layout = self.state, context.models.layout
         if state.anchor is None or state.shared is None:
@@ -79,7 +79,7 @@ class StoCfl(ClusteredStrategy[StoCflSettings, StoCflState]):
             models=models,
         )
 
-    def _directions(self, clients: Sequence[Client], context: RoundContext, anchor: Models) -> dict[str, FloatArray]:
+    def _directions(self, clients: Sequence[Client], context: Round, anchor: Models) -> dict[str, FloatArray]:
         """Return the direction of each client that sent one: the anchor minus what the client made of it."""
         if not clients:
             return {}
@@ -98,7 +98,7 @@ class StoCfl(ClusteredStrategy[StoCflSettings, StoCflState]):
         start = anchor.bank[0, anchor.layout.trained]
         return usual_size(start - total / size for total, size in zip(directions, sizes, strict=True))
 
-    def _merge(self, found: dict[str, FloatArray], context: RoundContext, shared: Models) -> Models:
+    def _merge(self, found: dict[str, FloatArray], context: Round, shared: Models) -> Models:
         """Add the new clients' clusters, merge those of the round, and return the models of what is left."""
         state = self.state
         old = 0 if state.directions is None else len(state.directions)

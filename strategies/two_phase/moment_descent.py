@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import log
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import Client, Detail
@@ -103,7 +103,7 @@ class MomentDescent:
             )
         return eligible
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Find the subspaces, and plan the exchange in which the anchors take their step.
 
         Raises
@@ -166,7 +166,7 @@ class MomentDescent:
             told["largest_residual"] = max(self.state.residuals.values())
         return told
 
-    def _choose_anchors(self, context: RoundContext, online: Sequence[Client]) -> None:
+    def _choose_anchors(self, context: Round, online: Sequence[Client]) -> None:
         """Draw the anchors once. A draw that misses a cluster is reported and kept: drawing again would use truth."""
         settings, k = self.settings, context.models.count
         eligible = self.eligible(online, k)
@@ -186,7 +186,7 @@ class MomentDescent:
                 len(truth),
             )
 
-    def _draw_clients(self, context: RoundContext, online: Sequence[Client]) -> list[Client]:
+    def _draw_clients(self, context: Round, online: Sequence[Client]) -> list[Client]:
         anchors = {anchor.key for anchor in self.state.anchors}
         barred = anchors | self.state.used if self.settings.fresh else set()
         clients = [c for c in online if c.num_examples >= FEWEST_EXAMPLES and c.key not in barred]
@@ -215,7 +215,7 @@ class MomentDescent:
             self.state.used |= {client.key for client in chosen}
         return chosen
 
-    def _combine(self, context: RoundContext, updates: Sequence[tuple[str, Update]]) -> FloatArray:
+    def _combine(self, context: Round, updates: Sequence[tuple[str, Update]]) -> FloatArray:
         """Take over the anchors' steps and return the grouped estimates; an anchor that was lost stays in place."""
         rows = {anchor.key: row for row, anchor in enumerate(self.state.anchors)}
         for key, update in updates:
@@ -227,7 +227,7 @@ class MomentDescent:
         self.state.groups = self._group(context)
         return centres(self.state.estimates, self.state.groups, context.models.bank)
 
-    def _group(self, context: RoundContext) -> IntArray:
+    def _group(self, context: Round) -> IntArray:
         """Group the anchors that were heard; the others' estimates are still the common start, and no cluster's."""
         k = context.models.count
         heard = np.array([anchor.key in self.state.residuals for anchor in self.state.anchors])
@@ -245,7 +245,7 @@ class MomentDescent:
         groups[heard] = self._group_estimates(context, self.state.estimates[heard])
         return groups
 
-    def _group_estimates(self, context: RoundContext, estimates: FloatArray) -> IntArray:
+    def _group_estimates(self, context: Round, estimates: FloatArray) -> IntArray:
         k = context.models.count
         if self.settings.grouping == "exactly_k" or self.settings.delta is None:
             return group_exactly(estimates, k)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.core import FloatArray
 from florets.strategies.two_phase.settings import TwoPhaseSettings
 from florets.strategies.two_phase.soft_average import average_soft
@@ -13,7 +13,7 @@ from florets.task.wire.replies import Update
 from florets.task.wire.soft import SoftUpdate, read_soft_update
 
 
-def plan_refinement(settings: TwoPhaseSettings, context: RoundContext) -> Plan[Update]:
+def plan_refinement(settings: TwoPhaseSettings, context: Round) -> Plan[Update]:
     """Send all K models to each participant (l. 5 to 8).
 
     With hard labels a client trains its lowest-loss model. With soft labels it trains all K, each on its loss times a

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Run, Settings, key
+from florets.strategies.settings import Run, Settings, setting
 
 FEWEST_EXAMPLES = 2
 """A pair: the least that a moment matrix is made of."""
@@ -16,45 +16,49 @@ _DEFAULT_TEMPERATURE = 1.0
 class TwoPhaseSettings(Settings):
     """Mixed regression: a few anchors find coarse models by moment descent, then all clients refine them."""
 
-    moment_rounds: int = key(5, "rounds of phase 1, before those of num_rounds; 0: phase 2 alone", least=0)
-    anchors: int | Literal["auto"] = key("auto", "number of anchors; auto: ceil(3 k ln k), at least k")
-    min_anchor_examples: int = key(
+    moment_rounds: int = setting(5, "rounds of phase 1, before those of num_rounds; 0: phase 2 alone", least=0)
+    anchors: int | Literal["auto"] = setting("auto", "number of anchors; auto: ceil(3 k ln k), at least k")
+    min_anchor_examples: int = setting(
         FEWEST_EXAMPLES, "clients with fewer training samples are no anchors", least=FEWEST_EXAMPLES
     )
-    subspace: Literal["iteration", "direct"] = key(
+    subspace: Literal["iteration", "direct"] = setting(
         "iteration",
         "how subspaces are found; direct: one exchange, but clients send gradients of single samples (privacy!)",
     )
-    inner_steps: int = key(4, "T1, exchanges of an orthogonal iteration, even (subspace=iteration)")
-    pairing: Literal["all", "halves", "single"] = key("all", "pairs of a client's samples that make its moments")
-    subspace_clients: int | Literal["all"] = key("all", "clients asked for their moments in a round of phase 1")
-    fresh: bool = key(False, "never ask a client for its moments twice, nor an anchor")
-    alpha: float = key(1.0, "lower bound on the inputs' covariance; the step is alpha sigma / (2 beta^2)", above=0)
-    beta: float = key(1.0, "upper bound on the inputs' covariance", above=0)
-    epsilon: float = key(
+    inner_steps: int = setting(4, "T1, exchanges of an orthogonal iteration, even (subspace=iteration)")
+    pairing: Literal["all", "halves", "single"] = setting("all", "pairs of a client's samples that make its moments")
+    subspace_clients: int | Literal["all"] = setting("all", "clients asked for their moments in a round of phase 1")
+    fresh: bool = setting(False, "never ask a client for its moments twice, nor an anchor")
+    alpha: float = setting(
+        1.0, "lower bound on the inputs' covariance; the step is alpha sigma / (2 beta^2)", above=0
+    )
+    beta: float = setting(1.0, "upper bound on the inputs' covariance", above=0)
+    epsilon: float = setting(
         0.05, "an anchor stops at sigma <= epsilon alpha delta / sqrt(2) (where delta is given)", above=0
     )
-    delta: float | None = key(
+    delta: float | None = setting(
         None,
         "least distance between true models; null: not known, anchors never stop",
         above=0,
         note="null: not known",
     )
-    grouping: Literal["exactly_k", "threshold"] = key(
+    grouping: Literal["exactly_k", "threshold"] = setting(
         "exactly_k", "anchors are grouped into k by average linkage, or where they are nearer than delta/2"
     )
-    noise: float = key(0.0, "standard deviation of the noise on the anchors' estimates that others are sent", least=0)
-    labels: Literal["hard", "soft"] = key("hard", "phase 2: train the lowest-loss model, or all by weights")
-    temperature: float = key(
+    noise: float = setting(
+        0.0, "standard deviation of the noise on the anchors' estimates that others are sent", least=0
+    )
+    labels: Literal["hard", "soft"] = setting("hard", "phase 2: train the lowest-loss model, or all by weights")
+    temperature: float = setting(
         _DEFAULT_TEMPERATURE, "weights are proportional to exp(-n loss / temperature) (labels=soft)", above=0
     )
-    local_solver: Literal["fedavg", "fedprox"] = key(
+    local_solver: Literal["fedavg", "fedprox"] = setting(
         "fedavg", "phase 2: local steps, or the proximal problem with eta=train.learning_rate"
     )
-    weighting: Literal["all_participants", "examples"] = key(
+    weighting: Literal["all_participants", "examples"] = setting(
         "all_participants", "phase 2: average relative to all participants' samples, or the model's own clients'"
     )
-    init: Literal["different", "same", "orthonormal"] = key(
+    init: Literal["different", "same", "orthonormal"] = setting(
         "different", "how the K initial models relate; phase 1 starts from the first alone"
     )
 

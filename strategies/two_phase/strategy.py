@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 
 from flwr.app import ArrayRecord, Message, MetricRecord
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import log
 from florets.strategies.base.federation import RoundFailed
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import FIRST_PHASE, CostEstimate, Detail
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.two_phase.cost_estimate import estimate_cost
 from florets.strategies.two_phase.moment_descent import DescentState, MomentDescent
 from florets.strategies.two_phase.refine import plan_refinement
@@ -27,7 +27,7 @@ class TwoPhaseState(State):
     descent: DescentState = field(default_factory=DescentState)
 
 
-class TwoPhase(ClusteredStrategy[TwoPhaseSettings, TwoPhaseState]):
+class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
     """Coarse models from a few clients with more data, then clustering and averaging by all.
 
     Phase 1 is rounds 1 to T (`moment_rounds`) and starts from model 0 of the initial arrays; the K models
@@ -73,7 +73,7 @@ class TwoPhase(ClusteredStrategy[TwoPhaseSettings, TwoPhaseState]):
             self.descent.eligible(self.federation.online(), models.count)
         return estimate_cost(self.settings, self.federation.online(), models.count, models.bank.shape[1])
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Take the step of the phase that this round belongs to."""
         if context.server_round <= self.first_rounds and not self.state.descent.done:
             self._wait_for_anchors(context)
@@ -109,7 +109,7 @@ class TwoPhase(ClusteredStrategy[TwoPhaseSettings, TwoPhaseState]):
         """Return what phase 1 tells of its anchors; nothing in phase 2."""
         return self.descent.details() if self.state.phase == FIRST_PHASE else {}
 
-    def _wait_for_anchors(self, context: RoundContext) -> None:
+    def _wait_for_anchors(self, context: Round) -> None:
         """Where other clients alone are online, give an anchor that moves time to come back."""
         moving, federation = self.state.descent.moving, self.federation
         if not moving or any(client.key in moving for client in federation.online()):

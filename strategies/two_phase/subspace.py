@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from florets.strategies.base.context import RoundContext
+from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies, T
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray
@@ -24,7 +24,7 @@ from florets.task.wire.moments import read_factors, read_term
 
 
 def find_bases(
-    context: RoundContext,
+    context: Round,
     clients: Sequence[Client],
     estimates: FloatArray,
     settings: TwoPhaseSettings,
@@ -55,7 +55,7 @@ def find_bases(
 
 
 def _iterate(
-    context: RoundContext,
+    context: Round,
     clients: Sequence[Client],
     records: Mapping[str, ArrayRecord],
     shape: tuple[int, ...],
@@ -87,7 +87,7 @@ def _iterate(
 
 
 def _direct(
-    context: RoundContext,
+    context: Round,
     clients: Sequence[Client],
     records: Mapping[str, ArrayRecord],
     shape: tuple[int, ...],
@@ -118,9 +118,7 @@ def _direct(
     return leading_bases(local, weights, rank, context.random(Purpose.SUBSPACE))
 
 
-def _reject_outliers(
-    context: RoundContext, replies: Replies[T], sizes: list[float], scale: MomentScale
-) -> Replies[T]:
+def _reject_outliers(context: Round, replies: Replies[T], sizes: list[float], scale: MomentScale) -> Replies[T]:
     """Return the replies without those whose moments no benign data give: one would turn all the subspaces."""
     mask = scale.judge(np.array(sizes))
     keys = {key for (key, _), is_outlier in zip(replies.ok, mask, strict=True) if is_outlier}
@@ -133,7 +131,7 @@ def _weights(examples: list[int], settings: TwoPhaseSettings) -> FloatArray:
 
 
 def _estimate_records(
-    context: RoundContext, clients: Sequence[Client], estimates: FloatArray, noise: float
+    context: Round, clients: Sequence[Client], estimates: FloatArray, noise: float
 ) -> dict[str, ArrayRecord]:
     """Return what each client is told of the estimates; one shared record where all are told the same."""
     if noise == 0:

@@ -7,11 +7,11 @@ from typing import ClassVar, Literal
 import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
 
-from florets.strategies.base.context import Plan, RoundContext
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.state import State
-from florets.strategies.base.strategy import ClusteredStrategy
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core.cluster import cluster
-from florets.strategies.settings import ManyModels, key
+from florets.strategies.settings import ManyModels, setting
 from florets.task.randomness import Purpose
 from florets.task.wire import Layout, kinds
 from florets.task.wire.layout import Vector
@@ -22,7 +22,9 @@ from florets.task.wire.replies import Update, reply_metrics, update_vector
 class MeanGroupsSettings(ManyModels):
     """Clients send the mean of their inputs or labels, k-means groups these once, then FedAvg in each group."""
 
-    compare: Literal["inputs", "labels"] = key("inputs", "what is averaged: the inputs, or the classes' frequencies")
+    compare: Literal["inputs", "labels"] = setting(
+        "inputs", "what is averaged: the inputs, or the classes' frequencies"
+    )
 
 
 @dataclass
@@ -32,7 +34,7 @@ class Means(State):
     means: dict[str, Vector] = field(default_factory=dict)
 
 
-class MeanGroups(ClusteredStrategy[MeanGroupsSettings, Means]):
+class MeanGroups(Strategy[MeanGroupsSettings, Means]):
     """Group clients by the means of their data, then average the models of each group.
 
     A mean tells something of the data, as k-FED's centres do.
@@ -42,7 +44,7 @@ class MeanGroups(ClusteredStrategy[MeanGroupsSettings, Means]):
     State = Means
     client_handlers: ClassVar = ("mean_groups.handlers:mean",)
 
-    def plan(self, context: RoundContext) -> Plan[Update]:
+    def plan(self, context: Round) -> Plan[Update]:
         """Ask new clients for their means and place them; then every participant trains its group's model."""
         new = [client for client in context.online if client.key not in self.state.means]
         settings, handler = {"compare": self.settings.compare}, self.client_handlers[0]
