@@ -15,27 +15,52 @@ if TYPE_CHECKING:
     # Type checkers see here what `__getattr__` imports.
     from florets import strategies
     from florets.api.load import load
+    from florets.api.prepare import prepare
     from florets.api.run import Run, run
     from florets.api.sweep import Sweep, sweep
-    from florets.client_app.client import Client
+    from florets.client_app.authors_client import Client
     from florets.strategies.base.context import Plan, Round
+    from florets.strategies.base.method import Method
+    from florets.strategies.base.per_client import PerClient
     from florets.strategies.base.state import State
     from florets.strategies.base.strategy import Strategy
-    from florets.strategies.settings import Settings, setting
+    from florets.strategies.settings import ManyModels, OneModel, Settings, Weighted, setting
+    from florets.task.data.dataset import Dataset
+    from florets.task.declared import dataset, handler, model, partition
+    from florets.task.partitions.shard import Shard
+    from florets.task.training.objective import Anchored, LinearTerm, Objective, Proximal, Term
     from florets.task.wire.replies import Update
 
 __all__ = [
+    "Anchored",
     "Client",
+    "Dataset",
+    "LinearTerm",
+    "ManyModels",
+    "Method",
+    "Objective",
+    "OneModel",
+    "PerClient",
     "Plan",
+    "Proximal",
     "Round",
     "Run",
     "Settings",
+    "Shard",
     "State",
     "Strategy",
     "Sweep",
+    "Term",
     "Update",
+    "Weighted",
     "__version__",
+    "apps",
+    "dataset",
+    "handler",
     "load",
+    "model",
+    "partition",
+    "prepare",
     "run",
     "setting",
     "strategies",
@@ -48,16 +73,33 @@ if not (_HERE / "strategies").is_dir():
     __path__.append(str(_HERE.parent))
 
 _HOMES = {
-    "Client": "client_app.client",
+    "Anchored": "task.training.objective",
+    "Client": "client_app.authors_client",
+    "Dataset": "task.data.dataset",
+    "LinearTerm": "task.training.objective",
+    "ManyModels": "strategies.settings",
+    "Method": "strategies.base.method",
+    "Objective": "task.training.objective",
+    "OneModel": "strategies.settings",
+    "PerClient": "strategies.base.per_client",
     "Plan": "strategies.base.context",
+    "Proximal": "task.training.objective",
     "Round": "strategies.base.context",
     "Run": "api.run",
     "Settings": "strategies.settings",
+    "Shard": "task.partitions.shard",
     "State": "strategies.base.state",
     "Strategy": "strategies.base.strategy",
     "Sweep": "api.sweep",
+    "Term": "task.training.objective",
     "Update": "task.wire.replies",
+    "Weighted": "strategies.settings",
+    "dataset": "task.declared",
+    "handler": "task.declared",
     "load": "api.load",
+    "model": "task.declared",
+    "partition": "task.declared",
+    "prepare": "api.prepare",
     "run": "api.run",
     "setting": "strategies.settings",
     "sweep": "api.sweep",

@@ -1,18 +1,17 @@
 """`train.custom`, `evaluate.custom`, `query.custom`: a handler that the strategy brings, named by its import path."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from flwr.app import RecordDict
 
+from florets.client_app.authors_client import Client as AuthorsClient
 from florets.client_app.client import Client
 from florets.client_app.session import consent_of
-from florets.task.imported import imported, module_of, other_parameters
+from florets.task.declared import check_handler
+from florets.task.imported import imported, module_of
 from florets.task.wire import kinds
-
-_CLIENT = "client"
-"""Name of a handler's one parameter."""
 
 
 def custom(client: Client) -> RecordDict:
@@ -27,7 +26,7 @@ def custom(client: Client) -> RecordDict:
     path = client.config.get(kinds.HANDLER)
     if not isinstance(path, str):
         raise ValueError(f"the message's config has no {kinds.HANDLER!r}: name one as package.module:function")
-    content = handler_of(client, path)(client=client)
+    content = handler_of(client, path)(client=AuthorsClient(client))
     if not isinstance(content, RecordDict):
         raise ValueError(f"handler {path} returned a {type(content).__name__}, not a flwr.app.RecordDict")
     return content
@@ -44,13 +43,12 @@ def handler_of(client: Client, path: str) -> Callable[..., Any]:
     """
     module_of(f"{kinds.HANDLER}={path!r}", path)
     consent_of(client.context).require(kinds.HANDLER, path)
-    return _handler(path)
-
-
-@cache
-def _handler(path: str) -> Callable[..., Any]:
-    what = f"{kinds.HANDLER}={path!r}"
-    function = imported(what, path)
-    if others := [p.name for p in other_parameters(what, function, [_CLIENT]) if p.default is p.empty]:
-        raise ValueError(f"{what}: it takes {others[0]!r} as well; its one parameter must be {_CLIENT!r}.")
+    # Looked up each time: a function that was defined anew, as in a notebook, is another one.
+    function = imported(f"{kinds.HANDLER}={path!r}", path)
+    _check(path, function)
     return function
+
+
+@lru_cache(maxsize=64)
+def _check(path: str, function: Callable[..., Any]) -> None:
+    check_handler(f"{kinds.HANDLER}={path!r}", function)
