@@ -32,6 +32,8 @@ Usage
   florets show-partition experiment=<preset>    who holds which samples
   florets plan experiment=<preset>              what a run sends, needs and
                                                 takes, before it is run
+  florets new strategy|data|project <name>      a skeleton with a test, to write
+                                                one's own from
   florets assign run=<folder> data=<file>       which model fits these data
   florets predict run=<folder> data=<file> ...  that model's predictions
 
@@ -45,7 +47,7 @@ Options
   --debug         show Python's traceback of an error
   --version       the version, and end
   -h, --help      this text, with strategy=<module>:<Class> also its keys;
-                  of advise, assign, plan, predict, reproduce and
+                  of advise, assign, new, plan, predict, reproduce and
                   show-partition, theirs
 
 A key given by hand wins over the preset, which wins over the defaults.

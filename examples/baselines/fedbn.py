@@ -5,7 +5,6 @@ Deviation: the server keeps the clients' layers and sends them, so that a client
 starts from the mean of the others'.
 """
 
-
 import florets
 
 
