@@ -146,7 +146,9 @@ class Round:
         kept: Container[str],
     ) -> Plan[Update]:
         if self.personal is not None and self.personal.is_active:
-            return _declared(self.personal.train(self, assignment), own)
+            # Settings of this exchange, such as FedProx's term, hold for the method's messages, too.
+            context = replace(self, config=filled(self.config.copy(), settings)) if settings else self
+            return _declared(self.personal.train(context, assignment), own)
         layout = self.models.layout
         config = {**self.averaging.settings, **settings}
         requests = []

@@ -129,12 +129,10 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         self.round_timeout = round_timeout
         self.grace = grace
         self.round_tries = round_tries
+        if self.method is not None and personal is not None:
+            raise ValueError(f"personal={personal.name}: {type(self).__name__} has a method of its own; leave it out")
         self.personal = None if personal is None else within_groups(self, personal)
         if self.method is not None:
-            if personal is not None:
-                raise ValueError(
-                    f"personal={personal.name}: {type(self).__name__} has a method of its own; leave it out"
-                )
             self.personal = method_of(self, self.method(self.settings))
         self.federation = Federation(num_clients, start_timeout, fingerprint, min_clients, self.client_handlers)
         self.last_round: int | None = None
