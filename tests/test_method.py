@@ -1,4 +1,4 @@
-"""What an author of methods writes: methods within strategies, queries, decorators, and what is refused of each."""
+"""Methods within strategies, queries and decorators as an author writes them, and what is refused of each."""
 
 from typing import Any
 
