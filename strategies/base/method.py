@@ -114,11 +114,12 @@ class Method(PersonalMethod[S, K]):
             others = {name: self._record(value) for name, value in beside.items() if name not in settings}
             if taken := sorted({*_SENT_ANYHOW, *context.config}.intersection(beside)):
                 raise ValueError(f"{type(self).__name__}.sends: messages have {taken[0]!r} anyhow; take another name")
-            if self.handler is None:
+            handler = type(self).handler
+            if handler is None:
                 settings = {**context.averaging.settings, **settings}
                 requests.append(context.request(kinds.TRAIN, client, record, settings, others))
             else:
-                requests.append(context.request_custom(self.handler, client, record, settings, others))
+                requests.append(context.request_custom(handler, client, record, settings, others))
 
         def read(key: str, content: RecordDict) -> Update:
             return read_update(content, models.layout, groups[key], self.returns, self.numbers)
@@ -146,7 +147,7 @@ class Method(PersonalMethod[S, K]):
         ours = models.layout.trained & ~models.shared
         for group in sorted({update.model for _, update in updates}):
             members = [update for _, update in updates if update.model == group]
-            bank[group, ours] = self.average(models.bank[group], members)[ours]
+            bank[group, ours] = self.average(self.models[group], members)[ours]
         return bank
 
     def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
@@ -172,7 +173,9 @@ class Method(PersonalMethod[S, K]):
         return own
 
     def _see(self, models: Models) -> None:
-        self.layout, self.models = models.layout, models.bank
+        self.layout, self.models = models.layout, models.bank.view()
+        # A hook that writes into a group's model would change it for everybody.
+        self.models.flags.writeable = False
 
     def _record(self, vector: Any) -> ArrayRecord:
         return array_record(self.layout.arrays(vector))
