@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from florets.task.training.local_update import TrainSettings, new_optimizer
+from florets.task.training.local_update import TrainSettings, plain_optimizer
 from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.networks import Network
 from florets.task.training.seeding import torch_seed
@@ -106,7 +106,7 @@ def stacked_update(network: Network, shares: Sequence[Share], loss: str, setting
         Of n clients, in any order. Clients of like numbers of samples together cost least: one with fewer waits for
         those with more, and batches are filled up to the largest one.
     loss, settings
-        See `local_update`.
+        See `local_update`; the settings are plain (`TrainSettings.is_plain`).
 
     Returns
     -------
@@ -127,7 +127,7 @@ def stacked_update(network: Network, shares: Sequence[Share], loss: str, setting
             # They share the stacks' memory, so that what has been trained stays there.
             training = {name: stack[:active].detach().requires_grad_() for name, stack in stacks.items()}
             if optimizer is None:
-                optimizer = new_optimizer(list(training.values()), settings)
+                optimizer = plain_optimizer(list(training.values()), settings)
             else:
                 optimizer.narrow(list(training.values()))
         for parameter in training.values():
