@@ -20,15 +20,16 @@ import yaml
 from flwr.common.config import parse_config_args
 from safetensors.numpy import load_file
 
+from florets.commands import main as command
+from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_to_json
 from florets.conf.run_folder import flower_resume_command, resume_command
-from florets.server_app import main as command
+from florets.server_app import engine
 from florets.server_app.app import read_run_config
 from florets.server_app.experiment import run_experiment
-from florets.server_app.main import main
 from florets.server_app.results.folder import FolderLock
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from florets.server_app.resume.checkpointing import Checkpointing
@@ -92,7 +93,7 @@ def killed(monkeypatch: pytest.MonkeyPatch, folder: Path, overrides: Sequence[st
     """Run until the given round's checkpoint is written, then stop dead; return the run's folder."""
     given = [*overrides, f"results_dir={folder}"]
     with killed_after(monkeypatch, server_round):
-        command.run(compose(given), given)
+        engine.run(compose(given), given)
     return run_folder(folder)
 
 
@@ -120,13 +121,13 @@ def run_folder(folder: Path) -> Path:
 
 def straight(folder: Path, overrides: Sequence[str]) -> Path:
     given = [*overrides, f"results_dir={folder}"]
-    return Path(command.run(compose(given), given).folder)
+    return Path(engine.run(compose(given), given).folder)
 
 
 def resumed(folder: Path, *more: str) -> Path:
     found = read_resume([f"resume='{folder}'", *more], ROOT)
     assert found is not None
-    return Path(command.resume(*found).folder)
+    return Path(engine.resume(*found).folder)
 
 
 def results(folder: Path) -> dict[str, Any]:
@@ -358,7 +359,7 @@ def test_the_hint_at_the_end_of_a_failed_run_is_the_whole_command(
         straight(tmp_path, own)
     config, started = compose(own), r"go on with: flwr run \. --stream --run-config '"
     failed = pytest.raises(FederationError, match=started + r"resume=\"\S+/run\" overrides='\"'\"'trust=true")
-    with failed, command._local_grid(config) as grid:
+    with failed, engine._local_grid(config) as grid:
         run_experiment(grid, config, tmp_path / "run", by_flower=True)
 
 
@@ -607,7 +608,7 @@ def test_killed_with_sigkill_at_random_moments_a_run_ends_the_same(
 
 @pytest.mark.slow
 def test_the_command_itself_is_killed_and_goes_on(tmp_path: Path) -> None:
-    florets = [sys.executable, "-m", "florets.server_app.main"]
+    florets = [sys.executable, "-m", "florets"]
     given = [*settings("clove", "num_rounds=40"), f"results_dir={tmp_path}"]
     process = subprocess.Popen([*florets, *given], cwd=ROOT)
     while not list(tmp_path.rglob("round-000005.safetensors")):
@@ -628,7 +629,7 @@ def test_the_command_itself_is_killed_and_goes_on(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_console_that_nobody_reads_ends_neither_a_run_nor_its_resumption(tmp_path: Path) -> None:
     florets, given = (
-        [sys.executable, "-m", "florets.server_app.main"],
+        [sys.executable, "-m", "florets"],
         [*settings("fedavg"), f"results_dir={tmp_path}"],
     )
     for arguments in (given, ["resume={folder}", "num_rounds=20", "quiet=true"]):
