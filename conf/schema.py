@@ -97,8 +97,9 @@ class TaskConfig:
 
     data: str = setting(
         "digits",
-        "digits, mnist, fashion_mnist, mnist_and_fashion, emnist, femnist, cifar10, ag_news, amazon_reviews, "
-        "cost2100, linear, lines or own (your files), or a function as package.module:function",
+        "digits, mnist, fashion_mnist, mnist_and_fashion, emnist, femnist, cifar10, cifar100, svhn, tiny_imagenet, "
+        "ag_news, amazon_reviews, cost2100, linear, lines or own (your files), or a function as "
+        "package.module:function",
     )
     partition: str = setting(
         "rotation",

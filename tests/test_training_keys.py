@@ -271,6 +271,10 @@ def test_the_schema_has_the_optimisers_of_the_loop_in_any_case_of_letters() -> N
         (["train.optimizer_options={eps: x}"], r"^train.optimizer_options.eps='x': must be a number"),
         (["train.optimizer_options={eps: -1}"], r"Adam refuses its settings \(Invalid epsilon value"),
         (
+            ["averaging=gradients", "train.optimizer_options={eps: 1}"],
+            r"^train.optimizer_options={eps: 1}: with averaging=gradients clients send gradients and take no steps; leave",
+        ),
+        (
             ["train.augment=flop"],
             r"^train.augment=flop: is unknown. Did you mean 'flip'\? Known: flip, crop, flip_crop",
         ),
