@@ -268,8 +268,8 @@ def _train(config: Config) -> list[str]:
         )
     if train.optimizer_options and config.averaging == "gradients" and config.fine_tune_epochs == 0:
         problems.append(
-            f"train.optimizer_options={show(train.optimizer_options)}: with averaging=gradients clients send gradients "
-            "and take no steps; leave it out, or use averaging=models."
+            f"train.optimizer_options={show(train.optimizer_options)}: with averaging=gradients clients send "
+            "gradients and take no steps; leave it out, or use averaging=models."
         )
     if train.weight_decay > 0 and train.optimizer == "rprop":
         problems.append(
