@@ -17,7 +17,7 @@ from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.modules import load
 from florets.task.training.networks import Network, network_of
 from florets.task.training.objective import Objective
-from florets.task.training.optimizers import Adam
+from florets.task.training.optimizers import Adam, clip_rows
 from florets.task.training.precision import Precision
 
 LEARNING_RATE = 0.01
@@ -127,7 +127,7 @@ def fold_changes(
         Of Adam.
     clip_norm, precision, augment
         See `florets.task.training.local_update.TrainSettings` and `florets.task.training.objective.Objective`. With
-        one of them each fold is computed alone.
+        bfloat16 or augmentation each fold is computed alone.
 
     Returns
     -------
@@ -135,9 +135,8 @@ def fold_changes(
         Change of the trainable parameters, in the order of the state.
     """
     network = network_of(module)
-    is_plain = clip_norm is None and precision == "float32" and augment is None
-    if network is not None and len(folds) > 1 and is_plain:
-        return _side_by_side(network, state, x, y, loss, folds, steps, rate)
+    if network is not None and len(folds) > 1 and precision == "float32" and augment is None:
+        return _side_by_side(network, state, x, y, loss, folds, steps, rate, clip_norm)
     names = [name for name, value in state.items() if value.is_floating_point() and name not in untrained]
     before = _flat(state, names)
     changes = []
@@ -165,6 +164,7 @@ def _side_by_side(
     folds: list[IntArray],
     steps: int,
     rate: float,
+    clip_norm: float | None,
 ) -> Float32:
     """Train one model on each fold as `fold_changes` says, of each layer all folds' by one call."""
     rows = torch.from_numpy(np.stack(folds)).to(x.device)
@@ -182,6 +182,8 @@ def _side_by_side(
         losses = per_sample_losses(network.outputs(trained, inputs).flatten(0, 1), targets, loss)
         # Each fold's mean depends on its own parameters alone: the sum has all their gradients.
         ((losses.view(count_of_folds, size) * weights).sum() / size).backward()  # type: ignore[no-untyped-call]
+        if clip_norm is not None:
+            clip_rows(list(trained.values()), clip_norm)
         optimizer.step()
     count(gradients=steps * rows.numel())
     return np.concatenate(

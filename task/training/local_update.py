@@ -85,14 +85,14 @@ class TrainSettings:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the steps are those of SGD or Adam as such, which faster ways than `local_update` take as well."""
-        plain = self.optimizer in ("adam", "sgd") and not self.optimizer_options
-        return plain and self.clip_norm is None and self.precision == "float32"
+        """Whether steps are those of `plain_optimizer` in float32, which stacks of several models take as well."""
+        return self.optimizer in ("adam", "sgd") and not self.optimizer_options and self.precision == "float32"
 
     @property
     def is_gradient_descent(self) -> bool:
         """Whether a step moves the model by the learning rate times the gradient, and by nothing else."""
-        return self.is_plain and self.optimizer == "sgd" and self.momentum == 0 and self.weight_decay == 0
+        steps_by_gradient = self.optimizer == "sgd" and self.momentum == 0 and self.weight_decay == 0
+        return self.is_plain and steps_by_gradient and self.clip_norm is None
 
     def num_steps(self, batches: int) -> int:
         """Return the steps of one local training, where an epoch has so many batches."""

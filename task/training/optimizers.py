@@ -128,6 +128,23 @@ class Adam:
         self._squares = [square[: len(p)] for square, p in zip(self._squares, parameters, strict=True)]
 
 
+def clip_rows(parameters: Sequence[Tensor], most: float) -> None:
+    """Clip the gradients of a stack of models, each model's own as ``torch.nn.utils.clip_grad_norm_`` does.
+
+    Parameters
+    ----------
+    parameters
+        Row m of each is model m's.
+    most
+        Largest norm of a model's gradient.
+    """
+    slopes = [slope for parameter in parameters if (slope := parameter.grad) is not None]
+    norms = torch.stack([slope.flatten(1).square().sum(dim=1) for slope in slopes]).sum(dim=0).sqrt()
+    factors = (most / (norms + 1e-6)).clamp(max=1.0)
+    for slope in slopes:
+        slope.mul_(factors.view(-1, *[1] * (slope.dim() - 1)))
+
+
 def _fused(parameters: Sequence[Tensor]) -> bool:
     # Fused kernels do the same arithmetic in one call a step; they exist for floats on CPU and CUDA.
     return all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)

@@ -19,6 +19,7 @@ from torch import Tensor
 from florets.task.training.local_update import TrainSettings, plain_optimizer
 from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.networks import Network
+from florets.task.training.optimizers import clip_rows
 from florets.task.training.seeding import torch_seed
 from florets.task.training.transfers import on_host
 
@@ -139,6 +140,8 @@ def stacked_update(network: Network, shares: Sequence[Share], loss: str, setting
         # Each client's mean depends on its own parameters alone: the sum has all their gradients.
         means = losses.sum(dim=1) / batches.counts[:active, step]
         means.sum().backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
+        if settings.clip_norm is not None:
+            clip_rows(list(training.values()), settings.clip_norm)
         optimizer.step()
         batches.add(seen[:active], means.detach(), step)
     *values, sums = on_host(*stacks.values(), seen)
