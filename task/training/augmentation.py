@@ -121,7 +121,7 @@ def _resolved(name: str) -> Function:
         near = difflib.get_close_matches(name, BUILT_IN, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ValueError(
-            f"{KEY}={name}: is unknown.{hint} Known: {', '.join(BUILT_IN)}, or a function of your own as "
-            "package.module:function."
+            f"{KEY}={name}: is unknown.{hint} Known: {', '.join(BUILT_IN)}, a function of your own as "
+            "package.module:function, or null for none."
         )
     return BUILT_IN[name]
