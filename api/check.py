@@ -101,7 +101,7 @@ def check(clients: Any = None, /, **keys: Any) -> Check:
     ConfigError
         If the keys are wrong, or the data have no form that could be read.
     """
-    experiment, keys, _ = clients_of(clients, keys)
+    experiment, keys, _ = clients_of(clients, keys, fewest=1)
     return check_overrides(overrides_of(experiment, keys))
 
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMS = (
-    "(x, y) of arrays, {'train': ..., 'test': ...}, a pandas DataFrame, a torch Dataset, or a Hugging Face Dataset or "
-    "DatasetDict"
+    "(x, y) of arrays, {'train': ..., 'test': ...}, a pandas DataFrame, a torch Dataset, or a Hugging Face Dataset "
+    "or DatasetDict"
 )
 _CHANNELS = (1, 3, 4)
 """Numbers of channels that images have."""
@@ -49,21 +49,24 @@ class Arrays:
 
 
 @dataclass(frozen=True)
+class Table:
+    """Records, and the column of their targets."""
+
+    frame: "pd.DataFrame"
+    target: str
+
+
+@dataclass(frozen=True)
 class ClientData:
     """The data of one client: `train` and `test`, or one undivided set with `test` None."""
 
-    train: "Arrays | pd.DataFrame"
-    test: "Arrays | pd.DataFrame | None" = None
+    train: Arrays | Table
+    test: Arrays | Table | None = None
 
     @property
-    def parts(self) -> "dict[str, Arrays | pd.DataFrame]":
+    def parts(self) -> dict[str, Arrays | Table]:
         """The parts by the names that their files have."""
         return {"data": self.train} if self.test is None else {"train": self.train, "test": self.test}
-
-    @property
-    def is_table(self) -> bool:
-        """Whether they are data frames."""
-        return is_frame(self.train)
 
 
 def read_client(data: Any, target: str | None) -> ClientData:
@@ -94,7 +97,7 @@ def read_client(data: Any, target: str | None) -> ClientData:
             parts[name] = _part(data[name], target)
         except WrongData as error:
             raise WrongData(f"{name}: {error}") from error
-    if is_frame(parts["train"]) != is_frame(parts["test"]):
+    if type(parts["train"]) is not type(parts["test"]):
         raise WrongData("one of train and test is a table, the other one arrays; give both the same form.")
     return ClientData(parts["train"], parts["test"])
 
@@ -172,8 +175,8 @@ def inputs_of(values: Any) -> NDArray[Any]:
         if not finite.all():
             row = int(np.argwhere(~finite)[0][0])
             raise WrongData(
-                f"{int((~finite).sum())} of the inputs are no finite numbers, the first in sample {row}; fill the gaps "
-                "or leave those samples out."
+                f"{int((~finite).sum())} of the inputs are no finite numbers, the first in sample {row}; fill the "
+                "gaps or leave those samples out."
             )
     if x.ndim == 4 and x.shape[3] in _CHANNELS and x.shape[1] not in _CHANNELS:
         x = np.moveaxis(x, 3, 1)
@@ -225,7 +228,7 @@ def _unpacked(y: NDArray[Any]) -> NDArray[Any]:
     return np.array(cells)
 
 
-def _part(data: Any, target: str | None) -> "Arrays | pd.DataFrame":
+def _part(data: Any, target: str | None) -> Arrays | Table:
     if is_frame(data):
         return table_of(data, target)
     if is_hugging_face(data):
@@ -251,8 +254,8 @@ def arrays(x: Any, y: Any, classes: tuple[str, ...] = ()) -> Arrays:
     return Arrays(inputs, targets, classes)
 
 
-def table_of(frame: "pd.DataFrame", target: str | None) -> "pd.DataFrame":
-    """Return a data frame, checked; see `ClientData`.
+def table_of(frame: "pd.DataFrame", target: str | None) -> Table:
+    """Return a data frame as a table, checked.
 
     Raises
     ------
@@ -264,7 +267,8 @@ def table_of(frame: "pd.DataFrame", target: str | None) -> "pd.DataFrame":
     names = list(frame.columns)
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise WrongData(
-            f"{len(wrong)} columns have no string as name; name them: frame.columns = [f'x{{n}}' for n in frame.columns]."
+            f"{len(wrong)} columns have no string as name; name them, such as "
+            "frame.columns = [f'x{n}' for n in frame.columns]."
         )
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise WrongData(f"has several columns {twice[0]!r}; give each its own name.")
@@ -283,7 +287,7 @@ def table_of(frame: "pd.DataFrame", target: str | None) -> "pd.DataFrame":
             raise WrongData(
                 f"column {name!r} holds {type(wrong_cell).__name__}; give numbers or words, or leave the column out."
             )
-    return frame
+    return Table(frame, target)
 
 
 def _of_torch(data: Any) -> Arrays:
@@ -315,7 +319,7 @@ def _stacked(inputs: Sequence[Any]) -> NDArray[Any]:
     return np.stack(rows)
 
 
-def _of_hugging_face(data: Any, target: str | None) -> "Arrays | pd.DataFrame":
+def _of_hugging_face(data: Any, target: str | None) -> Arrays | Table:
     """Read a Hugging Face data set: a column of images or of fixed-size arrays, else a table."""
     features = data.features
     kinds = {name: type(feature).__name__ for name, feature in features.items()}

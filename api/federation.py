@@ -16,6 +16,7 @@ from florets.api.client_data import (
     FORMS,
     Arrays,
     ClientData,
+    Table,
     WrongData,
     is_frame,
     is_hugging_face,
@@ -26,13 +27,12 @@ from florets.api.targets import Targets, agree_on_targets
 from florets.conf.compose import OWN_DATA, preset_values
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
-from florets.task.data.tables.declaration import NODE_FILE
-from florets.task.wire.introduction import key_problem
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _FOLDER = "federations"
+_NODE_FILE = "node.toml"
 _KEYS = ("target", "owner", "clusters", "names", "classes")
 """Keyword arguments of the public functions that belong to the clients' data."""
 _MOST_PROBLEMS = 10
@@ -101,30 +101,32 @@ class Federation:
             more = f"clients: {len(problems) - _MOST_PROBLEMS} more cannot be used."
             raise ConfigError(problems[:_MOST_PROBLEMS] + [more] * (len(problems) > _MOST_PROBLEMS))
         self.names = tuple(self._clients)
-        self._target = target
         self._clusters = None if clusters is None else _numbered(clusters, self.names)
         _refuse_mixed(self._clients)
+        self._tables = {name: _tables(own) for name, own in self._clients.items() if _tables(own)}
         self._targets = self._agree(classes, regression)
 
     def __len__(self) -> int:
         return len(self.names)
 
     def __repr__(self) -> str:
-        first = next(iter(self._clients.values()))
-        what = (
-            f"table with target {self._target!r}"
-            if first.is_table
-            else f"inputs of shape {_arrays(first)[0].x.shape[1:]}"
-        )
+        if self.is_table:
+            what = f"tables with target {self._target!r}"
+        else:
+            what = f"inputs of shape {_arrays(self._clients[self.names[0]])[0].x.shape[1:]}"
         return f"<florets.Federation of {len(self)} clients: {what}>"
 
     @property
     def is_table(self) -> bool:
-        """Whether the clients' data are data frames."""
-        return next(iter(self._clients.values())).is_table
+        """Whether the clients' data are tables."""
+        return bool(self._tables)
 
     @property
-    def keys(self) -> dict[str, Any]:
+    def _target(self) -> str:
+        return self._tables[self.names[0]][0].target
+
+    @property
+    def settings(self) -> dict[str, Any]:
         """Keys of the command that describe the data, but for their folder."""
         loss = {"task.loss": "squared_error"} if self._targets.regression else {}
         if self.is_table:
@@ -167,7 +169,7 @@ class Federation:
             return agree_on_targets({name: _arrays(own) for name, own in self._clients.items()}, classes, regression)
         if classes is not None:
             raise ConfigError(["classes: of data frames the cells of the target name them; leave classes out."])
-        columns = [part[self._target] for own in self._clients.values() for part in own.parts.values()]  # type: ignore[index]
+        columns = [part.frame[part.target] for own in self._tables.values() for part in own]
         if regression is None:
             # The pipeline sees it by itself where values are integers, once the clients have described their columns.
             regression = all(column.dtype.kind in "iuf" for column in columns) and any(map(_has_fractions, columns))
@@ -190,18 +192,18 @@ class Federation:
             if isinstance(content, Arrays):
                 files[f"{part}.npz"] = Arrays(content.x, self._targets.written(content.y))
             else:
-                files[f"{part}.csv"] = _csv(content)
+                files[f"{part}.csv"] = _csv(content.frame)
         toml = [f"client-id = {json.dumps(name, ensure_ascii=False)}\n"] if self._folder_of(place) != name else []
         toml += [f"true-cluster = {self._clusters[place]}\n"] if self._clusters is not None else []
-        toml += [_FORM] if data.is_table else []
+        toml += [_FORM] if self.is_table else []
         if toml:
-            files[NODE_FILE] = "".join(toml).encode()
+            files[_NODE_FILE] = "".join(toml).encode()
         return files
 
 
 def write_table(frame: "pd.DataFrame", folder: Path) -> Path:
     """Write a data frame as a site's table into an empty folder, and return the file."""
-    (folder / NODE_FILE).write_text(_FORM, encoding="utf-8")
+    (folder / _NODE_FILE).write_text(_FORM, encoding="utf-8")
     path = folder / "data.csv"
     path.write_bytes(_csv(frame))
     return path
@@ -214,7 +216,9 @@ def _csv(frame: "pd.DataFrame") -> bytes:
     return buffer.getvalue()
 
 
-def with_clients(experiment: Any, keys: Mapping[str, Any]) -> tuple[Any, dict[str, Any], Federation | None]:
+def with_clients(
+    experiment: Any, keys: Mapping[str, Any], fewest: int = 2
+) -> tuple[Any, dict[str, Any], Federation | None]:
     """Return a public function's arguments with the folder of its clients' data in the place of the data.
 
     Parameters
@@ -224,6 +228,8 @@ def with_clients(experiment: Any, keys: Mapping[str, Any]) -> tuple[Any, dict[st
     keys
         The keyword arguments; `clients` is a Federation or what it takes, and the arguments of a Federation may stand
         beside it.
+    fewest
+        Clients that there must be, unless `min_clients` says so.
 
     Returns
     -------
@@ -243,13 +249,15 @@ def with_clients(experiment: Any, keys: Mapping[str, Any]) -> tuple[Any, dict[st
         raise ConfigError([f"data_dir={rest['data_dir']}: clients= are the data already; leave out one of them."])
     if experiment is None and "experiment" not in rest:
         experiment = OWN_DATA
+    if len(federation) < fewest and "min_clients" not in rest:
+        raise ConfigError([f"clients: there is one, {federation.names[0]!r}; give at least {fewest}."])
     chosen = rest.get("experiment", experiment)
     for one in [chosen] if isinstance(chosen, str) else chosen:
         _refuse_other_data(str(one))
     results = Path(rest.get("results_dir", Config.results_dir)).expanduser().absolute()
     folder = federation.write(results)
     given = set(_dotted(rest))
-    own = {name: value for name, value in federation.keys.items() if name not in given}
+    own = {name: value for name, value in federation.settings.items() if name not in given}
     return experiment, {"data_dir": str(folder), **own, **rest}, federation
 
 
@@ -271,7 +279,7 @@ def _federation(keys: Mapping[str, Any], rest: Mapping[str, Any]) -> Federation:
 
 def _dotted(keys: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested keys as dotted ones."""
-    found = {}
+    found: dict[str, Any] = {}
     for name, value in keys.items():
         if isinstance(value, Mapping):
             found |= _dotted(value, f"{prefix}{name}.")
@@ -289,14 +297,17 @@ def _refuse_other_data(experiment: str) -> None:
     if (task.get("data"), task.get("partition")) != ("own", "own"):
         raise ConfigError(
             [
-                f"experiment={experiment}: has data of its own, and clients= are others; leave it out, or give a preset "
-                f"for nodes with data of their own, such as {OWN_DATA}."
+                f"experiment={experiment}: has data of its own, and clients= are others; leave it out, or give a "
+                f"preset for nodes with data of their own, such as {OWN_DATA}."
             ]
         )
 
 
 def _by_name(clients: Any, owner: str | None, names: Sequence[str] | None) -> dict[str, Any]:
     """Return each client's data by its name."""
+    # Flower, which takes a second that a mistyped key should not.
+    from florets.task.wire.introduction import key_problem
+
     if owner is not None:
         if names is not None:
             raise ConfigError([f"names: the clients have the names in the column {owner!r}; leave names out."])
@@ -393,14 +404,22 @@ def _arrays(data: ClientData) -> list[Arrays]:
     return [part for part in data.parts.values() if isinstance(part, Arrays)]
 
 
+def _tables(data: ClientData) -> list[Table]:
+    return [part for part in data.parts.values() if isinstance(part, Table)]
+
+
 def _refuse_mixed(clients: Mapping[str, ClientData]) -> None:
     """Raise ConfigError where clients have different forms, shapes, or scales of pixels."""
-    names = list(clients)
-    first = clients[names[0]]
-    for name in names[1:]:
-        if clients[name].is_table != first.is_table:
-            table, other = (name, names[0]) if clients[name].is_table else (names[0], name)
-            raise ConfigError([f"clients: {table} has a table and {other} arrays; give all clients the same form."])
+    tables = [name for name, data in clients.items() if _tables(data)]
+    rest = [name for name in clients if name not in tables]
+    if tables and rest:
+        raise ConfigError([f"clients: {tables[0]} has a table and {rest[0]} arrays; give all clients the same form."])
+    targets = {table.target: name for name, data in clients.items() for table in _tables(data)}
+    if len(targets) > 1:
+        (first, one), (second, other) = list(targets.items())[:2]
+        raise ConfigError(
+            [f"clients: the target of {one} is {first!r} and that of {other} {second!r}; name it, target=<column>."]
+        )
     parts = [(name, part) for name, data in clients.items() for part in _arrays(data)]
     for name, part in parts[1:]:
         one, reference = part.x, parts[0][1].x
@@ -434,14 +453,16 @@ def _digest(files: Mapping[str, Mapping[str, Arrays | bytes]]) -> str:
             heads = [(part.dtype.str, part.shape) for part in parts]
             found.update(json.dumps([name, file, heads]).encode())
             for part in parts:
-                found.update(memoryview(np.ascontiguousarray(part)).cast("B"))
+                found.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
     return found.hexdigest()[:16]
 
 
-def clients_of(clients: Any, keys: Mapping[str, Any]) -> tuple[Any, dict[str, Any], Federation | None]:
+def clients_of(
+    clients: Any, keys: Mapping[str, Any], fewest: int = 2
+) -> tuple[Any, dict[str, Any], Federation | None]:
     """Return what `with_clients` does, for a function whose first argument is a preset's name or clients' data."""
     if clients is None or isinstance(clients, str):
-        return with_clients(clients, keys)
+        return with_clients(clients, keys, fewest)
     if keys.get("clients") is not None:
         raise ConfigError(["clients: are given twice; leave out one of them."])
-    return with_clients(None, {**keys, "clients": clients})
+    return with_clients(None, {**keys, "clients": clients}, fewest)

@@ -25,9 +25,10 @@ def framed(page: Path) -> str:
 def show(page: Path, text: str) -> None:
     """Display a page in a notebook; elsewhere print its text and, on a terminal, open the page in the browser."""
     if in_notebook():
-        from IPython.display import HTML, display
+        from IPython import display
 
-        display(HTML(framed(page)))
+        # IPython is not typed.
+        display.display(display.HTML(framed(page)))  # type: ignore[no-untyped-call]
         return
     print(text)
     if sys.stdout.isatty():

@@ -59,7 +59,7 @@ def sweep(experiment: str | Iterable[str] | None = None, /, **keys: Any) -> Swee
     caller = Path.cwd()
     import_from(caller)
     experiment, keys, federation = with_clients(experiment, keys)
-    for name in () if federation is None else federation.keys:
+    for name in () if federation is None else federation.settings:
         # A list is one value here, not several to try.
         keys[name] = [keys[name]]
     _, folder = run_sweep(choices_of(experiment, keys), caller, Engine(engine.run, engine.resume))

@@ -61,7 +61,7 @@ class Predictions:
 
     @property
     def labels(self) -> NDArray[Any]:
-        """The predictions (n,): classes as the data have them, integers or truth values where their names are such."""
+        """The predictions (n,): classes, as integers or truth values where their names are such, or values."""
         return _in_kind(self.classes)[self.values] if self.classes else self.values
 
     def frame(self) -> "pd.DataFrame":
