@@ -8,10 +8,10 @@ from typing import Any
 
 from florets.api.client_data import WrongData, arrays, inputs_of, is_frame
 from florets.api.federation import write_table
+from florets.api.predictions import Predictions, predict_data
 from florets.conf.problems import ConfigError
 from florets.server_app.new_client.assignment import Assignment, assign_data, assign_unlabelled
 from florets.server_app.new_client.chosen_model import chosen_model, client_keys
-from florets.server_app.new_client.predictions import Predictions, predict_data
 from florets.server_app.new_client.read_data import NewData, read_arrays, read_data, read_table
 from florets.server_app.new_client.run_models import RunModels
 

@@ -21,8 +21,8 @@ from florets.task.threads import one_thread_within
 if TYPE_CHECKING:
     from torch.nn import Module
 
+    from florets.api.predictions import Predictions
     from florets.server_app.new_client.assignment import Assignment
-    from florets.server_app.new_client.predictions import Predictions
     from florets.server_app.new_client.run_models import RunModels
 
 

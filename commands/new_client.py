@@ -4,15 +4,12 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
+from florets.api.predictions import predict_data
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app.console import counted
 from florets.server_app.new_client.assignment import Assignment, assign_data, assign_unlabelled
 from florets.server_app.new_client.chosen_model import chosen_model, trained_on
 from florets.server_app.new_client.mixture import refuse_one_model
-from florets.server_app.new_client.predictions import predict_data
 from florets.server_app.new_client.predictions_file import MOST_CLASSES, Sheet
 from florets.server_app.new_client.read_data import FORM_KEYS, NewData, read_data
 from florets.server_app.new_client.run_models import RunModels, load_run
@@ -98,7 +95,7 @@ def _assign(run: RunModels, given: Mapping[str, str]) -> None:
         print(found.misfit)
     print(f"Model {found.model} fits best: {found.why}.")
     assert found.model is not None
-    _list_losses(found.losses, found.model)
+    _list_losses(found.losses.tolist(), found.model)
     print(
         f"On {counted(found.num_examples, 'sample')}: "
         + ("" if found.accuracy is None else f"accuracy {found.accuracy:.1%}, ")
@@ -155,10 +152,10 @@ def _beside(save: Path) -> Path:
     return save.with_suffix(".preprocessing.json")
 
 
-def _list_losses(losses: NDArray[np.float64], chosen: int) -> None:
-    order = np.argsort(losses, kind="stable")[:_MOST_LISTED]
+def _list_losses(losses: Sequence[float], chosen: int) -> None:
+    order = sorted(range(len(losses)), key=losses.__getitem__)[:_MOST_LISTED]
     print("  model  loss")
-    for index in sorted({*order.tolist(), chosen}):
+    for index in sorted({*order, chosen}):
         print(f"{'>' if index == chosen else ' '} {index:5d}  {losses[index]:.4g}")
     if len(losses) > len(order):
         print(f"  ({len(losses)} models; those with the lowest losses are listed)")

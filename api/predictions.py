@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from florets.server_app.new_client.read_data import NewData
 from florets.server_app.new_client.run_models import Arrays, RunModels
-from florets.task.new_client import predict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,6 +94,8 @@ def predict_data(run: RunModels, state: Arrays, whose: str, new: NewData) -> Pre
     ValueError
         If the data do not fit the model.
     """
+    from florets.task.new_client import predict
+
     found = predict(run.task, state, new.x)
     what = "reconstruction_error" if run.task.spec.loss == "reconstruction" else "prediction"
     classes: tuple[str, ...] = ()
