@@ -13,6 +13,7 @@ from florets.server_app import engine
 from florets.server_app.advise.methods import Question
 from florets.server_app.advise.study import answer
 from florets.task.callers_folder import import_from
+from florets.task.threads import one_thread_within
 
 
 class Advice:
@@ -57,7 +58,7 @@ class Advice:
 
     def show(self) -> None:
         """Display the page in a notebook; elsewhere print the text and, on a terminal, open the page."""
-        page.show(self.page, self.text)
+        page.show(self, self.page, self.text)
 
     def __repr__(self) -> str:
         return f"<florets.Advice: {self.values['answer']} {self.page}>"
@@ -66,6 +67,7 @@ class Advice:
         return page.framed(self.page)
 
 
+@one_thread_within()
 def advise(clients: Any = None, /, **keys: Any) -> Advice:
     """Say whether clients should be grouped and which method they should use, by comparing methods on their data.
 

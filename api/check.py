@@ -65,7 +65,7 @@ class Check:
 
     def show(self) -> None:
         """Display the page in a notebook; elsewhere print the text and, on a terminal, open the page."""
-        page.show(self.page, self.text)
+        page.show(self, self.page, self.text)
 
     def __repr__(self) -> str:
         levels = [finding.level for finding in self._findings]

@@ -21,6 +21,7 @@ from florets.conf.schema import Config
 from florets.server_app import engine, jobs
 from florets.strategies.registry import find_strategy
 from florets.task.callers_folder import import_from
+from florets.task.threads import one_thread_within
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -124,6 +125,7 @@ class Groups:
         return dict(sorted(found.items(), key=lambda item: item[0] if item[0] >= 0 else len(self._names)))
 
 
+@one_thread_within()
 def discover(clients: Any = None, /, **keys: Any) -> Groups:
     """Look for groups among clients, and train no longer than that takes.
 

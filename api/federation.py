@@ -416,9 +416,9 @@ def _refuse_mixed(clients: Mapping[str, ClientData]) -> None:
         raise ConfigError([f"clients: {tables[0]} has a table and {rest[0]} arrays; give all clients the same form."])
     targets = {table.target: name for name, data in clients.items() for table in _tables(data)}
     if len(targets) > 1:
-        (first, one), (second, other) = list(targets.items())[:2]
+        (first, whose), (second, others) = list(targets.items())[:2]
         raise ConfigError(
-            [f"clients: the target of {one} is {first!r} and that of {other} {second!r}; name it, target=<column>."]
+            [f"clients: the target of {whose} is {first!r}, of {others} {second!r}; name it, target=<column>."]
         )
     parts = [(name, part) for name, data in clients.items() for part in _arrays(data)]
     for name, part in parts[1:]:

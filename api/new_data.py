@@ -14,8 +14,10 @@ from florets.server_app.new_client.assignment import Assignment, assign_data, as
 from florets.server_app.new_client.chosen_model import chosen_model, client_keys
 from florets.server_app.new_client.read_data import NewData, read_arrays, read_data, read_table
 from florets.server_app.new_client.run_models import RunModels
+from florets.task.threads import one_thread_within
 
 
+@one_thread_within()
 def predict_new(
     folder: Path, run: RunModels, x: Any, client: str | int | None = None, model: int | None = None
 ) -> Predictions:
@@ -28,6 +30,7 @@ def predict_new(
         return predict_data(run, state, whose, _read(folder, run, x, None, given.get("client"), labelled=False))
 
 
+@one_thread_within()
 def assign_new(folder: Path, run: RunModels, x: Any, y: Any = None, client: str | int | None = None) -> Assignment:
     """Return which model fits new data; `florets.api.run.Run.assign` explains the parameters."""
     has_targets = run.task.spec.loss != "reconstruction"

@@ -4,6 +4,7 @@ import html
 import sys
 import webbrowser
 from pathlib import Path
+from typing import Any
 
 _HEIGHT = 820
 """Pixels of a page within a notebook."""
@@ -22,13 +23,13 @@ def framed(page: Path) -> str:
     return f'<iframe srcdoc="{source}" style="width: 100%; height: {_HEIGHT}px; border: 0"></iframe>'
 
 
-def show(page: Path, text: str) -> None:
-    """Display a page in a notebook; elsewhere print its text and, on a terminal, open the page in the browser."""
+def show(result: Any, page: Path, text: str) -> None:
+    """Display a result in a notebook; elsewhere print its text and, on a terminal, open its page in the browser."""
     if in_notebook():
         from IPython import display
 
         # IPython is not typed.
-        display.display(display.HTML(framed(page)))  # type: ignore[no-untyped-call]
+        display.display(result)  # type: ignore[no-untyped-call]
         return
     print(text)
     if sys.stdout.isatty():
