@@ -17,6 +17,8 @@ FORMS = (
 )
 _CHANNELS = (1, 3, 4)
 """Numbers of channels that images have."""
+_FEWEST = 2
+"""Samples of an undivided set."""
 _WORDS = 4.0
 """Words of the mean cell from which on a column of strings holds texts, and no categories."""
 _LOOKED_AT = 200
@@ -84,10 +86,11 @@ def read_client(data: Any, target: str | None) -> ClientData:
     WrongData
         If they have another form, or something in them cannot be used.
     """
-    if not isinstance(data, Mapping):
-        return ClientData(_part(data, target))
-    if set(data) == {"train"}:
-        return ClientData(_part(data["train"], target))
+    if not isinstance(data, Mapping) or set(data) == {"train"}:
+        undivided = _part(data["train"] if isinstance(data, Mapping) else data, target)
+        if len(undivided.y if isinstance(undivided, Arrays) else undivided.frame) < _FEWEST:
+            raise WrongData(f"has one sample; give at least {_FEWEST}, of which one is for the test.")
+        return ClientData(undivided)
     if set(data) != {"train", "test"}:
         names = ", ".join(map(repr, data))
         raise WrongData(f"has the parts {names}; give 'train' and 'test', or one undivided set, which is split.")
@@ -197,7 +200,8 @@ def targets_of(values: Any) -> NDArray[Any]:
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim != 1:
-        raise WrongData(f"y has shape {y.shape}; give one target a sample: of one column per class y.argmax(axis=1).")
+        remedy = ": of one column per class y.argmax(axis=1)" if y.ndim == 2 else ""
+        raise WrongData(f"y has shape {y.shape}; give one target a sample{remedy}.")
     if y.dtype.kind == "O":
         y = _unpacked(y)
     if y.dtype.kind == "S":

@@ -82,6 +82,8 @@ class Groups:
     def text(self) -> str:
         """The finding in words, with the members of each group."""
         said: str = self.evidence["text"]
+        if self.evidence["verdict"] == "open":
+            said = f"not decided after {self.run.summary.rounds} rounds: {said}"
         lines = [said[:1].upper() + said[1:]]
         groups = self._members() if self.k > 1 else {}
         lines += [f"  group {group}: {_listed(names)}" for group, names in groups.items() if group >= 0]

@@ -94,6 +94,10 @@ def agree_on_targets(
         names = ()
     else:
         names = tuple(map(str, sorted(every)))
+    if wrong := [name for name in names if "${" in name]:
+        raise ConfigError(
+            [f"clients: the class {wrong[0]!r} holds ${{, which stands for a key; give it another name."]
+        )
     if len(every) < 2:
         raise ConfigError(["clients: the targets of all clients are of one class; there is nothing to learn."])
     return Targets(classes=names)

@@ -114,7 +114,7 @@ def assign_unlabelled(run: RunModels, new: NewData) -> Assignment:
     """
     if run.descriptors is None:
         raise ConfigError(
-            ["unlabelled=true: this run places data by their targets, too; a run of strategy=flux needs none."]
+            ["unlabelled=true, or no y: this run places data by their targets, too; one of strategy=flux needs none."]
         )
     chosen = nearest_descriptor(run.descriptors, run.task, new.x, None)
     why = "of what the run's common model makes of the inputs, that group's is the nearest"
