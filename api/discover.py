@@ -88,7 +88,7 @@ class Groups:
         groups = self._members() if self.k > 1 else {}
         lines += [f"  group {group}: {_listed(names)}" for group, names in groups.items() if group >= 0]
         if -1 in groups:
-            lines.append(f"  no group fits: {_listed(groups[-1])}")
+            lines.append(f"  in no group: {_listed(groups[-1])}")
         if advice := self.evidence["advice"]:
             lines.append(f"{advice[:1].upper()}{advice[1:]}.")
         return "\n".join(lines)

@@ -85,10 +85,18 @@ def _similarity(figure: Figure, axes: Axes, evidence: Mapping[str, Any]) -> None
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.tick_params(length=0)
-    names = [short(name, 12) for name in clients] if len(clients) <= _MOST_NAMES else []
+    names = _shortened(clients) if len(clients) <= _MOST_NAMES else []
     axes.set_yticks(range(len(names)), names, fontsize=max(5.5, 8.5 - 0.1 * len(names)))
     axes.set_xticks([])
     axes.set_title("Similarity of clients")
     bar = figure.colorbar(image, ax=axes, pad=0.03, aspect=22, shrink=0.85)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelcolor=QUIET)
+
+
+def _shortened(names: Sequence[str]) -> list[str]:
+    """Return names of at most 18 letters, without their beginnings where these are all that would be left."""
+    found = [short(name, 18) for name in names]
+    if len(set(found)) == len(set(names)):
+        return found
+    return [short(name if len(name) <= 18 else f"…{name[-17:].lstrip()}", 18) for name in names]
