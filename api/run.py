@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from florets.api.federation import with_clients
 from florets.api.keys import overrides_of
 from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from torch.nn import Module
 
+    from florets.api.predictions import Predictions
     from florets.reports.embedding import Embedding
+    from florets.server_app.new_client.assignment import Assignment
     from florets.server_app.new_client.run_models import RunModels
 
 
@@ -113,6 +116,60 @@ class Run:
 
         return [loaded_module(self._models.task, state).eval() for state in self._models.models]
 
+    def predict(self, x: Any, *, client: str | int | None = None, model: int | None = None) -> "Predictions":
+        """Return a model's predictions for new inputs, each from its own sample alone.
+
+        Parameters
+        ----------
+        x : array, tensor, DataFrame or path
+            Inputs (n, ...) as the clients have them; raw records, where the run was on tables; or a file or folder as
+            `florets predict` takes it.
+        client : str, optional
+            Client of the run whose model predicts: its own where it has one, else its group's. Where each client
+            standardises its own table, also whose scale holds.
+        model : int, optional
+            Number of the model in place of a client.
+
+        Returns
+        -------
+        Predictions
+            `labels`, `probabilities` and `frame()`.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such client or model, or the inputs do not fit the run.
+        """
+        from florets.api.new_data import predict_new
+
+        return predict_new(self.folder, self._models, x, client, model)
+
+    def assign(self, x: Any, y: Any = None, *, client: str | int | None = None) -> "Assignment":
+        """Return which model fits data with their targets, and how well.
+
+        Parameters
+        ----------
+        x : array, tensor, DataFrame or path
+            As `predict` takes it; a data frame, file or folder has the targets in it.
+        y : array, optional
+            Targets (n,) of arrays. Only runs that place data by their inputs alone (FLUX) need none.
+        client : str, optional
+            Client whose scale holds, where each client standardises its own table.
+
+        Returns
+        -------
+        Assignment
+            `model`, `losses` of all models, `accuracy`, and why it is that model.
+
+        Raises
+        ------
+        ConfigError
+            If the data do not fit the run.
+        """
+        from florets.api.new_data import assign_new
+
+        return assign_new(self.folder, self._models, x, y, client)
+
     @cached_property
     def _models(self) -> "RunModels":
         from florets.server_app.new_client.run_models import load_run
@@ -135,7 +192,8 @@ def run(experiment: str | None = None, /, **keys: Any) -> Run:
         Name of the preset; by default the quickstart.
     **keys
         The keys of the command, checked in the same way: ``strategy="clove", k=4, seed=0``. A group is a mapping,
-        ``train={"learning_rate": 0.1}``.
+        ``train={"learning_rate": 0.1}``. Data in memory are given as ``clients=``, a `Federation` or what it takes;
+        its arguments ``target=``, ``owner=``, ``clusters=``, ``names=`` and ``classes=`` may stand beside it.
 
     Returns
     -------
@@ -147,6 +205,7 @@ def run(experiment: str | None = None, /, **keys: Any) -> Run:
     ConfigError
         With every problem of the keys, before anything is run.
     """
+    experiment, keys, _ = with_clients(experiment, keys)
     return Run(run_overrides(overrides_of(experiment, keys)).folder, trust=True)
 
 

@@ -250,6 +250,9 @@ class Config(RunKeys):
         least=1,
     )
     stop_at_ari: float | None = setting(None, "end the run once the ARI is at least this", above=0, most=1)
+    stop_at_groups: bool = setting(
+        False, "end the run with the round that decides whether there are groups (strategy=discovery)"
+    )
     loss_matrix: bool = setting(
         True, "at the end ask every client for the loss of every final model (loss_matrix.csv and its picture)"
     )

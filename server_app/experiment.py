@@ -34,7 +34,7 @@ from florets.server_app.workers.start import share_task
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.loop import NOTHING, Earlier
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import ADVICE, STABLE_FROM, RoundReport
+from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, RoundReport
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.registry import find_strategy
 from florets.task.wire import bank
@@ -257,4 +257,6 @@ def _prolonged(config: Config, checkpoint: Checkpoint | None) -> str:
 
 def _is_reached(config: Config, line: RoundLine) -> bool:
     """Say whether the run ends early, with the round of this line."""
+    if config.stop_at_groups and line["details"].get(EVIDENCE, {"verdict": "open"})["verdict"] != "open":
+        return True
     return config.stop_at_ari is not None and reaches(line, config.stop_at_ari)
