@@ -1,0 +1,1 @@
+"""Results as data: frames, tables and figures of runs and sweeps."""
