@@ -13,7 +13,8 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
 from florets.server_app import jobs
-from florets.server_app.main import main, resume, run
+from florets.commands.main import main
+from florets.server_app.engine import resume, run
 from florets.server_app.resume.resume import read_resume
 from florets.server_app.trackers.figures import MOST_CLIENTS, curves
 from florets.server_app.trackers.protocol import read_ids
