@@ -210,7 +210,7 @@ def test_arguments_are_checked(arguments: list[str], said: str) -> None:
 def test_a_curve_stays_inside_its_axes() -> None:
     points = [(1, 0.5), (2, 0.9)]
     drawn = str(curve(points, lambda value, _: f"{value:.2f}", 'a "name"', True, 4, [(1, 0.1), (2, 0.3)]))
-    # Rounds 1 to 4 span 62 to 408, values 0.45 to 1 the 196 down to 12; what is above 1 ends there.
-    assert 'class="curve" points="62.0,179.3 177.3,45.5"' in drawn
-    assert 'class="band" points="62.0,145.8 177.3,12.0 177.3,145.8 62.0,196.0"' in drawn
+    # Rounds 1 to 4 span 62 to 394, values 0.45 to 1 the 196 down to 12; what is above 1 ends there.
+    assert 'class="curve" points="62.0,179.3 172.7,45.5"' in drawn
+    assert 'class="band" points="62.0,145.8 172.7,12.0 172.7,145.8 62.0,196.0"' in drawn
     assert "a &#34;name&#34;, round 2: 0.90" in drawn

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from markupsafe import Markup
 
 _WIDTH, _HEIGHT = 480, 230
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 72, 12, 34
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 86, 12, 34
 _MOST_MARKS = 40
 
 Points = Sequence[tuple[int, float]]

@@ -199,7 +199,8 @@ def _losses(clients: ClientHistory) -> dict[str, Any] | None:
         of = found[key]
         cells = [_cell(server_round, of.get(server_round), low, high) for server_round in rounds]
         newest = of[max(of)]
-        rows.append({"client": key, "model": clients.clusters.get(key, "-"), "cells": cells, "last": f"{newest:.3g}"})
+        model = clients.clusters.get(key, "-")
+        rows.append({"client": key, "name": _short(key), "model": model, "cells": cells, "last": f"{newest:.3g}"})
     return {
         "kind": "test loss" if name == LOSS else "training loss",
         "rounds": rounds,
@@ -208,6 +209,11 @@ def _losses(clients: ClientHistory) -> dict[str, Any] | None:
         "high": f"{high:.3g}",
         "left_out": len(found) - len(rows) if some else 0,
     }
+
+
+def _short(client: str) -> str:
+    """Return a client's name without its middle where it is long: names of many begin alike."""
+    return client if len(client) <= 20 else f"{client[:9]}…{client[-9:]}"
 
 
 def _rank(value: float) -> float:

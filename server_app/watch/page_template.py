@@ -43,13 +43,13 @@ ul.chips li.moved { border: 2px solid var(--accent); font-weight: 650; }
 ul.moves { margin: 0; padding: 0; list-style: none; font-size: .92rem; }
 ul.moves li { padding: .2rem 0; border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
 ul.moves li:last-child { border-bottom: 0; }
+section > p.rejected { margin: .6rem 0 0; overflow-wrap: anywhere; }
 h2.second { margin-top: 1.2rem; }
 table.heat { border-collapse: separate; border-spacing: 1px; }
 table.heat th, table.heat td { border: 0; padding: .1rem .35rem; }
 table.heat th.cell { padding: .1rem 0; text-align: center; }
 table.heat td.cell { min-width: 1.5rem; height: 1.25rem; padding: 0; text-align: center;
   background: rgb(var(--heat) / var(--s)); border-radius: 2px; }
-table.heat tbody th { max-width: 10rem; overflow: hidden; text-overflow: ellipsis; }
 .legend { display: inline-block; width: 6rem; height: .7rem; border-radius: 3px; vertical-align: middle;
   background: linear-gradient(to right, rgb(var(--heat) / .06), rgb(var(--heat) / .92)); }
 @media (max-width: 40rem) { .controls { padding: .7rem .7rem 0; } svg text { font-size: 17px; }
@@ -191,11 +191,12 @@ aria-valuenow="{{ done }}"><div style="width: {{ [100 * done / total, 100] | min
 lower ones.{% endif %}</p>
 <div class="wide" id="heat" tabindex="0" role="region" aria-label="Losses by client and round"><table class="heat">
 <thead><tr><th scope="col">client</th><th scope="col">model</th>
-<th scope="col">last</th>{% for round in losses.rounds %}<th scope="col" class="cell">{{ round }}</th>{% endfor %}
+<th scope="col">last</th>{% for round in losses.rounds %}<th scope="col" class="cell">
+{{- round if loop.index0 % 5 == 0 }}</th>{% endfor %}
 </tr></thead>
 <tbody>
 {% for row in losses.rows -%}
-<tr><th scope="row" title="{{ row.client }}">{{ row.client }}</th><td>{{ row.model }}</td>
+<tr><th scope="row" title="{{ row.client }}">{{ row.name }}</th><td>{{ row.model }}</td>
 <td>{{ row.last }}</td>
 {%- for cell in row.cells %}
 <td class="cell" style="--s: {{ cell.shade }}" title="{{ cell.title }}">{{ cell.mark }}</td>
@@ -230,7 +231,7 @@ lower ones.{% endif %}</p>
 {% endif %}
 </div>
 {% for round, client, why in rejected %}
-<p>Round {{ round }}: {{ client }} was rejected: {{ why }}</p>
+<p class="rejected">Round {{ round }}: {{ client }} was rejected: {{ why }}</p>
 {% endfor %}
 </section>
 {% endif %}
