@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
+import florets
+from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
 from florets.server_app import jobs
-from florets.commands.main import main
 from florets.server_app.engine import resume, run
 from florets.server_app.resume.resume import read_resume
+from florets.server_app.sweep.sweep_keys import read_sweep
 from florets.server_app.trackers.figures import MOST_CLIENTS, curves
 from florets.server_app.trackers.protocol import read_ids
 from florets.server_app.trackers.tracking import make_trackers
@@ -80,6 +82,19 @@ def test_a_tracker_that_fails_is_named_once_and_changes_nothing(
     assert plain.relative_to(tmp_path / "plain") == failing.relative_to(tmp_path / "failing")
 
 
+def test_in_python_a_tracker_is_an_object(tmp_path: Path) -> None:
+    calls = Calls()
+    keys: dict[str, Any] = {"num_clients": 4, "k": 2, "task": {"num_clusters": 2}, "num_rounds": 1}
+    done = florets.run(**keys, results_dir=tmp_path, quiet=True, tracker=[calls, f"{OWN}:Calls"])
+    assert [number for number, _ in calls.rounds] == [1]
+    assert Calls.seen is not calls
+    assert done.config["tracker"] == [f"{OWN}:Calls"]
+    with pytest.raises(ConfigError, match="an object cannot go into Flower's processes"):
+        florets.run(**keys, results_dir=tmp_path / "flower", engine="flwr", tracker=calls)
+    with pytest.raises(ConfigError, match="it lacks on_start, on_round, on_end"):
+        florets.run(**keys, results_dir=tmp_path / "none", tracker=object())
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [
@@ -119,6 +134,12 @@ def test_a_preset_may_name_a_class_only_with_consent(conf_copy: Path) -> None:
         compose(["experiment=traced"])
     assert compose(["experiment=traced", "trust=true"]).tracker == ["tensorboard", f"{OWN}:Calls"]
     assert compose(["experiment=traced", "tracker=mlflow"]).tracker == "mlflow"
+
+
+def test_trackers_are_nothing_to_sweep_over() -> None:
+    with pytest.raises(ConfigError, match=r"all at once are tracker=\[tensorboard,mlflow\]"):
+        read_sweep(["tracker=tensorboard,mlflow"])
+    assert len(read_sweep(["tracker=[tensorboard,mlflow]", "seed=0,1"])) == 2
 
 
 def test_clients_choose_no_names_of_curves() -> None:

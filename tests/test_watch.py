@@ -142,8 +142,8 @@ def test_what_clients_call_themselves_stays_text(tmp_path: Path) -> None:
         page = whole_page(watched.state(), watched.clients, "nonce")
     assert "<img src=x" not in page
     assert "<b>far" not in page
-    # In its group, among who moved, in the table of losses, among failed replies, among who was rejected.
-    assert page.count("&lt;img src=x") == 6
+    # In its group, among who moved, beside its losses, among failed replies, among who was rejected.
+    assert page.count("&lt;img src=x") == 5
     assert "diverged" in page
 
 
