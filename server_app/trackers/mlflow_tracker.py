@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,9 @@ class MlflowTracker:
     def on_start(self, run: RunStart) -> None:
         """Make the run in the store, or take up again the one that was interrupted."""
         # Parallel jobs of a sweep would make the store's tables and their parent several times.
-        with _held(run.results_dir):
+        with _held(run.results_dir), warnings.catch_warnings():
+            # Those of MLflow, of the libraries that it uses: nobody here can do anything about them.
+            warnings.simplefilter("ignore")
             self._client = _client(run.results_dir)
             parent = None if run.sweep is None else _parent(self._client, run, run.sweep)
             tags = {"mlflow.parentRunId": parent} if parent else {}
@@ -125,7 +128,7 @@ def default_store(results_dir: Path) -> str:
     from sqlalchemy import URL
 
     # MLflow's store of plain files is no longer maintained, and refused by its present version.
-    return URL.create("sqlite", database=str(results_dir / "mlflow.db")).render_as_string()
+    return str(URL.create("sqlite", database=str(results_dir / "mlflow.db")).render_as_string())
 
 
 def _experiment(client: "MlflowClient", run: RunStart) -> str:

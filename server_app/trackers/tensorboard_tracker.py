@@ -83,8 +83,8 @@ class TensorBoardTracker:
 
         assert self._writer is not None
         assert self._run is not None
-        writer = self._writer._get_file_writer()
-        for summary in hparams(params(self._run.params), final):
+        writer = self._writer._get_file_writer()  # type: ignore[no-untyped-call]
+        for summary in hparams(params(self._run.params), final):  # type: ignore[no-untyped-call]
             writer.add_summary(summary)
         self._writer.flush()
 

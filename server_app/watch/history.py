@@ -97,12 +97,14 @@ class ClientHistory:
                 self.moves.append(Move(server_round, client, before, int(cluster)))
         if row.get("reply") not in (None, "", "ok"):
             self.troubles[client] = self.troubles.get(client, 0) + 1
-        losses = self._losses.setdefault(client, _Losses({}, {}))
+        if (losses := self._losses.get(client)) is None:
+            losses = self._losses[client] = _Losses({}, {})
         for of, name in ((losses.test, LOSS), (losses.train, TRAIN_LOSS)):
             if value := row.get(name):
                 of[server_round] = _number(value)
-                while len(of) > MOST_ROUNDS:
-                    del of[min(of)]
+                if len(of) > MOST_ROUNDS:
+                    # They come in the order of the rounds.
+                    del of[next(iter(of))]
 
     def losses(self) -> tuple[str, Sequence[int], Mapping[str, Mapping[int, float]]]:
         """Return which loss there is of the clients, the rounds (at most `MOST_ROUNDS`) and the losses themselves."""
