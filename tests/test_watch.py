@@ -131,6 +131,13 @@ def test_who_moved_is_read_as_the_file_grows(tmp_path: Path) -> None:
     assert (history.losses()[0], len(history.losses()[1])) == ("train_loss", MOST_ROUNDS)
 
 
+def test_a_name_is_no_second_row(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text(HEAD + "1,a\u2028x\x85,0,true,ok,,0.5\n1,b,1,true,ok,,0.5\n", encoding="utf-8")
+    history = ClientHistory(tmp_path)
+    history.update()
+    assert history.clusters == {"a\u2028x\x85": 0, "b": 1}
+
+
 def test_what_clients_call_themselves_stays_text(tmp_path: Path) -> None:
     evil = '<img src=x onerror=alert(1)>"'
     with going_on(tmp_path) as recorder:

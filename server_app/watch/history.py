@@ -1,6 +1,7 @@
 """The clients over a run's rounds: who is in which group, who moved, whose loss is how high."""
 
 import csv
+import io
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -79,7 +80,8 @@ class ClientHistory:
         # The last line may not be whole yet.
         whole = new[: new.rfind(b"\n") + 1]
         self._offset += len(whole)
-        for cells in csv.reader(whole.decode("utf-8", errors="replace").splitlines()):
+        # A name may hold what `str.splitlines` takes for the end of a line.
+        for cells in csv.reader(io.StringIO(whole.decode("utf-8", errors="replace"), newline="")):
             if self._head:
                 self._take(dict(zip(self._head, cells, strict=False)))
             else:
