@@ -12,9 +12,10 @@ import pytest
 
 from florets.commands import watch
 from florets.conf.problems import ConfigError
+from florets.reports.frames import CLIENTS_OVER_ROUNDS
 from florets.server_app.results.recorder import Recorder
 from florets.server_app.watch.charts import curve
-from florets.server_app.watch.history import FILE, MOST_ROUNDS, ClientHistory, Move
+from florets.server_app.watch.history import MOST_ROUNDS, ClientHistory, Move
 from florets.server_app.watch.page import main_part, whole_page
 from florets.server_app.watch.server import WatchServer
 from florets.server_app.watch.state import Watched
@@ -70,11 +71,19 @@ def test_a_run_that_goes_on(tmp_path: Path) -> None:
         page = main_part(state, watched.clients)
         assert "Running: round 2 of 8; about" in page
         assert 'aria-valuenow="2"' in page
-        # Without the file of the clients the groups have sizes alone.
-        assert "2 clients" in page
+        assert "<li>02</li>" in page
+        # From MIXED to FOUND.
+        assert list(watched.clients.moves) == [Move(2, "00", 0, 1), Move(2, "01", 0, 1), Move(2, "03", 1, 0)]
+        assert "00 from 0 to 1, 01 from 0 to 1, 03 from 1 to 0" in page
+        assert "00 (from 0)" in page
         before = watched.signature()
         recorder.round(report(3))
         assert watched.signature() != before
+    # Without the file of the clients, as an earlier version leaves none, the groups have sizes alone.
+    (tmp_path / "run" / CLIENTS_OVER_ROUNDS).unlink()
+    page = main_part(watched.state(), watched.clients)
+    assert "2 clients" in page
+    assert "<li>02</li>" not in page
 
 
 def test_a_run_that_was_ended(tmp_path: Path) -> None:
@@ -105,7 +114,7 @@ def test_a_run_that_is_over(tmp_path: Path) -> None:
 
 
 def test_who_moved_is_read_as_the_file_grows(tmp_path: Path) -> None:
-    path, history = tmp_path / FILE, ClientHistory(tmp_path)
+    path, history = tmp_path / CLIENTS_OVER_ROUNDS, ClientHistory(tmp_path)
     history.update()
     assert not history.clusters
     path.write_text(HEAD + "1,a,0,true,ok,0.9,0.5\n1,b,1,true,ok,0.9,0.7\n2,a,1,true,error,,\n2,b,")
@@ -132,7 +141,9 @@ def test_who_moved_is_read_as_the_file_grows(tmp_path: Path) -> None:
 
 
 def test_a_name_is_no_second_row(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text(HEAD + "1,a\u2028x\x85,0,true,ok,,0.5\n1,b,1,true,ok,,0.5\n", encoding="utf-8")
+    (tmp_path / CLIENTS_OVER_ROUNDS).write_text(
+        HEAD + "1,a\u2028x\x85,0,true,ok,,0.5\n1,b,1,true,ok,,0.5\n", encoding="utf-8"
+    )
     history = ClientHistory(tmp_path)
     history.update()
     assert history.clusters == {"a\u2028x\x85": 0, "b": 1}
@@ -143,7 +154,7 @@ def test_what_clients_call_themselves_stays_text(tmp_path: Path) -> None:
     with going_on(tmp_path) as recorder:
         quoted = '"' + evil.replace('"', '""') + '"'
         rows = f"1,{quoted},0,true,ok,1,1\n2,{quoted},1,true,invalid,1,inf\n"
-        (tmp_path / FILE).write_text(HEAD + rows)
+        (tmp_path / CLIENTS_OVER_ROUNDS).write_text(HEAD + rows)
         recorder.round(report(3, rejected={evil: "<b>far</b>"}))
         watched = Watched(tmp_path)
         page = whole_page(watched.state(), watched.clients, "nonce")

@@ -9,6 +9,7 @@ from florets.conf.layers import dotted
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, as_plain
 from florets.conf.trackers import tracker_names
+from florets.reports.frames import CLIENTS_OVER_ROUNDS
 from florets.server_app.extras import require
 from florets.server_app.results.recorder import Recorder
 from florets.server_app.results.summary import RoundLine, RunSummary
@@ -27,7 +28,15 @@ _BUILT_IN: Mapping[str, Callable[[], Tracker]] = {
     "wandb": WandbTracker,
 }
 _CALLS = ("on_start", "on_round", "on_end")
-_FILES = ("report.html", "config.yaml", "summary.json", "clients.csv", "loss_matrix.csv", "run.log")
+_FILES = (
+    "report.html",
+    "config.yaml",
+    "summary.json",
+    "clients.csv",
+    CLIENTS_OVER_ROUNDS,
+    "loss_matrix.csv",
+    "run.log",
+)
 
 
 def make_trackers(config: Config, objects: Sequence[Tracker] = ()) -> dict[str, Tracker]:

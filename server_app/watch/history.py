@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-FILE = "clients_over_rounds.csv"
-"""A row for each round and client to whom something happened in it."""
+from florets.reports.frames import CLIENTS_OVER_ROUNDS
+
 LOSS, TRAIN_LOSS = "test_loss", "train_loss"
 _MOST_MOVES = 200
 MOST_ROUNDS = 20
@@ -53,7 +53,7 @@ class ClientHistory:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / FILE
+        self._path = folder / CLIENTS_OVER_ROUNDS
         self._begin(0)
 
     def _begin(self, inode: int) -> None:
