@@ -1,6 +1,6 @@
 """`florets.run` and its result: one experiment, run as the command runs it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from florets.reports.embedding import Embedding
     from florets.server_app.new_client.assignment import Assignment
     from florets.server_app.new_client.run_models import RunModels
+    from florets.server_app.trackers.protocol import Tracker
 
 
 class Run:
@@ -194,6 +195,7 @@ def run(experiment: str | None = None, /, **keys: Any) -> Run:
         The keys of the command, checked in the same way: ``strategy="clove", k=4, seed=0``. A group is a mapping,
         ``train={"learning_rate": 0.1}``. Data in memory are given as ``clients=``, a `Federation` or what it takes;
         its arguments ``target=``, ``owner=``, ``clusters=``, ``names=`` and ``classes=`` may stand beside it.
+        ``train={"learning_rate": 0.1}``. ``tracker=`` also takes objects of one's own, see docs/trackers.md.
 
     Returns
     -------
@@ -206,26 +208,38 @@ def run(experiment: str | None = None, /, **keys: Any) -> Run:
         With every problem of the keys, before anything is run.
     """
     experiment, keys, _ = with_clients(experiment, keys)
-    return Run(run_overrides(overrides_of(experiment, keys)).folder, trust=True)
+    keys, trackers = _without_objects(keys)
+    return Run(run_overrides(overrides_of(experiment, keys), trackers=trackers).folder, trust=True)
 
 
-def run_overrides(overrides: Sequence[str], caller: Path | None = None) -> RunSummary:
+def _without_objects(keys: Mapping[str, Any]) -> tuple[dict[str, Any], list["Tracker"]]:
+    """Return the keys without the trackers that are no names, and these."""
+    value = keys.get("tracker", [])
+    given = list(value) if isinstance(value, list | tuple) else [value]
+    names = [one for one in given if isinstance(one, str)]
+    rest = {key: one for key, one in keys.items() if key != "tracker"}
+    return {**rest, "tracker": names} if names else rest, [one for one in given if not isinstance(one, str)]
+
+
+def run_overrides(
+    overrides: Sequence[str], caller: Path | None = None, trackers: Sequence["Tracker"] = ()
+) -> RunSummary:
     """Run the experiment that `key=value` texts describe; relative paths are meant from `caller`."""
     caller = caller or Path.cwd()
     import_from(caller)
     if any(text.startswith("resume=") for text in overrides):
-        return _resumed(overrides, caller)
+        return _resumed(overrides, caller, trackers)
     for text in overrides:
         if text.lstrip("+~").startswith(("hydra/", "hydra.")):
             raise ConfigError([f"{text}: Hydra's own keys shape sweeps; add -m."])
     config = jobs.prepare(overrides, caller)
     try:
-        return engine.run(config, overrides)
+        return engine.run(config, overrides, trackers)
     except KeyboardInterrupt:
         raise _interrupted(config, results_folder(config, overrides)) from None
 
 
-def _resumed(overrides: Sequence[str], caller: Path) -> RunSummary:
+def _resumed(overrides: Sequence[str], caller: Path, trackers: Sequence["Tracker"]) -> RunSummary:
     from florets.server_app.console import say
     from florets.server_app.resume.resume import finished_summary, read_resume
 
@@ -236,7 +250,7 @@ def _resumed(overrides: Sequence[str], caller: Path) -> RunSummary:
         say(f"{folder} holds a run that has come to its end: there is nothing left to do.")
         return summary
     try:
-        return engine.resume(config, folder)
+        return engine.resume(config, folder, trackers)
     except KeyboardInterrupt:
         raise _interrupted(config, folder) from None
 

@@ -125,6 +125,7 @@ def _of_words(given: Sequence[str]) -> int:
         "plan": _plan,
         "reproduce": _reproduce,
         "show-partition": _show_partition,
+        "watch": _watch,
     }
     if given[:1] and given[0] in words:
         return words[given[0]](given[1:])
@@ -207,6 +208,12 @@ def _plan(arguments: Sequence[str]) -> int:
     caller = Path.cwd()
     import_from(caller)
     return command.main(arguments, caller, engine.client_side)
+
+
+def _watch(arguments: Sequence[str]) -> int:
+    from florets.commands import watch
+
+    return watch.main(arguments)
 
 
 def _reproduce(arguments: Sequence[str]) -> int:

@@ -91,39 +91,11 @@ def _assign(run: RunModels, given: Mapping[str, str]) -> None:
     if found.shares is not None:
         _print_shares(found)
         return
-<<<<<<< HEAD:server_app/new_client/commands.py
-    losses = model_losses(run.task, run.models, x, targets)
-    chosen, why = int(np.argmin(losses)), "its loss on these data is the lowest"
-    if run.frozen is not None:
-        chosen = run.nearest_frozen(model_losses(run.task, run.frozen_models(), x, targets))
-        why = "its cluster's losses, saved when the run froze the clustering, are the nearest"
-    if run.groups is not None:
-        group, cosine = nearest_group(run.groups, run.task, run.config.train, x, targets)
-        if group < 0:
-            print(f"None of the run's groups fits these data (cosine {cosine:.2f} with the nearest one's centre).")
-        else:
-            chosen, why = (
-                group,
-                f"the run's first model learns from them what that group learned (cosine {cosine:.2f})",
-            )
-            if run.groups.folds_of(len(x)) == 1:
-                needed = run.groups.folds * run.groups.size
-                why += f", but {len(x)} samples are too few to be sure, {needed} would be enough"
-    if run.descriptors is not None:
-        chosen = nearest_descriptor(run.descriptors, run.task, x, targets)
-        why = "of what the run's common model makes of them, that group's is the nearest"
-    if len(losses) == 1:
-        why = "the run has only this one"
-    print(f"Model {chosen} fits best: {why}.")
-    _list_losses(losses, chosen)
-    loss, accuracy = evaluate_model(run.task, run.models[chosen], x, targets)
-=======
     if found.misfit:
         print(found.misfit)
     print(f"Model {found.model} fits best: {found.why}.")
     assert found.model is not None
     _list_losses(found.losses.tolist(), found.model)
->>>>>>> in_memory:commands/new_client.py
     print(
         f"On {counted(found.num_examples, 'sample')}: "
         + ("" if found.accuracy is None else f"accuracy {found.accuracy:.1%}, ")

@@ -264,6 +264,11 @@ class Config(RunKeys):
     pictures: bool = setting(
         True, "draw the curves and the loss matrix; without them the tables and the page are there"
     )
+    tracker: str | list[str] = setting(
+        [],
+        "where the run is logged as well: tensorboard, mlflow, wandb (extras of the same names), a class as "
+        "package.module:Class, or a list of them; stores lie in results_dir, see docs/trackers.md",
+    )
     quiet: bool = setting(
         False, "a plain line for each round in place of the progress bar; notes, warnings and the result stay"
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from flwr.common.config import parse_config_args
 
 from florets.commands import new_client as personal
+from florets.commands import watch
 from florets.commands.main import read_arguments
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
@@ -80,6 +81,9 @@ def _florets(arguments: Sequence[str]) -> None:
         words = [word for word in arguments[1:] if not word.startswith("-")]
         if words:
             read_request(words)
+        return
+    if arguments and arguments[0] == "watch":
+        watch._read(arguments[1:])
         return
     if arguments and arguments[0] in ("advise", "check", "discover"):
         compose(arguments[1:])

@@ -83,7 +83,7 @@ def assign_data(run: RunModels, new: NewData) -> Assignment:
         chosen = run.nearest_frozen(model_losses(run.task, run.frozen_models(), x, y))
         why = "its cluster's losses, saved when the run froze the clustering, are the nearest"
     if run.groups is not None:
-        group, cosine = nearest_group(run.groups, run.task, x, y)
+        group, cosine = nearest_group(run.groups, run.task, run.config.train, x, y)
         if group < 0:
             misfit = f"None of the run's groups fits these data (cosine {cosine:.2f} with the nearest one's centre)."
         else:
