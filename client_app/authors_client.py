@@ -14,10 +14,18 @@ from torch.nn import Module
 
 from florets.client_app.client import Client as Received
 from florets.client_app.incoming import Config, train_settings
-from florets.client_app.local_training import local_gradient, model_losses, result_on, trained
+from florets.client_app.local_training import (
+    augmentation,
+    local_gradient,
+    model_losses,
+    result_on,
+    sample_weights,
+    trained,
+)
 from florets.client_app.outgoing import Number, packed, reply
 from florets.task.client_data import ClientData
 from florets.task.randomness import Purpose
+from florets.task.training.augmentation import Augmentation
 from florets.task.training.local_update import TrainSettings, gradient, steps_of, training_batches
 from florets.task.training.losses import Evaluated
 from florets.task.training.modules import load
@@ -164,7 +172,18 @@ class Client:
         else:
             module = self.module
             load(module, self._received.near(start))
-            arrays, loss = gradient(module, x, y, self._received.loss, None, self._draws)
+            weights = sample_weights(self._received, y)
+            arrays, loss = gradient(
+                module,
+                x,
+                y,
+                self._received.loss,
+                None,
+                self._draws,
+                objective=Objective(weights=weights, augment=self._augmentation),
+                clip_norm=self.training.clip_norm,
+                precision=self.training.precision,
+            )
         return _tensors(arrays), loss
 
     def losses(self) -> NDArray[np.float64]:
@@ -217,6 +236,10 @@ class Client:
                     raise ValueError(f"{name}: a reply holds numbers and arrays, not a {type(value).__name__}")
                 metrics[name] = int(number) if isinstance(number, bool) else number
         return reply(None if arrays is None else packed(arrays), metrics, **others)
+
+    @cached_property
+    def _augmentation(self) -> Augmentation | None:
+        return augmentation(self._received)
 
     @cached_property
     def _draws(self) -> np.random.Generator:

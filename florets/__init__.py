@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     # Type checkers see here what `__getattr__` imports.
     from florets import strategies
+    from florets.api.advise import Advice, advise
+    from florets.api.check import check
+    from florets.api.discover import Groups, discover
+    from florets.api.federation import Federation
     from florets.api.load import load
     from florets.api.prepare import prepare
     from florets.api.run import Run, run
@@ -32,9 +36,12 @@ if TYPE_CHECKING:
     from florets.task.wire.replies import Update
 
 __all__ = [
+    "Advice",
     "Anchored",
     "Client",
     "Dataset",
+    "Federation",
+    "Groups",
     "LinearTerm",
     "ManyModels",
     "Method",
@@ -54,8 +61,11 @@ __all__ = [
     "Update",
     "Weighted",
     "__version__",
+    "advise",
     "apps",
+    "check",
     "dataset",
+    "discover",
     "handler",
     "load",
     "model",
@@ -73,9 +83,12 @@ if not (_HERE / "strategies").is_dir():
     __path__.append(str(_HERE.parent))
 
 _HOMES = {
+    "Advice": "api.advise",
     "Anchored": "task.training.objective",
     "Client": "client_app.authors_client",
     "Dataset": "task.data.dataset",
+    "Federation": "api.federation",
+    "Groups": "api.discover",
     "LinearTerm": "task.training.objective",
     "ManyModels": "strategies.settings",
     "Method": "strategies.base.method",
@@ -94,7 +107,10 @@ _HOMES = {
     "Term": "task.training.objective",
     "Update": "task.wire.replies",
     "Weighted": "strategies.settings",
+    "advise": "api.advise",
+    "check": "api.check",
     "dataset": "task.declared",
+    "discover": "api.discover",
     "handler": "task.declared",
     "load": "api.load",
     "model": "task.declared",

@@ -28,8 +28,7 @@ def handler(function: F) -> F:
 
 def check_handler(what: str, function: Function) -> None:
     """Raise ValueError where a function is no handler; `what` names it."""
-    if others := [p.name for p in other_parameters(what, function, [CLIENT]) if p.default is p.empty]:
-        raise ValueError(f"{what}: it takes {others[0]!r} as well; its one parameter must be {CLIENT!r}.")
+    other_parameters(what, function, [CLIENT], options=False)
 
 
 def dataset(function: F) -> F:

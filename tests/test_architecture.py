@@ -64,7 +64,7 @@ ALLOWED = {
         *("flwr", "numpy", "pandas", "torch", "matplotlib"),
     },
     "commands": {"florets.commands", "florets.api", "florets.server_app", "florets.task", "florets.conf"},
-    "reports": {"florets.reports", "numpy", "pandas", "scipy", "sklearn", "matplotlib"},
+    "reports": {"florets.reports", "florets.conf", "numpy", "pandas", "scipy", "sklearn", "matplotlib"},
     "conf": {
         "florets.conf",
         "florets.strategies.STRATEGIES",
@@ -76,6 +76,8 @@ ALLOWED = {
 }
 # Quantiles and tests of the tables.
 ALLOWED["server_app/results"] = ALLOWED["server_app/advise"] = ALLOWED["server_app"] | {"scipy"}
+# PyTorch's writer of TensorBoard's files.
+ALLOWED["server_app/trackers"] = ALLOWED["server_app"] | {"torch.utils.tensorboard"}
 HEAVY = (
     "flwr",
     "torch",

@@ -16,6 +16,7 @@ from tests.pages import blocks
 ROOT = Path(__file__).parents[1]
 
 NAMES = [
+    *("Advice", "Federation", "Groups", "advise", "check", "discover"),
     *("Anchored", "Client", "Dataset", "LinearTerm", "ManyModels", "Method", "Objective", "OneModel", "PerClient"),
     *("Plan", "Proximal", "Round", "Run", "Settings", "Shard", "State", "Strategy", "Sweep", "Term", "Update"),
     *("Weighted", "__version__", "apps", "dataset", "handler", "load", "model", "partition", "prepare", "run"),

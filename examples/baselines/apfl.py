@@ -22,7 +22,7 @@ def train(client):
     """On each batch take a step of the common model w, then one of v on the mixture's loss."""
     w, v, alpha = client.model(), client.model("own"), client.config["alpha"]
     rate, loss, slope = client.training.learning_rate, 0.0, 0.0
-    if client.training.optimizer != "sgd" or client.training.momentum:
+    if not client.training.is_gradient_descent:
         raise ValueError("APFL takes plain gradient steps: use train=sgd train.momentum=0")
     for step, (x, y) in enumerate(client.batches()):
         gradient, value = client.gradient(w, x, y)

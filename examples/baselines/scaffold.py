@@ -16,12 +16,11 @@ import florets
 def train(client):
     """Take steps y <- y - rate (g - c_i + c), and return c_i - c + (x - y) / (steps rate) as the new c_i."""
     x, c, own = client.model(), client.model("server"), client.model("own")
-    rate = client.training.learning_rate
-    if client.training.optimizer != "sgd" or client.training.momentum or not rate:
-        raise ValueError("SCAFFOLD corrects plain gradient steps: use train=sgd train.momentum=0, and a rate above 0")
+    if not client.training.is_gradient_descent:
+        raise ValueError("SCAFFOLD corrects plain gradient steps: use train=sgd train.momentum=0")
     correction = {name: c[name] - own[name] for name, _ in client.module.named_parameters()}
     trained = client.train(objective=florets.Objective(terms=(florets.LinearTerm(correction),)))
-    y, whole = trained.model, trained.steps * rate
+    y, whole = trained.model, trained.steps * client.training.learning_rate or 1.0
     return client.reply(trained, own={name: (x[name] - y[name]) / whole - correction[name] for name in correction})
 
 
