@@ -7,7 +7,6 @@ from typing import Literal
 import numpy as np
 import torch
 from flwr.app import RecordDict
-from sklearn.cluster import KMeans
 from torch.nn.functional import one_hot
 
 import florets
@@ -60,6 +59,9 @@ class MeanGroups(florets.Strategy[MeanGroupsSettings, Means]):
         )
         means = {key: answer.arrays["mean"] for key, answer in answers.items()}
         if not known:
+            # The server's affair: a node that imports this file for the handler needs no scikit-learn.
+            from sklearn.cluster import KMeans
+
             seed = int(context.random("groups").integers(2**31))
             kmeans = KMeans(context.models.count, n_init=10, random_state=seed)
             groups = kmeans.fit_predict(np.stack(list(means.values())))
