@@ -77,6 +77,12 @@ class Run:
 
         return [loaded_module(self._models.task, state).eval() for state in self._models.models]
 
+    def export(self, to: str | Path, *, onnx: bool = False, license: str = "") -> Path:
+        """Write the models into a new folder for use without Florets; see `florets.export`."""
+        from florets.api.export import export
+
+        return export(self.folder, to, onnx=onnx, license=license, trust=self._trust)
+
     @cached_property
     def _models(self) -> "RunModels":
         from florets.server_app.new_client.run_models import load_run

@@ -121,6 +121,7 @@ def _of_words(given: Sequence[str]) -> int:
     words = {
         "advise": _advise,
         "check": _check,
+        "export": _export,
         "plan": _plan,
         "reproduce": _reproduce,
         "show-partition": _show_partition,
@@ -195,6 +196,13 @@ def _check(arguments: Sequence[str]) -> int:
     caller = Path.cwd()
     import_from(caller)
     return command.main(arguments, caller)
+
+
+def _export(arguments: Sequence[str]) -> int:
+    from florets.commands.export import main as export
+
+    import_from(Path.cwd())
+    return export(arguments)
 
 
 def _plan(arguments: Sequence[str]) -> int:
