@@ -2,10 +2,8 @@
 
 import json
 import shutil
-import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +11,7 @@ from florets.api.exported import Exported, read_exported
 from florets.api.model_card import model_card
 from florets.conf.problems import ConfigError
 from florets.server_app.extras import require
+from florets.server_app.new_folder import refuse_taken, whole_folder
 from florets.task.data.tables.declaration import MISSING
 
 if TYPE_CHECKING:
@@ -63,44 +62,13 @@ def export(run: str | Path, to: str | Path, *, onnx: bool = False, license: str 
         require("onnx", "onnx=true")
     if license != license.strip() or not license.isprintable():
         raise ConfigError([f"license={license!r}: must be an identifier such as apache-2.0, or cc-by-4.0."])
-    _refuse_taken(target)
+    refuse_taken(target)
     found = read_exported(folder, trust)
-    with _whole_folder(target) as aside:
+    with whole_folder(target) as aside:
         _write_models(aside, found, onnx)
         _write_predict(aside, found)
         (aside / CARD).write_text(model_card(folder, found, license, onnx), encoding="utf-8")
     return target
-
-
-def _refuse_taken(target: Path) -> None:
-    if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise ConfigError([f"to={target}: is a file or a link; name a new folder."])
-    if target.is_dir() and any(target.iterdir()):
-        raise ConfigError([f"to={target}: is not empty, and nothing in it is overwritten; name a new folder."])
-
-
-@contextmanager
-def _whole_folder(target: Path) -> Iterator[Path]:
-    """Make a folder aside and rename it: a failed export leaves nothing.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be written.
-    """
-    aside = None
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
-        # A temporary folder is its owner's alone.
-        aside.chmod(0o755)
-        yield aside
-        aside.replace(target)
-    except OSError as error:
-        raise ConfigError([f"to={target}: cannot be written ({error.strerror or error})."]) from error
-    finally:
-        if aside is not None:
-            shutil.rmtree(aside, ignore_errors=True)
 
 
 def _write_models(folder: Path, found: Exported, onnx: bool) -> None:

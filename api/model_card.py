@@ -256,7 +256,7 @@ def _training(found: Exported, summary: RunSummary, label: str) -> str:
         ("versions", f"Florets {version()}, Flower {installed('flwr')}, torch {installed('torch')}, "
          f"Python {platform.python_version()}"),
     ]  # fmt: skip
-    return _table(("", ""), [(name, str(value)) for name, value in rows])
+    return _table(("setting", "value"), [(name, str(value)) for name, value in rows])
 
 
 def _limits(found: Exported, summary: RunSummary) -> Iterator[str]:

@@ -122,6 +122,7 @@ def _of_words(given: Sequence[str]) -> int:
         "advise": _advise,
         "check": _check,
         "export": _export,
+        "extend": _extend,
         "plan": _plan,
         "reproduce": _reproduce,
         "show-partition": _show_partition,
@@ -203,6 +204,12 @@ def _export(arguments: Sequence[str]) -> int:
 
     import_from(Path.cwd())
     return export(arguments)
+
+
+def _extend(arguments: Sequence[str]) -> int:
+    from florets.commands.extend import main as extend
+
+    return extend(arguments)
 
 
 def _plan(arguments: Sequence[str]) -> int:

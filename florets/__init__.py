@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     # Type checkers see here what `__getattr__` imports.
     from florets import strategies
+    from florets.api.export import export
+    from florets.api.extend import extend
     from florets.api.load import load
     from florets.api.run import Run, run
     from florets.api.sweep import Sweep, sweep
@@ -35,6 +37,8 @@ __all__ = [
     "Sweep",
     "Update",
     "__version__",
+    "export",
+    "extend",
     "load",
     "run",
     "setting",
@@ -57,6 +61,8 @@ _HOMES = {
     "Strategy": "strategies.base.strategy",
     "Sweep": "api.sweep",
     "Update": "task.wire.replies",
+    "export": "api.export",
+    "extend": "api.extend",
     "load": "api.load",
     "run": "api.run",
     "setting": "strategies.settings",

@@ -34,6 +34,8 @@ Usage
                                                 takes, before it is run
   florets assign run=<folder> data=<file>       which model fits these data
   florets predict run=<folder> data=<file> ...  that model's predictions
+  florets export run=<folder> to=<folder>       its models, for use without Florets
+  florets extend run=<folder> data_dir=<new>    go on with other data, elsewhere
 
 Options
   -m, --multirun  sweep over keys that have several values, separated by commas
@@ -45,8 +47,8 @@ Options
   --debug         show Python's traceback of an error
   --version       the version, and end
   -h, --help      this text, with strategy=<module>:<Class> also its keys;
-                  of advise, assign, plan, predict, reproduce and
-                  show-partition, theirs
+                  of advise, assign, export, extend, plan, predict,
+                  reproduce and show-partition, theirs
 
 A key given by hand wins over the preset, which wins over the defaults.
 task.data_options.noise=1 changes one option of a preset,
