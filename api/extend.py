@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from florets.api.keys import overrides_of
-from florets.api.run import Run
+from florets.api.run import Run, interrupted
 from florets.conf.consent import TRUST, read_trust
 from florets.conf.overrides import Given, read_overrides
 from florets.conf.problems import ConfigError
@@ -84,6 +84,28 @@ def extend(
 
 def extend_overrides(overrides: Sequence[str], caller: Path) -> RunSummary:
     """Extend the run that `key=value` texts describe; relative paths are meant from `caller`; see `extend`."""
+    config, folder = prepare_extension(overrides, caller)
+    try:
+        return engine.resume(config, folder)
+    except KeyboardInterrupt:
+        raise interrupted(config, folder) from None
+
+
+def prepare_extension(overrides: Sequence[str], caller: Path, on_nodes: bool = False) -> tuple[Config, Path]:
+    """Write the folder of an extended run, which then goes on as an interrupted one; return what `resume` takes.
+
+    Parameters
+    ----------
+    overrides, caller
+        See `extend_overrides`.
+    on_nodes
+        The sites are nodes with data of their own: `data_dir` is not needed, and their data are not looked at here.
+
+    Raises
+    ------
+    ConfigError
+        See `extend`.
+    """
     import_from(caller)
     problems: list[str] = []
     given = {entry.key: entry for entry in read_overrides(overrides, problems)}
@@ -91,7 +113,8 @@ def extend_overrides(overrides: Sequence[str], caller: Path) -> RunSummary:
     trust = consent is not None and read_trust(consent.value, consent.text, problems)
     accepts = read_accept(given.pop("code_changed", None), problems)
     paths = {key: given.pop(key, None) for key in ("run", "data_dir", "to")}
-    problems += [f"{key} is missing: give {key}=<folder>." for key in ("run", "data_dir") if paths[key] is None]
+    needed = ("run",) if on_nodes else ("run", "data_dir")
+    problems += [f"{key} is missing: give {key}=<folder>." for key in needed if paths[key] is None]
     problems += [
         f"{entry.text}: an extended run is the earlier one on other data; beside run, data_dir, to and num_rounds go "
         f"{', '.join(OTHERS)}."
@@ -107,7 +130,7 @@ def extend_overrides(overrides: Sequence[str], caller: Path) -> RunSummary:
     done = checkpoint.server_round
     first_rounds = config.strategy.settings.first_rounds
     more = _further_rounds(given.pop("num_rounds", None), config)
-    data = str(folders["data_dir"])
+    data = str(folders.get("data_dir", config.data_dir))
     changed = [
         Given("data_dir", data, f"data_dir={data}"),
         Given("num_rounds", done - first_rounds + more, f"num_rounds={more}"),
@@ -116,12 +139,13 @@ def extend_overrides(overrides: Sequence[str], caller: Path) -> RunSummary:
     extended = saved_config(parent, changed, trust)
     if not accepts:
         refuse_changed_code(f"run={parent}", parent, extended)
-    _check_sites(extended, parent)
+    if not on_nodes:
+        _check_sites(extended, parent)
     target = folders.get("to") or _free_name(parent)
     refuse_taken(target)
     with whole_folder(target) as aside:
         _write(aside, parent, config, extended, checkpoint)
-    return engine.resume(extended, target)
+    return extended, target
 
 
 def _finished(parent: Path) -> RunSummary:
@@ -191,9 +215,6 @@ def _check_sites(config: Config, parent: Path) -> None:
     from florets.task.task import Task, TaskSpec
     from florets.task.wire import kinds
 
-    if config.engine == "flwr":
-        # The data lie on nodes: one that does not fit is left out and named.
-        return
     spec = replace(TaskSpec(**task_spec(config)), table=saved_data(config, parent).table)
     problems = []
     for node in own_nodes(config):

@@ -134,7 +134,7 @@ def run_overrides(overrides: Sequence[str], caller: Path | None = None) -> RunSu
     try:
         return engine.run(config, overrides)
     except KeyboardInterrupt:
-        raise _interrupted(config, results_folder(config, overrides)) from None
+        raise interrupted(config, results_folder(config, overrides)) from None
 
 
 def _resumed(overrides: Sequence[str], caller: Path) -> RunSummary:
@@ -150,10 +150,11 @@ def _resumed(overrides: Sequence[str], caller: Path) -> RunSummary:
     try:
         return engine.resume(config, folder)
     except KeyboardInterrupt:
-        raise _interrupted(config, folder) from None
+        raise interrupted(config, folder) from None
 
 
-def _interrupted(config: Config, folder: Path) -> KeyboardInterrupt:
+def interrupted(config: Config, folder: Path) -> KeyboardInterrupt:
+    """Return an interrupt whose text says how the run in a folder goes on."""
     from florets.server_app.resume.checkpoint import Checkpoints
 
     if not Checkpoints(folder).files():

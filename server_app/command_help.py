@@ -34,8 +34,8 @@ Usage
                                                 takes, before it is run
   florets assign run=<folder> data=<file>       which model fits these data
   florets predict run=<folder> data=<file> ...  that model's predictions
-  florets export run=<folder> to=<folder>       its models, for use without Florets
-  florets extend run=<folder> data_dir=<new>    go on with other data, elsewhere
+  florets export run=<folder> to=<folder>       models, for use without Florets
+  florets extend run=<folder> data_dir=<new>    go on with other data
 
 Options
   -m, --multirun  sweep over keys that have several values, separated by commas

@@ -78,7 +78,7 @@ def _florets(arguments: Sequence[str]) -> None:
         return
     if arguments and arguments[0] == "extend":
         keys = [text.partition("=")[0] for text in arguments[1:]]
-        assert {"run", "data_dir"} <= set(keys) <= {"run", "data_dir", "to", "trust", *CHANGEABLE}, keys
+        assert {"run", "data_dir"} <= set(keys) <= {"run", "data_dir", "to", "trust", "prepare", *CHANGEABLE}, keys
         return
     if arguments and arguments[0] == "reproduce":
         words = [word for word in arguments[1:] if not word.startswith("-")]

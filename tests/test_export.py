@@ -147,6 +147,15 @@ def test_nothing_that_exists_is_overwritten(run: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
+def test_a_missing_extra_is_named_before_anything_is_written(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("florets.server_app.extras.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"onnx=true: needs onnx and onnxscript; .*florets\[onnx\]"):
+        export(run, tmp_path / "new", onnx=True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_run_exports_itself(run: Path, tmp_path: Path) -> None:
     assert (Run(run).export(tmp_path / "models") / "model_0.pt2").is_file()
 

@@ -87,6 +87,18 @@ def test_an_extended_run_is_extended_next_to_it(parent: Path, tmp_path: Path) ->
     assert (tmp_path / "run-extended-2" / "summary.json").is_file()
 
 
+def test_for_real_nodes_the_folder_is_prepared_alone(
+    parent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "next"
+    assert main(["extend", f"run={parent}", f"to={target}", "prepare=true", "num_rounds=2", "min_clients=1"]) == 0
+    shown = capsys.readouterr().out
+    assert f"flwr run . --stream --run-config 'resume=\"{target}\"'" in shown
+    # With the nodes of the earlier run.
+    assert main([f"resume={target}", "quiet=true"]) == 0
+    assert json.loads((target / "summary.json").read_text())["rounds"] == 8
+
+
 def test_what_cannot_be_extended_is_refused_before_anything_is_written(parent: Path, tmp_path: Path) -> None:
     good = write(tmp_path / "good", 2, ["north", "east", "south", "west"])
     other = write(tmp_path / "other", 2, list(OF_GROUP))
