@@ -2,7 +2,7 @@
 
 import platform
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
@@ -84,14 +84,26 @@ def _is_images(found: Exported) -> bool:
 
 
 def _what(found: Exported, label: str) -> str:
-    groups = {name for shares in found.sites.values() for name in shares}
     data = "of their own" if is_own(found.run.config) else f"of a simulation on `{found.run.config.task.data}`"
-    many = f"{counted(len(groups), 'model')} in use" if len(groups) != len(found.models) else "all in use"
+    used = [name for shares in found.sites.values() for name in shares]
+    if len(found.models) == 1:
+        how = "federated learning: all sites share one model"
+    elif _is_mixed(found):
+        how = "federated learning of mixtures: each site predicts with the models in shares of its own"
+    elif found.run.own:
+        how = "personalised federated learning: each site has a model of its own beside that of its group"
+    elif len(set(used)) == len(used):
+        how = "local training: each site has a model of its own"
+    else:
+        how = "clustered federated learning: sites whose data are alike share a model"
     return (
-        f"Trained by clustered federated learning ({label}) on {counted(len(found.rows), 'site')} with data {data}: "
-        "sites whose data are alike share a model, and no record has left a site. "
-        f"{counted(len(found.models), 'model')}, {many}."
+        f"Trained on {counted(len(found.rows), 'site')} with data {data} by {how} (method {_plain(label)}). No "
+        "record has left a site."
     )
+
+
+def _is_mixed(found: Exported) -> bool:
+    return any(len(shares) > 1 for shares in found.sites.values())
 
 
 def _licence(license: str) -> str:
@@ -104,9 +116,12 @@ def _licence(license: str) -> str:
 
 def _groups(found: Exported) -> str:
     rows: list[Cells] = []
-    scores = _scores(found)
-    for name in found.models:
-        members = [row for row in found.rows if found.sites.get(row["client"], {}).get(name)]
+    # A mixture's figures, and those of a site's own model, are not those of a group's.
+    scores = [] if _is_mixed(found) or found.run.own else _scores(found)
+    for name in (f"model_{k}" for k in range(len(found.run.models))):
+        members = [
+            row for row in found.rows if name in found.sites.get(row["client"], {}) or _is_in(row, name, found)
+        ]
         sites = ", ".join(_plain(row["client"]) for row in members[:_MOST_CATEGORIES])
         more = f" and {len(members) - _MOST_CATEGORIES} more" if len(members) > _MOST_CATEGORIES else ""
         means = [_mean(row.get(f"test_{score}") for row in members) for score in scores]
@@ -114,7 +129,13 @@ def _groups(found: Exported) -> str:
         cells = [_figure(score, value) for score, value in zip(scores, means, strict=True)]
         rows.append((f"`{name}`", f"{sites}{more}" or "none", samples, *cells))
     head = ("model", "sites", "training samples", *(f"mean {_title(score)}" for score in scores))
-    return _table(head, rows) + "\n\nFigures are unweighted means over a model's sites, each on its own test records."
+    note = "\n\nFigures are unweighted means over a model's sites, each on its own test records." if scores else ""
+    return _table(head, rows) + note
+
+
+def _is_in(row: Mapping[str, str], name: str, found: Exported) -> bool:
+    """Return whether a site with a model of its own is of a group."""
+    return row["client"] in found.run.own and name == f"model_{row['found_cluster']}"
 
 
 def _sites(found: Exported) -> str:
@@ -245,7 +266,7 @@ def _training(found: Exported, summary: RunSummary, label: str) -> str:
     options = f" {show(dict(task.model_options))}" if task.model_options else ""
     head = f", head {', '.join(task.head_layers)}" if task.head_layers else ""
     rows: list[Cells] = [
-        ("method", f"{label}, K = {config.k}, {rounds}{best}"),
+        ("method", f"{label}{'' if config.strategy.settings.one_model else f', K = {config.k}'}, {rounds}{best}"),
         ("personal models", config.personal or "none"),
         ("model", f"`{task.model}`{options}{head}, {parameters:,} parameters and buffers"),
         ("loss", task.loss),
@@ -266,14 +287,19 @@ def _limits(found: Exported, summary: RunSummary) -> Iterator[str]:
         "Which model fits a new site, `florets assign` says from data with their targets; without Florets, compare "
         "the models' losses on them."
     )
-    if unused := [name for name in found.models if not any(name in shares for shares in found.sites.values())]:
-        yield f"No site uses {', '.join(f'`{name}`' for name in unused)}: untrained or left behind, do not use."
+    used = {name for shares in found.sites.values() for name in shares}
+    if not found.run.own and (unused := [name for name in found.models if name not in used]):
+        names = ", ".join(f"`{name}`" for name in unused)
+        yield f"No site uses {names}: untrained or left behind, do not use."
     if lost := [row["client"] for row in found.rows if row["client"] not in found.sites]:
         yield f"{counted(len(lost), 'site')} got no model: {', '.join(map(_plain, lost[:_MOST_CATEGORIES]))}."
     if run.config.strategy.settings.adapts:
-        yield "Sites adapt these models by a gradient step on their own training data; as exported they are not."
-    if run.config.strategy.settings.mixes and len(run.models) > 1:
-        yield "A site predicts with a mixture of the models, in the shares of the table above."
+        yield (
+            "Sites adapt these models by a gradient step on their own training data, and the figures are of adapted "
+            "ones; as exported they are not adapted."
+        )
+    if _is_mixed(found):
+        yield "A site's figures are of its mixture, not of a single model."
     yield (
         "No record has left a site, but models can reveal something of the records that they were trained on; "
         "no differential privacy was applied."

@@ -31,7 +31,7 @@ def predict(which: str, x: torch.Tensor) -> torch.Tensor:
 
 if __name__ == "__main__":
     if len(sys.argv) != 3 or sys.argv[1] not in (known := [*ABOUT["sites"], *ABOUT["models"]]):
-        sys.exit(f"usage: python predict.py <site or model> <data>; there are {', '.join(known)}")
+        sys.exit(f"usage: python predict.py <site or model> <data>; there are {', '.join(known[:20])} ...")
     inputs, columns = read_inputs(sys.argv[2], sys.argv[1])
     found, classes = predict(sys.argv[1], inputs), ABOUT["classes"]
     table = csv.writer(sys.stdout, lineterminator="\n")
