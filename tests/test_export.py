@@ -22,7 +22,7 @@ from florets.api.run import Run
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.server_app.new_client.run_models import RunModels, load_run
-from florets.task.data.tables.declaration import Declaration
+from florets.task.data.tables.declaration import MISSING, Declaration
 from florets.task.data.tables.new_table import read_new_table
 from florets.task.data.tables.preprocessing import CategoricalInput, NumericInput, Preprocessing, Scale
 from florets.task.new_client import loaded_module, predict
@@ -197,7 +197,7 @@ def own_reader(folder: Path, prepared: Preprocessing) -> Callable[[str, str], tu
     (folder / "preprocess.py").write_text(source.read_text())
     (folder / "preprocessing.json").write_text(json.dumps(prepared.to_plain()))
     marks = {
-        "missing": ["", "?", "NA", "null"],
+        "missing": list(MISSING),
         "cells_of_classes": [],
         "header": True,
         "columns": [],
@@ -306,6 +306,25 @@ def test_onnx_runtime_computes_what_the_model_does(model: Any, tmp_path: Path) -
             x = sample(found, count)
             (computed,) = session.run(["outputs"], {"x": x.numpy()})
             torch.testing.assert_close(torch.from_numpy(computed), outputs(found, name, x), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_onnx_runtime_predicts_raw_records_as_the_run_does(run: Path, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    models = export(run, tmp_path / "models", onnx=True)
+    (tmp_path / "new.csv").write_text("patient,sex,age,chol\nn1,F,62,210\nn2,other,50,\nn3,?,NA,\n")
+    x, _ = runpy.run_path(str(models / "preprocess.py"))["read_inputs"](str(tmp_path / "new.csv"), "")
+    loaded = load_run(run)
+    assert loaded.preprocessing is not None
+    table = read_new_table(tmp_path / "new.csv", Declaration(), loaded.preprocessing, None, False)
+    for name, state in (("model_0", loaded.models[0]), ("client_east", loaded.own["east"])):
+        session = onnxruntime.InferenceSession(models / f"{name}.onnx")
+        (logits,) = session.run(["outputs"], {"x": x.numpy()})
+        expected = predict(loaded.task, state, table.prepared.x).probabilities
+        found = torch.from_numpy(logits).double().softmax(dim=1).numpy()
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
 class Branches(torch.nn.Module):

@@ -8,10 +8,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors.numpy import load_file
 
+import florets
 from florets.api.extend import extend
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
+from florets.server_app.resume.checkpoint import Checkpoints
 
 OF_GROUP = {"north": 0, "east": 0, "south": 1, "west": 1, "fifth": 1}
 
@@ -85,6 +88,29 @@ def test_an_extended_run_is_extended_next_to_it(parent: Path, tmp_path: Path) ->
         assert summary["rounds"] == rounds
     assert main(["extend", f"run={copied}", f"data_dir={data}", "num_rounds=1"]) == 0
     assert (tmp_path / "run-extended-2" / "summary.json").is_file()
+
+
+def test_a_run_that_patience_ended_goes_on_from_its_best_models(tmp_path: Path) -> None:
+    data = write(tmp_path / "january", 1, ["north", "east"])
+    keys = {"target": "y", "min_clients": 2, "pictures": False, "quiet": True, "results_dir": tmp_path / "results"}
+    # Two groups of opposite classes: one model is soon as good as it gets.
+    run = florets.run(
+        "own_data", strategy="fedavg", data_dir=data, num_rounds=30, patience=1, eval_every=1,
+        task={"model": "mlp", "validation_fraction": 0.2}, train={"learning_rate": 2.0}, **keys,
+    )  # fmt: skip
+    done = run.summary.rounds
+    assert run.summary.best_round is not None
+    assert run.summary.best_round < done < 30
+    target = tmp_path / "prepared"
+    assert main(["extend", f"run={run.folder}", f"to={target}", "prepare=true"]) == 0
+    saved = Checkpoints(target).load("florets.strategies.fedavg.strategy")
+    assert saved is not None
+    final = load_file(run.folder / "models.safetensors")
+    assert {name: array.numpy().tolist() for name, array in saved.models.items()} == {
+        name: values.tolist() for name, values in final.items()
+    }
+    # Its patience is not used up.
+    assert florets.extend(run.folder, data, num_rounds=1).summary.rounds == done + 1
 
 
 def test_for_real_nodes_the_folder_is_prepared_alone(

@@ -192,7 +192,8 @@ def _rows(path: Path, site: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
     for number, line in enumerate(lines, 1):
         if len(line) != len(names) and not (len(line) == len(names) + 1 and not line[-1].strip()):
             raise ValueError(f"{path.name}, record {number}: {len(line)} cells, but there are {len(names)} columns")
-    decimal = site.get("decimal") or _decimal(path, [cell.strip() for line in lines for cell in line], separator)
+    cells = [cell.strip() for line in lines for cell in line]
+    decimal = _decimal(path, cells, separator, site.get("decimal", ""))
     return [dict(zip(names, line, strict=False)) for line in lines], decimal
 
 
@@ -223,18 +224,18 @@ def _separator(path: Path, text: str) -> str:
     return fit[0]
 
 
-def _decimal(path: Path, cells: list[str], separator: str) -> str:
+def _decimal(path: Path, cells: list[str], separator: str, given: str) -> str:
     """Return the decimal mark of a file's numbers."""
     with_comma = [cell for cell in cells if "," in cell]
     with_point = [cell for cell in cells if "." in cell and "," not in cell]
     thousands = any(_THOUSANDS.fullmatch(cell) for cell in with_comma)
     commas = any(_COMMA.fullmatch(cell) and not _THOUSANDS.fullmatch(cell) for cell in with_comma)
     # 1.234 may be a thousand as well.
-    dotted = separator != "," and any(_THOUSANDS.fullmatch(cell) for cell in with_point)
+    dotted = separator != "," and given != "." and any(_THOUSANDS.fullmatch(cell) for cell in with_point)
     points = any(_POINT.fullmatch(cell) and not _THOUSANDS.fullmatch(cell) for cell in with_point)
-    if (commas and points) or (thousands and not commas) or (dotted and not points):
+    if (dotted and not points) or (not given and ((commas and points) or (thousands and not commas))):
         raise ValueError(f"{path.name}: its decimal mark is ambiguous; name it in {path.stem}.toml")
-    return "," if commas else "."
+    return given or ("," if commas else ".")
 
 
 def _listed(cells: object) -> list[str]:
