@@ -17,6 +17,8 @@ from florets.conf.run_config import task_spec
 from florets.conf.run_folder import resume_command
 from florets.conf.saved import saved_config
 from florets.conf.schema import Config, as_plain
+from florets.reports.embedding import EMBEDDINGS
+from florets.reports.frames import CLIENTS_OVER_ROUNDS
 from florets.server_app import engine
 from florets.server_app.jobs import absolute
 from florets.server_app.new_folder import refuse_taken, whole_folder
@@ -239,7 +241,8 @@ def _write(folder: Path, parent: Path, before: Config, config: Config, checkpoin
     from florets.server_app.data_agreement import ASKED, CHECK, DESCRIPTION, PREPROCESSING
     from florets.server_app.resume.checkpoint import Checkpoints
 
-    for name in (MARKER, ASKED, CHECK, DESCRIPTION, PREPROCESSING, CODE):
+    of_rounds, of_data = (MARKER, CLIENTS_OVER_ROUNDS, EMBEDDINGS), (ASKED, CHECK, DESCRIPTION, PREPROCESSING)
+    for name in (*of_rounds, *of_data, CODE):
         if (parent / name).is_file():
             shutil.copyfile(parent / name, folder / name)
     plain: Mapping[str, Any] = as_plain(config)

@@ -70,6 +70,8 @@ def test_a_fifth_site_joins_its_group_and_the_parent_stays(parent: Path, tmp_pat
     assert [line["round"] for line in lines] == list(range(1, 10))
     earlier = (parent / "rounds.jsonl").read_text().splitlines()
     assert lines[:6] == [json.loads(line) for line in earlier]
+    rows = run.clients_over_rounds.query("client == 'north'")
+    assert rows["round"].tolist() == list(range(1, 10))
     # The first of its rounds begins where the parent's last one ended.
     assert lines[6]["accuracy"] > 0.85
     assert (run.folder / "preprocessing.json").read_text() == (parent / "preprocessing.json").read_text()
