@@ -118,19 +118,21 @@ def _groups(found: Exported) -> str:
     rows: list[Cells] = []
     # A mixture's figures, and those of a site's own model, are not those of a group's.
     scores = [] if _is_mixed(found) or found.run.own else _scores(found)
-    for name in (f"model_{k}" for k in range(len(found.run.models))):
+    count = len(found.run.models)
+    for name in (f"model_{k}" for k in range(min(count, _MOST_ROWS))):
         members = [
             row for row in found.rows if name in found.sites.get(row["client"], {}) or _is_in(row, name, found)
         ]
         sites = ", ".join(_plain(row["client"]) for row in members[:_MOST_CATEGORIES])
-        more = f" and {len(members) - _MOST_CATEGORIES} more" if len(members) > _MOST_CATEGORIES else ""
+        others = f" and {len(members) - _MOST_CATEGORIES} more" if len(members) > _MOST_CATEGORIES else ""
         means = [_mean(row.get(f"test_{score}") for row in members) for score in scores]
         samples = sum(int(row["num_examples"] or 0) for row in members)
         cells = [_figure(score, value) for score, value in zip(scores, means, strict=True)]
-        rows.append((f"`{name}`", f"{sites}{more}" or "none", samples, *cells))
+        rows.append((f"`{name}`", f"{sites}{others}" or "none", samples, *cells))
     head = ("model", "sites", "training samples", *(f"mean {_title(score)}" for score in scores))
+    more = f"\n\n{count - _MOST_ROWS} more models are in `export.json`." if count > _MOST_ROWS else ""
     note = "\n\nFigures are unweighted means over a model's sites, each on its own test records." if scores else ""
-    return _table(head, rows) + note
+    return _table(head, rows) + more + note
 
 
 def _is_in(row: Mapping[str, str], name: str, found: Exported) -> bool:

@@ -32,7 +32,10 @@ def predict(which: str, x: torch.Tensor) -> torch.Tensor:
 if __name__ == "__main__":
     if len(sys.argv) != 3 or sys.argv[1] not in (known := [*ABOUT["sites"], *ABOUT["models"]]):
         sys.exit(f"usage: python predict.py <site or model> <data>; there are {', '.join(known[:20])} ...")
-    inputs, columns = read_inputs(sys.argv[2], sys.argv[1])
+    try:
+        inputs, columns = read_inputs(sys.argv[2], sys.argv[1])
+    except (OSError, ValueError) as error:
+        sys.exit(f"{error}")
     found, classes = predict(sys.argv[1], inputs), ABOUT["classes"]
     table = csv.writer(sys.stdout, lineterminator="\n")
     table.writerow(["sample", *columns, "prediction", *(f"p({name})" for name in classes)])
