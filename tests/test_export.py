@@ -91,7 +91,7 @@ def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_raw_records_are_predicted_without_florets_as_with_it(run: Path, exported: Path, tmp_path: Path) -> None:
     # The site's own names, units and marks; a gap, a word that nobody had, and a record with both.
-    raw = "id2;sex;age_months;chol\nn1;F;744,5;210,25\nn2;other;600;-9\nn3;?;;\n"
+    raw = "id2;sex;age_months;chol\nn1;F;744,5;210,25\nn2;other;600;-9\n=n3;?;;\n"
     (tmp_path / "new.csv").write_text(raw)
     (tmp_path / "new.toml").write_text(
         'rename = {id2 = "patient", age_months = "age"}\nmissing = ["-9"]\nscale = {age = 0.08333333333333333}\n'
@@ -99,7 +99,7 @@ def test_raw_records_are_predicted_without_florets_as_with_it(run: Path, exporte
     site = [
         {"patient": "n1", "sex": "F", "age": 744.5 / 12, "chol": 210.25},
         {"patient": "n2", "sex": "other", "age": 50, "chol": None},
-        {"patient": "n3", "age": "NA"},
+        {"patient": "=n3", "age": "NA"},
     ]
     (tmp_path / "site.json").write_text(json.dumps(site))
     calls = [("north|<b>", "new.csv"), ("north|<b>", "site.json"), ("model_0", "new.csv")]
@@ -114,7 +114,7 @@ def test_raw_records_are_predicted_without_florets_as_with_it(run: Path, exporte
             found = rows_of(target)
             shares = [[float(row["p(no)"]), float(row["p(yes)"])] for row in found]
             np.testing.assert_allclose(shares, expected, rtol=0, atol=1e-6)
-            assert [row["patient"] for row in found] == ["n1", "n2", "n3"]
+            assert [row["patient"] for row in found] == ["n1", "n2", "'=n3"]
             assert [(row["missing"], row["unknown"]) for row in found] == [("0", "0"), ("1", "1"), ("3", "0")]
             assert all(float(row[f"p({row['prediction']})"]) >= 0.5 for row in found)
 

@@ -29,6 +29,13 @@ def predict(which: str, x: torch.Tensor) -> torch.Tensor:
     return total
 
 
+def harmless(cell: object) -> object:
+    """Return a cell that no spreadsheet takes for a formula: an apostrophe goes before what begins like one."""
+    text = str(cell)
+    is_number = text.lstrip("+-").replace(".", "", 1).isdecimal()
+    return f"'{text}" if isinstance(cell, str) and text[:1] in tuple("=+-@\t\r") and not is_number else cell
+
+
 if __name__ == "__main__":
     if len(sys.argv) != 3 or sys.argv[1] not in (known := [*ABOUT["sites"], *ABOUT["models"]]):
         sys.exit(f"usage: python predict.py <site or model> <data>; there are {', '.join(known[:20])} ...")
@@ -38,7 +45,8 @@ if __name__ == "__main__":
         sys.exit(f"{error}")
     found, classes = predict(sys.argv[1], inputs), ABOUT["classes"]
     table = csv.writer(sys.stdout, lineterminator="\n")
-    table.writerow(["sample", *columns, "prediction", *(f"p({name})" for name in classes)])
+    table.writerow(map(harmless, ["sample", *columns, "prediction", *(f"p({name})" for name in classes)]))
     for row, values in enumerate(found.tolist()):
         best = classes[values.index(max(values))] if classes else values[0]
-        table.writerow([row + 1, *(cells[row] for cells in columns.values()), best, *(values if classes else [])])
+        beside = (cells[row] for cells in columns.values())
+        table.writerow(map(harmless, [row + 1, *beside, best, *(values if classes else [])]))
