@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from florets.api.federation import with_clients
 from florets.api.keys import choices_of
 from florets.conf.problems import ConfigError
 from florets.server_app import engine
@@ -42,7 +43,7 @@ def sweep(experiment: str | Iterable[str] | None = None, /, **keys: Any) -> Swee
     **keys
         The keys of the command; a list, tuple or range of values is tried value by value:
         ``strategy=["clove", "ifca"], seed=range(3)``. Hydra's own keys are given as
-        ``**{"hydra/launcher": "joblib"}``.
+        ``**{"hydra/launcher": "joblib"}``. Data in memory are given as in `run`.
 
     Returns
     -------
@@ -59,5 +60,9 @@ def sweep(experiment: str | Iterable[str] | None = None, /, **keys: Any) -> Swee
 
     caller = Path.cwd()
     import_from(caller)
+    experiment, keys, federation = with_clients(experiment, keys)
+    for name in () if federation is None else federation.settings:
+        # A list is one value here, not several to try.
+        keys[name] = [keys[name]]
     _, folder = run_sweep(choices_of(experiment, keys), caller, Engine(engine.run, engine.resume))
     return Sweep(folder)
