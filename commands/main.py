@@ -122,6 +122,8 @@ def _of_words(given: Sequence[str]) -> int:
         "advise": _advise,
         "check": _check,
         "discover": _discover,
+        "export": _export,
+        "extend": _extend,
         "plan": _plan,
         "reproduce": _reproduce,
         "show-partition": _show_partition,
@@ -200,6 +202,19 @@ def _check(arguments: Sequence[str]) -> int:
     from florets.commands.check import main as check
 
     return check(arguments)
+
+
+def _export(arguments: Sequence[str]) -> int:
+    from florets.commands.export import main as export
+
+    import_from(Path.cwd())
+    return export(arguments)
+
+
+def _extend(arguments: Sequence[str]) -> int:
+    from florets.commands.extend import main as extend
+
+    return extend(arguments)
 
 
 def _plan(arguments: Sequence[str]) -> int:

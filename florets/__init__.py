@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from florets.api.advise import Advice, advise
     from florets.api.check import check
     from florets.api.discover import Groups, discover
+    from florets.api.export import export
+    from florets.api.extend import extend
     from florets.api.federation import Federation
     from florets.api.load import load
     from florets.api.run import Run, run
@@ -45,6 +47,8 @@ __all__ = [
     "advise",
     "check",
     "discover",
+    "export",
+    "extend",
     "load",
     "run",
     "setting",
@@ -73,6 +77,8 @@ _HOMES = {
     "advise": "api.advise",
     "check": "api.check",
     "discover": "api.discover",
+    "export": "api.export",
+    "extend": "api.extend",
     "load": "api.load",
     "run": "api.run",
     "setting": "strategies.settings",

@@ -37,6 +37,8 @@ Usage
                                                 goes on
   florets assign run=<folder> data=<file>       which model fits these data
   florets predict run=<folder> data=<file> ...  that model's predictions
+  florets export run=<folder> to=<folder>       models, for use without Florets
+  florets extend run=<folder> data_dir=<new>    go on with other data
 
 Options
   -m, --multirun  sweep over keys that have several values, separated by commas
@@ -48,8 +50,8 @@ Options
   --debug         show Python's traceback of an error
   --version       the version, and end
   -h, --help      this text, with strategy=<module>:<Class> also its keys;
-                  of advise, assign, check, discover, plan, predict, reproduce,
-                  show-partition and watch, theirs
+                  of advise, assign, check, discover, export, extend, plan,
+                  predict, reproduce, show-partition and watch, theirs
 
 A key given by hand wins over the preset, which wins over the defaults.
 task.data_options.noise=1 changes one option of a preset,

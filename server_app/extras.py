@@ -10,6 +10,7 @@ _BRINGS = {
     "tensorboard": {"tensorboard": "tensorboard"},
     "mlflow": {"mlflow-skinny": "mlflow", "sqlalchemy": "sqlalchemy", "alembic": "alembic"},
     "wandb": {"wandb": "wandb"},
+    "onnx": {"onnx": "onnx", "onnxscript": "onnxscript"},
     "sweep": {"hydra-joblib-launcher": "hydra_plugins.hydra_joblib_launcher"},
 }
 """Package and module, by extra."""

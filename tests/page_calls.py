@@ -77,6 +77,10 @@ def _florets(arguments: Sequence[str]) -> None:
     if arguments and arguments[0] in ("assign", "predict"):
         personal._read_keys(arguments[0], arguments[1:])
         return
+    if arguments and arguments[0] == "extend":
+        keys = [text.partition("=")[0] for text in arguments[1:]]
+        assert {"run", "data_dir"} <= set(keys) <= {"run", "data_dir", "to", "trust", "prepare", *CHANGEABLE}, keys
+        return
     if arguments and arguments[0] == "reproduce":
         words = [word for word in arguments[1:] if not word.startswith("-")]
         if words:
