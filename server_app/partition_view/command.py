@@ -22,7 +22,7 @@ from florets.server_app.partition_view.holdings import Holdings, holdings_of, ho
 from florets.server_app.partition_view.page import page
 from florets.server_app.results.folder import whole_file, write_whole
 from florets.server_app.results.report import embedded
-from florets.server_app.sweep.sweep_report import markdown_table
+from florets.reports.tables import markdown_table
 from florets.task.task import Task
 from florets.task.wire import kinds
 

@@ -16,7 +16,7 @@ from florets.server_app.reproduce.written import (
     state_words,
     verdict_words,
 )
-from florets.server_app.sweep.sweep_report import markdown_table
+from florets.reports.tables import markdown_table
 
 _KINDS = "overview|reproduce|sweep"
 _BLOCK = re.compile(

@@ -13,8 +13,8 @@ from florets.server_app.reproduce.reasons import UNDECIDED
 from florets.server_app.reproduce.references import NEVER, OFF, Reference, Verdict
 from florets.server_app.reproduce.table import LEFT_OUT, MEANINGLESS, NOT_RUN, Entry, Matrix, Table
 from florets.server_app.results.folder import whole_file, write_whole
-from florets.server_app.results.latex import tabular
-from florets.server_app.sweep.sweep_report import markdown_table
+from florets.reports.tables import tabular
+from florets.reports.tables import markdown_table
 
 _MOST_FAILURES = 20
 _STATES = ("finished", "stopped", "failed", "refused", "not run")

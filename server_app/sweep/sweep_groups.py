@@ -27,6 +27,8 @@ class JobResult:
         Why it failed.
     participation : float or None
         Fraction of the clients that a round samples; None where the job came to no configuration.
+    measure : str
+        Name of the validation figure; empty where the job has no validation data.
     """
 
     overrides: dict[str, str]
@@ -34,6 +36,7 @@ class JobResult:
     summary: RunSummary | None
     error: str | None
     participation: float | None = None
+    measure: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Frames, tables, figures and statistics of results."""
