@@ -57,7 +57,7 @@ def command(overrides: list[str], num_clients: int, rounds: int) -> Row | None:
     ]  # fmt: skip
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        arguments = [sys.executable, "-m", "florets.server_app.main", *keys, *overrides, f"results_dir={folder}"]
+        arguments = [sys.executable, "-m", "florets", *keys, *overrides, f"results_dir={folder}"]
         told = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
         if told.returncode:
             print((told.stderr or told.stdout).strip()[-500:], file=sys.stderr)

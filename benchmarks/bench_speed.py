@@ -132,7 +132,7 @@ def imported(module: str) -> dict[str, float]:
 
 def command(data_dir: str, strategy: str) -> dict[str, float]:
     """Return CPU seconds and peak memory of the command, one round of MNIST label skew 1."""
-    from florets.server_app.main import main
+    from florets.commands.main import main
 
     with tempfile.TemporaryDirectory() as folder:
         keys = ["experiment=clove/mnist_label_skew_1", "num_rounds=1", f"strategy={strategy}", "quiet=true"]

@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.engine import client_side
 from florets.server_app.fork_server import start_fork_server
 from florets.server_app.local_grid import LocalGrid
-from florets.server_app.main import client_side
 from florets.server_app.workers.worker_grid import WorkerGrid
 
 

@@ -11,8 +11,8 @@ from flwr.app import ArrayRecord
 
 from florets.conf.schema import Config
 from florets.server_app.build import build_models, build_strategy, message_settings
+from florets.server_app.engine import client_side
 from florets.server_app.local_grid import LocalGrid
-from florets.server_app.main import client_side
 from florets.strategies.base.report import RoundReport
 from florets.task.task import Task
 

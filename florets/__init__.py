@@ -1,16 +1,87 @@
 """Florets: clustered federated learning as a Flower app.
 
-The package consists of the folders `strategies`, `client_app`, `server_app`, `task`, `conf` and `deploy`. In an
-installed wheel they lie inside this one. In the repository, and in the app bundle that Flower ships, beside it.
+What `__all__` lists is the public interface; everything else is private. Each name is imported when it is first used.
+
+The package consists of the folders `api`, `commands`, `reports`, `strategies`, `client_app`, `server_app`, `task`,
+`conf` and `deploy`. In an installed wheel they lie inside this one. In the repository, and in the app bundle that
+Flower ships, beside it.
 """
 
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    # Type checkers see here what `__getattr__` imports.
+    from florets import strategies
+    from florets.api.load import load
+    from florets.api.run import Run, run
+    from florets.api.sweep import Sweep, sweep
+    from florets.client_app.client import Client
+    from florets.strategies.base.context import Plan, Round
+    from florets.strategies.base.state import State
+    from florets.strategies.base.strategy import Strategy
+    from florets.strategies.settings import Settings, setting
+    from florets.task.wire.replies import Update
+
+__all__ = [
+    "Client",
+    "Plan",
+    "Round",
+    "Run",
+    "Settings",
+    "State",
+    "Strategy",
+    "Sweep",
+    "Update",
+    "__version__",
+    "load",
+    "run",
+    "setting",
+    "strategies",
+    "sweep",
+]
 
 _HERE = Path(__file__).resolve().parent
 
 if not (_HERE / "strategies").is_dir():
     __path__.append(str(_HERE.parent))
+
+_HOMES = {
+    "Client": "client_app.client",
+    "Plan": "strategies.base.context",
+    "Round": "strategies.base.context",
+    "Run": "api.run",
+    "Settings": "strategies.settings",
+    "State": "strategies.base.state",
+    "Strategy": "strategies.base.strategy",
+    "Sweep": "api.sweep",
+    "Update": "task.wire.replies",
+    "load": "api.load",
+    "run": "api.run",
+    "setting": "strategies.settings",
+    "sweep": "api.sweep",
+}
+"""Module of each public name, below this package."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from florets.server_app.flower.app_folder import version
+
+        return version()
+    if name == "strategies":
+        return import_module("florets.strategies")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'florets' has no attribute {name!r}; it has {', '.join(__all__)}")
+    value = getattr(import_module(f"florets.{_HOMES[name]}"), name)
+    # Found at once from now on.
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 class _Apps:

@@ -1,1 +1,1 @@
-"""Frames, tables, figures and statistics of results."""
+"""Results as data: frames, tables and figures of runs and sweeps."""

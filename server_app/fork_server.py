@@ -5,7 +5,7 @@ from multiprocessing import forkserver
 _LOADED = [
     "florets.client_app.app",
     "florets.client_app.batching",
-    "florets.server_app.main",
+    "florets.commands.main",
     "florets.server_app.workers.worker",
 ]
 

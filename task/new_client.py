@@ -56,7 +56,7 @@ def model_losses(task: Task, models: Sequence[State], x: FloatArray, y: TargetAr
 
 def evaluate_model(task: Task, model: State, x: FloatArray, y: TargetArray) -> tuple[float, float | None]:
     """Return a model's mean loss and its accuracy, None where there are no classes; see `model_losses`."""
-    module = _loaded(task, model)
+    module = loaded_module(task, model)
     return evaluate(module, torch.from_numpy(x), torch.from_numpy(y), task.spec.loss)
 
 
@@ -111,7 +111,7 @@ def fold_rows(
     ValueError
         If the arrays are not those of the task's model.
     """
-    module, inputs, targets = _loaded(task, model), torch.from_numpy(x), torch.from_numpy(y)
+    module, inputs, targets = loaded_module(task, model), torch.from_numpy(x), torch.from_numpy(y)
     rng = generator(seed, 0, Purpose.FOLDS)
     changes = fold_changes(
         module,
@@ -142,7 +142,7 @@ def descriptor(
     ValueError
         If the arrays are not those of the task's model.
     """
-    found = features(_loaded(task, model), torch.from_numpy(x), task.spec.head_layers)
+    found = features(loaded_module(task, model), torch.from_numpy(x), task.spec.head_layers)
     labels = y if task.spec.loss == "cross_entropy" else None
     rows = describe(found, labels, classes, projection(found.shape[1], dimensions, seed))
     # As it would have been sent.
@@ -160,7 +160,7 @@ def predict(task: Task, model: State, x: FloatArray) -> Predictions:
     ValueError
         If the arrays are not those of the task's model.
     """
-    module, inputs, loss = _loaded(task, model).eval(), torch.from_numpy(x), task.spec.loss
+    module, inputs, loss = loaded_module(task, model).eval(), torch.from_numpy(x), task.spec.loss
     alone, found = torch.empty(1, *x.shape[1:]), []
     with torch.inference_mode():
         for row in range(len(inputs)):
@@ -176,7 +176,14 @@ def predict(task: Task, model: State, x: FloatArray) -> Predictions:
     return Predictions(values.argmax(axis=1), values) if loss == "cross_entropy" else Predictions(values[:, 0], None)
 
 
-def _loaded(task: Task, model: State) -> Module:
+def loaded_module(task: Task, model: State) -> Module:
+    """Return the task's module with a saved model's values.
+
+    Raises
+    ------
+    ValueError
+        If the arrays are not those of the task's model.
+    """
     module = task.build_model()
     module.load_state_dict(_tensors(module, model))
     return module

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from flwr.common.config import parse_config_args
 
+from florets.commands.main import read_arguments
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import run_config_overrides
 from florets.conf.sweep_block import with_block
-from florets.server_app.main import read_arguments
 from florets.server_app.new_client import commands as personal
 from florets.server_app.reproduce.command import read_request
 from florets.server_app.resume.resume import CHANGEABLE

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from florets.commands import main as command
 from florets.conf.schema import Config
-from florets.server_app import main as command
 from florets.server_app.results.summary import RunSummary
 from tests import fake_cells
 

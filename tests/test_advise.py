@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from advise_examples import LONE, NONE, OWN, SETUP, SITES, TWO, constant_of, given, outcome, words
 
+from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.server_app.advise.advice import Evidence, advise
@@ -31,7 +32,6 @@ from florets.server_app.advise.search import search
 from florets.server_app.advise.speech import listed
 from florets.server_app.app import advise as advise_nodes
 from florets.server_app.local_grid import LocalGrid
-from florets.server_app.main import main
 
 
 def evidence(verdict: str, p_value: float | None = 0.0025, needed: int = 5) -> dict[str, object]:

@@ -13,7 +13,7 @@ import pytest
 from florets.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[1]
-OURS = ("server_app", "client_app", "strategies", "task", "conf", "deploy")
+OURS = ("api", "commands", "reports", "server_app", "client_app", "strategies", "task", "conf", "deploy")
 
 # Of our own folders and of the heavy packages, what each folder may import anywhere in its files.
 _ROUND = {
@@ -46,11 +46,25 @@ ALLOWED = {
     "client_app": {"florets.client_app", "florets.task", "flwr", "torch", "numpy"},
     "server_app": {
         "florets.server_app",
+        "florets.reports",
         "florets.strategies",
         "florets.task",
         "florets.conf",
         *("flwr", "hydra", "omegaconf", "numpy", "matplotlib", "ray"),
     },
+    "api": {
+        *(
+            "florets.api",
+            "florets.server_app",
+            "florets.reports",
+            "florets.strategies",
+            "florets.task",
+            "florets.conf",
+        ),
+        *("flwr", "numpy", "pandas", "torch", "matplotlib"),
+    },
+    "commands": {"florets.commands", "florets.api", "florets.server_app", "florets.task", "florets.conf"},
+    "reports": {"florets.reports", "numpy", "pandas", "scipy", "sklearn", "matplotlib"},
     "conf": {
         "florets.conf",
         "florets.strategies.STRATEGIES",
@@ -80,9 +94,11 @@ LAZY = {
     "client_app": ("sklearn", "torchvision", "scipy", "pandas"),
     "task": ("sklearn", "torchvision", "scipy", "pandas"),
     "server_app": ("scipy", "ray"),
+    "api": ("torch", "pandas", "matplotlib", "flwr"),
+    "reports": ("scipy", "sklearn", "matplotlib"),
     "deploy": ("sklearn",),
 }
-WIRES_BOTH_APPS = "server_app/main.py"
+WIRES_BOTH_APPS = "server_app/engine.py"
 
 ALGORITHMS = sorted(
     path.stem
@@ -327,7 +343,7 @@ def test_our_modules_are_imported_under_the_packages_name() -> None:
 
 def test_no_module_is_loaded_under_two_names() -> None:
     """With all that the other tests have loaded in this process."""
-    for name in ("server_app.main", "server_app.experiment", "client_app.app"):
+    for name in ("commands.main", "server_app.experiment", "client_app.app"):
         importlib.import_module(f"florets.{name}")
     places = tuple(str(ROOT / folder) for folder in OURS)
     files = [str(getattr(module, "__file__", None)) for module in list(sys.modules.values())]

@@ -15,13 +15,13 @@ from florets.client_app import batching
 from florets.client_app.app import app
 from florets.client_app.batching import in_blocks
 from florets.client_app.session import session
+from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.blocks import choose_blocks
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.server_app.experiment import run_experiment
 from florets.server_app.local_grid import LocalGrid
-from florets.server_app.main import main
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core import FloatArray
 from florets.task.models.autoencoder import autoencoder

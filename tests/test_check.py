@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from florets.server_app import main
+from florets.commands import main
 
 Change = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 

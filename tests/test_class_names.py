@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from florets.commands import main
 from florets.conf.class_names import quoted
 from florets.conf.compose import compose
 from florets.conf.folders import OWN_DIR
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, config_to_json
-from florets.server_app import main
 from florets.task.data.samples import targets
 
 OWN = ("experiment=own_data", "task.partition_options={input_shape: [2], num_outputs: 2}")

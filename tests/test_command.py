@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from florets.commands.main import main, read_arguments
 from florets.conf.compose import choices
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, known_keys
 from florets.server_app import jobs
 from florets.server_app.command_help import help_text
-from florets.server_app.main import main, read_arguments
 from florets.server_app.results.summary import RunSummary
 from florets.strategies import STRATEGIES
 
@@ -53,7 +53,7 @@ def calls(monkeypatch):
         recorded.append((config, list(overrides)))
         return summary_of(config)
 
-    monkeypatch.setattr("florets.server_app.main.run", run)
+    monkeypatch.setattr("florets.server_app.engine.run", run)
     return recorded
 
 
@@ -175,7 +175,7 @@ def test_a_run_that_fails_ends_with_its_code_and_a_message(monkeypatch, capsys, 
     def run(*_: object) -> RunSummary:
         raise error
 
-    monkeypatch.setattr("florets.server_app.main.run", run)
+    monkeypatch.setattr("florets.server_app.engine.run", run)
     assert main([]) == code
     assert capsys.readouterr().err.startswith(message)
     assert main(["--debug"]) == code
@@ -231,7 +231,7 @@ def test_help_ends_well_and_runs_nothing(calls, capsys, flag):
 
 def test_help_and_a_mistyped_key_do_not_load_torch_or_flower():
     code = (
-        "import sys; from florets.server_app.main import main; main(['--help']); main(['sed=1']);"
+        "import sys; from florets.commands.main import main; main(['--help']); main(['sed=1']);"
         "sys.exit(any(name in sys.modules for name in ('torch', 'flwr', 'sklearn', 'matplotlib')))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
@@ -241,7 +241,7 @@ def test_help_and_a_mistyped_key_do_not_load_torch_or_flower():
 @pytest.mark.parametrize(
     "entry",
     [
-        "florets.server_app.main",
+        "florets.commands.main",
         "numpy, florets.client_app.app",
         # It loads all of torch and scikit-learn, for a line that the client's file has as well.
         pytest.param("numpy, florets.server_app.app", marks=pytest.mark.slow),

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from florets.commands import main as command
+from florets.commands.main import main
 from florets.conf.schema import Config
-from florets.server_app import main as command
-from florets.server_app.main import main
 from florets.server_app.results.recorder import read_summary
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.go_on import Engine
@@ -38,7 +38,7 @@ def ran(monkeypatch, tmp_path):
             raise KeyboardInterrupt
         return summary_of(config, folder=str(tmp_path / f"run-{len(recorded)}"))
 
-    monkeypatch.setattr("florets.server_app.main.run", run)
+    monkeypatch.setattr("florets.server_app.engine.run", run)
     return recorded
 
 

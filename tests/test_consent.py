@@ -11,13 +11,13 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from florets.client_app import session as sessions
 from florets.client_app.app import app
 from florets.client_app.session import session
+from florets.commands.main import main
 from florets.conf.compose import choices, compose, preset_values
 from florets.conf.consent import import_paths
 from florets.conf.folders import OWN_DIR
 from florets.conf.problems import ConfigError
 from florets.conf.sweep_block import with_block
 from florets.server_app.local_grid import LocalGrid
-from florets.server_app.main import main
 from florets.server_app.own_nodes import own_nodes
 from florets.task.task import TaskSpec
 from florets.task.wire import kinds

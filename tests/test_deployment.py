@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from florets.commands.main import main
 from florets.deploy.demo import follow
 from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import Federation
-from florets.server_app.main import main
 from florets.server_app.own_nodes import NODE_FILE
 from tests.test_flower_faults import PACKED
 

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import pytest
 
-from florets.server_app.main import main
+from florets.commands.main import main
 from florets.server_app.results import folder as folders
 from florets.server_app.results.folder import WriteFailed, naming, whole_file, write_whole
 from florets.server_app.results.report import NO_PICTURES
@@ -127,7 +127,7 @@ def test_on_a_disk_that_is_really_full(tmp_path: Path) -> None:
     """In a namespace of its own the command gets a disk of two checkpoints and a half, and then a larger one."""
     if shutil.which("unshare") is None or subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
         pytest.skip("this system lets no user mount a disk")
-    florets = f'"{sys.executable}" -m florets.server_app.main'
+    florets = f'"{sys.executable}" -m florets'
     script = f"""
         mount -t tmpfs -o size=800k none {tmp_path}
         {florets} strategy=fedavg num_rounds=3 task.model_options.hidden=[1024] results_dir={tmp_path} && exit 9

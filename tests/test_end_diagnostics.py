@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from florets.commands.main import main
 from florets.conf.compose import compose
-from florets.server_app.main import main
 from florets.server_app.results.diagnostics import divergence, too_few_models
 
 

@@ -47,7 +47,7 @@ pytestmark = pytest.mark.slow
 
 def florets(project: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "florets.server_app.main", *arguments],
+        [sys.executable, "-m", "florets", *arguments],
         cwd=project,
         env={**os.environ, "PYTHONPATH": str(project), "OMP_NUM_THREADS": "1"},
         capture_output=True,

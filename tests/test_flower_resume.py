@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from florets.server_app.flower.superlink import NAME, SuperLink
 
 ROOT = Path(__file__).parents[1]
-FLORETS = [sys.executable, "-m", "florets.server_app.main"]
+FLORETS = [sys.executable, "-m", "florets"]
 SETTINGS = ["num_clients=6", "k=2", "task.num_clusters=2", "task.model_options.hidden=[16]", "num_rounds=60"]
 
 pytestmark = pytest.mark.slow

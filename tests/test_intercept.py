@@ -15,11 +15,12 @@ from scipy.special import softmax
 from florets.client_app.app import app
 from florets.client_app.client import Client
 from florets.client_app.handlers.intercept import intercept
+from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_checked, build_models, build_task, message_settings
+from florets.server_app.engine import run
 from florets.server_app.local_grid import LocalGrid
-from florets.server_app.main import main, run
 from florets.strategies.core.random_intercepts import between_variance, residual_variance, shrunk
 from florets.strategies.intercept.personal import InterceptClients, InterceptKept
 from florets.task.statistics.intercepts import SPREAD, class_offsets, value_offset

@@ -9,7 +9,7 @@ import pytest
 from flwr.app import RecordDict
 
 from florets.conf.compose import compose
-from florets.server_app.main import run
+from florets.server_app.engine import run
 from florets.server_app.results.loss_matrix import loss_matrix
 from florets.strategies.base.models import Models
 from florets.strategies.fedavg.strategy import FedAvg

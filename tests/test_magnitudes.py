@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord
 
-from florets.server_app import main
+from florets.commands import main
 from florets.strategies.base.magnitudes import InputMagnitudes
 from florets.task.wire import kinds
 from florets.task.wire.layout import MalformedMessage

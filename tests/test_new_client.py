@@ -13,10 +13,11 @@ import pytest
 import yaml
 from safetensors.numpy import load_file, save_file
 
+from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_task
-from florets.server_app.main import main, run
+from florets.server_app.engine import run
 from florets.server_app.new_client import chosen_model, commands, run_models
 from florets.server_app.new_client.run_models import CLUSTERS, load_run
 from florets.server_app.new_client.saved_groups import pack_groups, unpack_groups

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from florets.server_app.main import main
+from florets.commands.main import main
 from florets.server_app.new_client.predictions_file import Sheet, _harmless
 from florets.server_app.results.sums_of_tests import read_test_statistics
 from florets.task.new_client import predict

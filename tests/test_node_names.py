@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.server_app.main import main
 from florets.server_app.own_nodes import NODE_FILE, own_nodes
 
 NAMES = (

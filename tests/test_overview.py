@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from florets.commands import main as app
+from florets.commands.main import main
 from florets.conf.problems import ConfigError
-from florets.server_app import main as app
-from florets.server_app.main import main
 from florets.server_app.reproduce.overview import _natural, overview_block
 from florets.server_app.reproduce.reasons import UNDECIDED
 from tests import fake_cells

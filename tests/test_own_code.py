@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.app import read_run_config
-from florets.server_app.main import main
 from florets.server_app.new_client.run_models import load_run
 from florets.server_app.reproduce.cells import places
 from florets.server_app.reproduce.item_file import read_item

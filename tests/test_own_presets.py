@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from florets.commands.main import main
 from florets.conf.compose import choices, compose
 from florets.conf.folders import OWN_DIR
 from florets.conf.schema import Config
-from florets.server_app.main import main
 from florets.server_app.results.summary import RunSummary
 from tests import fake_cells
 
@@ -100,7 +100,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             raise KeyboardInterrupt
         return fake_cells.run(config, overrides)
 
-    monkeypatch.setattr("florets.server_app.main.run", run)
+    monkeypatch.setattr("florets.server_app.engine.run", run)
     return begun
 
 
@@ -125,7 +125,7 @@ def test_a_sweep_goes_on_and_runs_no_finished_job_again(
 
 @pytest.mark.slow
 def test_a_killed_sweep_of_own_presets_goes_on(folder: Path) -> None:
-    line = [sys.executable, "-m", "florets.server_app.main", "-m", "--config-dir", "my presets", "experiment=mine"]
+    line = [sys.executable, "-m", "florets", "-m", "--config-dir", "my presets", "experiment=mine"]
     line += ["seed=range(0,4)", "num_clients=4", "num_rounds=2", "-q"]
     done = folder.parent / "results" / "mine"
     process = subprocess.Popen(line, cwd=folder.parent, stdout=subprocess.DEVNULL)

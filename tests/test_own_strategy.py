@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.server_app.app import read_run_config
-from florets.server_app.main import main
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.resume import read_resume
 from florets.strategies import registry

@@ -31,9 +31,9 @@ from pathlib import Path
 
 import pytest
 
+from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.server_app.flower import processes
-from florets.server_app.main import main
 from florets.strategies.base.report import RoundReport
 from florets.strategies.registry import strategy_class
 from tests.fakes import FakeClients, models
@@ -113,7 +113,7 @@ def _run(page: Path, how: tuple[str, ...], folder: Path, timeout: float) -> None
     _save_files(page, folder)
     program = folder / "bin" / "florets"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m florets.server_app.main "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m florets "$@"\n')
     program.chmod(0o755)
     script, log = folder / "page.sh", folder / "page.log"
     # However the script ends, what it has started ends with it.

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from florets.server_app.main import main
+from florets.commands.main import main
 from florets.server_app.partition_view.command import client_rows, cluster_rows, tiles
 from florets.server_app.partition_view.holdings import Holdings, described
 from florets.task.partitions.changes import Change

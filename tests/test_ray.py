@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
+from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.server_app.build import build_task
 from florets.server_app.local_grid import LocalGrid
-from florets.server_app.main import main
 from florets.server_app.workers.client_side import ClientSide
 from florets.server_app.workers.worker_grid import WorkerGrid
 from florets.strategies.base.report import RoundReport
@@ -131,7 +131,7 @@ def test_ctrl_c_ends_the_run_and_leaves_the_cluster(address: str, tmp_path: Path
     from florets.server_app.workers.ray_cluster import connected
 
     keys = [*SMALL, "num_rounds=100000", "strategy.stop_when_stable=false", f"results_dir={tmp_path}"]
-    command = [sys.executable, "-m", "florets.server_app.main", *keys, "engine=ray", f"ray_address={address}"]
+    command = [sys.executable, "-m", "florets", *keys, "engine=ray", f"ray_address={address}"]
     # Whoever started the tests in the background may have had them ignore Ctrl-C, which a process inherits.
     heeds = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(

@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
+from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import run_folder
 from florets.server_app import extras
+from florets.server_app.engine import client_side
 from florets.server_app.experiment import run_experiment
 from florets.server_app.local_grid import LocalGrid
-from florets.server_app.main import client_side, main
 from florets.server_app.resume.resume import CHANGEABLE
 from florets.server_app.workers import ray_cluster
 from florets.server_app.workers.backend import READY, Backend, Unit, Worker, WorkersFailed

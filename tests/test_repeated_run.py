@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import resume_command
 from florets.conf.schema import Config, as_plain
 from florets.server_app.flower import flower_run
-from florets.server_app.main import main
 from florets.server_app.results.folder import FINISHED, MARKER, FolderLock
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.checkpoint import Checkpoints

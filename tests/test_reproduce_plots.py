@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from florets.commands import main as app
+from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.server_app import main as app
-from florets.server_app.main import main
 from florets.server_app.reproduce import command
 from florets.server_app.reproduce.cells import Place
 from florets.server_app.reproduce.curve_store import CurveStore

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from florets.server_app.main import main
+from florets.commands.main import main
 from florets.server_app.reproduce.cells import places
 from florets.server_app.reproduce.item_file import find_item, read_item
 from florets.server_app.reproduce.table import Table

@@ -10,7 +10,7 @@ import pytest
 from results_examples import CLIENTS, FOUND, TRUTH, report
 
 from florets.conf.compose import compose
-from florets.server_app.main import run
+from florets.server_app.engine import run
 from florets.server_app.results.client_scores import FIGURES, metrics_of
 from florets.server_app.results.recorder import Recorder
 from florets.server_app.results.report_figures import number, predictions, scores

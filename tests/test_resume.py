@@ -20,15 +20,15 @@ import yaml
 from flwr.common.config import parse_config_args
 from safetensors.numpy import load_file
 
+from florets.commands import main as command
+from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_to_json
 from florets.conf.run_folder import flower_resume_command, resume_command
-from florets.server_app import main as command
 from florets.server_app.app import read_run_config
 from florets.server_app.experiment import run_experiment
-from florets.server_app.main import main
 from florets.server_app.results.folder import FolderLock
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from florets.server_app.resume.checkpointing import Checkpointing
@@ -607,7 +607,7 @@ def test_killed_with_sigkill_at_random_moments_a_run_ends_the_same(
 
 @pytest.mark.slow
 def test_the_command_itself_is_killed_and_goes_on(tmp_path: Path) -> None:
-    florets = [sys.executable, "-m", "florets.server_app.main"]
+    florets = [sys.executable, "-m", "florets"]
     given = [*settings("clove", "num_rounds=40"), f"results_dir={tmp_path}"]
     process = subprocess.Popen([*florets, *given], cwd=ROOT)
     while not list(tmp_path.rglob("round-000005.safetensors")):
@@ -628,7 +628,7 @@ def test_the_command_itself_is_killed_and_goes_on(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_console_that_nobody_reads_ends_neither_a_run_nor_its_resumption(tmp_path: Path) -> None:
     florets, given = (
-        [sys.executable, "-m", "florets.server_app.main"],
+        [sys.executable, "-m", "florets"],
         [*settings("fedavg"), f"results_dir={tmp_path}"],
     )
     for arguments in (given, ["resume={folder}", "num_rounds=20", "quiet=true"]):

@@ -18,8 +18,8 @@ from florets.client_app.client import Client
 from florets.client_app.handlers.evaluate import evaluate
 from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_task, message_settings
+from florets.server_app.engine import run
 from florets.server_app.local_grid import LocalGrid
-from florets.server_app.main import run
 from florets.server_app.results.sums_of_tests import (
     PartStatistics,
     TestStatistics,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
@@ -15,7 +16,6 @@ from florets.conf.run_config import config_from_json, config_to_json
 from florets.conf.run_folder import run_folder
 from florets.conf.saved import saved_config
 from florets.server_app.build import build_strategy, build_task
-from florets.server_app.main import main
 from florets.server_app.new_client.run_models import load_run
 from florets.server_app.resume.checkpoint import Checkpoints
 from florets.server_app.resume.resume import read_resume

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from florets.commands import main as command
+from florets.commands.main import main
 from florets.conf.compose import choices, compose
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.conf.sweep_block import sweep_block, with_block
-from florets.server_app import main as command
-from florets.server_app.main import main
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.sweep.sweep_groups import JobResult
 from florets.server_app.sweep.sweep_keys import check_jobs, expand, read_sweep

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
-from florets.server_app.main import main
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.sweep import launch as sweep
 from florets.server_app.sweep.sweep_direction import direction
@@ -71,7 +71,7 @@ def test_optuna_finds_the_highest_accuracy_and_the_lowest_loss(monkeypatch, tmp_
         return dataclasses.replace(summary_of(config, accuracy=accuracy), final_loss=config.seed / 10)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("florets.server_app.main.run", run)
+    monkeypatch.setattr("florets.server_app.engine.run", run)
     grid = ["hydra/sweeper/sampler=grid", "hydra.sweeper.n_jobs=1"]
     assert main(["-m", f"experiment={experiment}", "seed=1,3,0,2", *OPTUNA, *grid]) == 0
     (found,) = tmp_path.rglob("optimization_results.yaml")
@@ -90,7 +90,7 @@ def test_a_failed_job_is_a_failed_trial_of_optunas(monkeypatch, tmp_path: Path):
 
     ran: list[int] = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("florets.server_app.main.run", run)
+    monkeypatch.setattr("florets.server_app.engine.run", run)
     study = ["hydra/sweeper/sampler=random", "hydra.sweeper.n_trials=4", "hydra.sweeper.n_jobs=1"]
     assert main(["-m", "seed=range(0,9)", *OPTUNA, *study, "hydra.sweeper.max_failure_rate=1"]) == 1
     (found,) = tmp_path.rglob("optimization_results.yaml")

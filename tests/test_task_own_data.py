@@ -10,11 +10,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from PIL import Image
 
 from florets.client_app.app import app
+from florets.commands import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.validate import check_own_clients
 from florets.deploy.demo_data import write_folders
-from florets.server_app import main
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
 from florets.server_app.own_nodes import own_nodes

@@ -10,8 +10,8 @@ from flwr.app import Array, ArrayRecord
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_task
+from florets.server_app.engine import run
 from florets.server_app.jobs import headline
-from florets.server_app.main import run
 from florets.server_app.results.ground_truth import Truth
 from florets.server_app.results.plots import panels_of
 from florets.server_app.results.progress import describe

@@ -14,12 +14,13 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from safetensors.numpy import load_file
 
+from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.schema import Config
 from florets.server_app.build import build_models, build_task, message_settings
+from florets.server_app.engine import client_side
 from florets.server_app.fork_server import start_fork_server
 from florets.server_app.local_grid import LocalGrid
-from florets.server_app.main import client_side, main
 from florets.server_app.workers.backend import WorkersFailed
 from florets.server_app.workers.client_side import LoadClientSide
 from florets.server_app.workers.worker_grid import WorkerGrid
@@ -253,7 +254,7 @@ def below(pid: int) -> set[int]:
 )
 def test_no_process_is_left_of_a_run_that_is_ended(how: signal.Signals, code: int, tmp_path: Path) -> None:
     keys = [*SMALL, "num_rounds=100000", "strategy.stop_when_stable=false", "workers=2", f"results_dir={tmp_path}"]
-    command = [sys.executable, "-m", "florets.server_app.main", *keys]
+    command = [sys.executable, "-m", "florets", *keys]
 
     # Whoever started the tests in the background may have had them ignore Ctrl-C, which a process inherits.
     def heeds() -> None:

@@ -33,8 +33,10 @@ from florets.server_app.sweep.sweep_report import write_sweep
 _INTERRUPTED = "interrupted"
 
 
-def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool = False) -> int:
-    """Run every job, write and print the summary; return the exit code: 0, 1 if a job failed, 130 if interrupted.
+def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool = False) -> tuple[int, Path]:
+    """Run every job, write and print the summary; return the exit code and the sweep's folder.
+
+    The code is 0, 1 if a job failed, 130 if interrupted.
 
     A preset with a sweep block gives the keys that are not given by hand.
 
@@ -94,8 +96,9 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
         whole = counted(total, "job") if total else "its jobs"
         say(f"florets: the sweep ended early, after {len(results)} of {whole}: {ended_early}", sys.stderr)
     if ended_early == _INTERRUPTED:
-        return 130
-    return 0 if results and ended_early is None and all(result.error is None for result in results) else 1
+        return 130, folder
+    whole_sweep = results and ended_early is None and all(result.error is None for result in results)
+    return (0 if whole_sweep else 1), folder
 
 
 def _jobs_at_a_time(for_hydra: Sequence[str]) -> int:

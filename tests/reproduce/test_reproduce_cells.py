@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from florets.commands import main as command
+from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.defaults import beyond_defaults
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, as_plain
-from florets.server_app import main as command
 from florets.server_app.build import build_task, make_data, one_task_kept
-from florets.server_app.main import main
 from florets.server_app.reproduce.cells import Place, in_order, places
 from florets.server_app.reproduce.item_file import read_item
 from florets.server_app.reproduce.items import Line

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from florets.server_app.main import main
+from florets.commands.main import main
 from florets.server_app.reproduce import data_check
 from tests.public_files import write_idx
 from tests.reproduce_item import ITEM

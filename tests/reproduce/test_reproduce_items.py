@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from florets.commands.main import main
 from florets.conf.problems import ConfigError
-from florets.server_app.main import main
 from florets.server_app.reproduce.cells import places
 from florets.server_app.reproduce.item_file import find_item, item_names, read_item
 from tests.reproduce_item import ITEM

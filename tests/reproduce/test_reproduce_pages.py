@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from florets.server_app.main import main
+from florets.commands.main import main
 from tests.reproduce_item import ITEM
 
 PAGE = """# Results

@@ -32,7 +32,7 @@ def test_cells_in_processes_survive_those_that_are_killed(item: Path, capsys: py
 def test_killed_twice_every_cell_is_run_once(tmp_path: Path) -> None:
     small = "num_clients=4, num_rounds=3, 'task.model_options.hidden=[8]', eval_every=10"
     (tmp_path / "item.yaml").write_text(ITEM.replace("num_rounds=2", small).replace("seeds: 3", "seeds: 4"))
-    line = [sys.executable, "-m", "florets.server_app.main", "reproduce", "item.yaml", "n_jobs=2"]
+    line = [sys.executable, "-m", "florets", "reproduce", "item.yaml", "n_jobs=2"]
     log = results(tmp_path / "item.yaml") / "log.jsonl"
 
     def ended() -> list[str]:

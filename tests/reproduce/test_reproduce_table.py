@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from florets.server_app.main import main
+from florets.commands.main import main
 from florets.server_app.reproduce.reasons import UNDECIDED
 from tests.reproduce_item import ITEM, breaks, interrupt, results, rows_of
 

@@ -10,7 +10,7 @@ from flwr.app import Message
 from safetensors.numpy import load_file
 
 from florets.client_app.session import session
-from florets.server_app import main
+from florets.commands import main
 from florets.server_app.local_grid import LocalGrid
 from florets.server_app.resume.checkpoint import Checkpoints
 from florets.task.data.tables.preprocessing import Preprocessing

@@ -5,34 +5,22 @@ import shutil
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 
-from florets.conf.consent import imported_functions
 from florets.conf.folders import own_presets
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.conf.run_folder import results_folder, resume_command
-from florets.conf.schema import Config, as_plain
-from florets.conf.validate import check_own_clients
-from florets.server_app import jobs
+from florets.conf.schema import as_plain
+from florets.server_app import engine, jobs
 from florets.server_app.console import say
-from florets.server_app.extras import require
 from florets.server_app.flower.app_folder import version
-from florets.server_app.fork_server import start_fork_server
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.signals import end_in_order
-from florets.server_app.workers.ray_address import check_address
 from florets.task.callers_folder import import_from
 from florets.task.threads import one_thread_for_good
-
-if TYPE_CHECKING:
-    from florets.server_app.local_grid import LocalGrid
-    from florets.server_app.workers.client_side import ClientSide
 
 _FLAGS = {
     "-m": "sweep",
@@ -142,78 +130,6 @@ def _of_words(given: Sequence[str]) -> int:
     return _act(read_arguments(given))
 
 
-def run(config: Config, overrides: Sequence[str]) -> RunSummary:
-    """Run a checked experiment on the engine that it names and return its summary.
-
-    Parameters
-    ----------
-    config : Config
-        The experiment, with absolute folders.
-    overrides : sequence of str
-        What was typed: the results folder is named after it.
-    """
-    # Imported here: torch and Flower cost seconds, which `--help` and a mistyped key should not.
-    if config.engine == "flwr":
-        require("sim", "engine=flwr")
-        from florets.server_app.flower import flower_run
-
-        return flower_run.run(config, overrides)
-    with _local_grid(config) as grid:
-        from florets.server_app.experiment import run_experiment
-
-        return run_experiment(grid, config, results_folder(config, overrides))
-
-
-def resume(config: Config, folder: Path) -> RunSummary:
-    """Go on with the interrupted run in `folder` and return its summary; `config` comes from `read_resume`."""
-    if config.engine == "flwr":
-        require("sim", "engine=flwr")
-        from florets.server_app.flower import flower_run
-
-        return flower_run.run_in(folder, config, resume=True)
-    with _local_grid(config) as grid:
-        from florets.server_app.experiment import run_experiment
-
-        return run_experiment(grid, config, folder, resume=True)
-
-
-@contextmanager
-def _local_grid(config: Config) -> "Iterator[LocalGrid]":
-    if config.engine == "ray":
-        # Before seconds of imports.
-        check_address(config.ray_address)
-    elif config.workers not in (None, 1):
-        # It loads while this process does.
-        start_fork_server()
-    from florets.client_app.app import app as client_app
-    from florets.client_app.batching import in_blocks
-    from florets.client_app.session import session
-    from florets.server_app.local_grid import LocalGrid
-    from florets.server_app.own_nodes import check_device, own_nodes
-    from florets.server_app.workers.number import num_workers
-    from florets.server_app.workers.start import worker_grid
-
-    nodes = own_nodes(config)
-    check_own_clients(config, len(nodes))
-    check_device(config, nodes)
-    num_nodes = len(nodes) or config.num_clients
-    if config.engine == "local" and num_workers(config.workers, num_nodes) == 1:
-        yield LocalGrid(client_app, num_nodes, nodes or None, in_blocks, session.adopt)
-        return
-    with worker_grid(client_side, config, nodes) as grid:
-        yield grid
-
-
-def client_side() -> "ClientSide":
-    """Return the ClientApp for a worker."""
-    from florets.client_app.app import app as client_app
-    from florets.client_app.batching import cut_blocks, in_blocks
-    from florets.client_app.session import session
-    from florets.server_app.workers.client_side import ClientSide
-
-    return ClientSide(client_app, in_blocks, cut_blocks, session.adopt)
-
-
 def _act(arguments: Arguments) -> int:
     """Do what the command line asks for."""
     caller = Path.cwd()
@@ -235,8 +151,6 @@ def _act(arguments: Arguments) -> int:
         )
     if arguments.sweep and any(text.startswith("resume=") for text in arguments.overrides):
         raise ConfigError(["resume: goes on with one run; leave out -m and name the folder of that run."])
-    if any(text.startswith("resume=") for text in arguments.overrides) and not arguments.show:
-        return _resume(arguments.overrides, caller)
     if arguments.show:
         config = jobs.prepare(arguments.overrides, caller)
         print(yaml.safe_dump(as_plain(config), sort_keys=False), end="")
@@ -245,8 +159,12 @@ def _act(arguments: Arguments) -> int:
         from florets.server_app.resume.go_on import Engine
         from florets.server_app.sweep.launch import run_sweep
 
-        return run_sweep(arguments.overrides, caller, Engine(run, resume), arguments.keep)
-    return _single(arguments.overrides, caller)
+        return run_sweep(arguments.overrides, caller, Engine(engine.run, engine.resume), arguments.keep)[0]
+    # Imported here: torch and Flower cost seconds, which `--help` and a mistyped key should not.
+    from florets.api.run import run_overrides
+
+    _tell(run_overrides(arguments.overrides, caller))
+    return 0
 
 
 def _for_a_client(command: str, arguments: Sequence[str]) -> int:
@@ -260,20 +178,7 @@ def _advise(arguments: Sequence[str]) -> int:
     from florets.server_app.advise.command import main as advise
 
     import_from(Path.cwd())
-    return advise(arguments, run_in)
-
-
-def run_in(config: Config, folder: Path) -> RunSummary:
-    """Run a checked experiment on the engine that it names, with its results in `folder`."""
-    if config.engine == "flwr":
-        require("sim", "engine=flwr")
-        from florets.server_app.flower import flower_run
-
-        return flower_run.run_in(folder, config)
-    with _local_grid(config) as grid:
-        from florets.server_app.experiment import run_experiment
-
-        return run_experiment(grid, config, folder)
+    return advise(arguments, engine.run_in)
 
 
 def _show_partition(arguments: Sequence[str]) -> int:
@@ -297,7 +202,7 @@ def _plan(arguments: Sequence[str]) -> int:
 
     caller = Path.cwd()
     import_from(caller)
-    return command.main(arguments, caller, client_side)
+    return command.main(arguments, caller, engine.client_side)
 
 
 def _reproduce(arguments: Sequence[str]) -> int:
@@ -305,46 +210,7 @@ def _reproduce(arguments: Sequence[str]) -> int:
     from florets.server_app.resume.go_on import Engine
 
     import_from(Path.cwd())
-    return reproduce(arguments, Engine(run, resume))
-
-
-def _single(overrides: Sequence[str], caller: Path) -> int:
-    for text in overrides:
-        if text.lstrip("+~").startswith(("hydra/", "hydra.")):
-            raise ConfigError([f"{text}: Hydra's own keys shape sweeps; add -m."])
-    config = jobs.prepare(overrides, caller)
-    try:
-        summary = run(config, overrides)
-    except KeyboardInterrupt:
-        folder = results_folder(config, overrides)
-        raise _interrupted(config, folder) from None
-    _tell(summary)
-    return 0
-
-
-def _resume(overrides: Sequence[str], caller: Path) -> int:
-    from florets.server_app.resume.resume import finished_summary, read_resume
-
-    found = read_resume(overrides, caller)
-    assert found is not None
-    config, folder = found
-    if (summary := finished_summary(folder, config)) is not None:
-        say(f"{folder} holds a run that has come to its end: there is nothing left to do.")
-    else:
-        try:
-            summary = resume(config, folder)
-        except KeyboardInterrupt:
-            raise _interrupted(config, folder) from None
-    _tell(summary)
-    return 0
-
-
-def _interrupted(config: Config, folder: Path) -> KeyboardInterrupt:
-    from florets.server_app.resume.checkpoint import Checkpoints
-
-    if not Checkpoints(folder).files():
-        return KeyboardInterrupt("; no round was saved yet: start it again")
-    return KeyboardInterrupt(f"; go on with: {resume_command(folder, bool(imported_functions(config)))}")
+    return reproduce(arguments, Engine(engine.run, engine.resume))
 
 
 def _tell(summary: RunSummary) -> None:
@@ -358,7 +224,3 @@ def _complain(text: str, debug: bool) -> None:
     if debug:
         traceback.print_exc()
     say(f"florets: {text}", sys.stderr)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

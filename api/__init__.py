@@ -1,0 +1,1 @@
+"""The functions and result objects behind the public namespace `florets`."""

@@ -1,0 +1,153 @@
+"""`florets.run` and its result: one experiment, run as the command runs it."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from florets.api.keys import overrides_of
+from florets.conf.consent import imported_functions
+from florets.conf.problems import ConfigError
+from florets.conf.run_folder import results_folder, resume_command
+from florets.conf.schema import Config
+from florets.server_app import engine, jobs
+from florets.server_app.results.summary import RunSummary
+from florets.task.callers_folder import import_from
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from florets.server_app.new_client.run_models import RunModels
+
+
+class Run:
+    """A finished run: its figures, its models, and what they say of new data.
+
+    Parameters
+    ----------
+    folder : Path
+        The run's folder.
+    trust : bool
+        Whether code that the run names by an import path may be imported, as `trust=true` on the command line.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds no finished run.
+    """
+
+    def __init__(self, folder: Path | str, trust: bool = False) -> None:
+        self.folder = Path(folder).expanduser().absolute()
+        self._trust = trust
+        try:
+            text = (self.folder / "summary.json").read_text(encoding="utf-8")
+            self.summary = RunSummary.from_json(text)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                [f"{self.folder}: holds no finished run ({error}); give the folder that a run named as its results."]
+            ) from error
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The whole configuration, as ``config.yaml`` holds it."""
+        config: dict[str, Any] = yaml.safe_load((self.folder / "config.yaml").read_text(encoding="utf-8"))
+        return config
+
+    @property
+    def accuracy(self) -> float | None:
+        """Mean test accuracy over the clients, 0 to 1; None in a task without classes."""
+        return self.summary.final_accuracy
+
+    @property
+    def loss(self) -> float | None:
+        """Mean test loss over the clients."""
+        return self.summary.final_loss
+
+    @property
+    def ari(self) -> float | None:
+        """Adjusted Rand index of the clusters against the true ones; None where these are not known."""
+        return self.summary.final_ari
+
+    @cached_property
+    def models(self) -> Sequence["Module"]:
+        """The K models as torch modules in eval mode."""
+        from florets.task.new_client import loaded_module
+
+        return [loaded_module(self._models.task, state).eval() for state in self._models.models]
+
+    @cached_property
+    def _models(self) -> "RunModels":
+        from florets.server_app.new_client.run_models import load_run
+
+        return load_run(self.folder, self._trust)
+
+    def __repr__(self) -> str:
+        summary = self.summary
+        head = f"{summary.experiment}, {summary.strategy}, seed {summary.seed}"
+        return f"<florets.Run {head}: {jobs.headline(summary)}; {self.folder}>"
+
+
+def run(experiment: str | None = None, /, **keys: Any) -> Run:
+    """Run one experiment and return its results.
+
+    Parameters
+    ----------
+    experiment : str, optional
+        Name of the preset; by default the quickstart.
+    **keys
+        The keys of the command, checked in the same way: ``strategy="clove", k=4, seed=0``. A group is a mapping,
+        ``train={"learning_rate": 0.1}``.
+
+    Returns
+    -------
+    Run
+        The finished run, whose folder is the one that the command would write.
+
+    Raises
+    ------
+    ConfigError
+        With every problem of the keys, before anything is run.
+    """
+    return Run(run_overrides(overrides_of(experiment, keys)).folder, trust=True)
+
+
+def run_overrides(overrides: Sequence[str], caller: Path | None = None) -> RunSummary:
+    """Run the experiment that `key=value` texts describe; relative paths are meant from `caller`."""
+    caller = caller or Path.cwd()
+    import_from(caller)
+    if any(text.startswith("resume=") for text in overrides):
+        return _resumed(overrides, caller)
+    for text in overrides:
+        if text.lstrip("+~").startswith(("hydra/", "hydra.")):
+            raise ConfigError([f"{text}: Hydra's own keys shape sweeps; add -m."])
+    config = jobs.prepare(overrides, caller)
+    try:
+        return engine.run(config, overrides)
+    except KeyboardInterrupt:
+        raise _interrupted(config, results_folder(config, overrides)) from None
+
+
+def _resumed(overrides: Sequence[str], caller: Path) -> RunSummary:
+    from florets.server_app.console import say
+    from florets.server_app.resume.resume import finished_summary, read_resume
+
+    found = read_resume(overrides, caller)
+    assert found is not None
+    config, folder = found
+    if (summary := finished_summary(folder, config)) is not None:
+        say(f"{folder} holds a run that has come to its end: there is nothing left to do.")
+        return summary
+    try:
+        return engine.resume(config, folder)
+    except KeyboardInterrupt:
+        raise _interrupted(config, folder) from None
+
+
+def _interrupted(config: Config, folder: Path) -> KeyboardInterrupt:
+    from florets.server_app.resume.checkpoint import Checkpoints
+
+    if not Checkpoints(folder).files():
+        return KeyboardInterrupt("; no round was saved yet: start it again")
+    return KeyboardInterrupt(f"; go on with: {resume_command(folder, bool(imported_functions(config)))}")

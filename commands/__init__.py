@@ -1,0 +1,1 @@
+"""The subcommands of `florets`, thin over the public functions."""

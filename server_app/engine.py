@@ -1,0 +1,103 @@
+"""Runs a checked experiment on its engine: this process, workers, a Ray cluster, or Flower's own command."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from florets.conf.run_folder import results_folder
+from florets.conf.schema import Config
+from florets.conf.validate import check_own_clients
+from florets.server_app.extras import require
+from florets.server_app.fork_server import start_fork_server
+from florets.server_app.results.summary import RunSummary
+from florets.server_app.workers.ray_address import check_address
+
+if TYPE_CHECKING:
+    from florets.server_app.local_grid import LocalGrid
+    from florets.server_app.workers.client_side import ClientSide
+
+
+def run(config: Config, overrides: Sequence[str]) -> RunSummary:
+    """Run a checked experiment on the engine that it names and return its summary.
+
+    Parameters
+    ----------
+    config : Config
+        The experiment, with absolute folders.
+    overrides : sequence of str
+        What was typed: the results folder is named after it.
+    """
+    # Imported here: torch and Flower cost seconds, which `--help` and a mistyped key should not.
+    if config.engine == "flwr":
+        require("sim", "engine=flwr")
+        from florets.server_app.flower import flower_run
+
+        return flower_run.run(config, overrides)
+    with _local_grid(config) as grid:
+        from florets.server_app.experiment import run_experiment
+
+        return run_experiment(grid, config, results_folder(config, overrides))
+
+
+def run_in(config: Config, folder: Path) -> RunSummary:
+    """Run a checked experiment on the engine that it names, with its results in `folder`."""
+    if config.engine == "flwr":
+        require("sim", "engine=flwr")
+        from florets.server_app.flower import flower_run
+
+        return flower_run.run_in(folder, config)
+    with _local_grid(config) as grid:
+        from florets.server_app.experiment import run_experiment
+
+        return run_experiment(grid, config, folder)
+
+
+def resume(config: Config, folder: Path) -> RunSummary:
+    """Go on with the interrupted run in `folder` and return its summary; `config` comes from `read_resume`."""
+    if config.engine == "flwr":
+        require("sim", "engine=flwr")
+        from florets.server_app.flower import flower_run
+
+        return flower_run.run_in(folder, config, resume=True)
+    with _local_grid(config) as grid:
+        from florets.server_app.experiment import run_experiment
+
+        return run_experiment(grid, config, folder, resume=True)
+
+
+@contextmanager
+def _local_grid(config: Config) -> "Iterator[LocalGrid]":
+    if config.engine == "ray":
+        # Before seconds of imports.
+        check_address(config.ray_address)
+    elif config.workers not in (None, 1):
+        # It loads while this process does.
+        start_fork_server()
+    from florets.client_app.app import app as client_app
+    from florets.client_app.batching import in_blocks
+    from florets.client_app.session import session
+    from florets.server_app.local_grid import LocalGrid
+    from florets.server_app.own_nodes import check_device, own_nodes
+    from florets.server_app.workers.number import num_workers
+    from florets.server_app.workers.start import worker_grid
+
+    nodes = own_nodes(config)
+    check_own_clients(config, len(nodes))
+    check_device(config, nodes)
+    num_nodes = len(nodes) or config.num_clients
+    if config.engine == "local" and num_workers(config.workers, num_nodes) == 1:
+        yield LocalGrid(client_app, num_nodes, nodes or None, in_blocks, session.adopt)
+        return
+    with worker_grid(client_side, config, nodes) as grid:
+        yield grid
+
+
+def client_side() -> "ClientSide":
+    """Return the ClientApp for a worker."""
+    from florets.client_app.app import app as client_app
+    from florets.client_app.batching import cut_blocks, in_blocks
+    from florets.client_app.session import session
+    from florets.server_app.workers.client_side import ClientSide
+
+    return ClientSide(client_app, in_blocks, cut_blocks, session.adopt)
