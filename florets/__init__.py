@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from florets.api.load import load
     from florets.api.run import Run, run
     from florets.api.sweep import Sweep, sweep
+    from florets.api.tune import tune
     from florets.client_app.client import Client
     from florets.strategies.base.context import Plan, Round
     from florets.strategies.base.state import State
@@ -40,6 +41,7 @@ __all__ = [
     "setting",
     "strategies",
     "sweep",
+    "tune",
 ]
 
 _HERE = Path(__file__).resolve().parent
@@ -61,6 +63,7 @@ _HOMES = {
     "run": "api.run",
     "setting": "strategies.settings",
     "sweep": "api.sweep",
+    "tune": "api.tune",
 }
 """Module of each public name, below this package."""
 

@@ -1,4 +1,4 @@
-"""Tables of results: means in rows and columns with the best marked, as text, Markdown, HTML, LaTeX and data frames."""
+"""Tables of means with the best marked: as text, Markdown, HTML, LaTeX and data frames."""
 
 from __future__ import annotations
 

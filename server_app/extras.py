@@ -8,6 +8,7 @@ _BRINGS = {
     "sim": {"ray": "ray", "psutil": "psutil"},
     "ray": {"ray": "ray"},
     "sweep": {"hydra-joblib-launcher": "hydra_plugins.hydra_joblib_launcher"},
+    "tune": {"hydra-optuna-sweeper": "hydra_plugins.hydra_optuna_sweeper"},
 }
 """Package and module, by extra."""
 

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib import rc_context
 
 from florets.server_app.reproduce.table import Matrix, Table
-from florets.server_app.results.plots import COLOURS, GRID, STYLE, Points, draw_curve, label_ends, new_figure, save
+from florets.server_app.results.plots import GRID, STYLE, Points, draw_curve, label_ends, line_style, new_figure, save
 
 _LETTERS = 90
 """Of the names of all rows, as many as fit beside each other."""
@@ -25,11 +25,13 @@ def draw_rows(table: Table, measures: Sequence[str], path: Path) -> list[Path]:
     with rc_context(STYLE):
         figure, panels = new_figure(8.4, 0.9 + 2.4 * len(matrices), len(matrices))
         for axes, matrix in zip(panels, matrices, strict=True):
-            ends = []
+            ends, styles = [], []
             for column, (points, last) in _points(matrix, table).items():
-                colour = COLOURS[names.index(column) % len(COLOURS)]
-                draw_curve(axes, points, colour, is_bounded(matrix.name))
-                ends.append((float(points[1][last]), table.item.columns[names.index(column)].label, colour))
+                style = line_style(names.index(column))
+                draw_curve(axes, points, "", is_bounded(matrix.name), **style)
+                label = table.item.columns[names.index(column)].label
+                ends.append((float(points[1][last]), label, str(style["color"])))
+                styles.append(style)
             axes.grid(axis="y", color=GRID, linewidth=0.8)
             axes.set_axisbelow(True)
             axes.tick_params(length=0)
@@ -37,7 +39,7 @@ def draw_rows(table: Table, measures: Sequence[str], path: Path) -> list[Path]:
             low, high = axes.get_ylim()
             axes.set_ylim(*((min(-0.06, low), 1.06) if is_bounded(matrix.name) else (low, high)))
             axes.set_title(matrix.label[:1].upper() + matrix.label[1:])
-            label_ends(axes, ends)
+            label_ends(axes, ends, styles)
         labels = [row.label for row in table.item.rows]
         panels[-1].set_xticks(range(len(labels)), labels, fontsize=9)
         if max(map(len, labels)) * len(labels) > _LETTERS:

@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
 
+from florets.reports.tables import markdown_table, tabular
 from florets.server_app.console import counted
 from florets.server_app.reproduce.measures import read_measure
 from florets.server_app.reproduce.reasons import UNDECIDED
 from florets.server_app.reproduce.references import NEVER, OFF, Reference, Verdict
 from florets.server_app.reproduce.table import LEFT_OUT, MEANINGLESS, NOT_RUN, Entry, Matrix, Table
 from florets.server_app.results.folder import whole_file, write_whole
-from florets.reports.tables import tabular
-from florets.reports.tables import markdown_table
 
 _MOST_FAILURES = 20
 _STATES = ("finished", "stopped", "failed", "refused", "not run")
@@ -191,7 +190,7 @@ def latex(table: Table, command: str) -> str:
 def _write_entries(table: Table, path: Path) -> None:
     """Write one line for each measure, row and column."""
     head = (
-        "measure row column seeds finished values successes mean std low high p bootstrap_low bootstrap_high "
+        "measure row column seeds finished values successes mean std low high p p_holm "
         "published published_std difference verdict source"
     )
     with whole_file(path) as file:
@@ -210,12 +209,11 @@ def _write_entries(table: Table, path: Path) -> None:
                 )
                 source = "" if paper is None else paper.source
                 difference = "" if entry.difference is None else entry.difference
-                p = "" if entry.p is None else entry.p
+                p_values = ["" if p is None else p for p in (entry.p, entry.p_holm)]
                 counts = (entry.seeds, entry.finished, spread.number, successes)
                 verdict = "" if entry.verdict is None else entry.verdict.text
                 compared = (*published, difference, verdict, source)
-                resampled = entry.resampled or ("", "")
-                writer.writerow([matrix.name, row, column, *counts, *known, p, *resampled, *compared])
+                writer.writerow([matrix.name, row, column, *counts, *known, *p_values, *compared])
 
 
 def _write_cells(table: Table, path: Path) -> None:

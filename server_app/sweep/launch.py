@@ -25,6 +25,7 @@ from florets.server_app.console import counted, say
 from florets.server_app.cores import crowded
 from florets.server_app.extras import require
 from florets.server_app.resume.go_on import Engine
+from florets.server_app.sweep.best import write_best
 from florets.server_app.sweep.sweep_direction import direction
 from florets.server_app.sweep.sweep_job import Sweep, read_records, run_job
 from florets.server_app.sweep.sweep_keys import check_jobs, count_jobs, decode, encode, read_sweep, values_of
@@ -59,6 +60,8 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
     for_hydra = [text for text in overrides if text.lstrip("+~").startswith(("hydra/", "hydra."))]
     if "hydra/launcher=joblib" in for_hydra:
         require("sweep", "hydra/launcher=joblib")
+    if "hydra/sweeper=optuna" in for_hydra:
+        require("tune", "hydra/sweeper=optuna")
     texts, is_block = with_block([text for text in overrides if text not in for_hydra])
     keep = keep or is_block
     parsed = read_sweep(texts)
@@ -95,6 +98,8 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
     if ended_early:
         whole = counted(total, "job") if total else "its jobs"
         say(f"florets: the sweep ended early, after {len(results)} of {whole}: {ended_early}", sys.stderr)
+    if chosen := write_best(folder, results):
+        say(chosen)
     if ended_early == _INTERRUPTED:
         return 130, folder
     whole_sweep = results and ended_early is None and all(result.error is None for result in results)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from florets.reports.statistics import ARI, PERCENT, Spread
@@ -65,6 +65,10 @@ class SweepMeasure:
     def by_seed(self, group: Group) -> dict[int, float]:
         """Return the values that the runs of a group have, by seed."""
         return {run.seed: value for run in group.runs if (value := self.of(run)) is not None}
+
+    def spread(self, group: Group) -> Spread:
+        """Return the mean over a group's runs with its interval."""
+        return Spread.of(list(self.by_seed(group).values()), self.bounds)
 
     def cell(self, group: Group) -> Cell:
         """Return the mean over a group's runs as a table shows it."""

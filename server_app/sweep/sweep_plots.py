@@ -5,11 +5,13 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib import rc_context
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from florets.reports.statistics import Spread
 from florets.server_app.results.plots import (
     BOUNDED,
-    COLOURS,
+    GRID,
     QUIET,
     STYLE,
     TITLES,
@@ -18,6 +20,7 @@ from florets.server_app.results.plots import (
     finish_axes,
     label_ends,
     label_rounds,
+    line_style,
     new_figure,
     panels_of,
     save,
@@ -45,15 +48,31 @@ def _over_runs(runs: Sequence[Sequence[RoundLine]], key: str) -> tuple[Points, N
 
 
 def draw_sweep(curves: Mapping[str, Sequence[Sequence[RoundLine]]], path: Path, title: str = "") -> bool:
-    """Draw, for each name, the mean over its runs with a band of one standard deviation.
+    """Draw `sweep_figure` into a file; return False where there is nothing to draw."""
+    figure = sweep_figure(curves, title)
+    if figure is not None:
+        save(figure, path)
+    return figure is not None
+
+
+def sweep_figure(
+    curves: Mapping[str, Sequence[Sequence[RoundLine]]], title: str = "", quantities: Sequence[str] = ()
+) -> Figure | None:
+    """Return a figure of, for each name, the mean over its runs with a band of one standard deviation.
 
     A run that ended early counts in its own rounds only: nothing is made up for those that it did not have.
-    Returns False where there is nothing to draw.
+    None where there is nothing to draw.
+
+    Parameters
+    ----------
+    quantities
+        Keys of the rounds' lines, a panel for each; none: those that say most.
     """
     runs_of_all = [run for runs in curves.values() for run in runs]
-    panels = panels_of(runs_of_all)
+    panels = [key for key in quantities if any(line.get(key) is not None for run in runs_of_all for line in run)]
+    panels = panels if quantities else panels_of(runs_of_all)
     if not panels:
-        return False
+        return None
     # A quantity that was measured at the end alone has no curve; tables give its value.
     panels = [
         key for key in panels if any(sum(line[key] is not None for line in run) > 1 for run in runs_of_all)
@@ -65,20 +84,75 @@ def draw_sweep(curves: Mapping[str, Sequence[Sequence[RoundLine]]], path: Path, 
             drawn = [(name, *_over_runs(runs, key)) for name, runs in curves.items()]
             known = [(i, name, points) for i, (name, points, _) in enumerate(drawn) if len(points[0])]
             for i, _, points in known:
-                draw_curve(axes, points, COLOURS[i % len(COLOURS)], key in BOUNDED, drawn[i][2])
+                draw_curve(axes, points, "", key in BOUNDED, drawn[i][2], **line_style(i))
                 shown.append(points)
             finish_axes(axes, key, [points[1] for _, _, points in known])
             axes.set_xlim(0.5, max(1.5, *(float(points[0][-1]) + 0.25 for _, _, points in known)))
-            axes.set_title(TITLES[key])
-            label_ends(
-                axes,
-                [
-                    (float(p[1][-1]), f"{name}: {value_text(key, float(p[1][-1]))}", COLOURS[i % len(COLOURS)])
-                    for i, name, p in known
-                ],
-            )
+            axes.set_title(TITLES.get(key, key))
+            styles = [line_style(i) for i, _, _ in known]
+            ends = [
+                (float(points[1][-1]), f"{name}: {value_text(key, float(points[1][-1]))}", str(style["color"]))
+                for (_, name, points), style in zip(known, styles, strict=True)
+            ]
+            label_ends(axes, ends, styles)
         label_rounds(rows[-1], shown, "seeds")
         if title:
             figure.suptitle(title, x=0.01, ha="left", color=QUIET)
-        save(figure, path)
-    return True
+    return figure
+
+
+def settings_figure(
+    lines: Mapping[str, Mapping[str, Spread]], title: str, over: str, bounds: tuple[float, float] | None
+) -> Figure:
+    """Return a figure of means ± one standard deviation over the values of a key, a line for each name.
+
+    Parameters
+    ----------
+    lines
+        By name and value of the key. Values that are all numbers have their places on an axis of numbers, one of
+        powers where they span a factor of more than 20; others stand side by side in their order.
+    over
+        The key.
+    bounds
+        Range of the quantity, None where it has none.
+    """
+    values = list(dict.fromkeys(value for line in lines.values() for value in line))
+    numbers = [*map(_number, values)]
+    known = [number for number in numbers if number is not None]
+    is_number = len(known) == len(values)
+    at = dict(zip(values, known if is_number else map(float, range(len(values))), strict=True))
+    with rc_context(STYLE):
+        figure, (axes,) = new_figure(8.4, 3.9)
+        ends, styles = [], [line_style(i) for i in range(len(lines))]
+        for (name, line), style in zip(lines.items(), styles, strict=True):
+            places = sorted((at[value], spread) for value, spread in line.items() if spread.number)
+            x = [place for place, _ in places]
+            mean = np.array([spread.mean for _, spread in places])
+            std = np.nan_to_num([spread.deviation for _, spread in places])
+            if not x:
+                continue
+            axes.errorbar(x, mean, yerr=std if std.any() else None, capsize=3, elinewidth=1, markersize=5, **style)
+            ends.append((float(mean[-1]), name, str(style["color"])))
+        axes.grid(axis="y", color=GRID, linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.tick_params(length=0)
+        axes.set_xlabel(f"{over} (bars: ± std over seeds)")
+        if is_number and min(known) > 0 and max(known) > 20 * min(known):
+            axes.set_xscale("log")
+        elif not is_number:
+            axes.set_xticks(range(len(values)), values)
+            axes.set_xlim(-0.4, len(values) - 0.6)
+        if bounds is not None:
+            low, high = axes.get_ylim()
+            axes.set_ylim(max(low, bounds[0]), min(high, bounds[1] + 0.02 * (bounds[1] - bounds[0])))
+        axes.set_title(title)
+        axes.get_ylim()  # asked for, the limits are those of what was drawn, which the labels need
+        label_ends(axes, ends, styles[: len(ends)])
+    return figure
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

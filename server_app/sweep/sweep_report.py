@@ -13,7 +13,7 @@ from florets.server_app.results.folder import naming, write_whole
 from florets.server_app.results.summary import RoundLine
 from florets.server_app.sweep.sweep_compare import comparison
 from florets.server_app.sweep.sweep_csv import SUMMARY, write_jobs
-from florets.server_app.sweep.sweep_groups import Group, JobResult, group_jobs, job_name
+from florets.server_app.sweep.sweep_groups import Group, JobResult, group_jobs, job_name, short
 from florets.server_app.sweep.sweep_measures import mean_std, measures_of
 
 MOST_LINES = 8
@@ -49,13 +49,19 @@ def summary_markdown(jobs: Sequence[JobResult]) -> str:
     return "\n\n".join(parts or ["The sweep had no jobs."]) + "\n"
 
 
-def means(groups: Sequence[Group], names: Sequence[str] = ()) -> ResultTable:
+def means(
+    groups: Sequence[Group], names: Sequence[str] = (), *, titles: bool = False, marks: bool = False
+) -> ResultTable:
     """Return the table of means.
 
     Parameters
     ----------
     names : sequence of str
         Columns beside the strategy, in their order; none: all of which some run has a value.
+    titles : bool
+        Whether strategies have the names that papers give them.
+    marks : bool
+        Whether the best of each column is marked.
 
     Raises
     ------
@@ -74,11 +80,11 @@ def means(groups: Sequence[Group], names: Sequence[str] = ()) -> ResultTable:
     chosen = list(names or columns)
     table = ResultTable(
         "strategy",
-        tuple(group.label for group in shown),
+        tuple(group.title if titles else group.label for group in shown),
         tuple(columns[name][0] for name in chosen),
         tuple(tuple(columns[name][1](group) for name in chosen) for group in shown),
     )
-    return table.marked([measures[name].higher if name in measures else None for name in chosen])
+    return table.marked([measures[name].higher if name in measures else None for name in chosen]) if marks else table
 
 
 def _rounds(group: Group) -> Cell:
@@ -96,7 +102,7 @@ def summary_latex(jobs: Sequence[JobResult]) -> str:
     groups = group_jobs(jobs)[1]
     lines = ["% Mean and sample standard deviation over runs that differ only in their seed"]
     if any(group.runs for group in groups):
-        lines.append(means(groups).latex().rstrip())
+        lines.append(means(groups, marks=True).latex().rstrip())
     if compared := comparison(groups):
         lines += ["", f"% {LEGEND}", *tabular(compared)]
     return "\n".join(lines) + "\n"
@@ -110,21 +116,26 @@ def read_lines(folder: Path) -> list[RoundLine]:
 def _draw(folder: Path, groups: Sequence[Group]) -> None:
     from florets.server_app.sweep.sweep_plots import draw_sweep  # matplotlib takes a second that only the end needs
 
-    drawn = [
-        (group, [read_lines(Path(run.folder)) for run in group.runs])
-        for group in groups
-        if group.runs and all((Path(run.folder) / "rounds.jsonl").is_file() for run in group.runs)
-    ]
-    if not drawn:
-        return
-    figures: dict[str, dict[str, list[list[RoundLine]]]] = {}
+    drawn = [(group, lines) for group in groups if (lines := lines_of(group))]
+    figures: dict[str, dict[str, Sequence[Sequence[RoundLine]]]] = {}
     for group, runs in drawn:
         # Few groups share one figure; of many, each setting gets one that compares its strategies.
-        title = "" if len(drawn) <= MOST_LINES else " ".join(f"{k}={v}" for k, v in group.settings.items())
-        figures.setdefault(title, {})[group.label if not title else group.name] = runs
+        title = "" if len(drawn) <= MOST_LINES else " ".join(f"{k}={short(v)}" for k, v in group.settings.items())
+        figures.setdefault(title, {})[group.title if not title else group.strategy_title] = runs
+    if len(figures) > 1:
+        # One line alone compares nothing: of a hundred settings there would be a hundred pictures.
+        figures = {title: curves for title, curves in figures.items() if len(curves) > 1}
     for number, (title, curves) in enumerate(figures.items(), start=1):
         name = "curves.png" if len(figures) == 1 else f"curves-{number}.png"
         draw_sweep(curves, folder / name, title)
+
+
+def lines_of(group: Group) -> list[list[RoundLine]]:
+    """Return the rounds of a group's runs; nothing where one's folder is gone."""
+    folders = [Path(run.folder) for run in group.runs]
+    if not all((folder / "rounds.jsonl").is_file() for folder in folders):
+        return []
+    return [read_lines(folder) for folder in folders]
 
 
 def write_sweep(folder: Path, jobs: list[JobResult]) -> str:
