@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from florets.conf.problems import ConfigError
 
 HELP = """florets tune <key>=<values> ... [trials=20] [sampler=tpe|random|grid] [n_jobs=1] [<key>=<value> ...]
-  Run an experiment with different settings and name the best by its validation figure (`measure`), never by test data:
-  on the last line and in best.yaml in the sweep's folder. Without task.validation_fraction a fifth of each client's
-  training records is held out.
+  Run an experiment with different settings, and name the best by its validation figure (`measure`), never by test
+  data: on the last line, and in best.yaml in the sweep's folder. Without task.validation_fraction a fifth of each
+  client's training records is held out.
 
-  train.learning_rate=0.01,0.03,0.1                              one of these
-  'train.learning_rate=tag(log,interval(0.001,0.1))'             a number from an interval, here on a logarithmic scale
-  'train.local_epochs=interval(1,5)'                             an integer from 1 to 5
+  train.learning_rate=0.01,0.03,0.1                      one of these
+  'train.learning_rate=tag(log,interval(0.001,0.1))'     a number from an interval, on a logarithmic scale
+  'train.local_epochs=interval(1,5)'                     an integer from 1 to 5
 
   sampler=tpe      proposes by what the earlier trials gave (Optuna, the extra `tune`)
   sampler=random   draws at random (Optuna)

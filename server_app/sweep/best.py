@@ -17,6 +17,7 @@ BEST = "best.yaml"
 
 _NOT_A_SETTING = ("quiet", "results_dir")
 _TESTED = ("accuracy", "loss", "ari")
+_TITLES = {"ari": "ARI"}
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,9 @@ class Best:
     @property
     def words(self) -> str:
         """The choice in one line."""
-        shown = [f"test {name} {_value(name, spread.mean)}" for name, spread in self.test.items() if name != "loss"]
-        shown = shown or [f"test {name} {_value(name, spread.mean)}" for name, spread in self.test.items()]
+        # A loss says little beside an accuracy.
+        names = [name for name in self.test if name != "loss" or "accuracy" not in self.test]
+        shown = [f"test {_TITLES.get(name, name)} {_value(name, self.test[name].mean)}" for name in names]
         figures = ", ".join([f"validation {_value(self.measure, self.validation.mean)}", *shown])
         runs = "" if self.validation.number == 1 else f", means of {self.validation.number} seeds"
         by = f"validation {self.measure.replace('_', ' ')}"

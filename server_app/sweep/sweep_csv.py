@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
@@ -86,16 +86,18 @@ def read_jobs(folder: Path) -> list[JobResult]:
         If it holds no sweep's table.
     """
     rows = read_rows(folder / SUMMARY)
+    # What was given by hand stands in every row; of a failed job there is no summary that would add it.
+    left_out = {name for name in ("experiment", "strategy", "seed") for row in rows if not row.get(name)}
     try:
-        return [_job(row) for row in rows]
+        return [_job(row, left_out) for row in rows]
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             [f"{folder / SUMMARY}: is not a sweep's table ({error}); name the folder of a sweep."]
         ) from error
 
 
-def _job(row: Mapping[str, str]) -> JobResult:
-    overrides = {name: row[name] for name in keys_of(row) if row[name]}
+def _job(row: Mapping[str, str], left_out: Collection[str]) -> JobResult:
+    overrides = {name: row[name] for name in keys_of(row) if row[name] and name not in left_out}
     folder = Path(row["folder"]) if row["folder"] else None
     if row["error"]:
         return JobResult(overrides, folder, None, row["error"])
@@ -127,7 +129,7 @@ def participation_of(run: Path | None) -> float | None:
     if run is None:
         return None
     try:
-        strategy = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))["strategy"]
+        config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
     except OSError:
         return None
-    return float(strategy.get("fraction_train", 1.0))
+    return float(config.get("strategy", {}).get("fraction_train", 1.0))

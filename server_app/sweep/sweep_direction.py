@@ -66,8 +66,8 @@ def direction(parsed: Sequence[Override], for_hydra: Sequence[str]) -> list[str]
     if len(names) > 1:
         raise ConfigError(
             [
-                f"some of these jobs have the validation figure {' and others '.join(sorted(names))}, which no sweeper "
-                "can compare; optimise each kind of task by itself, or give measure."
+                f"some of these jobs have the validation figure {' and others '.join(sorted(names))}, and no sweeper "
+                "can compare them; optimise each kind of task by itself, or give measure."
             ]
         )
     return [f"{key}={maximise}"] if HIGHER_IS_BETTER[names.pop()] and key not in given else []
@@ -89,7 +89,7 @@ def measures(parsed: Sequence[Override]) -> set[str]:
     for override in parsed:
         value = override.value()
         if isinstance(value, IntervalSweep):
-            starts.append(f"{override.key_or_group}={value.start}")
+            starts.append(f"{override.key_or_group}={value.start:g}")
         else:
             (deciding if override.key_or_group in _DECIDING else others).append(override)
     names: set[str] = set()
