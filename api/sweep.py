@@ -20,6 +20,7 @@ from florets.server_app.sweep.sweep_measures import SweepMeasure, main_measure, 
 from florets.server_app.sweep.sweep_report import lines_of, means, summary_markdown
 from florets.strategies import STRATEGIES
 from florets.task.callers_folder import import_from
+from florets.task.threads import one_thread_within
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -279,6 +280,7 @@ class Sweep:
         return f"<florets.Sweep {self.folder}>\n\n{summary_markdown(self._jobs)}"
 
 
+@one_thread_within()
 def sweep(experiment: str | Iterable[str] | None = None, /, **keys: Any) -> Sweep:
     """Run every combination of values and return the results.
 
