@@ -15,10 +15,10 @@ from florets.server_app import engine
 from florets.server_app.sweep.best import Best, best_of
 from florets.server_app.sweep.sweep_compare import compared
 from florets.server_app.sweep.sweep_csv import SUMMARY, read_jobs
-from florets.server_app.sweep.sweep_groups import Group, JobResult, group_jobs
+from florets.server_app.sweep.sweep_groups import Group, JobResult, group_jobs, short
 from florets.server_app.sweep.sweep_measures import SweepMeasure, main_measure, measures_of
-from florets.server_app.sweep.sweep_report import lines_of, means, summary_markdown
-from florets.strategies import STRATEGIES
+from florets.server_app.sweep.sweep_report import MOST_LINES, lines_of, means, summary_markdown
+from florets.strategies import TITLES
 from florets.task.callers_folder import import_from
 from florets.task.threads import one_thread_within
 
@@ -213,7 +213,8 @@ class Sweep:
         x : str
             ``"round"``, or a key of the sweep.
         lines : str, optional
-            With a key as ``x``: the key with a line for each of its values; by default all others that vary.
+            With a key as ``x``: the key with a line for each of its values; by default all others that vary. Where
+            these make more than eight lines, as after `florets.tune`, there is a point for each setting instead.
         where : mapping, optional
             Keys and values of the jobs that are drawn.
 
@@ -241,11 +242,13 @@ class Sweep:
         _refuse_mixed(jobs, [x, *others])
         shown = self._measure(measure)
         drawn = {
-            ", ".join(names) or shown.title: {
-                values[0]: shown.spread(_group(there)) for values, there in _combinations(of, [x]).items()
-            }
+            _line_name(others, names): [
+                (values[0], shown.spread(_group(there))) for values, there in _combinations(of, [x]).items()
+            ]
             for names, of in _combinations(jobs, others).items()
         }
+        if len(drawn) > MOST_LINES:
+            drawn = {"": [point for line in drawn.values() for point in line]}
         return Picture(settings_figure(drawn, shown.title, x, shown.bounds))
 
     @cached_property
@@ -329,7 +332,7 @@ def _value(job: JobResult, key: str) -> str:
     if key != _STRATEGY:
         return value
     name = value if job.summary is None else job.summary.strategy
-    return STRATEGIES.get(name, name)
+    return TITLES.get(name, name)
 
 
 def _combinations(jobs: Sequence[JobResult], keys: Sequence[str]) -> dict[tuple[str, ...], list[JobResult]]:
@@ -338,6 +341,14 @@ def _combinations(jobs: Sequence[JobResult], keys: Sequence[str]) -> dict[tuple[
     for job in jobs:
         found.setdefault(tuple(_value(job, key) for key in keys), []).append(job)
     return found
+
+
+def _line_name(keys: Sequence[str], values: Sequence[str]) -> str:
+    """Return the name of a line: a strategy's, and other keys without their groups."""
+    pairs = zip(keys, values, strict=True)
+    return ", ".join(
+        value if key == _STRATEGY else f"{key.rpartition('.')[2]}={short(value)}" for key, value in pairs
+    )
 
 
 def _refuse_mixed(jobs: Sequence[JobResult], keys: Sequence[str]) -> None:

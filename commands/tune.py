@@ -32,24 +32,28 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or {"-h", "--help"} & set(arguments):
         print(HELP)
         return 0
+    search = read_words(arguments)
+    # Hydra and the engines cost seconds, which the help should not.
+    from florets.api.tune import run_tune
+
+    return run_tune(*search)[0]
+
+
+def read_words(arguments: Sequence[str]) -> tuple[list[str], int | None, str, int]:
+    """Return the overrides, the number of trials, the sampler and the number of trials at a time.
+
+    Raises
+    ------
+    ConfigError
+        If an option is unknown, or a number is none.
+    """
     if options := [text for text in arguments if text.startswith("-") and text != "--debug"]:
         raise ConfigError([f"{text}: florets tune has no such option; florets tune --help." for text in options])
     words = [text for text in arguments if not text.startswith("-")]
     own = {key: text.partition("=")[2] for text in words if (key := text.partition("=")[0]) in _OWN}
-    if wrong := [
-        f"{key}={own[key]}: must be an integer." for key in ("trials", "n_jobs") if not _is_integer(own, key)
-    ]:
-        raise ConfigError(wrong)
-    # Hydra and the engines cost seconds, which the help should not.
-    from florets.api.tune import run_tune
-
-    return run_tune(
-        [text for text in words if text.partition("=")[0] not in _OWN],
-        int(own["trials"]) if "trials" in own else None,
-        own.get("sampler", "tpe"),
-        int(own.get("n_jobs", "1")),
-    )[0]
-
-
-def _is_integer(own: dict[str, str], key: str) -> bool:
-    return own.get(key, "1").removeprefix("-").isdecimal()
+    numbers = {key: own[key] for key in ("trials", "n_jobs") if key in own}
+    if wrong := [key for key, text in numbers.items() if not text.removeprefix("-").isdecimal()]:
+        raise ConfigError([f"{key}={own[key]}: must be an integer." for key in wrong])
+    overrides = [text for text in words if text.partition("=")[0] not in _OWN]
+    trials = int(own["trials"]) if "trials" in own else None
+    return overrides, trials, own.get("sampler", "tpe"), int(own.get("n_jobs", "1"))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     # Type checkers see here what `__getattr__` imports.
     from florets import strategies
     from florets.api.load import load
+    from florets.api.reproduce import reproduce
     from florets.api.run import Run, run
     from florets.api.sweep import Sweep, sweep
     from florets.api.tune import tune
@@ -37,6 +38,7 @@ __all__ = [
     "Update",
     "__version__",
     "load",
+    "reproduce",
     "run",
     "setting",
     "strategies",
@@ -60,6 +62,7 @@ _HOMES = {
     "Sweep": "api.sweep",
     "Update": "task.wire.replies",
     "load": "api.load",
+    "reproduce": "api.reproduce",
     "run": "api.run",
     "setting": "strategies.settings",
     "sweep": "api.sweep",

@@ -64,6 +64,8 @@ class ResultTable:
     ) -> ResultTable:
         """Return the table with the best cells marked; those that show the same number as the best are, too.
 
+        Where all show the same number, none is.
+
         Parameters
         ----------
         higher
@@ -82,10 +84,24 @@ class ResultTable:
                 continue
             choose = max if better[known[0][1]] else min
             i, j = choose(known, key=lambda place: self.cells[place[0]][place[1]].value)
-            best = _number(self.cells[i][j].text)
-            for i, j in known:
-                cells[i][j] = replace(cells[i][j], is_best=_number(cells[i][j].text) == best)
+            best = [place for place in known if self._number(*place) == self._number(i, j)]
+            for i, j in best if len(best) < len(known) else ():
+                cells[i][j] = replace(cells[i][j], is_best=True)
         return replace(self, cells=tuple(map(tuple, cells)))
+
+    def _number(self, row: int, column: int) -> str:
+        """Return the mean as a cell shows it."""
+        return self.cells[row][column].text.split(" ", 1)[0]
+
+    @property
+    def turned(self) -> ResultTable:
+        """The table with rows as columns."""
+        return replace(
+            self,
+            rows=self.columns,
+            columns=self.rows,
+            cells=tuple(zip(*self.cells, strict=True)) if self.rows else (),
+        )
 
     @property
     def texts(self) -> list[list[str]]:
@@ -152,11 +168,6 @@ class ResultTable:
 
 def _html(cell: Cell) -> str:
     return f"<b>{html.escape(cell.text)}</b>" if cell.is_best else html.escape(cell.text)
-
-
-def _number(text: str) -> str:
-    """Return the mean as a cell shows it."""
-    return text.split(" ", 1)[0]
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:

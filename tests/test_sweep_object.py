@@ -72,9 +72,9 @@ def texts(table: ResultTable) -> list[list[str]]:
 def test_keys_in_rows_and_columns_with_the_best_strategy_marked(sweep: florets.Sweep) -> None:
     assert texts(sweep.table(rows="strategy", columns="k")) == [
         ["strategy", "2", "4"],
-        ["CLoVE", "70.00 ± 10.00", "90.00 ± 0.00*"],
-        # One of two failed: the mean is of one, which shows the same number as the best.
-        ["PerFedAvg", "72.00 ± 9.00*", "90.00*"],
+        # One of two failed: the mean is of one. Both show the same number, and none is marked.
+        ["CLoVE", "70.00 ± 10.00", "90.00 ± 0.00"],
+        ["Per-FedAvg", "72.00 ± 9.00*", "90.00"],
     ]
     # Strategies are compared with each other, wherever they stand.
     turned = texts(sweep.table(rows="k", columns="strategy"))
@@ -85,8 +85,8 @@ def test_keys_in_rows_and_columns_with_the_best_strategy_marked(sweep: florets.S
 def test_all_that_varies_in_rows_and_measures_in_columns(sweep: florets.Sweep) -> None:
     table = texts(sweep.table(columns=["accuracy", "validation", "megabytes"]))
     assert table[0] == ["strategy", "accuracy %", "validation accuracy %", "MB"]
-    assert [row[0] for row in table[1:]] == ["CLoVE k=2", "CLoVE k=4", "PerFedAvg k=2", "PerFedAvg k=4"]
-    assert table[1][1:] == ["70.00 ± 10.00", "60.00 ± 10.00", "4.0 ± 0.0*"]
+    assert [row[0] for row in table[1:]] == ["CLoVE k=2", "CLoVE k=4", "Per-FedAvg k=2", "Per-FedAvg k=4"]
+    assert table[1][1:] == ["70.00 ± 10.00", "60.00 ± 10.00", "4.0 ± 0.0"]
     assert "1 of 11 jobs failed." in sweep.table().note
     by_k = sweep.table("k", ["accuracy"], where={"strategy": "clove"})
     assert texts(by_k) == [["k", "accuracy %"], ["2", "70.00 ± 10.00"], ["4", "90.00 ± 0.00*"]]
@@ -130,7 +130,7 @@ def test_latex_has_rules_of_booktabs_bold_numbers_and_escaped_names(sweep: flore
         r"\end{tabular}",
         r"\end{table}",
     ]
-    assert r"PerFedAvg & \textbf{72.00} $\pm$ 9.00 & \textbf{90.00} \\" in sweep.latex("strategy", "k")
+    assert r"Per-FedAvg & \textbf{72.00} $\pm$ 9.00 & 90.00 \\" in sweep.latex("strategy", "k")
 
 
 def test_a_notebook_and_a_terminal_show_the_best_in_bold() -> None:
@@ -150,7 +150,7 @@ def test_the_lower_of_two_is_best_where_that_is_good_and_nothing_is_best_alone()
 
 def test_settings_are_compared_on_equal_seeds(sweep: florets.Sweep) -> None:
     frame = sweep.compare()
-    row = frame.loc["PerFedAvg k=2"]
+    row = frame.loc["Per-FedAvg k=2"]
     # Differences of 1, 2 and 3 points: p = 1 - sqrt(12 / 14), the only test of the table.
     assert (row.against, row.pairs, row.difference) == ("CLoVE k=2", 3, pytest.approx(2.0))
     assert row.p == row.p_holm == pytest.approx(1 - (12 / 14) ** 0.5)
@@ -158,7 +158,7 @@ def test_settings_are_compared_on_equal_seeds(sweep: florets.Sweep) -> None:
         pytest.approx(-0.484, abs=1e-3),
         pytest.approx(4.484, abs=1e-3),
     )
-    assert frame.loc["PerFedAvg k=4"].pairs == 1
+    assert frame.loc["Per-FedAvg k=4"].pairs == 1
     turned = sweep.compare(against="per_fedavg", where={"k": 2})
     assert turned.loc["CLoVE"].difference == pytest.approx(-2.0)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
 
-from florets.reports.tables import markdown_table, tabular
+from florets.reports.tables import Cell, ResultTable, markdown_table, tabular
 from florets.server_app.console import counted
 from florets.server_app.reproduce.measures import read_measure
 from florets.server_app.reproduce.reasons import UNDECIDED
@@ -72,21 +72,28 @@ def markdown(table: Table, command: str) -> str:
 
 def grid(table: Table, matrix: Matrix) -> list[list[str]]:
     """Return the texts of a matrix, the first row its head; columns of which it knows nothing are left out."""
+    return result_table(table, matrix).texts
+
+
+def result_table(table: Table, matrix: Matrix) -> ResultTable:
+    """Return a matrix as a table, in each row the best column marked; of differences none is."""
     columns = [c for c in table.item.columns if any(key[1] == c.name for key in matrix.entries)]
     labels = {row.name: row.label for row in table.item.rows}
     left_out = {(row.name, column) for row in table.item.rows for column in row.leave_out}
-    cells = [["", *(column.label for column in columns)]]
-    for row in matrix.rows:
-        texts = []
-        for column in columns:
-            key = (row, column.name)
-            entry = matrix.entries.get(key)
-            if entry is None:
-                texts.append(LEFT_OUT if key in left_out else MEANINGLESS)
-            else:
-                texts.append(entry.text)
-        cells.append([labels[row], *texts])
-    return cells
+
+    def cell(key: tuple[str, str]) -> Cell:
+        if (entry := matrix.entries.get(key)) is None:
+            return Cell(LEFT_OUT if key in left_out else MEANINGLESS)
+        return Cell(entry.text, entry.spread.mean)
+
+    found = ResultTable(
+        "",
+        tuple(labels[row] for row in matrix.rows),
+        tuple(column.label for column in columns),
+        tuple(tuple(cell((row, column.name)) for column in columns) for row in matrix.rows),
+    )
+    measure, other = read_measure(matrix.name)
+    return found if other is not None else found.marked(measure.higher, "rows")
 
 
 def methods_grid(table: Table, matrix: Matrix, letters: Mapping[str, str]) -> list[list[str]]:
@@ -181,7 +188,7 @@ def latex(table: Table, command: str) -> str:
     lines = [f"% {table.item.title}", f"% {command}", f"% {state_words(table)}"]
     for matrix in table.matrices():
         if matrix.rows:
-            lines += ["", f"% {matrix.label}", *tabular(grid(table, matrix))]
+            lines += ["", f"% {matrix.label}", result_table(table, matrix).latex().rstrip()]
     if len(compared := compared_grid(table)) > 1:
         lines += ["", f"% {verdict_words(table)}", *tabular(compared)]
     return "\n".join(lines) + "\n"

@@ -84,9 +84,8 @@ def best_of(jobs: Sequence[JobResult]) -> Best | None:
         return None
     figures = {}
     for place, group in enumerate(groups):
-        values = [run.final_validation for run in group.runs if run.final_validation is not None]
-        if len(values) == len(group.jobs):
-            figures[place] = Spread.of(values)
+        if len(group.runs) == len(group.jobs) and (found := _by_seed(group, "final_validation")) is not None:
+            figures[place] = found
     if not figures:
         return None
     choose = max if HIGHER_IS_BETTER[measure] else min
@@ -111,8 +110,14 @@ def _overrides(group: Group) -> dict[str, str]:
 
 
 def _tests(group: Group) -> dict[str, Spread]:
-    values = {name: [getattr(run, f"final_{name}") for run in group.runs] for name in _TESTED}
-    return {name: Spread.of(known) for name, known in values.items() if None not in known}
+    found = {name: _by_seed(group, f"final_{name}") for name in _TESTED}
+    return {name: spread for name, spread in found.items() if spread is not None}
+
+
+def _by_seed(group: Group, field: str) -> Spread | None:
+    """Return a figure over a group's seeds, None where a run has none; a setting may have been proposed twice."""
+    values = {run.seed: getattr(run, field) for run in group.runs}
+    return None if None in values.values() else Spread.of(list(values.values()))
 
 
 def _figures(spread: Spread) -> dict[str, float | int]:

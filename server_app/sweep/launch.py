@@ -69,6 +69,7 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
     refused: dict[str, int] = {}
     if any("hydra/sweeper" in text for text in for_hydra):
         for_hydra += direction(parsed, for_hydra)
+        total = _trials(for_hydra)
     else:
         refused = check_jobs(parsed)
         total = count_jobs(parsed)
@@ -104,6 +105,13 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
         return 130, folder
     whole_sweep = results and ended_early is None and all(result.error is None for result in results)
     return (0 if whole_sweep else 1), folder
+
+
+def _trials(for_hydra: Sequence[str]) -> int | None:
+    """Return how many jobs a sweeper that optimises will run, where it was told so."""
+    given = dict(text.lstrip("+~").split("=", 1) for text in for_hydra if "=" in text)
+    number = given.get("hydra.sweeper.n_trials", "")
+    return int(number) if number.isdecimal() else None
 
 
 def _jobs_at_a_time(for_hydra: Sequence[str]) -> int:

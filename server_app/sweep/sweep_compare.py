@@ -23,10 +23,15 @@ def compared(groups: Sequence[Group], measure: SweepMeasure) -> Sequence[Compare
     return compare({group.label: measure.by_seed(group) for group in shown}, against, measure.bounds)
 
 
-def comparison(groups: Sequence[Group]) -> list[list[str]]:
+def comparison(groups: Sequence[Group], titles: bool = False) -> list[list[str]]:
     """Return the groups' means with intervals and their differences from the first, the first row its head.
 
     By accuracy, where all runs have one, else by the loss. Empty where no group has two runs.
+
+    Parameters
+    ----------
+    titles
+        Whether strategies have the names that papers give them.
     """
     if not any(len(group.runs) > 1 for group in groups):
         return []
@@ -39,13 +44,16 @@ def comparison(groups: Sequence[Group]) -> list[list[str]]:
         return "" if spread.number < 2 else f"[{form(spread.low, sign)}, {form(spread.high, sign)}]"
 
     rows = [["strategy", measure.title, "interval", "less", "difference", "interval", "test"]]
+    names = {"": ""} | {group.label: group.title if titles else group.label for group in groups}
     for one in compared(groups, measure):
-        row = [one.name, form(one.spread.mean) if one.spread.number else "-", interval(one.spread)]
+        row = [names[one.name], form(one.spread.mean) if one.spread.number else "-", interval(one.spread)]
         if not one.against:
             rows.append([*row, "", "", "", ""])
         elif not one.difference.number:
-            rows.append([*row, one.against, "no equal seeds", "", ""])
+            rows.append([*row, names[one.against], "no equal seeds", "", ""])
         else:
             between = one.difference
-            rows.append([*row, one.against, form(between.mean, "+"), interval(between, "+"), p_text(one.p_holm)])
+            rows.append(
+                [*row, names[one.against], form(between.mean, "+"), interval(between, "+"), p_text(one.p_holm)]
+            )
     return rows

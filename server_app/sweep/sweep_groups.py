@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from florets.server_app.results.summary import RunSummary
-from florets.strategies import STRATEGIES
+from florets.strategies import TITLES
 
 _PARTICIPATION = "strategy.fraction_train"
 
@@ -68,7 +68,7 @@ class Group:
     @property
     def strategy_title(self) -> str:
         """The name with the strategy as papers write it."""
-        title = STRATEGIES.get(self.strategy, self.strategy)
+        title = TITLES.get(self.strategy, self.strategy)
         return f"{title} ({self.sampled})" if self.sampled else title
 
     def named(self, name: str) -> str:

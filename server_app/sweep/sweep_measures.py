@@ -36,7 +36,7 @@ class SweepMeasure:
     form, factor
         Format of a number, and what a value is multiplied by before.
     higher
-        Whether a higher value is better; None: neither is.
+        Whether a higher value is better; None: neither is, or as with seconds it depends on the machine.
     bounds
         Range of the multiplied value, None where it has no two ends.
     says_missing
@@ -138,14 +138,12 @@ def measures_of(jobs: Sequence[JobResult]) -> dict[str, SweepMeasure]:
         "megabytes": SweepMeasure("MB", "megabytes", "{:.1f}", higher=False, says_missing=False),
     }
     if any(run.client_seconds for run in runs):
-        found["client_seconds"] = SweepMeasure(
-            "client s", "client_seconds", "{:.1f}", higher=False, says_missing=False
-        )
+        found["client_seconds"] = SweepMeasure("client s", "client_seconds", "{:.1f}", says_missing=False)
     if any(run.gradient_passes for run in runs):
         found["gradient_passes"] = SweepMeasure(
             "1,000 gradient passes", "gradient_passes", "{:,.0f}", 1e-3, higher=False, says_missing=False
         )
-    return found | {"seconds": SweepMeasure("seconds", "seconds", "{:.1f}", higher=False, says_missing=False)}
+    return found | {"seconds": SweepMeasure("seconds", "seconds", "{:.1f}", says_missing=False)}
 
 
 def main_measure(jobs: Sequence[JobResult]) -> SweepMeasure:

@@ -102,52 +102,58 @@ def sweep_figure(
 
 
 def settings_figure(
-    lines: Mapping[str, Mapping[str, Spread]], title: str, over: str, bounds: tuple[float, float] | None
+    lines: Mapping[str, Sequence[tuple[str, Spread]]], title: str, over: str, bounds: tuple[float, float] | None
 ) -> Figure:
     """Return a figure of means ± one standard deviation over the values of a key, a line for each name.
 
     Parameters
     ----------
     lines
-        By name and value of the key. Values that are all numbers have their places on an axis of numbers, one of
-        powers where they span a factor of more than 20; others stand side by side in their order.
+        By name the values of the key with what they gave; a single line needs no name, and one that has several
+        points for a value is points alone. Values that are all numbers have their places on an axis of numbers, one
+        of powers where they span a factor of more than 20. Others stand side by side, and are not joined.
     over
         The key.
     bounds
-        Range of the quantity, None where it has none.
+        Range of the quantity, None where it has no two ends.
     """
-    values = list(dict.fromkeys(value for line in lines.values() for value in line))
-    numbers = [*map(_number, values)]
-    known = [number for number in numbers if number is not None]
+    values = list(dict.fromkeys(value for line in lines.values() for value, _ in line))
+    known = [number for value in values if (number := _number(value)) is not None]
     is_number = len(known) == len(values)
     at = dict(zip(values, known if is_number else map(float, range(len(values))), strict=True))
     with rc_context(STYLE):
         figure, (axes,) = new_figure(8.4, 3.9)
-        ends, styles = [], [line_style(i) for i in range(len(lines))]
-        for (name, line), style in zip(lines.items(), styles, strict=True):
-            places = sorted((at[value], spread) for value, spread in line.items() if spread.number)
-            x = [place for place, _ in places]
-            mean = np.array([spread.mean for _, spread in places])
-            std = np.nan_to_num([spread.deviation for _, spread in places])
-            if not x:
+        ends, styles, bars = [], [], False
+        for number, (name, line) in enumerate(lines.items()):
+            places = sorted(((at[value], spread) for value, spread in line if spread.number), key=lambda one: one[0])
+            if not places:
                 continue
-            axes.errorbar(x, mean, yerr=std if std.any() else None, capsize=3, elinewidth=1, markersize=5, **style)
-            ends.append((float(mean[-1]), name, str(style["color"])))
+            style = line_style(number)
+            x, mean = [place for place, _ in places], np.array([spread.mean for _, spread in places])
+            std = np.nan_to_num([spread.deviation for _, spread in places])
+            bars = bars or bool(std.any())
+            drawn = style if is_number and name else {**style, "linestyle": "none"}
+            axes.errorbar(x, mean, yerr=std if std.any() else None, capsize=3, elinewidth=1, markersize=5.5, **drawn)
+            if name:
+                ends.append((float(mean[-1]), name, str(style["color"])))
+                styles.append(drawn)
         axes.grid(axis="y", color=GRID, linewidth=0.8)
         axes.set_axisbelow(True)
-        axes.tick_params(length=0)
-        axes.set_xlabel(f"{over} (bars: ± std over seeds)")
+        axes.tick_params(length=0, which="both")
+        axes.set_xlabel(f"{over} (bars: ± std over seeds)" if bars else over)
         if is_number and min(known) > 0 and max(known) > 20 * min(known):
             axes.set_xscale("log")
+        elif is_number and len(values) <= 12:
+            axes.set_xticks(known, values)
         elif not is_number:
             axes.set_xticks(range(len(values)), values)
             axes.set_xlim(-0.4, len(values) - 0.6)
+        # Asked for, the limits are those of what was drawn, which the labels need.
+        low, high = axes.get_ylim()
         if bounds is not None:
-            low, high = axes.get_ylim()
             axes.set_ylim(max(low, bounds[0]), min(high, bounds[1] + 0.02 * (bounds[1] - bounds[0])))
         axes.set_title(title)
-        axes.get_ylim()  # asked for, the limits are those of what was drawn, which the labels need
-        label_ends(axes, ends, styles[: len(ends)])
+        label_ends(axes, ends, styles)
     return figure
 
 

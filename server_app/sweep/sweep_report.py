@@ -102,8 +102,8 @@ def summary_latex(jobs: Sequence[JobResult]) -> str:
     groups = group_jobs(jobs)[1]
     lines = ["% Mean and sample standard deviation over runs that differ only in their seed"]
     if any(group.runs for group in groups):
-        lines.append(means(groups, marks=True).latex().rstrip())
-    if compared := comparison(groups):
+        lines.append(means(groups, titles=True, marks=True).latex().rstrip())
+    if compared := comparison(groups, titles=True):
         lines += ["", f"% {LEGEND}", *tabular(compared)]
     return "\n".join(lines) + "\n"
 

@@ -8,7 +8,6 @@ from hydra.core.override_parser.types import Override
 
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app.console import say
-from florets.server_app.extras import require
 from florets.server_app.sweep.sweep_direction import measures
 from florets.server_app.sweep.sweep_keys import read_sweep, values_of
 
@@ -38,7 +37,7 @@ def tune_overrides(overrides: Sequence[str], trials: int | None, sampler: str, n
     Raises
     ------
     ConfigError
-        If a value is wrong, nothing is searched over, or an extra is missing.
+        If a value is wrong, or nothing is searched over.
     """
     problems = []
     if sampler not in SAMPLERS:
@@ -71,11 +70,9 @@ def tune_overrides(overrides: Sequence[str], trials: int | None, sampler: str, n
         texts.append(f"{FRACTION}={HELD_OUT}")
         say(f"Settings are chosen by validation data: {FRACTION}={HELD_OUT}.")
     if n_jobs > 1:
-        require("sweep", f"n_jobs={n_jobs}")
         texts += ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={n_jobs}"]
     if sampler == "grid":
         return texts
-    require("tune", f"sampler={sampler}")
     return [
         *texts,
         "hydra/sweeper=optuna",
