@@ -247,9 +247,10 @@ class Sweep:
             ]
             for names, of in _combinations(jobs, others).items()
         }
-        if len(drawn) > MOST_LINES:
+        joined = len(drawn) <= MOST_LINES
+        if not joined:
             drawn = {"": [point for line in drawn.values() for point in line]}
-        return Picture(settings_figure(drawn, shown.title, x, shown.bounds))
+        return Picture(settings_figure(drawn, shown.title, x, shown.bounds, joined))
 
     @cached_property
     def _jobs(self) -> list[JobResult]:

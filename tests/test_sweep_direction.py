@@ -140,6 +140,7 @@ def test_a_setting_that_fails_with_one_seed_is_not_the_best_and_without_validati
         (["k=2,4", "sampler=tpa", "trials=0"], "sampler=tpa: there is no such sampler (tpe, random, grid). Did you"),
         (["k=2,4", "sampler=grid", "trials=5"], "trials=5: a grid runs all combinations; leave trials out"),
         (["k=interval(2,4)", "sampler=grid"], "k=interval(2,4): a grid needs values"),
+        (["k=interval(4,2)"], "k=interval(4,2): the first end must be below the second"),
         (["k=2,4", "trials=many"], "trials=many: must be an integer"),
         (
             ["k=2,4", "task.validation_fraction=0"],

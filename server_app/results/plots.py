@@ -169,7 +169,7 @@ def _legend(axes: Axes, ends: Sequence[tuple[float, str, str]], styles: Sequence
         Line2D([], [], **{"linewidth": 1.9, "markersize": 5, **style}, label=text)
         for (_, text, _), style in zip(ends, styles, strict=True)
     ]
-    legend = axes.legend(
+    axes.legend(
         handles=handles,
         loc="upper left",
         bbox_to_anchor=(1.0, 1.02),
@@ -177,9 +177,8 @@ def _legend(axes: Axes, ends: Sequence[tuple[float, str, str]], styles: Sequence
         handlelength=3.2,
         borderaxespad=0.3,
         fontsize=9.5,
+        labelcolor=INK,
     )
-    for shown, (_, _, colour) in zip(legend.get_texts(), ends, strict=True):
-        shown.set(color=colour, fontweight="bold")
 
 
 def finish_axes(axes: Axes, key: str, values: Sequence[NDArray[np.float64]]) -> None:

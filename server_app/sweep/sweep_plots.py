@@ -102,20 +102,26 @@ def sweep_figure(
 
 
 def settings_figure(
-    lines: Mapping[str, Sequence[tuple[str, Spread]]], title: str, over: str, bounds: tuple[float, float] | None
+    lines: Mapping[str, Sequence[tuple[str, Spread]]],
+    title: str,
+    over: str,
+    bounds: tuple[float, float] | None,
+    joined: bool = True,
 ) -> Figure:
     """Return a figure of means ± one standard deviation over the values of a key, a line for each name.
 
     Parameters
     ----------
     lines
-        By name the values of the key with what they gave; a single line needs no name, and one that has several
-        points for a value is points alone. Values that are all numbers have their places on an axis of numbers, one
-        of powers where they span a factor of more than 20. Others stand side by side, and are not joined.
+        By name the values of the key with what they gave; a single line needs no name. Values that are all numbers
+        have their places on an axis of numbers, one of powers where they span a factor of more than 20. Others stand
+        side by side, and are not joined.
     over
         The key.
     bounds
         Range of the quantity, None where it has no two ends.
+    joined
+        Whether points of one name are joined by a line.
     """
     values = list(dict.fromkeys(value for line in lines.values() for value, _ in line))
     known = [number for value in values if (number := _number(value)) is not None]
@@ -132,7 +138,7 @@ def settings_figure(
             x, mean = [place for place, _ in places], np.array([spread.mean for _, spread in places])
             std = np.nan_to_num([spread.deviation for _, spread in places])
             bars = bars or bool(std.any())
-            drawn = style if is_number and name else {**style, "linestyle": "none"}
+            drawn = style if is_number and joined else {**style, "linestyle": "none"}
             axes.errorbar(x, mean, yerr=std if std.any() else None, capsize=3, elinewidth=1, markersize=5.5, **drawn)
             if name:
                 ends.append((float(mean[-1]), name, str(style["color"])))

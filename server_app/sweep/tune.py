@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import IntervalSweep, Override
 
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app.console import say
@@ -57,6 +57,10 @@ def tune_overrides(overrides: Sequence[str], trials: int | None, sampler: str, n
             "train.learning_rate=0.01,0.1 or 'train.learning_rate=tag(log,interval(0.001,0.1))'."
         )
     continuous = [override for override in searched if not override.is_discrete_sweep()]
+    for override in continuous:
+        interval = override.value()
+        if isinstance(interval, IntervalSweep) and not _is_interval(interval):
+            problems.append(f"{override.input_line}: the first end must be below the second, and with log above 0.")
     if sampler == "grid" and continuous:
         problems += [
             f"{override.input_line}: a grid needs values; give them, or sampler=tpe." for override in continuous
@@ -84,6 +88,11 @@ def tune_overrides(overrides: Sequence[str], trials: int | None, sampler: str, n
         # A setting that diverges is a bad one, and no reason to end the search.
         "hydra.sweeper.max_failure_rate=1",
     ]
+
+
+def _is_interval(interval: IntervalSweep) -> bool:
+    low, high = interval.start, interval.end
+    return low is not None and high is not None and low < high and (low > 0 or "log" not in interval.tags)
 
 
 def _text(override: Override, sampler: str) -> str:
