@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from florets.api.keys import overrides_of
 from florets.conf.problems import ConfigError
-from florets.reports.picture import Picture
 from florets.reports.tables import ResultTable
 from florets.server_app import engine
 from florets.server_app.reproduce.command import main, table_of
@@ -21,6 +20,8 @@ from florets.task.callers_folder import import_from
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from florets.reports.picture import Picture
 
 
 class Reproduction:
@@ -130,7 +131,7 @@ class Reproduction:
         figure = rows_figure(self._chosen(measure, rows, columns), [measure or self.measures[0]])
         if figure is None:
             raise ConfigError([f"{self._table.item.name}: nothing to draw: no run of it is finished."])
-        return Picture(figure)
+        return figure
 
     def _chosen(self, measure: str | None, rows: Sequence[str] | None, columns: Sequence[str] | None) -> Table:
         item = self._table.item

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from florets.api.keys import choices_of
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.reports.picture import Picture
 from florets.reports.tables import Cell, ResultTable
 from florets.server_app import engine
 from florets.server_app.sweep.best import Best, best_of
@@ -24,6 +23,8 @@ from florets.task.threads import one_thread_within
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from florets.reports.picture import Picture
 
 _STRATEGY, _ROUND = "strategy", "round"
 _OF_ROUNDS = ("ari", "accuracy", "loss", "validation", "model_error", "cluster_error", "cluster_loss")
@@ -234,7 +235,7 @@ class Sweep:
             figure = sweep_figure(curves, quantities=[measure] if measure else [])
             if figure is None:
                 raise ConfigError([f"{self.folder}: nothing to draw: the runs' folders or that figure are missing."])
-            return Picture(figure)
+            return figure
         _check(x, _keys(jobs), "x", "no such key varies")
         others = [lines] if lines else _varying(jobs, without=x)
         for name in others:
@@ -250,7 +251,7 @@ class Sweep:
         joined = len(drawn) <= MOST_LINES
         if not joined:
             drawn = {"": [point for line in drawn.values() for point in line]}
-        return Picture(settings_figure(drawn, shown.title, x, shown.bounds, joined))
+        return settings_figure(drawn, shown.title, x, shown.bounds, joined)
 
     @cached_property
     def _jobs(self) -> list[JobResult]:

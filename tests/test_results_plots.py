@@ -6,6 +6,7 @@ import pytest
 from matplotlib.colors import LogNorm
 from results_examples import FOUND, TRUTH, evaluations, report
 
+from florets.reports.look import line_style
 from florets.reports.statistics import Spread
 from florets.server_app.results.heatmap import _colour_scale, _order, _ticks, draw_loss_matrix
 from florets.server_app.results.plots import (
@@ -15,7 +16,6 @@ from florets.server_app.results.plots import (
     draw_curve,
     draw_curves,
     label_rounds,
-    line_style,
     new_figure,
 )
 from florets.server_app.results.summary import round_line

@@ -183,10 +183,10 @@ def test_figures_are_saved_in_three_formats(tmp_path: Path) -> None:
         "curves.v2.png", "curves.v2.pdf", "curves.v2.svg",
     ]  # fmt: skip
     # The lines end at the same values: a legend names them.
-    first = picture.figure.axes[0].get_legend()
+    first = picture.axes[0].get_legend()
     assert first is not None
     assert [text.get_text() for text in first.get_texts()] == ["CLoVE: 1.00", "IFCA: 1.00"]
-    lines = picture.figure.axes[0].get_lines()
+    lines = picture.axes[0].get_lines()
     assert len({line.get_marker() for line in lines}) == len({line.get_linestyle() for line in lines}) == 2
     (written,) = found.plot("ari", x="strategy").save(tmp_path / "ari.pdf")
     assert written.read_bytes().startswith(b"%PDF")

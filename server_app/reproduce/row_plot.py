@@ -6,10 +6,11 @@ from textwrap import fill
 
 import numpy as np
 from matplotlib import rc_context
-from matplotlib.figure import Figure
 
+from florets.reports.look import GRID, STYLE, line_style
+from florets.reports.picture import Picture
 from florets.server_app.reproduce.table import Matrix, Table
-from florets.server_app.results.plots import GRID, STYLE, Points, draw_curve, label_ends, line_style, new_figure, save
+from florets.server_app.results.plots import Points, draw_curve, label_ends, new_figure
 
 _LETTERS = 90
 """Of the names of all rows, as many as fit beside each other."""
@@ -22,11 +23,11 @@ def draw_rows(table: Table, measures: Sequence[str], path: Path) -> list[Path]:
     figure = rows_figure(table, measures)
     if figure is None:
         return []
-    save(figure, path)
+    figure.save(path)
     return [path]
 
 
-def rows_figure(table: Table, measures: Sequence[str]) -> Figure | None:
+def rows_figure(table: Table, measures: Sequence[str]) -> Picture | None:
     """Return a figure of the columns' means over the rows with a band of one standard deviation.
 
     It has a panel for each measure. A row in which no cell of a column is finished is a gap in its line. None where

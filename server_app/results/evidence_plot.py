@@ -10,12 +10,12 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
+from florets.reports.look import COLOURS, GRID, QUIET, STYLE
+from florets.reports.picture import Picture
 from florets.server_app.results.heatmap import short
-from florets.server_app.results.plots import COLOURS, GRID, QUIET, STYLE, save
 
 _MOST_NAMES = 25
 
@@ -32,12 +32,12 @@ def draw_evidence(evidence: Mapping[str, Any], path: Path) -> bool:
     if not evidence["scores"] or not evidence["similarity"]:
         return False
     with rc_context(STYLE):
-        figure = Figure(figsize=(8.4, 3.9), layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08))
+        figure = Picture(figsize=(8.4, 3.9), layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08))
         FigureCanvasAgg(figure)
         left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
         _scores(left, evidence)
         _similarity(figure, right, evidence)
-        save(figure, path)
+        figure.save(path)
     return True
 
 
@@ -67,7 +67,7 @@ def _scores(axes: Axes, evidence: Mapping[str, Any]) -> None:
     axes.set_xlabel("number of groups K")
 
 
-def _similarity(figure: Figure, axes: Axes, evidence: Mapping[str, Any]) -> None:
+def _similarity(figure: Picture, axes: Axes, evidence: Mapping[str, Any]) -> None:
     similarity = np.array(evidence["similarity"], dtype=np.float64)
     clients: Sequence[str] = evidence["clients"]
     # A client is always like itself: the diagonal would set the scale.

@@ -12,57 +12,28 @@ import numpy as np
 from matplotlib import patheffects, rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
+from florets.reports.look import COLOURS, GRID, INK, QUIET, STYLE
 from florets.reports.picture import Picture
 from florets.server_app.console import counted
 from florets.server_app.results.summary import RoundLine, covers_all
 from florets.strategies.base.report import FIRST_PHASE
 
-# Okabe and Ito's palette, in an order that keeps neighbours apart for every kind of colour blindness.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A00")
-# Together with the colour, so that lines can be told apart in grey.
-_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (9, 2)), (0, (3, 1, 1, 1, 1, 1)))
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-INK, QUIET, GRID = "#1F2933", "#66727F", "#E4E8EC"
-# Any: the type that matplotlib 3.11 asks for, a union of all its setting names, is not in older releases.
-STYLE: Any = {
-    "font.family": ["DejaVu Sans"],
-    "font.size": 10.5,
-    "text.color": INK,
-    "axes.edgecolor": "#9AA5B1",
-    "axes.labelcolor": QUIET,
-    "axes.titlesize": 11.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.titlepad": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": QUIET,
-    "ytick.color": QUIET,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
-}
 Points = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
 """Rounds, and the mean and the standard deviation in each of them."""
 
 
-def new_figure(width: float, height: float, rows: int = 1) -> tuple[Figure, list[Axes]]:
+def new_figure(width: float, height: float, rows: int = 1) -> tuple[Picture, list[Axes]]:
     """Return a figure of that size in inches, and its panels, one above the other."""
     # No pyplot: its global state is not made for the thread in which Flower runs a ServerApp.
-    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.11, w_pad=0.08))
+    figure = Picture(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.11, w_pad=0.08))
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
     return figure, list(axes)
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write a figure as a PNG of 160 dots per inch."""
-    Picture(figure).save(path)
 
 
 def _points(lines: Sequence[RoundLine], key: str, spread: str | None = None) -> Points:
@@ -71,15 +42,6 @@ def _points(lines: Sequence[RoundLine], key: str, spread: str | None = None) -> 
     values = np.array([line[key] for line in known], dtype=np.float64)
     std = [0.0 if spread is None or line[spread] is None else line[spread] for line in known]
     return rounds, values, np.array(std, dtype=np.float64)
-
-
-def line_style(number: int) -> dict[str, Any]:
-    """Return colour, dashes and marker of the line with this number among others."""
-    return {
-        "color": COLOURS[number % len(COLOURS)],
-        "linestyle": _DASHES[number % len(_DASHES)],
-        "marker": _MARKERS[number % len(_MARKERS)],
-    }
 
 
 def draw_curve(
@@ -275,7 +237,7 @@ def draw_curves(lines: Sequence[RoundLine], path: Path) -> bool:
         for line, before in _where_data_change(lines):
             _mark(rows, line["round"], _changed_words(line, before), lines[-1]["round"], height=0.16)
         label_rounds(rows[-1], drawn, "clients")
-        save(figure, path)
+        figure.save(path)
     return True
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,18 +11,18 @@ import numpy as np
 from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from florets.reports.embedding import embedding
+from florets.reports.look import GRID, INK, QUIET, STYLE, colour_of, marker_of
+from florets.reports.picture import Picture
 from florets.server_app.results.folder import MARKER
-from florets.server_app.results.plots import COLOURS, GRID, INK, QUIET, STYLE, save
 from florets.server_app.results.summary import RoundLine
-from florets.strategies.base.report import FEATURES, SINGULAR_VALUES
+from florets.strategies.base.report import SPECTRUM
 
-_MARKERS = "os^DvP*X"
 _PANEL = 2.15
 """Inches of a panel's side."""
 
@@ -48,31 +47,27 @@ class Spectrum:
     singular_values: Sequence[float]
 
 
-def spectra_of(lines: Sequence[RoundLine], truth: Mapping[str, int]) -> list[Spectrum]:
+def spectra_of(lines: Sequence[RoundLine], folder: Path) -> list[Spectrum]:
     """Return the spectra that a run has kept (`strategy.spectrum_rounds`), round by round.
 
     Parameters
     ----------
-    truth
-        True cluster of each client of whom it is known.
+    folder
+        The run's, with the features in ``embeddings.npz``.
     """
     found = []
     for line in lines:
-        # Lines of an earlier release have no details of features.
-        features: Mapping[str, Sequence[float]] = line["details"].get(FEATURES, {})
-        if features:
-            clusters = np.array([truth.get(key, -1) for key in features], dtype=np.int64)
-            values = np.array(list(features.values()), dtype=np.float64)
-            found.append(Spectrum(line["round"], values, clusters, line["details"][SINGULAR_VALUES]))
+        if SPECTRUM in line["details"]:
+            kept = embedding(folder, line["round"])
+            features = kept.vectors.astype(np.float64)
+            found.append(Spectrum(line["round"], features, kept.true_labels, line["details"][SPECTRUM]))
     return found
 
 
 def read_spectra(folder: Path) -> list[Spectrum]:
     """Return the spectra that a run's folder holds; none where the run has kept none."""
     lines = [json.loads(line) for line in (folder / MARKER).read_text(encoding="utf-8").splitlines()]
-    with (folder / "clients.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    return spectra_of(lines, {row["client"]: int(row["true_cluster"]) for row in rows if row["true_cluster"]})
+    return spectra_of(lines, folder)
 
 
 def in_a_plane(features: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -107,7 +102,7 @@ def draw_spectra(spectra: Sequence[Spectrum], path: Path) -> bool:
         (axes,) = below.subplots(1, 1, squeeze=False)[0]
         _lines(axes, spectra)
         axes.set_title("Singular values")
-        save(figure, path)
+        figure.save(path)
     return True
 
 
@@ -137,7 +132,7 @@ def draw_feature_grid(rows: Mapping[str, Sequence[Spectrum]], path: Path) -> boo
         for axes, number in zip(panels[0], rounds, strict=True):
             axes.set_title(f"round {number}", fontsize=10, pad=4)
         _legend(figure, [spectrum for spectra in shown.values() for spectrum in spectra])
-        save(figure, path)
+        figure.save(path)
     return True
 
 
@@ -156,28 +151,21 @@ def draw_singular_values(rows: Mapping[str, Sequence[Spectrum]], path: Path) -> 
             axes.set_title(label)
         for axes in panels[len(shown) :]:
             axes.set_visible(False)
-        save(figure, path)
+        figure.save(path)
     return True
 
 
-def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.09, w_pad=0.07))
+def _figure(width: float, height: float) -> Picture:
+    figure = Picture(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.09, w_pad=0.07))
     FigureCanvasAgg(figure)
     return figure
-
-
-def _look(cluster: int) -> tuple[str, str]:
-    """Return colour and marker of a true cluster."""
-    if cluster < 0:
-        return QUIET, "o"
-    return COLOURS[cluster % len(COLOURS)], _MARKERS[(cluster + cluster // len(COLOURS)) % len(_MARKERS)]
 
 
 def _scatter(axes: Axes, spectrum: Spectrum) -> None:
     """Draw each client where `in_a_plane` has its features; both axes have the panel's own, equal scale."""
     places = in_a_plane(spectrum.features)
     for cluster in np.unique(spectrum.clusters):
-        colour, marker = _look(int(cluster))
+        colour, marker = colour_of(int(cluster)), marker_of(int(cluster))
         x, y = places[spectrum.clusters == cluster].T
         axes.scatter(x, y, s=22, color=colour, marker=marker, alpha=0.65, linewidth=0.4, edgecolor="white")
     low, high = places.min(axis=0), places.max(axis=0)
@@ -204,12 +192,12 @@ def _frame(axes: Axes) -> None:
         spine.set_color(GRID)
 
 
-def _legend(figure: Figure, spectra: Sequence[Spectrum]) -> None:
+def _legend(figure: Picture, spectra: Sequence[Spectrum]) -> None:
     clusters = sorted({int(cluster) for spectrum in spectra for cluster in spectrum.clusters})
     names = ["not known" if cluster < 0 else str(cluster) for cluster in clusters]
     marks = [
-        Line2D([], [], linestyle="", marker=marker, color=colour, markersize=5.5)
-        for colour, marker in map(_look, clusters)
+        Line2D([], [], linestyle="", marker=marker_of(cluster), color=colour_of(cluster), markersize=5.5)
+        for cluster in clusters
     ]
     figure.legend(
         [Line2D([], [], linestyle=""), *marks],

@@ -5,25 +5,21 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib import rc_context
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from florets.reports.look import GRID, QUIET, STYLE, line_style
+from florets.reports.picture import Picture
 from florets.reports.statistics import Spread
 from florets.server_app.results.plots import (
     BOUNDED,
-    GRID,
-    QUIET,
-    STYLE,
     TITLES,
     Points,
     draw_curve,
     finish_axes,
     label_ends,
     label_rounds,
-    line_style,
     new_figure,
     panels_of,
-    save,
     value_text,
 )
 from florets.server_app.results.summary import RoundLine
@@ -51,13 +47,13 @@ def draw_sweep(curves: Mapping[str, Sequence[Sequence[RoundLine]]], path: Path, 
     """Draw `sweep_figure` into a file; return False where there is nothing to draw."""
     figure = sweep_figure(curves, title)
     if figure is not None:
-        save(figure, path)
+        figure.save(path)
     return figure is not None
 
 
 def sweep_figure(
     curves: Mapping[str, Sequence[Sequence[RoundLine]]], title: str = "", quantities: Sequence[str] = ()
-) -> Figure | None:
+) -> Picture | None:
     """Return a figure of, for each name, the mean over its runs with a band of one standard deviation.
 
     A run that ended early counts in its own rounds only: nothing is made up for those that it did not have.
@@ -107,7 +103,7 @@ def settings_figure(
     over: str,
     bounds: tuple[float, float] | None,
     joined: bool = True,
-) -> Figure:
+) -> Picture:
     """Return a figure of means ± one standard deviation over the values of a key, a line for each name.
 
     Parameters
