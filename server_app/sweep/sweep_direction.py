@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from hydra.core.override_parser.types import IntervalSweep, Override
 
 from florets.conf.compose import compose
+from florets.conf.measure import lacks_sums
 from florets.conf.problems import ConfigError
 from florets.server_app import jobs
 from florets.server_app.results.client_scores import HIGHER_IS_BETTER
@@ -81,7 +82,7 @@ def measures(parsed: Sequence[Override]) -> set[str]:
     Raises
     ------
     ConfigError
-        If no job can run.
+        If no job can run, or one would have no figure because clients are not asked for sums.
     """
     deciding: list[Override] = []
     others: list[Override] = []
@@ -97,10 +98,14 @@ def measures(parsed: Sequence[Override]) -> set[str]:
     for chosen in expand(deciding):
         for rest in itertools.islice(expand(others), _TRIED):
             try:
-                names.add(jobs.measure_name(compose([*chosen, *rest, *starts])))
-                break
+                config = compose([*chosen, *rest, *starts])
             except ConfigError as error:
                 problem = problem or error
+                continue
+            if wrong := lacks_sums(config):
+                raise ConfigError(wrong)
+            names.add(jobs.measure_name(config))
+            break
     if not names and problem is not None:
         raise problem
     return names
