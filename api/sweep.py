@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from florets.api.federation import with_clients
 from florets.api.keys import choices_of
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.reports.tables import Cell, ResultTable
@@ -296,7 +297,7 @@ def sweep(experiment: str | Iterable[str] | None = None, /, **keys: Any) -> Swee
     **keys
         The keys of the command; a list, tuple or range of values is tried value by value:
         ``strategy=["clove", "ifca"], seed=range(3)``. Hydra's own keys are given as
-        ``**{"hydra/launcher": "joblib"}``.
+        ``**{"hydra/launcher": "joblib"}``. Data in memory are given as in `run`.
 
     Returns
     -------
@@ -313,6 +314,10 @@ def sweep(experiment: str | Iterable[str] | None = None, /, **keys: Any) -> Swee
 
     caller = Path.cwd()
     import_from(caller)
+    experiment, keys, federation = with_clients(experiment, keys)
+    for name in () if federation is None else federation.settings:
+        # A list is one value here, not several to try.
+        keys[name] = [keys[name]]
     _, folder = run_sweep(choices_of(experiment, keys), caller, Engine(engine.run, engine.resume))
     return Sweep(folder)
 

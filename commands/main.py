@@ -121,10 +121,12 @@ def _of_words(given: Sequence[str]) -> int:
     words = {
         "advise": _advise,
         "check": _check,
+        "discover": _discover,
         "plan": _plan,
         "reproduce": _reproduce,
         "show-partition": _show_partition,
         "tune": _tune,
+        "watch": _watch,
     }
     if given[:1] and given[0] in words:
         return words[given[0]](given[1:])
@@ -169,17 +171,22 @@ def _act(arguments: Arguments) -> int:
 
 
 def _for_a_client(command: str, arguments: Sequence[str]) -> int:
-    from florets.server_app.new_client import commands
+    from florets.commands import new_client
 
     import_from(Path.cwd())
-    return commands.main(command, arguments)
+    return new_client.main(command, arguments)
 
 
 def _advise(arguments: Sequence[str]) -> int:
-    from florets.server_app.advise.command import main as advise
+    from florets.commands.advise import main as advise
 
-    import_from(Path.cwd())
-    return advise(arguments, engine.run_in)
+    return advise(arguments)
+
+
+def _discover(arguments: Sequence[str]) -> int:
+    from florets.commands.discover import main as discover
+
+    return discover(arguments)
 
 
 def _show_partition(arguments: Sequence[str]) -> int:
@@ -191,11 +198,9 @@ def _show_partition(arguments: Sequence[str]) -> int:
 
 
 def _check(arguments: Sequence[str]) -> int:
-    from florets.server_app.check import command
+    from florets.commands.check import main as check
 
-    caller = Path.cwd()
-    import_from(caller)
-    return command.main(arguments, caller)
+    return check(arguments)
 
 
 def _plan(arguments: Sequence[str]) -> int:
@@ -204,6 +209,12 @@ def _plan(arguments: Sequence[str]) -> int:
     caller = Path.cwd()
     import_from(caller)
     return command.main(arguments, caller, engine.client_side)
+
+
+def _watch(arguments: Sequence[str]) -> int:
+    from florets.commands import watch
+
+    return watch.main(arguments)
 
 
 def _reproduce(arguments: Sequence[str]) -> int:

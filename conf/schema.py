@@ -15,6 +15,11 @@ from typing import Any, Literal, get_type_hints
 from florets.strategies.registry import DEFAULT, settings_type
 from florets.strategies.settings import RunKeys, Settings, setting
 
+Optimizer = Literal[
+    "adam", "sgd", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "radam", "asgd", "rprop", "adafactor"
+]  # fmt: skip
+"""Classes of ``torch.optim`` in lower case."""
+
 AUTO = "auto"
 """Of `task.model`: chosen once the nodes have described their data."""
 
@@ -92,8 +97,9 @@ class TaskConfig:
 
     data: str = setting(
         "digits",
-        "digits, mnist, fashion_mnist, mnist_and_fashion, emnist, femnist, cifar10, ag_news, amazon_reviews, "
-        "cost2100, linear, lines or own (your files), or a function as package.module:function",
+        "digits, mnist, fashion_mnist, mnist_and_fashion, emnist, femnist, cifar10, cifar100, svhn, tiny_imagenet, "
+        "ag_news, amazon_reviews, cost2100, linear, lines or own (your files), or a function as "
+        "package.module:function",
     )
     partition: str = setting(
         "rotation",
@@ -138,9 +144,25 @@ class TrainConfig:
         None, "steps in one round, whatever a client's samples; null: local_epochs counts", least=1
     )
     batch_size: int = setting(100, "samples per step", least=1)
-    optimizer: Literal["adam", "sgd"] = setting("adam", "built anew for every round")
-    momentum: float = setting(0.0, "momentum of sgd", least=0, below=1)
-    weight_decay: float = setting(0.0, "L2 penalty", least=0)
+    optimizer: Optimizer = setting(
+        "adam", "class of torch.optim, in any case of its letters; built anew for every round"
+    )
+    optimizer_options: dict[str, Any] = setting(
+        {}, "further parameters of that class: {betas: [0.9, 0.99]}, {nesterov: true}; PyTorch's defaults"
+    )
+    momentum: float = setting(0.0, "momentum of sgd and rmsprop", least=0, below=1)
+    weight_decay: float = setting(0.0, "L2 penalty; of adamw decoupled from the gradient", least=0)
+    clip_norm: float | None = setting(
+        None, "largest norm of the gradient of a step, over all parameters; null: any", above=0
+    )
+    augment: str | None = setting(
+        None,
+        "random change of the inputs of each training batch: flip, crop, flip_crop (images), or a function as "
+        "package.module:function; null: none",
+    )
+    precision: Literal["float32", "bf16"] = setting(
+        "float32", "of forward and backward passes of training; bf16: autocast to bfloat16, parameters stay float32"
+    )
     class_weights: Literal["none", "balanced", "root"] = setting(
         "none",
         "weights of a client's samples in training (task.loss=cross_entropy): none, balanced (one over the client's "
@@ -228,6 +250,9 @@ class Config(RunKeys):
         least=1,
     )
     stop_at_ari: float | None = setting(None, "end the run once the ARI is at least this", above=0, most=1)
+    stop_at_groups: bool = setting(
+        False, "end the run with the round that decides whether there are groups (strategy=discovery)"
+    )
     loss_matrix: bool = setting(
         True, "at the end ask every client for the loss of every final model (loss_matrix.csv and its picture)"
     )
@@ -238,6 +263,11 @@ class Config(RunKeys):
     )
     pictures: bool = setting(
         True, "draw the curves and the loss matrix; without them the tables and the page are there"
+    )
+    tracker: str | list[str] = setting(
+        [],
+        "where the run is logged as well: tensorboard, mlflow, wandb (extras of the same names), a class as "
+        "package.module:Class, or a list of them; stores lie in results_dir, see docs/trackers.md",
     )
     quiet: bool = setting(
         False, "a plain line for each round in place of the progress bar; notes, warnings and the result stay"
@@ -260,6 +290,7 @@ OPTION_KEYS = (
     "task.model_options",
     "task.table.units",
     "task.table.classes",
+    "train.optimizer_options",
     "personal_options",
 )
 """Keys whose value is a free mapping: the function that takes the options checks them."""

@@ -12,6 +12,7 @@ from florets.conf.personal import personal_problems
 from florets.conf.problems import ConfigError
 from florets.conf.ray_engine import ray_problems
 from florets.conf.schema import AUTO, Config, TaskConfig, TrainConfig
+from florets.conf.trackers import tracker_problems
 from florets.conf.typed import read_config, show
 from florets.strategies.registry import usable_settings
 from florets.strategies.settings import Settings, range_problems
@@ -68,6 +69,7 @@ def find_problems(config: Config) -> list[str]:
         *drift_problems(config),
         *personal_problems(config),
         *ray_problems(config),
+        *tracker_problems(config.tracker),
     ]
 
 
@@ -261,10 +263,20 @@ def _train(config: Config) -> list[str]:
             f"train.class_weights={train.class_weights}: weighs classes, and task.loss={config.task.loss} has none; "
             "use train.class_weights=none."
         )
-    if train.momentum > 0 and train.optimizer != "sgd":
+    if train.momentum > 0 and train.optimizer not in ("sgd", "rmsprop"):
         problems.append(
             f"train.momentum={show(train.momentum)}: {train.optimizer} takes no momentum; add train.optimizer=sgd, "
             "or leave it out."
+        )
+    if train.optimizer_options and config.averaging == "gradients" and config.fine_tune_epochs == 0:
+        problems.append(
+            f"train.optimizer_options={show(train.optimizer_options)}: with averaging=gradients clients send "
+            "gradients and take no steps; leave it out, or use averaging=models."
+        )
+    if train.weight_decay > 0 and train.optimizer == "rprop":
+        problems.append(
+            f"train.weight_decay={show(train.weight_decay)}: rprop has none; leave it out, or add another "
+            "train.optimizer."
         )
     return problems
 

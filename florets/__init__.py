@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     # Type checkers see here what `__getattr__` imports.
     from florets import strategies
+    from florets.api.advise import Advice, advise
+    from florets.api.check import check
+    from florets.api.discover import Groups, discover
+    from florets.api.federation import Federation
     from florets.api.load import load
     from florets.api.reproduce import reproduce
     from florets.api.run import Run, run
@@ -27,7 +31,10 @@ if TYPE_CHECKING:
     from florets.task.wire.replies import Update
 
 __all__ = [
+    "Advice",
     "Client",
+    "Federation",
+    "Groups",
     "Plan",
     "Round",
     "Run",
@@ -37,6 +44,9 @@ __all__ = [
     "Sweep",
     "Update",
     "__version__",
+    "advise",
+    "check",
+    "discover",
     "load",
     "reproduce",
     "run",
@@ -52,7 +62,10 @@ if not (_HERE / "strategies").is_dir():
     __path__.append(str(_HERE.parent))
 
 _HOMES = {
+    "Advice": "api.advise",
     "Client": "client_app.client",
+    "Federation": "api.federation",
+    "Groups": "api.discover",
     "Plan": "strategies.base.context",
     "Round": "strategies.base.context",
     "Run": "api.run",
@@ -61,6 +74,9 @@ _HOMES = {
     "Strategy": "strategies.base.strategy",
     "Sweep": "api.sweep",
     "Update": "task.wire.replies",
+    "advise": "api.advise",
+    "check": "api.check",
+    "discover": "api.discover",
     "load": "api.load",
     "reproduce": "api.reproduce",
     "run": "api.run",

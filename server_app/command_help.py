@@ -26,6 +26,7 @@ Usage
   florets engine=flwr                           on Flower's own simulation
   florets tune train.learning_rate=0.01,0.1     the best of several settings, by
                                                 validation data (extra "tune")
+  florets discover <keys>                       do these clients form groups
   florets advise <keys>                         should these clients be grouped,
                                                 and what should they use
   florets reproduce <item>                      a table of runs, stopped and
@@ -34,6 +35,8 @@ Usage
   florets show-partition experiment=<preset>    who holds which samples
   florets plan experiment=<preset>              what a run sends, needs and
                                                 takes, before it is run
+  florets watch <folder>                        a page that shows a run while it
+                                                goes on
   florets assign run=<folder> data=<file>       which model fits these data
   florets predict run=<folder> data=<file> ...  that model's predictions
 
@@ -47,8 +50,8 @@ Options
   --debug         show Python's traceback of an error
   --version       the version, and end
   -h, --help      this text, with strategy=<module>:<Class> also its keys;
-                  of advise, assign, plan, predict, reproduce,
-                  show-partition and tune, theirs
+                  of advise, assign, check, discover, plan, predict, reproduce,
+                  show-partition, tune and watch, theirs
 
 A key given by hand wins over the preset, which wins over the defaults.
 task.data_options.noise=1 changes one option of a preset,

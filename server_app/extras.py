@@ -7,6 +7,9 @@ from florets.conf.problems import ConfigError
 _BRINGS = {
     "sim": {"ray": "ray", "psutil": "psutil"},
     "ray": {"ray": "ray"},
+    "tensorboard": {"tensorboard": "tensorboard"},
+    "mlflow": {"mlflow-skinny": "mlflow", "sqlalchemy": "sqlalchemy", "alembic": "alembic"},
+    "wandb": {"wandb": "wandb"},
     "sweep": {"hydra-joblib-launcher": "hydra_plugins.hydra_joblib_launcher"},
     "tune": {"hydra-optuna-sweeper": "hydra_plugins.hydra_optuna_sweeper"},
 }

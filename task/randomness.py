@@ -43,6 +43,7 @@ class Purpose(IntEnum):
     HEAD_TRAINING = 82
     CENTRE_SAMPLING = 90
     EMBEDDING = 100
+    AUGMENTATION = 110
 
 
 def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -> np.random.Generator:

@@ -11,13 +11,14 @@ from pathlib import Path
 
 from flwr.common.config import parse_config_args
 
+from florets.commands import new_client as personal
+from florets.commands import watch
 from florets.commands.main import read_arguments
 from florets.commands.tune import read_words
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import run_config_overrides
 from florets.conf.sweep_block import with_block
-from florets.server_app.new_client import commands as personal
 from florets.server_app.reproduce.command import read_request
 from florets.server_app.resume.resume import CHANGEABLE
 from florets.server_app.sweep.sweep_keys import expand, read_sweep
@@ -86,7 +87,10 @@ def _florets(arguments: Sequence[str]) -> None:
         if words:
             read_request(words)
         return
-    if arguments and arguments[0] in ("advise", "check"):
+    if arguments and arguments[0] == "watch":
+        watch._read(arguments[1:])
+        return
+    if arguments and arguments[0] in ("advise", "check", "discover"):
         compose(arguments[1:])
         return
     if arguments and arguments[0] in ("plan", "show-partition"):

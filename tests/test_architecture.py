@@ -76,6 +76,8 @@ ALLOWED = {
 }
 # Quantiles and tests of the tables.
 ALLOWED["server_app/results"] = ALLOWED["server_app/advise"] = ALLOWED["server_app"] | {"scipy"}
+# PyTorch's writer of TensorBoard's files.
+ALLOWED["server_app/trackers"] = ALLOWED["server_app"] | {"torch.utils.tensorboard"}
 HEAVY = (
     "flwr",
     "torch",

@@ -20,6 +20,7 @@ from florets.conf.schema import Config, known_keys
 from florets.server_app import jobs
 from florets.server_app.command_help import help_text
 from florets.server_app.results.summary import RunSummary
+from florets.server_app.trackers.protocol import Tracker
 from florets.strategies import STRATEGIES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,7 +50,7 @@ def calls(monkeypatch):
     """Record what would have been run, and run nothing."""
     recorded: list[tuple[Config, list[str]]] = []
 
-    def run(config: Config, overrides: Sequence[str]) -> RunSummary:
+    def run(config: Config, overrides: Sequence[str], trackers: Sequence[Tracker] = ()) -> RunSummary:
         recorded.append((config, list(overrides)))
         return summary_of(config)
 

@@ -30,6 +30,7 @@ from florets.server_app.sweep.sweep_direction import direction
 from florets.server_app.sweep.sweep_job import Sweep, read_records, run_job
 from florets.server_app.sweep.sweep_keys import check_jobs, count_jobs, decode, encode, read_sweep, values_of
 from florets.server_app.sweep.sweep_report import write_sweep
+from florets.server_app.trackers.of_sweep import end_sweep
 
 _INTERRUPTED = "interrupted"
 
@@ -95,7 +96,9 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
             ended_early = jobs.explain(error)
         results = read_records(sweep.records)
     if results:
-        say(f"\n{write_sweep(folder, results)}\nResults of the sweep: {folder}")
+        table = write_sweep(folder, results)
+        end_sweep(folder, ended_early == _INTERRUPTED)
+        say(f"\n{table}\nResults of the sweep: {folder}")
     if ended_early:
         whole = counted(total, "job") if total else "its jobs"
         say(f"florets: the sweep ended early, after {len(results)} of {whole}: {ended_early}", sys.stderr)

@@ -20,6 +20,7 @@ from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.go_on import Engine, finished_run, go_on, plain
 from florets.server_app.resume.own_code import changed_files, changed_words, code_on_disk, recorded_code
 from florets.server_app.sweep.sweep_groups import JobResult
+from florets.server_app.trackers.of_sweep import part_of
 
 
 @dataclass(frozen=True)
@@ -96,13 +97,15 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
 def _result(sweep: Sweep, config: Config, overrides: Sequence[str], folder: Path) -> tuple[RunSummary, str]:
     """Return the summary of a job, and what to tell of an earlier run of it."""
     if not sweep.keep:
-        return sweep.engine.run(config, overrides), ""
+        with part_of(sweep.folder):
+            return sweep.engine.run(config, overrides), ""
     code = code_on_disk(config)
     if (summary := finished_run(folder, plain(config), code)) is not None:
         return summary, "finished before"
     changed = changed_files(recorded_code(folder), code)
     told = f"run again, as its code has changed: {changed_words(changed)}" if changed else ""
-    return go_on(config, overrides, folder, sweep.engine)[0], told
+    with part_of(sweep.folder):
+        return go_on(config, overrides, folder, sweep.engine)[0], told
 
 
 def _record(
