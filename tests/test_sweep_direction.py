@@ -1,7 +1,6 @@
 """Sweepers that optimise: by validation data alone, and in the right direction without a further key."""
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +75,7 @@ def ran(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     recorded: list[Config] = []
 
-    def run(config: Config, _: Sequence[str]) -> RunSummary:
+    def run(config: Config, *_: object) -> RunSummary:
         recorded.append(config)
         if config.k == 5:
             raise RuntimeError("five")
