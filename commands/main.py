@@ -127,6 +127,7 @@ def _of_words(given: Sequence[str]) -> int:
         "plan": _plan,
         "reproduce": _reproduce,
         "show-partition": _show_partition,
+        "tune": _tune,
         "watch": _watch,
     }
     if given[:1] and given[0] in words:
@@ -237,6 +238,12 @@ def _reproduce(arguments: Sequence[str]) -> int:
 
     import_from(Path.cwd())
     return reproduce(arguments, Engine(engine.run, engine.resume))
+
+
+def _tune(arguments: Sequence[str]) -> int:
+    from florets.commands.tune import main as tune
+
+    return tune(arguments)
 
 
 def _tell(summary: RunSummary) -> None:

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from florets.api.extend import extend
     from florets.api.federation import Federation
     from florets.api.load import load
+    from florets.api.reproduce import reproduce
     from florets.api.run import Run, run
     from florets.api.sweep import Sweep, sweep
+    from florets.api.tune import tune
     from florets.client_app.client import Client
     from florets.strategies.base.context import Plan, Round
     from florets.strategies.base.state import State
@@ -50,10 +52,12 @@ __all__ = [
     "export",
     "extend",
     "load",
+    "reproduce",
     "run",
     "setting",
     "strategies",
     "sweep",
+    "tune",
 ]
 
 _HERE = Path(__file__).resolve().parent
@@ -80,9 +84,11 @@ _HOMES = {
     "export": "api.export",
     "extend": "api.extend",
     "load": "api.load",
+    "reproduce": "api.reproduce",
     "run": "api.run",
     "setting": "strategies.settings",
     "sweep": "api.sweep",
+    "tune": "api.tune",
 }
 """Module of each public name, below this package."""
 

@@ -24,6 +24,8 @@ Usage
   florets -m 'seed=range(0,10)' hydra/launcher=joblib hydra.launcher.n_jobs=4
                                                 in 4 processes (extra "sweep")
   florets engine=flwr                           on Flower's own simulation
+  florets tune train.learning_rate=0.01,0.1     the best of several settings, by
+                                                validation data (extra "tune")
   florets discover <keys>                       do these clients form groups
   florets advise <keys>                         should these clients be grouped,
                                                 and what should they use
@@ -51,7 +53,7 @@ Options
   --version       the version, and end
   -h, --help      this text, with strategy=<module>:<Class> also its keys;
                   of advise, assign, check, discover, export, extend, plan,
-                  predict, reproduce, show-partition and watch, theirs
+                  predict, reproduce, show-partition, tune and watch, theirs
 
 A key given by hand wins over the preset, which wins over the defaults.
 task.data_options.noise=1 changes one option of a preset,

@@ -12,6 +12,7 @@ _BRINGS = {
     "wandb": {"wandb": "wandb"},
     "onnx": {"onnx": "onnx", "onnxscript": "onnxscript"},
     "sweep": {"hydra-joblib-launcher": "hydra_plugins.hydra_joblib_launcher"},
+    "tune": {"hydra-optuna-sweeper": "hydra_plugins.hydra_optuna_sweeper"},
 }
 """Package and module, by extra."""
 
