@@ -24,7 +24,7 @@ from florets.task.callers_folder import import_from
 from florets.task.threads import one_thread_within
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from florets.reports.picture import Picture
 
 _DECIDED = ("strategy", "stop_at_groups", "stop_at_ari", "patience", "personal")
 _ROUNDS = 45
@@ -93,7 +93,7 @@ class Groups:
             lines.append(f"{advice[:1].upper()}{advice[1:]}.")
         return "\n".join(lines)
 
-    def plot(self) -> "Figure":
+    def plot(self) -> "Picture":
         """Return a figure of the evidence: the score of each number of groups, and the similarity of the clients.
 
         Raises

@@ -117,6 +117,12 @@ class Run:
 
         return [loaded_module(self._models.task, state).eval() for state in self._models.models]
 
+    def export(self, to: str | Path, *, onnx: bool = False, license: str = "") -> Path:
+        """Write the models into a new folder for use without Florets; see `florets.export`."""
+        from florets.api.export import export
+
+        return export(self.folder, to, onnx=onnx, license=license, trust=self._trust)
+
     def predict(self, x: Any, *, client: str | int | None = None, model: int | None = None) -> "Predictions":
         """Return a model's predictions for new inputs, each from its own sample alone.
 
@@ -236,7 +242,7 @@ def run_overrides(
     try:
         return engine.run(config, overrides, trackers)
     except KeyboardInterrupt:
-        raise _interrupted(config, results_folder(config, overrides)) from None
+        raise interrupted(config, results_folder(config, overrides)) from None
 
 
 def _resumed(overrides: Sequence[str], caller: Path, trackers: Sequence["Tracker"]) -> RunSummary:
@@ -252,10 +258,11 @@ def _resumed(overrides: Sequence[str], caller: Path, trackers: Sequence["Tracker
     try:
         return engine.resume(config, folder, trackers)
     except KeyboardInterrupt:
-        raise _interrupted(config, folder) from None
+        raise interrupted(config, folder) from None
 
 
-def _interrupted(config: Config, folder: Path) -> KeyboardInterrupt:
+def interrupted(config: Config, folder: Path) -> KeyboardInterrupt:
+    """Return an interrupt whose text says how the run in a folder goes on."""
     from florets.server_app.resume.checkpoint import Checkpoints
 
     if not Checkpoints(folder).files():

@@ -122,10 +122,13 @@ def _of_words(given: Sequence[str]) -> int:
         "advise": _advise,
         "check": _check,
         "discover": _discover,
+        "export": _export,
+        "extend": _extend,
         "new": _new,
         "plan": _plan,
         "reproduce": _reproduce,
         "show-partition": _show_partition,
+        "tune": _tune,
         "watch": _watch,
     }
     if given[:1] and given[0] in words:
@@ -209,6 +212,19 @@ def _new(arguments: Sequence[str]) -> int:
     return new.main(arguments)
 
 
+def _export(arguments: Sequence[str]) -> int:
+    from florets.commands.export import main as export
+
+    import_from(Path.cwd())
+    return export(arguments)
+
+
+def _extend(arguments: Sequence[str]) -> int:
+    from florets.commands.extend import main as extend
+
+    return extend(arguments)
+
+
 def _plan(arguments: Sequence[str]) -> int:
     from florets.server_app.plan import command
 
@@ -229,6 +245,12 @@ def _reproduce(arguments: Sequence[str]) -> int:
 
     import_from(Path.cwd())
     return reproduce(arguments, Engine(engine.run, engine.resume))
+
+
+def _tune(arguments: Sequence[str]) -> int:
+    from florets.commands.tune import main as tune
+
+    return tune(arguments)
 
 
 def _tell(summary: RunSummary) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from florets.api.predictions import predict_data
-from florets.conf.problems import ConfigError, did_you_mean
+from florets.conf.problems import ConfigError
 from florets.server_app.console import counted
+from florets.server_app.given_keys import read_keys
 from florets.server_app.new_client.assignment import Assignment, assign_data, assign_unlabelled
 from florets.server_app.new_client.chosen_model import chosen_model, trained_on
 from florets.server_app.new_client.mixture import refuse_one_model
@@ -180,27 +181,7 @@ def _predict(run: RunModels, given: Mapping[str, str]) -> None:
 
 
 def _read_keys(command: str, arguments: Sequence[str]) -> dict[str, str]:
-    known, problems = _KEYS[command], []
-    given: dict[str, str] = {}
-    for text in arguments:
-        key, equals, value = text.partition("=")
-        if key not in known:
-            problems.append(f"{text}: florets {command} has no such key.{did_you_mean(key, known)}")
-        elif not equals or not value:
-            problems.append(f"{text}: needs a value, {key}=<value>.")
-        elif given.setdefault(key, value) != value:
-            problems.append(f"{key}: given twice with two values; keep one.")
-    problems += [
-        f"{key}={given[key]}: must be true or false."
-        for key in ("trust", "unlabelled")
-        if given.get(key, "true") not in ("true", "false")
-    ]
-    problems += [
-        f"{key} is missing: florets {command} needs {key}=<path>." for key in ("run", "data") if key not in given
-    ]
-    if problems:
-        raise ConfigError(problems)
-    return given
+    return read_keys(command, arguments, _KEYS[command], ("run", "data"), ("trust", "unlabelled"))
 
 
 def _path(text: str) -> Path:

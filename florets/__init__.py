@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     from florets.api.advise import Advice, advise
     from florets.api.check import check
     from florets.api.discover import Groups, discover
+    from florets.api.export import export
+    from florets.api.extend import extend
     from florets.api.federation import Federation
     from florets.api.load import load
     from florets.api.prepare import prepare
+    from florets.api.reproduce import reproduce
     from florets.api.run import Run, run
     from florets.api.sweep import Sweep, sweep
+    from florets.api.tune import tune
     from florets.client_app.authors_client import Client
     from florets.strategies.base.context import Plan, Round
     from florets.strategies.base.method import Method
@@ -66,15 +70,19 @@ __all__ = [
     "check",
     "dataset",
     "discover",
+    "export",
+    "extend",
     "handler",
     "load",
     "model",
     "partition",
     "prepare",
+    "reproduce",
     "run",
     "setting",
     "strategies",
     "sweep",
+    "tune",
 ]
 
 _HERE = Path(__file__).resolve().parent
@@ -111,14 +119,18 @@ _HOMES = {
     "check": "api.check",
     "dataset": "task.declared",
     "discover": "api.discover",
+    "export": "api.export",
+    "extend": "api.extend",
     "handler": "task.declared",
     "load": "api.load",
     "model": "task.declared",
     "partition": "task.declared",
     "prepare": "api.prepare",
+    "reproduce": "api.reproduce",
     "run": "api.run",
     "setting": "strategies.settings",
     "sweep": "api.sweep",
+    "tune": "api.tune",
 }
 """Module of each public name, below this package."""
 

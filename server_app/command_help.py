@@ -24,6 +24,8 @@ Usage
   florets -m 'seed=range(0,10)' hydra/launcher=joblib hydra.launcher.n_jobs=4
                                                 in 4 processes (extra "sweep")
   florets engine=flwr                           on Flower's own simulation
+  florets tune train.learning_rate=0.01,0.1     the best of several settings, by
+                                                validation data (extra "tune")
   florets discover <keys>                       do these clients form groups
   florets advise <keys>                         should these clients be grouped,
                                                 and what should they use
@@ -39,6 +41,8 @@ Usage
                                                 goes on
   florets assign run=<folder> data=<file>       which model fits these data
   florets predict run=<folder> data=<file> ...  that model's predictions
+  florets export run=<folder> to=<folder>       models, for use without Florets
+  florets extend run=<folder> data_dir=<new>    go on with other data
 
 Options
   -m, --multirun  sweep over keys that have several values, separated by commas
@@ -50,8 +54,9 @@ Options
   --debug         show Python's traceback of an error
   --version       the version, and end
   -h, --help      this text, with strategy=<module>:<Class> also its keys;
-                  of advise, assign, check, discover, new, plan, predict,
-                  reproduce, show-partition and watch, theirs
+                  of advise, assign, check, discover, export, extend, new,
+                  plan, predict, reproduce, show-partition, tune and watch,
+                  theirs
 
 A key given by hand wins over the preset, which wins over the defaults.
 task.data_options.noise=1 changes one option of a preset,

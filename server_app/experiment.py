@@ -29,6 +29,7 @@ from florets.server_app.results.summary import RoundLine, RunSummary, reaches
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from florets.server_app.resume.checkpointing import Checkpointing
 from florets.server_app.resume.own_code import record_code
+from florets.server_app.resume.parent import Parent, read_parent
 from florets.server_app.resume.resume import find_checkpoint, finished_summary, refuse_interrupted
 from florets.server_app.trackers.protocol import Tracker
 from florets.server_app.trackers.tracking import Tracking, make_trackers
@@ -133,6 +134,9 @@ def _run(
     strategy.federation.refresh(grid, settings)
     strategy.federation.remember(checkpoint.clients if checkpoint is not None else ())
     done_rounds = checkpoint.server_round if checkpoint is not None else 0
+    parent = read_parent(folder) if checkpoint is not None else None
+    # Rounds on a parent's data end no run: neither their patience nor their ARI is the extended run's.
+    before = 0 if parent is None else parent.rounds
     first_phase = _phase_1(strategy, models, config.num_rounds) if done_rounds < strategy.first_rounds else ""
     try:
         recorder = Recorder(
@@ -160,13 +164,13 @@ def _run(
         outputs = task.num_outputs
         checkpoints = Checkpoints(recorder.folder, config.checkpoint_keep)
         checkpointing = Checkpointing(checkpoints, config, strategy, checkpoint, by_flower)
-        patience = Patience(config, recorder.lines, None if checkpoint is None else checkpoint.best)
+        patience = Patience(config, recorder.lines[before:], None if checkpoint is None else checkpoint.best)
         recorder.clients(list(strategy.federation.clients.values()))
         recorder.names = task.client_names
         changed = record_code(recorder.folder, config, checkpoint is not None)
         for warning in filter(None, (changed, too_few_models(config))):
             recorder.warn(warning)
-        for line in filter(None, (*own.lines, first_phase, block_line, _prolonged(config, checkpoint))):
+        for line in filter(None, (*own.lines, first_phase, block_line, _prolonged(config, checkpoint, parent))):
             recorder.note(line)
         tracking.start(config, total, done_rounds)
 
@@ -193,7 +197,8 @@ def _run(
 
         earlier = NOTHING
         if checkpoint is not None:
-            earlier = Earlier(checkpoint.server_round, patience.is_over or _is_reached(config, recorder.lines[-1]))
+            stopped = len(recorder.lines) > before and _is_reached(config, recorder.lines[-1])
+            earlier = Earlier(checkpoint.server_round, patience.is_over or stopped)
         try:
             strategy.start(
                 grid,
@@ -261,8 +266,10 @@ def _phase_1(strategy: Strategy[Any, Any], models: Models, num_rounds: int) -> s
     )
 
 
-def _prolonged(config: Config, checkpoint: Checkpoint | None) -> str:
+def _prolonged(config: Config, checkpoint: Checkpoint | None, parent: Parent | None) -> str:
     """Return a line where a run goes on for another number of rounds than its folder's name may say."""
+    if parent is not None:
+        return f"extends the run in {parent.run} after its round {parent.rounds}, with the data in {config.data_dir}"
     began = config.num_rounds if checkpoint is None else checkpoint.config.get("num_rounds", config.num_rounds)
     if began == config.num_rounds:
         return ""

@@ -10,7 +10,9 @@ _BRINGS = {
     "tensorboard": {"tensorboard": "tensorboard"},
     "mlflow": {"mlflow-skinny": "mlflow", "sqlalchemy": "sqlalchemy", "alembic": "alembic"},
     "wandb": {"wandb": "wandb"},
+    "onnx": {"onnx": "onnx", "onnxscript": "onnxscript"},
     "sweep": {"hydra-joblib-launcher": "hydra_plugins.hydra_joblib_launcher"},
+    "tune": {"hydra-optuna-sweeper": "hydra_plugins.hydra_optuna_sweeper"},
 }
 """Package and module, by extra."""
 

@@ -14,6 +14,7 @@ from flwr.common.config import parse_config_args
 from florets.commands import new_client as personal
 from florets.commands import watch
 from florets.commands.main import read_arguments
+from florets.commands.tune import read_words
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import run_config_overrides
@@ -21,6 +22,7 @@ from florets.conf.sweep_block import with_block
 from florets.server_app.reproduce.command import read_request
 from florets.server_app.resume.resume import CHANGEABLE
 from florets.server_app.sweep.sweep_keys import expand, read_sweep
+from florets.server_app.sweep.tune import tune_overrides
 from tests.pages import ROOT
 
 _PROGRAMS = ("florets", "flwr", "make", "pip", "python", "python3")
@@ -76,6 +78,13 @@ def _check(call: Call) -> None:
 def _florets(arguments: Sequence[str]) -> None:
     if arguments and arguments[0] in ("assign", "predict"):
         personal._read_keys(arguments[0], arguments[1:])
+        return
+    if arguments and arguments[0] == "extend":
+        keys = [text.partition("=")[0] for text in arguments[1:]]
+        assert {"run", "data_dir"} <= set(keys) <= {"run", "data_dir", "to", "trust", "prepare", *CHANGEABLE}, keys
+        return
+    if arguments and arguments[0] == "tune":
+        tune_overrides(*read_words(arguments[1:]))
         return
     if arguments and arguments[0] == "reproduce":
         words = [word for word in arguments[1:] if not word.startswith("-")]

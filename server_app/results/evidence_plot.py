@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from florets.reports.look import COLOURS, GRID, INK, QUIET, STYLE, shown_figure
+from florets.reports.picture import Picture
 from florets.server_app.results.heatmap import short
-from florets.server_app.results.plots import save
 
 _MOST_NAMES = 25
 
@@ -30,11 +29,11 @@ def draw_evidence(evidence: Mapping[str, Any], path: Path) -> bool:
     """
     if not evidence["scores"] or not evidence["similarity"]:
         return False
-    save(evidence_figure(evidence), path)
+    evidence_figure(evidence).save(path)
     return True
 
 
-def evidence_figure(evidence: Mapping[str, Any]) -> Figure:
+def evidence_figure(evidence: Mapping[str, Any]) -> Picture:
     """Return the evidence of a round that looked for groups, and has scores, as a figure."""
     with rc_context(STYLE):
         figure = shown_figure(8.4, 3.9)
@@ -70,7 +69,7 @@ def _scores(axes: Axes, evidence: Mapping[str, Any]) -> None:
     axes.set_xlabel("number of groups K")
 
 
-def _similarity(figure: Figure, axes: Axes, evidence: Mapping[str, Any]) -> None:
+def _similarity(figure: Picture, axes: Axes, evidence: Mapping[str, Any]) -> None:
     similarity = np.array(evidence["similarity"], dtype=np.float64)
     clients: Sequence[str] = evidence["clients"]
     # A client is always like itself: the diagonal would set the scale.

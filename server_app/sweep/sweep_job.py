@@ -52,7 +52,9 @@ class Sweep:
 
 
 def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) -> float | None:
-    """Run one job, record how it ended, and return its score; None when it failed. It never raises.
+    """Run one job, record how it ended, and return its validation figure; None when it failed.
+
+    It never raises. Without validation data there is nothing to choose by, and the figure is None.
 
     Parameters
     ----------
@@ -66,14 +68,14 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
     _record(sweep, number, overrides, None, None, "its process ended before it did: killed, or out of memory")
     if alone:
         say(title)
-    folder, summary, failure, score, participation = None, None, None, None, None
+    folder, summary, failure, participation, measure = None, None, None, None, ""
     kept = ""
     try:
         config = jobs.prepare(overrides, sweep.caller)
-        participation = config.strategy.settings.fraction_train
+        participation, measure = config.strategy.settings.fraction_train, jobs.measure_name(config)
         folder = results_folder(config, overrides)
         summary, kept = _result(sweep, config if alone else replace(config, quiet=True), overrides, folder)
-        folder, score = Path(summary.folder), jobs.score(config, summary)
+        folder = Path(summary.folder)
     except KeyboardInterrupt:
         _record(sweep, number, overrides, folder, None, "interrupted")
         raise
@@ -84,12 +86,12 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
             trace = sweep.folder / f"job-{number + 1}-traceback.txt"
             trace.write_text(traceback.format_exc(), encoding="utf-8")
             failure = f"{failure} (traceback: {trace.name})"
-    _record(sweep, number, overrides, folder, summary, failure, participation)
+    _record(sweep, number, overrides, folder, summary, failure, participation, measure)
     outcome = f"failed: {failure}" if summary is None else jobs.headline(summary)
     if kept:
         outcome += f"; {kept}"
     say(f"      {outcome}" if alone else f"{title}: {outcome}")
-    return score
+    return None if summary is None else summary.final_validation
 
 
 def _result(sweep: Sweep, config: Config, overrides: Sequence[str], folder: Path) -> tuple[RunSummary, str]:
@@ -114,6 +116,7 @@ def _record(
     summary: RunSummary | None,
     error: str | None,
     participation: float | None = None,
+    measure: str = "",
 ) -> None:
     content = {
         "overrides": dict(text.split("=", 1) for text in overrides),
@@ -121,6 +124,7 @@ def _record(
         "summary": None if summary is None else summary.to_json(),
         "error": error,
         "participation": participation,
+        "measure": measure,
     }
     (sweep.records / f"{number}.json").write_text(json.dumps(content), encoding="utf-8")
 
@@ -138,6 +142,7 @@ def read_records(records: Path) -> list[JobResult]:
                 summary=None if summary is None else RunSummary.from_json(summary),
                 error=content["error"],
                 participation=content["participation"],
+                measure=content["measure"],
             )
         )
     return results
