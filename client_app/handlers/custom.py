@@ -1,7 +1,6 @@
 """`train.custom`, `evaluate.custom`, `query.custom`: a handler that the strategy brings, named by its import path."""
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 from flwr.app import RecordDict
@@ -43,12 +42,7 @@ def handler_of(client: Client, path: str) -> Callable[..., Any]:
     """
     module_of(f"{kinds.HANDLER}={path!r}", path)
     consent_of(client.context).require(kinds.HANDLER, path)
-    # Looked up each time: a function that was defined anew, as in a notebook, is another one.
-    function = imported(f"{kinds.HANDLER}={path!r}", path)
-    _check(path, function)
+    what = f"{kinds.HANDLER}={path!r}"
+    function = imported(what, path)
+    check_handler(what, function)
     return function
-
-
-@lru_cache(maxsize=64)
-def _check(path: str, function: Callable[..., Any]) -> None:
-    check_handler(f"{kinds.HANDLER}={path!r}", function)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
 
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.handlers import Handler
+from florets.strategies.base.handlers import Handler, handler_path
 from florets.strategies.base.models import Models
 from florets.strategies.base.per_client import PerClient
 from florets.strategies.base.personal import K, PersonalMethod, S
@@ -60,6 +60,8 @@ class Method(PersonalMethod[S, K]):
         taken = {kinds.ARRAYS, kinds.METRICS, kinds.CONFIG, kinds.WORK, kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES}
         if wrong := sorted(taken.intersection((*cls.returns, *cls.numbers))):
             raise ValueError(f"{cls.__name__}: a reply has {wrong[0]!r} anyhow; give what it returns another name")
+        if cls.handler is not None:
+            cls.handler = handler_path(cls.handler)
 
     def start(self, client: str, model: FloatArray) -> FloatArray:
         """Return the model that a client starts its training from; `model` is its group's, and not to be changed."""
@@ -114,12 +116,11 @@ class Method(PersonalMethod[S, K]):
             others = {name: self._record(value) for name, value in beside.items() if name not in settings}
             if taken := sorted({*_SENT_ANYHOW, *context.config}.intersection(beside)):
                 raise ValueError(f"{type(self).__name__}.sends: messages have {taken[0]!r} anyhow; take another name")
-            handler = type(self).handler
-            if handler is None:
+            if self.handler is None:
                 settings = {**context.averaging.settings, **settings}
                 requests.append(context.request(kinds.TRAIN, client, record, settings, others))
             else:
-                requests.append(context.request_custom(handler, client, record, settings, others))
+                requests.append(context.request_custom(self.handler, client, record, settings, others))
 
         def read(key: str, content: RecordDict) -> Update:
             return read_update(content, models.layout, groups[key], self.returns, self.numbers)
