@@ -44,7 +44,8 @@ def path_of(key: str, value: Any) -> str:
 
 def is_strategy(value: Any) -> bool:
     """Return whether a value is an instance of a strategy, ours or anybody's."""
-    return not isinstance(value, type) and isinstance(getattr(value, "settings", None), _settings_type(value))
+    settings = getattr(type(value), "Settings", None)
+    return isinstance(settings, type) and isinstance(getattr(value, "settings", None), settings)
 
 
 def strategy_keys(strategy: Any) -> dict[str, Any]:
@@ -71,11 +72,6 @@ def strategy_keys(strategy: Any) -> dict[str, Any]:
         if value != getattr(plain.settings, field.name):
             keys[f"strategy.{field.name}"] = value
     return keys
-
-
-def _settings_type(value: Any) -> type:
-    settings = getattr(type(value), "Settings", None)
-    return settings if isinstance(settings, type) else type(None)
 
 
 def _function(key: str, value: Any) -> Any:

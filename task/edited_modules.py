@@ -11,20 +11,22 @@ from collections.abc import Iterable
 
 from florets.task import fingerprint, given
 
-Versions = dict[str, dict[str, str]]
-
-_noted: Versions = {}
+_noted: dict[str, dict[str, str]] = {}
+"""Hashes of the files of each package."""
 _paths: set[str] = set()
 
 
 def note(paths: Iterable[str]) -> None:
-    """Remember the files behind import paths as they are now; other texts, and paths that are known, are ignored."""
-    new = [path for path in paths if path not in _paths and _is_path(path)]
-    if not new:
-        return
+    """Remember the files behind import paths as they are now, where they are not imported yet.
+
+    Texts that are no import paths are ignored. Of a package that is imported and was not noted before, its files are
+    taken for those that it was imported from.
+    """
+    new = [path for path in paths if _is_path(path)]
     _paths.update(new)
     for package, files in fingerprint.own_files(new).items():
-        _noted.setdefault(package, files)
+        if package not in _noted or package not in sys.modules:
+            _noted[package] = files
 
 
 def reload_edited() -> list[str]:
@@ -33,10 +35,10 @@ def reload_edited() -> list[str]:
     Nothing is imported anew where nothing has changed. A module that can no longer be imported is left out: whoever
     asks for it gets its error.
     """
+    note(_paths)
     now = fingerprint.own_files(_paths)
-    changed = {package for package, files in now.items() if files != _noted.get(package, files)}
+    changed = {package for package, files in now.items() if files != _noted[package]}
     if not changed:
-        _noted.update({package: files for package, files in now.items() if package not in _noted})
         return []
     importers = fingerprint.importers(_paths)
     waiting = list(changed)

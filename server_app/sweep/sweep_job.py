@@ -6,9 +6,8 @@ Jobs may run in other processes (hydra/launcher=joblib), so they report by files
 import json
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from florets.conf.problems import ConfigError
@@ -53,7 +52,7 @@ class Sweep:
     total: int | None
     engine: Engine
     keep: bool = False
-    given: Mapping[str, bytes] = MappingProxyType({})
+    given: Mapping[str, bytes] = field(default_factory=dict)
 
 
 _sweeps: set[Path] = set()
