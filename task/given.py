@@ -114,7 +114,7 @@ def for_children(paths: Iterable[str]) -> Iterator[None]:
 
 
 def modules_of(path: str) -> list[str]:
-    """Return the top-level modules that an object's code refers to; nothing is unpickled, unknown objects have none."""
+    """Return the top-level modules that an object's code refers to; nothing is unpickled."""
     data = _find(path.partition(":")[2])
     return [] if data is None else list(_header(data)["modules"])
 
@@ -137,8 +137,8 @@ def _loaded(name: str) -> Any:
     data = _find(name)
     if data is None:
         raise ValueError(
-            f"{what}, and is neither in this process nor in the folder of a run that is trusted; give the object again, "
-            f"or {_REMEDY}"
+            f"{what}, and is neither in this process nor in the folder of a trusted run; give the object again, or "
+            f"{_REMEDY}"
         )
     version = _header(data)["python"]
     if version != _PYTHON:

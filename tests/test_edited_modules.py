@@ -60,7 +60,9 @@ def test_a_run_after_an_edit_uses_the_new_code(folder: Path) -> None:
             quiet=True,
             results_dir=folder / "results",
         )
-        return (found.folder / "clients.csv").read_text().splitlines(), (found.folder / "models.safetensors").read_bytes()
+        return (found.folder / "clients.csv").read_text().splitlines(), (
+            found.folder / "models.safetensors"
+        ).read_bytes()
 
     first, module = run(), sys.modules["strategy_of_edits"]
     assert run() == first

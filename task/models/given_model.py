@@ -71,8 +71,8 @@ def model_function(given: Any) -> Callable[..., Any]:
             trained = any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
             if trained and not callable(getattr(layer, "reset_parameters", None)):
                 raise ValueError(
-                    f"layer {name or 'itself'!r} ({type(layer).__name__}) has parameters and no reset_parameters(): no "
-                    "further models can be drawn from the module; give its class, or a function that builds it"
+                    f"layer {name or 'itself'!r} ({type(layer).__name__}) has parameters and no reset_parameters(): "
+                    "no further models can be drawn from the module; give its class, or a function that builds it"
                 )
         return Architecture(given)
     if not callable(given):
