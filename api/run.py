@@ -15,6 +15,7 @@ from florets.conf.schema import Config
 from florets.server_app import engine, jobs
 from florets.server_app.results.summary import RunSummary
 from florets.task.callers_folder import import_from
+from florets.task.threads import one_thread_within
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -89,6 +90,7 @@ class Run:
         return f"<florets.Run {head}: {jobs.headline(summary)}; {self.folder}>"
 
 
+@one_thread_within()
 def run(experiment: str | None = None, /, **keys: Any) -> Run:
     """Run one experiment and return its results.
 

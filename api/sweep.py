@@ -8,6 +8,7 @@ from florets.api.keys import choices_of
 from florets.conf.problems import ConfigError
 from florets.server_app import engine
 from florets.task.callers_folder import import_from
+from florets.task.threads import one_thread_within
 
 
 class Sweep:
@@ -30,6 +31,7 @@ class Sweep:
             raise ConfigError([f"{self.folder}: holds no sweep; give the folder that a sweep named as its results."])
 
 
+@one_thread_within()
 def sweep(experiment: str | Iterable[str] | None = None, /, **keys: Any) -> Sweep:
     """Run every combination of values and return the results.
 

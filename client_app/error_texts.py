@@ -12,6 +12,9 @@ from florets.task.registry import OwnCodeFailed
 
 log = logging.getLogger("florets")
 
+_PACKAGES = {"pandas": "pandas", "sklearn": "scikit-learn", "scipy": "scipy", "PIL": "pillow"}
+"""What a node needs for some runs alone, by the name that is imported."""
+
 _OURS = __name__.partition(".")[0]
 
 
@@ -32,6 +35,8 @@ def own_texts_alone(context: Context) -> Iterator[None]:
     except Exception as error:  # whatever it is, its text must not reach the server unseen
         if _is_written_here(error, context) or is_simulated(context):
             raise
+        if isinstance(error, ModuleNotFoundError) and (lacks := _PACKAGES.get(str(error.name).partition(".")[0])):
+            raise RuntimeError(f"this node lacks {lacks}, which the run needs; pip install {lacks} there") from error
         raise RuntimeError(
             f"{type(error).__name__}: unexpected error; its text may quote this node's data and is only in the "
             "node's log"

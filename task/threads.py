@@ -1,5 +1,7 @@
 """One thread for linear algebra: with more, sums differ in their last bits from run to run."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -17,6 +19,23 @@ def one_thread_for_good() -> None:
     Those that are loaded later go by `OMP_NUM_THREADS`.
     """
     threadpool_limits(limits=1, user_api="blas")
+
+
+@contextmanager
+def one_thread_within() -> Iterator[None]:
+    """Compute with one thread, PyTorch too, and give the caller its numbers of threads back.
+
+    For a function that is called in a process of somebody else's, such as a notebook.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    with threadpool_limits(limits=1):
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
 
 @cache

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from florets.commands import main as command
 from florets.conf.schema import Config
+from florets.server_app import engine
 from florets.server_app.results.summary import RunSummary
 from tests import fake_cells
 
@@ -33,7 +33,7 @@ small: {cut: one seed and one row, seeds: 1, rows: [four]}
 
 def breaks(monkeypatch: pytest.MonkeyPatch, at: int, how: Callable[[], None]) -> None:
     """Let something happen in the middle of the n-th run."""
-    real, count = command.run, iter(range(1, 1000))
+    real, count = engine.run, iter(range(1, 1000))
 
     def run(config: Config, overrides: Sequence[str]) -> RunSummary:
         if next(count) != at:
@@ -41,7 +41,7 @@ def breaks(monkeypatch: pytest.MonkeyPatch, at: int, how: Callable[[], None]) ->
         fake_cells.begin(config, fake_cells.results_folder(config, overrides))
         return how()  # type: ignore[return-value]  # it raises
 
-    monkeypatch.setattr(command, "run", run)
+    monkeypatch.setattr(engine, "run", run)
 
 
 def interrupt() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from florets.commands import main as command
 from florets.commands.main import main
 from florets.conf.schema import Config
+from florets.server_app import engine
 from florets.server_app.results.recorder import read_summary
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.go_on import Engine
@@ -199,7 +199,7 @@ def test_a_choice_and_a_key_of_the_same_group_do_not_meet_in_hydra():
 
 
 def test_a_job_beside_others_is_quiet_and_tells_all_in_one_line(ran, tmp_path, capsys):
-    sweep = Sweep(tmp_path, tmp_path, tmp_path, None, Engine(command.run, command.resume))
+    sweep = Sweep(tmp_path, tmp_path, tmp_path, None, Engine(engine.run, engine.resume))
     assert run_job(4, ["seed=7"], sweep, alone=False) == 0.985
     assert ran[0].quiet
     assert capsys.readouterr().out.startswith("[5/?] seed=7: accuracy 98.5 %")
@@ -211,7 +211,7 @@ def test_a_job_whose_process_dies_is_in_the_records(tmp_path):
     def die(*_: object) -> RunSummary:
         raise SystemExit(9)
 
-    sweep = Sweep(tmp_path, tmp_path, tmp_path, 2, Engine(die, command.resume))
+    sweep = Sweep(tmp_path, tmp_path, tmp_path, 2, Engine(die, engine.resume))
     with pytest.raises(SystemExit):
         run_job(0, ["seed=0"], sweep, alone=True)
     (result,) = read_records(tmp_path)
@@ -219,7 +219,7 @@ def test_a_job_whose_process_dies_is_in_the_records(tmp_path):
 
 
 def test_a_failed_job_has_no_score_for_sweepers_that_optimise(ran, tmp_path):
-    sweep = Sweep(tmp_path, tmp_path, tmp_path, 1, Engine(command.run, command.resume))
+    sweep = Sweep(tmp_path, tmp_path, tmp_path, 1, Engine(engine.run, engine.resume))
     assert run_job(0, ["seed=13"], sweep, alone=True) is None
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from florets.commands import main as app
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
+from florets.server_app import engine
 from florets.server_app.reproduce.overview import _natural, overview_block
 from florets.server_app.reproduce.reasons import UNDECIDED
 from tests import fake_cells
@@ -57,7 +57,7 @@ PAGE = """# Results
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A page of items of the test's own, of which runs do no work."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(app, "run", fake_cells.run)
+    monkeypatch.setattr(engine, "run", fake_cells.run)
     monkeypatch.setattr("florets.server_app.reproduce.item_file.FOLDER", tmp_path / "items")
     for name in ("ours/table_2", "ours/table_10", "other/figure_1"):
         path = tmp_path / "items" / f"{name}.yaml"

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from florets.commands import main as app
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.server_app import engine
 from florets.server_app.reproduce import command
 from florets.server_app.reproduce.cells import Place
 from florets.server_app.reproduce.curve_store import CurveStore
@@ -46,8 +46,8 @@ pytestmark = pytest.mark.pictures
 def item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An item's file in the working directory; its runs do no work."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(app, "run", fake_cells.run)
-    monkeypatch.setattr(app, "resume", fake_cells.resume)
+    monkeypatch.setattr(engine, "run", fake_cells.run)
+    monkeypatch.setattr(engine, "resume", fake_cells.resume)
     (tmp_path / "item.yaml").write_text(ITEM)
     (tmp_path / "page.md").write_text(BLOCK)
     return tmp_path / "item.yaml"

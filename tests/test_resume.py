@@ -27,6 +27,7 @@ from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_to_json
 from florets.conf.run_folder import flower_resume_command, resume_command
+from florets.server_app import engine
 from florets.server_app.app import read_run_config
 from florets.server_app.experiment import run_experiment
 from florets.server_app.results.folder import FolderLock
@@ -92,7 +93,7 @@ def killed(monkeypatch: pytest.MonkeyPatch, folder: Path, overrides: Sequence[st
     """Run until the given round's checkpoint is written, then stop dead; return the run's folder."""
     given = [*overrides, f"results_dir={folder}"]
     with killed_after(monkeypatch, server_round):
-        command.run(compose(given), given)
+        engine.run(compose(given), given)
     return run_folder(folder)
 
 
@@ -120,13 +121,13 @@ def run_folder(folder: Path) -> Path:
 
 def straight(folder: Path, overrides: Sequence[str]) -> Path:
     given = [*overrides, f"results_dir={folder}"]
-    return Path(command.run(compose(given), given).folder)
+    return Path(engine.run(compose(given), given).folder)
 
 
 def resumed(folder: Path, *more: str) -> Path:
     found = read_resume([f"resume='{folder}'", *more], ROOT)
     assert found is not None
-    return Path(command.resume(*found).folder)
+    return Path(engine.resume(*found).folder)
 
 
 def results(folder: Path) -> dict[str, Any]:
@@ -358,7 +359,7 @@ def test_the_hint_at_the_end_of_a_failed_run_is_the_whole_command(
         straight(tmp_path, own)
     config, started = compose(own), r"go on with: flwr run \. --stream --run-config '"
     failed = pytest.raises(FederationError, match=started + r"resume=\"\S+/run\" overrides='\"'\"'trust=true")
-    with failed, command._local_grid(config) as grid:
+    with failed, engine._local_grid(config) as grid:
         run_experiment(grid, config, tmp_path / "run", by_flower=True)
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 import io
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -183,6 +184,15 @@ def test_an_unexpected_error_keeps_its_text(
     text = refusal(tmp_path, {}, {})
     assert "Error: unexpected error; its text may quote this node's data and is only in the node's log" in text
     assert not [mark for mark in MARKS if mark in text], text
+
+
+def test_a_package_that_a_node_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive(x=X, y=Y)(tmp_path)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.setattr(
+        importlib.import_module("florets.task.data.own"), "read_npz", ours("from pandas import DataFrame")
+    )
+    assert "this node lacks pandas, which the run needs; pip install pandas there" in refusal(tmp_path, {}, {})
 
 
 def test_an_error_that_the_project_raises_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from florets.commands import main as command
 from florets.commands.main import main
 from florets.conf.compose import choices, compose
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.conf.sweep_block import sweep_block, with_block
+from florets.server_app import engine
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.sweep.sweep_groups import JobResult
 from florets.server_app.sweep.sweep_keys import check_jobs, expand, read_sweep
@@ -51,8 +51,8 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         told.append(f"{config.strategy.name} {config.seed} goes on")
         return fake_cells.resume(config, folder)
 
-    monkeypatch.setattr(command, "run", run)
-    monkeypatch.setattr(command, "resume", resume)
+    monkeypatch.setattr(engine, "run", run)
+    monkeypatch.setattr(engine, "resume", resume)
     monkeypatch.setattr("florets.server_app.sweep.sweep_report._draw", lambda *_: None)
     return told
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from florets.commands import main as command
 from florets.conf.schema import Config
+from florets.server_app import engine
 from florets.server_app.results.summary import RunSummary
 from tests import fake_cells
 from tests.reproduce_item import ITEM
@@ -35,6 +35,6 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
         begun.append((config.strategy.name, config.task.num_clusters, config.seed))
         return fake_cells.run(config, overrides)
 
-    monkeypatch.setattr(command, "run", run)
-    monkeypatch.setattr(command, "resume", fake_cells.resume)
+    monkeypatch.setattr(engine, "run", run)
+    monkeypatch.setattr(engine, "resume", fake_cells.resume)
     return begun

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from florets.commands import main as command
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.defaults import beyond_defaults
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, as_plain
+from florets.server_app import engine
 from florets.server_app.build import build_task, make_data, one_task_kept
 from florets.server_app.reproduce.cells import Place, in_order, places
 from florets.server_app.reproduce.item_file import read_item
@@ -162,7 +162,7 @@ def test_a_stopped_run_with_checkpoints_goes_on_in_its_middle(
         resumed.append(folder)
         return fake_cells.resume(config, folder)
 
-    monkeypatch.setattr(command, "resume", resume)
+    monkeypatch.setattr(engine, "resume", resume)
     item.write_text(ITEM.replace("checkpoint_every=0", "checkpoint_every=1"))
     with monkeypatch.context() as patch:
         breaks(patch, 2, interrupt)
