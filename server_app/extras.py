@@ -7,6 +7,7 @@ from florets.conf.problems import ConfigError
 _BRINGS = {
     "sim": {"ray": "ray", "psutil": "psutil"},
     "ray": {"ray": "ray"},
+    "hf": {"flwr-datasets": "flwr_datasets", "datasets": "datasets"},
     "sweep": {"hydra-joblib-launcher": "hydra_plugins.hydra_joblib_launcher"},
 }
 """Package and module, by extra."""

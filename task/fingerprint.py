@@ -90,13 +90,13 @@ def file_hashes(paths: Iterable[str]) -> dict[str, str]:
 
 def own_files(paths: Iterable[str]) -> dict[str, dict[str, str]]:
     """Return the hashes of the files of one's own code that import paths lead to, by package; see `file_hashes`."""
-    return {found.package: found.hashes for found in _found(paths) if found.own}
+    return {found.package: found.hashes for found in _found(paths, installed=False)}
 
 
 def importers(paths: Iterable[str]) -> dict[str, set[str]]:
     """Return, of each package that import paths lead to, which packages among them import it."""
     by: dict[str, set[str]] = {}
-    for found in _found(paths):
+    for found in _found(paths, installed=False):
         for name in found.imports:
             by.setdefault(name, set()).add(found.package)
     return by
@@ -125,12 +125,12 @@ class _Found:
     imports: frozenset[str]
 
 
-def _found(paths: Iterable[str]) -> Iterator[_Found]:
-    """Yield the packages that import paths lead to, and of one's own those that they import."""
+def _found(paths: Iterable[str], installed: bool = True) -> Iterator[_Found]:
+    """Yield the packages that import paths lead to, and those that one's own import; installed ones if asked for."""
     paths = list(paths)
     named = sorted({_package(path) for path in paths if not given.is_given(path)})
     referred = sorted({module for path in paths if given.is_given(path) for module in given.modules_of(path)})
-    waiting = [*((package, True) for package in named), *((module, False) for module in referred)]
+    waiting = [*((package, installed) for package in named), *((module, False) for module in referred)]
     seen = {_OURS}
     while waiting:
         package, is_named = waiting.pop(0)
