@@ -100,8 +100,8 @@ class TaskConfig:
         "rotation",
         "who holds what: composed (from parts, see docs/partitions.md), natural, rotation, rotation_blocks, "
         "rotation_mixture, rotated_anchors, label_skew_1 to label_skew_4, concept_shift, by_class, label_counts, "
-        "n_way, random_clusters, own (each node its own data), flwr:<class> (a partitioner of Flower Datasets), or an "
-        "import path",
+        "n_way, random_clusters, own (each node its own data), flwr:<class> (a partitioner of Flower Datasets), or "
+        "an import path",
     )
     model: str = setting(
         "mlp",

@@ -67,8 +67,8 @@ def with_block(overrides: Sequence[str]) -> tuple[list[str], bool]:
         )
     if not any(override.value() is True for key, override in given.items() if key == TRUST):
         # From here on they stand beside what was typed.
-        named = {key: value for key, value in block.items() if key not in given and key in IMPORTING}
-        paths = {key: value for key, value in named.items() if ":" in value and not is_short(value)}
+        importing = {key: value for key, value in block.items() if key not in given and key in IMPORTING}
+        paths = {key: value for key, value in importing.items() if ":" in value and not is_short(value)}
         require_trust(f"preset {next(iter(blocks))}: its block `{BLOCK}`", paths)
     merged = {key: texts.pop(key, f"{key}={value}") for key, value in block.items()}
     return [*texts.values(), *merged.values()], True

@@ -178,7 +178,8 @@ def test_a_pages_commands_run_as_they_stand(page: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "block", [block for block in blocks() if (block.language, block.how) == ("python", "")], ids=str
 )
-def test_python_runs_as_it_stands(block: Block) -> None:
+def test_python_runs_as_it_stands(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     exec(compile(block.code, str(block), "exec"), {"__name__": "page"})
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.task.data.dataset import Dataset, Inputs, TargetArray
+from florets.task.data.dataset import Dataset, Inputs, IntArray, TargetArray
 from florets.task.data.pixels import Pixels
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import register_data
@@ -93,16 +93,14 @@ def hugging_face(
     target = _label_column(train_table, label)
     names = _input_columns(train_table, target, inputs)
     y_train, y_test, outputs = _targets(train_table, test_table, target)
-    no_groups = {
-        f"group_{part}": np.zeros(len(y), dtype=np.int64) for part, y in (("train", y_train), ("test", y_test))
-    }
     return HuggingFaceDataset(
         _inputs(train_table, names),
         y_train,
         _inputs(test_table, names),
         y_test,
         outputs,
-        **({} if y_train.dtype == np.int64 else no_groups),
+        _groups(y_train),
+        _groups(y_test),
         columns_train=_columns(train_table),
         columns_test=_columns(test_table),
     )
@@ -294,6 +292,11 @@ def _targets(train: Any, test: Any, label: str) -> tuple[TargetArray, TargetArra
     classes = {value: number for number, value in enumerate(sorted({value for values in parts for value in values}))}
     y_train, y_test = (np.array([classes[value] for value in values], dtype=np.int64) for values in parts)
     return y_train, y_test, len(classes)
+
+
+def _groups(y: TargetArray) -> IntArray:
+    # Values are of no groups.
+    return y if y.dtype == np.int64 else np.zeros(len(y), dtype=np.int64)
 
 
 def _columns(table: Any) -> Columns:
