@@ -24,9 +24,10 @@ from typing import Any
 
 FOLDER = "given"
 """Folder of the files, within a run's folder."""
+SUFFIX = ".pickle"
+"""What their names end with."""
 
 _VARIABLE = "FLORETS_GIVEN"
-_SUFFIX = ".pickle"
 _NAME = re.compile(r"[A-Za-z_]\w*_[0-9a-f]{10}", re.ASCII)
 _PLACES = ("__file__", "__path__")
 _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -84,13 +85,6 @@ def adopt(files: Mapping[str, bytes]) -> None:
     _held.update(files)
 
 
-def write(folder: Path, paths: Iterable[str]) -> None:
-    """Write the objects among import paths into a folder, which is made where there are any."""
-    for name, data in files_of(paths).items():
-        folder.mkdir(exist_ok=True)
-        (folder / f"{name}{_SUFFIX}").write_bytes(data)
-
-
 def look_in(folder: Path) -> None:
     """Let objects be read from a folder: what is unpickled runs code, so that its author must be trusted."""
     if folder not in _folders:
@@ -105,7 +99,8 @@ def for_children(paths: Iterable[str]) -> Iterator[None]:
         yield
         return
     with tempfile.TemporaryDirectory(prefix="florets-given-") as folder:
-        write(Path(folder), [f"{__name__}:{name}" for name in files])
+        for name, data in files.items():
+            (Path(folder) / f"{name}{SUFFIX}").write_bytes(data)
         os.environ[_VARIABLE] = folder
         try:
             yield
@@ -156,7 +151,7 @@ def _find(name: str) -> bytes | None:
         return _held.get(name)
     folders = [*_folders, *(Path(folder) for folder in [os.environ.get(_VARIABLE, "")] if folder)]
     for folder in folders:
-        if (file := folder / f"{name}{_SUFFIX}").is_file():
+        if (file := folder / f"{name}{SUFFIX}").is_file():
             return file.read_bytes()
     return None
 
