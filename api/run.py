@@ -12,14 +12,17 @@ from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder, resume_command
 from florets.conf.schema import Config
+from florets.reports import frames
 from florets.server_app import engine, jobs
 from florets.server_app.results.summary import RunSummary
 from florets.task.callers_folder import import_from
 from florets.task.threads import one_thread_within
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
     from torch.nn import Module
 
+    from florets.reports.embedding import Embedding
     from florets.server_app.new_client.run_models import RunModels
 
 
@@ -70,6 +73,38 @@ class Run:
     def ari(self) -> float | None:
         """Adjusted Rand index of the clusters against the true ones; None where these are not known."""
         return self.summary.final_ari
+
+    @property
+    def rounds(self) -> "DataFrame":
+        """A row for each round: the figures of ``rounds.jsonl``, see `florets.reports.frames.rounds`."""
+        return frames.rounds(self.folder)
+
+    @property
+    def clients(self) -> "DataFrame":
+        """A row for each client at the end of the run: group, true cluster where known, samples and tests."""
+        return frames.clients(self.folder)
+
+    @property
+    def assignments(self) -> "DataFrame":
+        """The model of each client (columns) after each round (rows)."""
+        return frames.assignments(self.folder)
+
+    @property
+    def clients_over_rounds(self) -> "DataFrame":
+        """A row for each round and client: group, tests, training loss, samples, seconds, bytes, replies."""
+        return frames.clients_over_rounds(self.folder)
+
+    def embedding(self, round: int | None = None) -> "Embedding":
+        """Return the vectors by which a round compared the clients, which can be drawn; None: the last such round.
+
+        Raises
+        ------
+        ConfigError
+            If the run has none of that round.
+        """
+        from florets.reports.embedding import embedding
+
+        return embedding(self.folder, round)
 
     @cached_property
     def models(self) -> Sequence["Module"]:

@@ -157,8 +157,10 @@ def _likeness(kind: str, client: Client) -> Hashable | None:
 def _trains_plainly(client: Client) -> bool:
     """Say whether local training is steps on the plain loss, of which nobody asks more than the model."""
     config = client.config
-    asks_more = (kinds.STEP_LOSSES, kinds.EXACT_PROXIMAL, kinds.CLASS_WEIGHTS)
-    return objective_of(config).is_plain and not sends_gradient(client) and not any(map(config.get, asks_more))
+    asks_more = (kinds.STEP_LOSSES, kinds.EXACT_PROXIMAL, kinds.CLASS_WEIGHTS, kinds.AUGMENT)
+    if sends_gradient(client) or any(map(config.get, asks_more)):
+        return False
+    return objective_of(config).is_plain and train_settings(config).is_plain
 
 
 _networks: list[tuple[Module, Network | None]] = []

@@ -1,12 +1,15 @@
 """Read a message's settings and arrays; what is missing or of a wrong type is named."""
 
+import json
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any, cast, get_args
 
 from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, RecordDict
 
 from florets.task.training.local_update import TrainSettings
 from florets.task.training.objective import PLAIN, Objective, Proximal
+from florets.task.training.precision import Precision
 from florets.task.wire import kinds
 from florets.task.wire.records import entries
 from florets.task.wire.schedule import Schedule
@@ -93,6 +96,9 @@ _TRAINING = (
     kinds.MOMENTUM,
     kinds.WEIGHT_DECAY,
     kinds.LOCAL_STEPS,
+    kinds.OPTIMIZER_OPTIONS,
+    kinds.CLIP_NORM,
+    kinds.PRECISION,
 )
 
 
@@ -106,11 +112,50 @@ def _settings(*told: ConfigRecordValues | None) -> TrainSettings:
         number(config, kinds.LEARNING_RATE) * factor,
         number(config, kinds.LOCAL_EPOCHS),
         int(number(config, kinds.BATCH_SIZE)),
-        "sgd" if config.get(kinds.OPTIMIZER) == "sgd" else "adam",
+        str(config.get(kinds.OPTIMIZER, "adam")),
         number(config, kinds.MOMENTUM, 0.0),
         number(config, kinds.WEIGHT_DECAY, 0.0),
         int(number(config, kinds.LOCAL_STEPS, 0)),
+        _optimizer_options(config),
+        clip_norm(config),
+        precision(config),
     )
+
+
+def _optimizer_options(config: Config) -> dict[str, Any]:
+    text = config.get(kinds.OPTIMIZER_OPTIONS, "{}")
+    try:
+        options = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        options = None
+    if not isinstance(options, dict):
+        raise ValueError(f"the message's config has {kinds.OPTIMIZER_OPTIONS!r} that are no JSON object")
+    return options
+
+
+def clip_norm(config: Config) -> float | None:
+    """Return the norm that gradients are clipped to; None: they are not.
+
+    Raises
+    ------
+    ValueError
+        If it is no number.
+    """
+    return None if config.get(kinds.CLIP_NORM) is None else number(config, kinds.CLIP_NORM)
+
+
+def precision(config: Config) -> Precision:
+    """Return the precision of the passes of training.
+
+    Raises
+    ------
+    ValueError
+        If it is unknown.
+    """
+    found = config.get(kinds.PRECISION, "float32")
+    if found not in get_args(Precision):
+        raise ValueError(f"the message's config has {kinds.PRECISION}={found!r}, not float32 or bf16")
+    return cast(Precision, found)
 
 
 def objective_of(config: Config) -> Objective:

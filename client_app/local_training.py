@@ -11,11 +11,12 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.client import Client
-from florets.client_app.incoming import objective_of, train_settings
+from florets.client_app.incoming import clip_norm, objective_of, precision, train_settings
 from florets.client_app.outgoing import Number, packed, reported
-from florets.client_app.session import State
+from florets.client_app.session import State, consent_of
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
+from florets.task.training.augmentation import KEY, Augmentation
 from florets.task.training.class_weights import ClassWeights, class_weights
 from florets.task.training.effort import count
 from florets.task.training.linear_steps import (
@@ -29,7 +30,7 @@ from florets.task.training.linear_steps import (
 from florets.task.training.local_update import TrainSettings, gradient, local_update
 from florets.task.training.losses import Evaluated, evaluated, loss_vector
 from florets.task.training.modules import load, state_of
-from florets.task.training.objective import PLAIN, Objective, Proximal
+from florets.task.training.objective import Objective, Proximal
 from florets.task.training.proximal import exact_proximal
 from florets.task.training.transfers import on_host
 from florets.task.wire import kinds
@@ -111,6 +112,11 @@ def local_gradient(client: Client, state: State, objective: Objective | None = N
 
     Of the entries that no gradient moves the values after the pass are returned, where the message names them.
     """
+    wanted = as_asked(client, objective_of(client.config) if objective is None else objective)
+    return _gradient(client, state, wanted, clip_norm(client.config))
+
+
+def _gradient(client: Client, state: State, objective: Objective, most: float | None) -> tuple[Arrays, float]:
     module, data = client.module, client.data
     load(module, state)
     return gradient(
@@ -121,7 +127,9 @@ def local_gradient(client: Client, state: State, objective: Objective | None = N
         int(client.number(kinds.GRADIENT_BATCH, 0)) or None,
         client.random(Purpose.GRADIENT_BATCH),
         untrained=client.names(kinds.UNTRAINED),
-        objective=_weighted(client, objective_of(client.config) if objective is None else objective),
+        objective=objective,
+        clip_norm=most,
+        precision=precision(client.config),
     )
 
 
@@ -135,12 +143,31 @@ def sample_weights(client: Client, y: Tensor | None = None) -> Tensor | None:
     return None if how is None else class_weights(client.data.y_train if y is None else y, cast(ClassWeights, how))
 
 
-def _weighted(client: Client, objective: Objective) -> Objective:
-    """Return an objective with the weights by class that the server asks for, unless it has weights of its own."""
-    if objective.weights is not None:
+def augmentation(client: Client) -> Augmentation | None:
+    """Return what the server asks to change training batches by, with its draws; None where it asks for nothing.
+
+    Raises
+    ------
+    ValueError
+        If it is unknown, or code that the owner of this node does not allow.
+    """
+    name = client.config.get(kinds.AUGMENT)
+    if name is None:
+        return None
+    consent_of(client.context).require(KEY, str(name))
+    return Augmentation(str(name), client.random(Purpose.AUGMENTATION))
+
+
+def as_asked(client: Client, objective: Objective) -> Objective:
+    """Return an objective with the weights by class and the augmentation that the server asks for.
+
+    Weights of its own stay.
+    """
+    weights = sample_weights(client) if objective.weights is None else objective.weights
+    augment = augmentation(client)
+    if weights is objective.weights and augment is None:
         return objective
-    weights = sample_weights(client)
-    return objective if weights is None else replace(objective, weights=weights)
+    return replace(objective, weights=weights, augment=augment)
 
 
 def adapted(client: Client, state: State, alpha: float) -> Arrays:
@@ -148,7 +175,8 @@ def adapted(client: Client, state: State, alpha: float) -> Arrays:
 
     Source: Fallah et al. 2020 (Per-FedAvg): what a client does with the common model before it uses it.
     """
-    gradients, _ = local_gradient(client, state, PLAIN)
+    # A use of the model and no training: on the data as they are, and by the whole gradient.
+    gradients, _ = _gradient(client, state, Objective(weights=sample_weights(client)), None)
     values = client.names(kinds.UNTRAINED)
     stepped = {name for name, found in gradients.items() if found.dtype.kind == "f" and name not in values}
     return {
@@ -178,9 +206,10 @@ class Training:
             self.settings,
             learning_rate=self.settings.learning_rate * self.fraction,
             weight_decay=self.settings.weight_decay / self.fraction,
+            clip_norm=None if self.settings.clip_norm is None else self.settings.clip_norm / self.fraction,
         )
-        # Weights of samples stay what they are.
-        mu = replace(self.objective, weights=None).proximal_mu
+        # Weights and changes of samples stay what they are.
+        mu = replace(self.objective, weights=None, augment=None).proximal_mu
         if mu is None:
             raise ValueError("a part of the loss can be trained on with a proximal term beside it and nothing else")
         objective = replace(self.objective, terms=(Proximal(mu / self.fraction),) if mu else ())
@@ -215,7 +244,7 @@ def trained(
     tuple
         The arrays may be the module's own memory, and good only until the next model is loaded.
     """
-    wanted = _weighted(client, objective_of(client.config) if objective is None else objective)
+    wanted = as_asked(client, objective_of(client.config) if objective is None else objective)
     training = Training(state, settings or train_settings(client.config), wanted, purpose, fraction)
     for solve in _SOLVERS:
         if (found := solve(client, training)) is not None:
@@ -236,8 +265,9 @@ def _together(client: Client, training: Training) -> tuple[Arrays, float] | None
 def _exactly(client: Client, training: Training) -> tuple[Arrays, float] | None:
     """Solve a proximal problem in closed form, where the server asks for that and it can be done."""
     mu = training.objective.proximal_mu
-    # The exact solution knows no weight decay: with it, steps are taken.
-    if not client.number(kinds.EXACT_PROXIMAL, 0) or not mu or training.settings.weight_decay != 0:
+    settings = training.settings
+    # The exact solution knows no weight decay and no clipping: with them, steps are taken.
+    if not client.number(kinds.EXACT_PROXIMAL, 0) or not mu or settings.weight_decay or settings.clip_norm:
         return None
     module, data = client.module, client.data
     load(module, training.state)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from florets.client_app.client import Client
 from florets.client_app.incoming import train_settings
-from florets.client_app.local_training import sample_weights
+from florets.client_app.local_training import augmentation, sample_weights
 from florets.task.randomness import Purpose
 from florets.task.training.local_aggregation import WeightSettings, learned_weights, mixture
 from florets.task.wire import kinds
@@ -19,9 +19,10 @@ def mixed(client: Client) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     shared, own = client.states()[0], client.states(kinds.OWN)[0]
     known = kinds.MIX in client.content
     start = client.states(kinds.MIX)[0] if known else {name: torch.ones(value.shape) for name, value in own.items()}
+    training = train_settings(client.config)
     settings = WeightSettings(
         rate=client.number(kinds.MIX_RATE),
-        batch_size=train_settings(client.config).batch_size,
+        batch_size=training.batch_size,
         fraction=client.number(kinds.MIX_FRACTION),
         tolerance=client.number(kinds.MIX_TOLERANCE),
         most_passes=1 if known else int(client.number(kinds.MIX_PASSES)),
@@ -37,5 +38,7 @@ def mixed(client: Client) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         settings,
         client.random(Purpose.LOCAL_AGGREGATION),
         sample_weights(client),
+        augmentation(client),
+        training.precision,
     )
     return mixture(shared, own, weights), weights

@@ -12,7 +12,9 @@ TRUST = "trust"
 
 _TASK_PARTS = ("data", "partition", "model")
 
-IMPORTING = ("strategy", *(f"task.{part}" for part in _TASK_PARTS))
+_AUGMENT = "train.augment"
+
+IMPORTING = ("strategy", *(f"task.{part}" for part in _TASK_PARTS), _AUGMENT)
 """Keys that take an import path."""
 
 
@@ -24,6 +26,9 @@ def import_paths(values: Mapping[str, Any]) -> dict[str, str]:
     task, strategy = values.get("task"), values.get("strategy")
     parts = task if isinstance(task, Mapping) else {}
     found = {f"task.{part}": str(parts[part]) for part in _TASK_PARTS if ":" in str(parts.get(part, ""))}
+    train = values.get("train")
+    if isinstance(train, Mapping) and ":" in (augment := str(train.get("augment", ""))):
+        found[_AUGMENT] = augment
     name = str(strategy.get("name", "") if isinstance(strategy, Mapping) else strategy)
     if ":" in name:
         try:

@@ -15,6 +15,11 @@ from typing import Any, Literal, get_type_hints
 from florets.strategies.registry import DEFAULT, settings_type
 from florets.strategies.settings import RunKeys, Settings, setting
 
+Optimizer = Literal[
+    "adam", "sgd", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "radam", "asgd", "rprop", "adafactor"
+]  # fmt: skip
+"""Classes of ``torch.optim`` in lower case."""
+
 AUTO = "auto"
 """Of `task.model`: chosen once the nodes have described their data."""
 
@@ -92,9 +97,9 @@ class TaskConfig:
 
     data: str = setting(
         "digits",
-        "digits, mnist, fashion_mnist, mnist_and_fashion, emnist, femnist, cifar10, ag_news, amazon_reviews, "
-        "cost2100, linear, lines or own (your files), hf:<folder or name> (a Hugging Face data set), or a function "
-        "as package.module:function",
+        "digits, mnist, fashion_mnist, mnist_and_fashion, emnist, femnist, cifar10, cifar100, svhn, tiny_imagenet, "
+        "ag_news, amazon_reviews, cost2100, linear, lines or own (your files), hf:<folder or name> (a Hugging Face "
+        "data set), or a function as package.module:function",
     )
     partition: str = setting(
         "rotation",
@@ -140,9 +145,25 @@ class TrainConfig:
         None, "steps in one round, whatever a client's samples; null: local_epochs counts", least=1
     )
     batch_size: int = setting(100, "samples per step", least=1)
-    optimizer: Literal["adam", "sgd"] = setting("adam", "built anew for every round")
-    momentum: float = setting(0.0, "momentum of sgd", least=0, below=1)
-    weight_decay: float = setting(0.0, "L2 penalty", least=0)
+    optimizer: Optimizer = setting(
+        "adam", "class of torch.optim, in any case of its letters; built anew for every round"
+    )
+    optimizer_options: dict[str, Any] = setting(
+        {}, "further parameters of that class: {betas: [0.9, 0.99]}, {nesterov: true}; PyTorch's defaults"
+    )
+    momentum: float = setting(0.0, "momentum of sgd and rmsprop", least=0, below=1)
+    weight_decay: float = setting(0.0, "L2 penalty; of adamw decoupled from the gradient", least=0)
+    clip_norm: float | None = setting(
+        None, "largest norm of the gradient of a step, over all parameters; null: any", above=0
+    )
+    augment: str | None = setting(
+        None,
+        "random change of the inputs of each training batch: flip, crop, flip_crop (images), or a function as "
+        "package.module:function; null: none",
+    )
+    precision: Literal["float32", "bf16"] = setting(
+        "float32", "of forward and backward passes of training; bf16: autocast to bfloat16, parameters stay float32"
+    )
     class_weights: Literal["none", "balanced", "root"] = setting(
         "none",
         "weights of a client's samples in training (task.loss=cross_entropy): none, balanced (one over the client's "
@@ -262,6 +283,7 @@ OPTION_KEYS = (
     "task.model_options",
     "task.table.units",
     "task.table.classes",
+    "train.optimizer_options",
     "personal_options",
 )
 """Keys whose value is a free mapping: the function that takes the options checks them."""

@@ -135,8 +135,11 @@ def convert(value: Any, kind: Any) -> Any:
                 continue
         raise _Mismatch
     if get_origin(kind) is Literal:
-        if isinstance(value, str) and value in get_args(kind):
-            return value
+        if isinstance(value, str):
+            # `AdamW` is adamw: names of classes are copied as their libraries write them.
+            for word in (value, value.lower()):
+                if word in get_args(kind):
+                    return word
         raise _Mismatch
     if get_origin(kind) is list:
         if isinstance(value, list | tuple):

@@ -262,10 +262,20 @@ def _train(config: Config) -> list[str]:
             f"train.class_weights={train.class_weights}: weighs classes, and task.loss={config.task.loss} has none; "
             "use train.class_weights=none."
         )
-    if train.momentum > 0 and train.optimizer != "sgd":
+    if train.momentum > 0 and train.optimizer not in ("sgd", "rmsprop"):
         problems.append(
             f"train.momentum={show(train.momentum)}: {train.optimizer} takes no momentum; add train.optimizer=sgd, "
             "or leave it out."
+        )
+    if train.optimizer_options and config.averaging == "gradients" and config.fine_tune_epochs == 0:
+        problems.append(
+            f"train.optimizer_options={show(train.optimizer_options)}: with averaging=gradients clients send "
+            "gradients and take no steps; leave it out, or use averaging=models."
+        )
+    if train.weight_decay > 0 and train.optimizer == "rprop":
+        problems.append(
+            f"train.weight_decay={show(train.weight_decay)}: rprop has none; leave it out, or add another "
+            "train.optimizer."
         )
     return problems
 

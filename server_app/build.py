@@ -1,5 +1,6 @@
 """From a checked configuration to the objects of a run: strategy, first models, message settings."""
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,6 +25,8 @@ from florets.task.fingerprint import code_fingerprint
 from florets.task.initial import initial_models
 from florets.task.layers import untrained_entries
 from florets.task.task import Task, TaskSpec
+from florets.task.training.augmentation import check_augmentation
+from florets.task.training.local_update import TrainSettings, check_optimizer
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.schedule import Schedule
 
@@ -114,11 +117,32 @@ def build_checked(config: Config, task: Task) -> tuple[Strategy[Any, Any], Model
     """
     with refused():
         task.check()
+        check_training(config, task)
         strategy = build_strategy(config, task)
         settings = message_settings(config, task)
         models = Models(build_models(config, task), strategy.shared_layers, untrained_of(settings))
         strategy.check(models)
     return strategy, models, settings
+
+
+def check_training(config: Config, task: Task) -> None:
+    """Try what local training takes from PyTorch or a function of the user's own, before clients are asked for it.
+
+    Raises
+    ------
+    ValueError
+        If the optimiser's class does not take its options, or the augmentation does not fit the task.
+    """
+    train = config.train
+    if train.optimizer_options:
+        settings = TrainSettings(
+            *(train.learning_rate, train.local_epochs, train.batch_size, train.optimizer),
+            *(train.momentum, train.weight_decay),
+            optimizer_options=train.optimizer_options,
+        )
+        check_optimizer(settings)
+    if train.augment is not None:
+        check_augmentation(train.augment, task.input_shape)
 
 
 def make_data(config: Config) -> None:
@@ -217,6 +241,14 @@ def message_settings(config: Config, task: Task) -> ConfigRecord:
         settings[kinds.LOCAL_STEPS] = train.local_steps
     if train.class_weights != "none":
         settings[kinds.CLASS_WEIGHTS] = train.class_weights
+    if train.optimizer_options:
+        settings[kinds.OPTIMIZER_OPTIONS] = json.dumps(train.optimizer_options, sort_keys=True)
+    if train.clip_norm is not None:
+        settings[kinds.CLIP_NORM] = train.clip_norm
+    if train.augment is not None:
+        settings[kinds.AUGMENT] = train.augment
+    if train.precision != "float32":
+        settings[kinds.PRECISION] = train.precision
     settings.update(_schedule(config).settings)
     return settings
 

@@ -161,6 +161,14 @@ class TrainFacts(Protocol):
     @property
     def weight_decay(self) -> float: ...  # noqa: D102
     @property
+    def optimizer_options(self) -> Mapping[str, Any]: ...  # noqa: D102
+    @property
+    def clip_norm(self) -> float | None: ...  # noqa: D102
+    @property
+    def augment(self) -> str | None: ...  # noqa: D102
+    @property
+    def precision(self) -> str: ...  # noqa: D102
+    @property
     def schedule(self) -> str: ...  # noqa: D102
 
 

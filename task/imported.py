@@ -46,19 +46,22 @@ def imported(what: str, path: str) -> Function:
     return function  # type: ignore[no-any-return]  # getattr knows no type; callable() was checked
 
 
-def other_parameters(what: str, function: Function, given: Sequence[str]) -> list[inspect.Parameter]:
+def other_parameters(
+    what: str, function: Function, given: Sequence[str], options: bool = True
+) -> list[inspect.Parameter]:
     """Return the parameters of a function beside `given`, which it must have under these very names.
 
     A function that happens to take as many arguments was written for something else: ``shutil.rmtree`` would delete
     the data folder that a data set is read from. Matching parameter names show intent: `given` are passed by
-    keyword, and none may be caught by ``*args`` or ``**kwargs``.
+    keyword, and none may be caught by ``*args`` or ``**kwargs``. Without `options` no other may be required.
 
     Raises
     ------
     ValueError
-        If one is missing, can be passed by position alone, or the signature cannot be read.
+        If one is missing, can be passed by position alone, or the signature cannot be read; without `options` if
+        another has no default.
     """
-    expected = f"f({', '.join(given)})" if given == ["client"] else f"f({', '.join(given)}, **options)"
+    expected = f"f({', '.join([*given, *(['**options'] if options else [])])})"
     try:
         parameters = inspect.signature(function).parameters
     except (ValueError, TypeError):
@@ -70,4 +73,8 @@ def other_parameters(what: str, function: Function, given: Sequence[str]) -> lis
             f"{what}: it has no parameter {missing[0]!r} that can be passed by keyword, and is not called; its "
             f"signature must be {expected}."
         )
-    return [parameter for name, parameter in parameters.items() if name not in given]
+    others = [parameter for name, parameter in parameters.items() if name not in given]
+    required = [parameter.name for parameter in others if parameter.default is parameter.empty]
+    if required and not options:
+        raise ValueError(f"{what}: it takes {required[0]!r} as well; its signature must be {expected}.")
+    return others

@@ -15,10 +15,12 @@ from florets.task.layers import untrained_entries
 from florets.task.randomness import Purpose, generator
 from florets.task.statistics.descriptors import describe, projection
 from florets.task.task import Task
+from florets.task.training.augmentation import Augmentation
 from florets.task.training.features import features
 from florets.task.training.folds import disjoint_folds, fold_changes
 from florets.task.training.losses import evaluate, loss_vector, per_sample_losses, targets_of
 from florets.task.training.mixture import class_rarity, evaluated_mixture, fit_shares, sample_losses
+from florets.task.training.precision import Precision
 from florets.task.wire.folds import RowForm
 
 State = Mapping[str, NDArray[Any]]
@@ -98,8 +100,13 @@ def fold_rows(
     rate: float,
     form: RowForm,
     seed: int,
+    clip_norm: float | None = None,
+    precision: Precision = "float32",
+    augment: str | None = None,
 ) -> NDArray[np.float32]:
     """Return what a client with these data would send in a discovery; see `florets.client_app.handlers.folds`.
+
+    `augment` is the name of `florets.task.training.augmentation.Augmentation`.
 
     Returns
     -------
@@ -124,6 +131,9 @@ def fold_rows(
         rng,
         untrained_entries(module),
         rate,
+        clip_norm,
+        precision,
+        None if augment is None else Augmentation(augment, generator(seed, 0, Purpose.AUGMENTATION)),
     )
     if changes.shape[1] != form.size:
         raise ValueError(f"the model has {changes.shape[1]} trainable parameters, but the run's rows {form.size}.")

@@ -42,6 +42,8 @@ class Purpose(IntEnum):
     LOCAL_AGGREGATION = 81
     HEAD_TRAINING = 82
     CENTRE_SAMPLING = 90
+    EMBEDDING = 100
+    AUGMENTATION = 110
 
 
 def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -> np.random.Generator:

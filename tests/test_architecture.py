@@ -67,7 +67,7 @@ ALLOWED = {
         *("flwr", "numpy", "pandas", "torch", "matplotlib"),
     },
     "commands": {"florets.commands", "florets.api", "florets.server_app", "florets.task", "florets.conf"},
-    "reports": {"florets.reports", "numpy", "pandas", "scipy", "sklearn", "matplotlib"},
+    "reports": {"florets.reports", "florets.conf", "numpy", "pandas", "scipy", "sklearn", "matplotlib"},
     "conf": {
         "florets.conf",
         "florets.strategies.STRATEGIES",

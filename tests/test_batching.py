@@ -175,9 +175,10 @@ def as_alone(
         (TrainSettings(0.05, 2, 100, "sgd", momentum=0.9, weight_decay=0.01), "cross_entropy", []),
         (TrainSettings(0.05, 1, 6, "adam", weight_decay=0.01, local_steps=5), "half_squared_error", [4, 3]),
         (TrainSettings(0.1, 0.3, 4, "sgd"), "reconstruction", []),
+        (TrainSettings(0.5, 2, 8, "sgd", clip_norm=0.2), "cross_entropy", [6]),
         (TrainSettings(0.01, 1.5, 8), "cross_entropy", None),
     ],
-    ids=["adam", "sgd", "steps", "autoencoder", "convolutions"],
+    ids=["adam", "sgd", "steps", "autoencoder", "clipped", "convolutions"],
 )
 def test_stacked_training_takes_the_steps_of_single_trainings(
     settings: TrainSettings, loss: str, hidden: list[int] | None
@@ -204,7 +205,13 @@ def test_full_steps_are_those_of_single_trainings(loss: str) -> None:
     shares = [Share(start, x, y, lambda i=i: np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
     assert isinstance(network, Dense)
     assert pays(network, start, 45, settings)
-    for other in ({"batch_size": 44}, {"optimizer": "adam"}, {"momentum": 0.9}, {"local_steps": 1}):
+    for other in (
+        {"batch_size": 44},
+        {"optimizer": "adam"},
+        {"momentum": 0.9},
+        {"clip_norm": 1.0},
+        {"local_steps": 1},
+    ):
         assert not pays(network, start, 45, replace(settings, **other))
     found = full_steps_update(network, shares, loss, settings)
     as_alone(found, module, start, parts, loss, settings)

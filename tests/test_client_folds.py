@@ -124,6 +124,21 @@ def test_rows_are_compressed_as_the_server_says(ask: Ask, upload: str) -> None:
     assert np.mean(np.abs(rows - expected) < 1e-2) > 0.95
 
 
+def test_folds_are_clipped_side_by_side_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, module = TASK.client(0), TASK.build_model()
+    state = {name: value.clone() for name, value in module.state_dict().items()}
+    folds = disjoint_folds(data.x_train, data.y_train, 3, 10, np.random.default_rng(0))
+
+    def changes(most: float | None) -> np.ndarray:
+        given = (module, state, data.x_train, data.y_train, "cross_entropy", folds, 3, np.random.default_rng(0))
+        return fold_changes(*given, clip_norm=most)
+
+    together, free = changes(0.01), changes(None)
+    monkeypatch.setattr("florets.task.training.folds.network_of", lambda module: None)
+    np.testing.assert_allclose(changes(0.01), together, atol=2e-5)
+    assert np.abs(together - free).max() > 1e-4
+
+
 def test_running_statistics_are_no_part_of_a_row() -> None:
     config = compose(["num_clients=4", "task.model=tests.own_functions:net"])
     task = build_task(config)

@@ -1,6 +1,7 @@
 """Order of the layers, independence of the surroundings, and every wrong key told in our words."""
 
 import os
+from typing import get_args
 
 import pytest
 from hydra import initialize_config_dir
@@ -9,7 +10,7 @@ from hydra.core.global_hydra import GlobalHydra
 from florets.conf.compose import CONFIG_DIR, compose
 from florets.conf.overrides import parse_overrides_string
 from florets.conf.problems import ConfigError, nearest
-from florets.conf.schema import Chosen, Config, TrainConfig
+from florets.conf.schema import Chosen, Config, Optimizer, TrainConfig
 from florets.strategies.clove.settings import CLoVESettings
 
 
@@ -209,7 +210,7 @@ def test_what_depends_on_a_value_that_cannot_be_read_is_no_problem_yet():
         "num_clients=many: must be an integer, for example num_clients=20.",
     )
     assert problems("train.optimizer=3", "train.momentum=0.9") == (
-        "train.optimizer=3: must be one of adam, sgd, for example train.optimizer=adam.",
+        f"train.optimizer=3: must be one of {', '.join(get_args(Optimizer))}, for example train.optimizer=adam.",
     )
 
 

@@ -1,5 +1,6 @@
 """Clients' work on a device that is not the CPU: a fake one computes, refuses mixed devices, and counts transfers."""
 
+import copy
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -17,11 +18,13 @@ from florets.task.models.cnn import cnn
 from florets.task.models.linear import linear
 from florets.task.models.mlp import mlp
 from florets.task.training import block_size as sizes
+from florets.task.training.augmentation import Augmentation
 from florets.task.training.block_size import block_size, device_samples, device_stack_size, takes_blocks
 from florets.task.training.joined import joined_losses, joined_tests
 from florets.task.training.local_update import TrainSettings, gradient, local_update
 from florets.task.training.losses import evaluated, loss_vector
 from florets.task.training.networks import network_of
+from florets.task.training.objective import Objective
 from florets.task.training.stacked import Share, stacked_update
 from florets.task.training.step_losses import recorded
 from florets.task.training.transfers import on_host
@@ -206,6 +209,23 @@ def test_losses_of_steps_are_fetched_after_the_last() -> None:
             local_update(module, x.to(DEVICE), y.to(DEVICE), "cross_entropy", settings, np.random.default_rng(0))
         assert fetched == ["item", "copy"]
     assert len(losses) == 6
+
+
+def test_no_step_waits_for_its_augmentation_or_its_clipping() -> None:
+    module, _, ((x, y), *_) = made(*MODELS["convolutions"])
+    on_cpu, settings = copy.deepcopy(module), TrainSettings(0.1, 2, 7, "sgd", clip_norm=0.1)
+
+    def train(module: nn.Module, x: Tensor, y: Tensor) -> None:
+        objective = Objective(augment=Augmentation("flip_crop", np.random.default_rng(1)))
+        local_update(module, x, y, "cross_entropy", settings, np.random.default_rng(0), objective)
+
+    train(on_cpu, x, y)
+    with fake_device() as fetched:
+        module = module.to(DEVICE)
+        train(module, x.to(DEVICE), y.to(DEVICE))
+        assert fetched == ["item"]
+        for name, value in module.cpu().state_dict().items():
+            torch.testing.assert_close(value, on_cpu.state_dict()[name], rtol=1e-5, atol=1e-6)
 
 
 def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport], int]:

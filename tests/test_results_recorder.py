@@ -5,6 +5,7 @@ import logging
 import math
 import os
 import re
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -35,6 +36,8 @@ def test_a_run_leaves_all_its_files(tmp_path):
     summary = record(folder)
     assert sorted(path.name for path in folder.iterdir()) == [
         "clients.csv",
+        "clients_over_rounds.csv",
+        *(["clients_over_rounds.parquet"] if find_spec("pyarrow") else []),
         "config.yaml",
         "curves.png",
         "loss_matrix.csv",
@@ -162,7 +165,8 @@ def test_a_repeated_run_replaces_its_folder_whole_and_says_so(tmp_path, capsys):
     (folder / "checkpoint" / "old").touch()
     capsys.readouterr()
     with recorder(folder):
-        assert sorted(path.name for path in folder.iterdir()) == ["config.yaml", "rounds.jsonl", "run.log"]
+        names = ["clients_over_rounds.csv", "config.yaml", "rounds.jsonl", "run.log"]
+        assert sorted(path.name for path in folder.iterdir()) == names
         assert (folder / "rounds.jsonl").read_text() == ""
     assert f"replaced the results of an earlier run in {folder}" in capsys.readouterr().err
     assert "Replaced the results" in (folder / "run.log").read_text()

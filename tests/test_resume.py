@@ -1,5 +1,6 @@
 """Interrupted runs go on: equal to the bit, and never from a checkpoint that is not theirs or not whole."""
 
+import csv
 import json
 import os
 import random
@@ -48,7 +49,8 @@ SMALL = (
 
 
 SAME_BYTES = (
-    "clients.csv", "loss_matrix.csv", "models.safetensors", "clusters.safetensors", "own_models.safetensors"
+    "clients.csv", "loss_matrix.csv", "models.safetensors", "clusters.safetensors", "own_models.safetensors",
+    "embeddings.npz",
 )  # fmt: skip
 
 
@@ -137,8 +139,11 @@ def results(folder: Path) -> dict[str, Any]:
     for timed in (*lines, summary):
         timed["seconds"] = timed["client_seconds"] = timed["folder"] = None
     models = load_file(folder / "models.safetensors")
+    with (folder / "clients_over_rounds.csv").open(newline="") as file:
+        rows = [{**row, "seconds": None} for row in csv.DictReader(file)]
     return {
         "lines": lines,
+        "rows": rows,
         "summary": summary,
         "files": sorted(path.name for path in folder.iterdir()),
         "checkpoints": [path.name for path in Checkpoints(folder).files()],

@@ -41,13 +41,13 @@ def test_the_rounds_named_keep_features_and_all_singular_values() -> None:
     clients, seen = FakeClients([0.0, 0.2, 10.0, 10.2]), list[RoundReport]()
     strategy = CFLGP(k=2, averaging=GradientAveraging(0.1, "uniform"), stop_unchanged=0, spectrum_rounds=[4])
     strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=4, on_round=lambda report, _: seen.append(report))
-    assert "features" not in seen[1].details
-    kept = seen[3].details
-    features = kept["features"]
-    assert isinstance(features, dict)
-    assert set(features) == set("0123")
+    assert [len(report.details.get("singular_values", [])) for report in seen] == [0, 3, 0, 3]  # type: ignore[arg-type]
+    assert [report.server_round for report in seen if "spectrum" in report.details] == [4]
+    kept = seen[3].compared
+    assert kept is not None
+    assert (kept.kind, kept.clients) == ("features", tuple("0123"))
     # One vector of length 1 for each of two models: two values are not 0, and the features hold all of the profile.
-    values, found = np.array(kept["singular_values"]), np.array([features[key] for key in "0123"])
+    values, found = np.array(seen[3].details["spectrum"]), kept.vectors
     assert len(values) == 4
     assert values[2:] == pytest.approx(0, abs=1e-6)
     assert np.linalg.svd(found, compute_uv=False) == pytest.approx(values[:2], rel=1e-5)
@@ -168,7 +168,7 @@ def test_a_run_shows_its_features_in_its_report(tmp_path: Path) -> None:
     assert (folder / "spectrum.png").is_file()
     assert "What was clustered" in (folder / "report.html").read_text()
     lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
-    found = spectra_of(lines, {"00": 1})
+    found = spectra_of(lines, folder)
     assert [spectrum.server_round for spectrum in found] == [2, 6]
-    assert found[0].clusters.tolist() == [1, *[-1] * 19]
+    assert found[0].clusters.tolist() == [number // 5 for number in range(20)]
     assert found[0].features.shape == (20, 4)

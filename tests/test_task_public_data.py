@@ -1,22 +1,30 @@
 """Loaders of public data sets on tiny files of their exact form, and on the real files where they are at hand."""
 
+import hashlib
 import os
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from scipy.io import savemat
 
 from florets.task.data import (
     ag_news,
     amazon_reviews,
     cifar10,
+    cifar100,
     cost2100,
     emnist,
     fashion_mnist,
     femnist,
     mnist_and_fashion,
+    svhn,
+    tiny_imagenet,
 )
+from florets.task.data.cifar import _COARSE_OF_FINE
+from florets.task.data.vision import torchvision_datasets
 from florets.task.data.words import tokens, vocabulary, words_of
 from florets.task.partitions import by_class, label_skew_2, natural
 from tests.public_files import write_idx, write_leaf, write_news, write_reviews
@@ -260,6 +268,80 @@ def test_channel_states_have_a_mean_square_of_one_and_groups_by_their_scene(tmp_
     (folder / "DATA_Htestin.mat").unlink()
     with pytest.raises(ValueError, match=r"DATA_Htestin\.mat cannot be read \(there is no such file"):
         cost2100(tmp_path, 0, 2)
+
+
+def test_cifar_100_has_classes_and_superclasses(tmp_path, monkeypatch):
+    rng, folder = np.random.default_rng(0), tmp_path / "cifar-100-python"
+    folder.mkdir()
+    names = ["apple", "aquarium_fish", "baby"]
+    for part, labels in (("train", [0, 1, 2, 53, 57, 83]), ("test", [99, 48])):
+        values = {"data": rng.integers(0, 256, (len(labels), 3072), dtype=np.uint8), "fine_labels": labels}
+        (folder / part).write_bytes(pickle.dumps(values))
+    (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": names}))
+    # torchvision knows the published files by their MD5.
+    known = {path.name: hashlib.md5(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+    torchvision = torchvision_datasets().CIFAR100
+    monkeypatch.setattr(torchvision, "train_list", [["train", known["train"]]])
+    monkeypatch.setattr(torchvision, "test_list", [["test", known["test"]]])
+    monkeypatch.setattr(torchvision, "meta", {**torchvision.meta, "md5": known["meta"]})
+    fine, coarse = cifar100(tmp_path, 0, 0), cifar100(tmp_path, 0, 0, labels="coarse", pooled=True)
+    assert (fine.x_train.shape, fine.num_outputs, fine.y_test.tolist()) == ((6, 3, 32, 32), 100, [99, 48])
+    # Apples, oranges, pears and sweet peppers are fruit and vegetables; worms and motorcycles.
+    assert coarse.y_train.tolist() == [4, 1, 14, 4, 4, 4, 13, 18]
+    assert (coarse.num_outputs, len(coarse.x_train)) == (20, 8)
+    values = pickle.loads((folder / "train").read_bytes())
+    np.testing.assert_allclose(fine.x_train[0].ravel(), values["data"][0] / 255, rtol=1e-6)
+    (folder / "train").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"data CIFAR100: the files under .* datasets\.CIFAR100\(root="):
+        cifar100(tmp_path, 0, 0)
+
+
+def test_every_superclass_of_cifar_100_has_five_classes():
+    assert np.bincount(_COARSE_OF_FINE).tolist() == [5] * 20
+
+
+def test_house_numbers_are_read_and_their_10_is_a_0(tmp_path):
+    rng, folder = np.random.default_rng(0), tmp_path / "svhn"
+    folder.mkdir()
+    images = rng.integers(0, 256, (32, 32, 3, 4), dtype=np.uint8)
+    for part in ("train", "test"):
+        savemat(folder / f"{part}_32x32.mat", {"X": images, "y": np.array([[1], [10], [9], [10]], dtype=np.uint8)})
+    data = svhn(tmp_path, 0, 0)
+    assert (data.y_train.tolist(), data.num_outputs) == ([1, 0, 9, 0], 10)
+    np.testing.assert_allclose(data.x_train[2], images[:, :, :, 2].transpose(2, 0, 1) / 255, rtol=1e-6)
+    assert svhn(tmp_path, 0, 0, pooled=True).x_test.shape == (8, 3, 32, 32)
+    savemat(folder / "test_32x32.mat", {"X": images, "y": np.ones((3, 1))})
+    with pytest.raises(ValueError, match=r"test_32x32\.mat cannot be read \(X holds uint8 of shape \(32, 32, 3, 4\)"):
+        svhn(tmp_path, 0, 0)
+    (folder / "test_32x32.mat").unlink()
+    with pytest.raises(ValueError, match=r"there is no such file.*datasets\.SVHN"):
+        svhn(tmp_path, 0, 0)
+
+
+def test_tiny_imagenet_is_read_from_its_folders(tmp_path):
+    folder, colours = tmp_path / "tiny-imagenet-200", {"n01": (255, 0, 0), "n02": (0, 0, 255)}
+    for name, colour in colours.items():
+        (folder / f"train/{name}/images").mkdir(parents=True)
+        for number in range(2):
+            Image.new("RGB", (64, 64), colour).save(folder / f"train/{name}/images/{name}_{number}.JPEG")
+        (folder / f"train/{name}/{name}_boxes.txt").write_text("n01_0.JPEG\t0\t0\t62\t62\n")
+    (folder / "val/images").mkdir(parents=True)
+    for number, mode in enumerate(("L", "RGB")):
+        Image.new(mode, (64, 64), "white").save(folder / f"val/images/val_{number}.JPEG")
+    annotations = folder / "val/val_annotations.txt"
+    annotations.write_text("val_0.JPEG\tn02\t0\t0\t63\t63\nval_1.JPEG\tn01\t0\t0\t63\t63\n")
+    data = tiny_imagenet(tmp_path, 0, 0)
+    assert (data.x_train.shape, data.num_outputs) == ((4, 3, 64, 64), 2)
+    assert (data.y_train.tolist(), data.y_test.tolist()) == ([0, 0, 1, 1], [1, 0])
+    assert data.x_train[0].mean(axis=(1, 2)).round(1).tolist() == [1.0, 0.0, 0.0]
+    assert (data.x_test[:] == 1).all()
+    assert tiny_imagenet(tmp_path, 0, 0, image_size=32, pooled=True).x_test.shape == (6, 3, 32, 32)
+    annotations.write_text("val_0.JPEG\tn03\n../val_1.JPEG\tn01\nval_1.JPEG\tn01\n")
+    with pytest.raises(ValueError, match="2 of its 3 lines name no image of val/images/ with a class of train/"):
+        tiny_imagenet(tmp_path, 0, 0)
+    annotations.unlink()
+    with pytest.raises(ValueError, match=r"val_annotations\.txt cannot be read \(there is no such file"):
+        tiny_imagenet(tmp_path, 0, 0)
 
 
 @needs("cifar-10-batches-py")

@@ -176,7 +176,7 @@ def test_training_lowers_the_loss(samples):
         ("learning_rate", float("nan")),
         ("local_epochs", 0),
         ("batch_size", 0),
-        ("optimizer", "rmsprop"),
+        ("optimizer", "lbfgs"),
         ("momentum", 1.0),
         ("weight_decay", -0.1),
         ("local_epochs", float("inf")),

@@ -45,6 +45,5 @@ def handler_of(client: Client, path: str) -> Callable[..., Any]:
     consent_of(client.context).require(kinds.HANDLER, path)
     what = f"{kinds.HANDLER}={path!r}"
     function = imported(what, path)
-    if others := [p.name for p in other_parameters(what, function, [_CLIENT]) if p.default is p.empty]:
-        raise ValueError(f"{what}: it takes {others[0]!r} as well; its one parameter must be {_CLIENT!r}.")
+    other_parameters(what, function, [_CLIENT], options=False)
     return function

@@ -4,7 +4,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.local_training import update
+from florets.client_app.incoming import clip_norm, precision
+from florets.client_app.local_training import augmentation, update
 from florets.client_app.outgoing import reply
 from florets.task.randomness import Purpose, generator
 from florets.task.training.folds import LEARNING_RATE, disjoint_folds, fold_changes
@@ -53,6 +54,9 @@ def _rows(client: Client, record: str) -> ArrayRecord:
         rng,
         client.names(kinds.UNTRAINED),
         client.number(kinds.FOLD_RATE, LEARNING_RATE),
+        clip_norm(client.config),
+        precision(client.config),
+        augmentation(client),
     )
     form = RowForm.read(client.config.get(kinds.FOLD_UPLOAD), int(client.number(kinds.FOLD_WIDTH)), changes.shape[1])
     rng = generator(int(client.number(kinds.FOLD_SEED)), 0, Purpose.FOLD_SKETCH)

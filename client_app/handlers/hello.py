@@ -7,6 +7,7 @@ from flwr.app import ConfigRecord, Context, RecordDict
 
 from florets.client_app.client import Client
 from florets.client_app.handlers.custom import handler_of
+from florets.client_app.local_training import augmentation
 from florets.client_app.outgoing import reply
 from florets.client_app.session import device_of, partition_id
 from florets.task.fingerprint import code_fingerprint
@@ -20,11 +21,13 @@ def hello(client: Client) -> RecordDict:
     Raises
     ------
     ValueError
-        If the strategy brings a handler that this node does not allow, cannot find or cannot call.
+        If the strategy brings a handler, or the run an augmentation, that this node does not allow, cannot find or
+        cannot call.
     """
     handlers = client.names(kinds.HANDLERS)
     for handler in handlers:
         handler_of(client, handler)
+    augmentation(client)
     task, nodes = client.task, client.num_partitions
     numbers = {kinds.NUM_EXAMPLES: 1, kinds.CLUSTER: kinds.NO_CLUSTER, kinds.NUM_PARTITIONS: nodes}
     # Of another number of simulated nodes than clients, some would have no data: the server refuses all of them.

@@ -7,7 +7,7 @@ from flwr.app import RecordDict
 
 from florets.client_app.client import Client
 from florets.client_app.incoming import objective_of, train_settings
-from florets.client_app.local_training import sample_weights, values_of
+from florets.client_app.local_training import augmentation, sample_weights, values_of
 from florets.client_app.outgoing import packed, reply
 from florets.task.randomness import Purpose
 from florets.task.training.local_update import local_update
@@ -32,7 +32,8 @@ def train_pooled(client: Client) -> RecordDict:
     parts = [task.client(number, client.server_round) for number in range(task.num_clients)]
     x, y = (torch.cat([getattr(part, name) for part in parts]).to(device) for name in ("x_train", "y_train"))
     load(client.module, client.states()[0])
-    objective = replace(objective_of(client.config), weights=sample_weights(client, y))
+    weights, augment = sample_weights(client, y), augmentation(client)
+    objective = replace(objective_of(client.config), weights=weights, augment=augment)
     rng = client.random(Purpose.LOCAL_TRAINING)
     mean = local_update(client.module, x, y, client.loss, train_settings(client.config), rng, objective)
     return reply(packed(values_of(client.module)), {kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: client.num_examples})

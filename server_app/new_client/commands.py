@@ -100,7 +100,7 @@ def _assign(run: RunModels, given: Mapping[str, str]) -> None:
         chosen = run.nearest_frozen(model_losses(run.task, run.frozen_models(), x, targets))
         why = "its cluster's losses, saved when the run froze the clustering, are the nearest"
     if run.groups is not None:
-        group, cosine = nearest_group(run.groups, run.task, x, targets)
+        group, cosine = nearest_group(run.groups, run.task, run.config.train, x, targets)
         if group < 0:
             print(f"None of the run's groups fits these data (cosine {cosine:.2f} with the nearest one's centre).")
         else:

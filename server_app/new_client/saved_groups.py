@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from florets.conf.schema import TrainConfig
 from florets.server_app.new_client.common_model import Arrays, pack_common, unpack_common
 from florets.strategies.base.frozen_groups import FrozenGroups
 from florets.strategies.core.placement import Centres
@@ -68,7 +69,9 @@ def unpack_groups(arrays: Arrays, metadata: Mapping[str, str], num_models: int) 
     return FrozenGroups(unpack_common(arrays), folds, size, steps, rate, form, seed, centres)
 
 
-def nearest_group(groups: FrozenGroups, task: Task, x: FloatArray, y: TargetArray) -> tuple[int, float]:
+def nearest_group(
+    groups: FrozenGroups, task: Task, train: TrainConfig, x: FloatArray, y: TargetArray
+) -> tuple[int, float]:
     """Train the common model on data as the run's clients did; return the group, -1 where none fits, and the cosine.
 
     Raises
@@ -79,5 +82,8 @@ def nearest_group(groups: FrozenGroups, task: Task, x: FloatArray, y: TargetArra
     folds = groups.folds_of(len(x))
     size = groups.size if folds > 1 else len(x)
     common = {name: array.numpy() for name, array in groups.common.one(0).items()}
-    rows = fold_rows(task, common, x, y, folds, size, groups.steps, groups.rate, groups.form, groups.seed)
+    rows = fold_rows(
+        *(task, common, x, y, folds, size, groups.steps, groups.rate, groups.form, groups.seed),
+        *(train.clip_norm, train.precision, train.augment),
+    )
     return groups.group_of(rows)

@@ -13,9 +13,10 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from florets.reports.look import COLOURS, GRID, INK, QUIET, STYLE
 from florets.server_app.partition_view.holdings import Holdings
 from florets.server_app.results.heatmap import MOST_NAMES, name_groups, short
-from florets.server_app.results.plots import COLOURS, GRID, INK, QUIET, STYLE, save
+from florets.server_app.results.plots import save
 from florets.task.task import Task
 
 _TALLEST = 7.5

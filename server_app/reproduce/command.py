@@ -23,7 +23,7 @@ from florets.server_app.reproduce.run import BUSY, run_cells
 from florets.server_app.reproduce.store import stored_cells
 from florets.server_app.reproduce.table import Found, Table
 from florets.server_app.reproduce.written import markdown, state_words, verdict_words, write_table
-from florets.server_app.results.folder import append_line
+from florets.server_app.results.folder import append_lines
 from florets.server_app.resume.go_on import Engine
 
 HELP = """florets reproduce <item> [scale=paper|small] [n_jobs=<n>] [<key>=<value> ...]
@@ -212,7 +212,7 @@ def _run(table: Table, folder: Path, request: Request, engine: Engine) -> None:
     due = _write(table, folder, request.command)
     for number, (cell, progress, seconds) in enumerate(run_cells(waiting, engine, request.n_jobs), start=1):
         _found(table, cell)[cell.seed] = progress
-        append_line(folder / "log.jsonl", json.dumps({"cell": cell.title, "state": progress.state}))
+        append_lines(folder / "log.jsonl", json.dumps({"cell": cell.title, "state": progress.state}) + "\n")
         finished = progress.state == "finished"
         outcome = _outcome(request.item, cell, progress) if finished else f"{progress.state}: {progress.note}"
         say(f"[{number}/{len(waiting)}] {cell.title}: {outcome} ({seconds:.1f} s)")

@@ -7,12 +7,13 @@ import numpy as np
 from matplotlib import rc_context
 
 from florets.conf.problems import ConfigError
+from florets.reports.look import INK, QUIET, STYLE
 from florets.server_app.reproduce.cells import Place
 from florets.server_app.reproduce.curve_store import LinesOf
 from florets.server_app.reproduce.row_plot import draw_rows, is_bounded
 from florets.server_app.reproduce.table import Table
 from florets.server_app.results.folder import MARKER, naming
-from florets.server_app.results.plots import INK, QUIET, STYLE, new_figure, save
+from florets.server_app.results.plots import new_figure, save
 from florets.server_app.results.spectrum_plot import (
     Spectrum,
     draw_feature_grid,

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 from matplotlib import rc_context
 
+from florets.reports.look import COLOURS, GRID, STYLE
 from florets.server_app.reproduce.table import Matrix, Table
-from florets.server_app.results.plots import COLOURS, GRID, STYLE, Points, draw_curve, label_ends, new_figure, save
+from florets.server_app.results.plots import Points, draw_curve, label_ends, new_figure, save
 
 _LETTERS = 90
 """Of the names of all rows, as many as fit beside each other."""

@@ -14,8 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
+from florets.reports.look import COLOURS, GRID, QUIET, STYLE
 from florets.server_app.results.heatmap import short
-from florets.server_app.results.plots import COLOURS, GRID, QUIET, STYLE, save
+from florets.server_app.results.plots import save
 
 _MOST_NAMES = 25
 

@@ -121,16 +121,16 @@ def write_whole(path: Path, text: str) -> None:
         file.write(text)
 
 
-def append_line(path: Path, line: str) -> None:
-    """Append one whole line, on the disk when this returns: a killed run has no half of a round.
+def append_lines(path: Path, text: str) -> None:
+    """Append whole lines, on the disk when this returns: a killed run has no half of a round.
 
     Raises
     ------
     WriteFailed
         If it cannot be written.
     """
-    with naming(path), path.open("a", encoding="utf-8") as file:
-        file.write(f"{line}\n")
+    with naming(path), path.open("a", newline="", encoding="utf-8") as file:
+        file.write(text)
         _to_disk(file)
 
 

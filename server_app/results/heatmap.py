@@ -13,7 +13,8 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
 from numpy.typing import NDArray
 
-from florets.server_app.results.plots import COLOURS, INK, QUIET, STYLE, new_figure, save
+from florets.reports.look import COLOURS, INK, QUIET, STYLE
+from florets.server_app.results.plots import new_figure, save
 
 MOST_NAMES = 60
 """With more clients than this their names would be too small to read; the clusters' names stay."""

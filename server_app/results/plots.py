@@ -17,31 +17,11 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
+from florets.reports.look import COLOURS, GRID, QUIET, STYLE
 from florets.server_app.console import counted
 from florets.server_app.results.summary import RoundLine, covers_all
 from florets.strategies.base.report import FIRST_PHASE
 
-# Okabe and Ito's palette, in an order that keeps neighbours apart for every kind of colour blindness.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A00")
-INK, QUIET, GRID = "#1F2933", "#66727F", "#E4E8EC"
-# Any: the type that matplotlib 3.11 asks for, a union of all its setting names, is not in older releases.
-STYLE: Any = {
-    "font.family": ["DejaVu Sans"],
-    "font.size": 10.5,
-    "text.color": INK,
-    "axes.edgecolor": "#9AA5B1",
-    "axes.labelcolor": QUIET,
-    "axes.titlesize": 11.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.titlepad": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": QUIET,
-    "ytick.color": QUIET,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
-}
 Points = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
 """Rounds, and the mean and the standard deviation in each of them."""
 

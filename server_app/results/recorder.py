@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from florets.server_app.console import counted
 from florets.server_app.results.arrays_file import write_arrays
+from florets.server_app.results.client_rows import ClientRows
 from florets.server_app.results.client_tests import TEST_CELLS, test_cells
+from florets.server_app.results.embeddings import Embeddings
 from florets.server_app.results.folder import (
     MARKER,
     FolderLock,
     RunLog,
-    append_line,
+    append_lines,
     open_folder,
     reopen_folder,
     whole_file,
@@ -105,6 +107,8 @@ class Recorder:
             else:
                 replaced, self._lines = False, reopen_folder(self.folder, done_rounds)
             write_whole(self.folder / "config.yaml", config_yaml)
+            self._rows = ClientRows(self.folder, done_rounds)
+            self._embeddings = Embeddings(self.folder, done_rounds)
             self._open_log()
         except BaseException:
             self._lock.release()
@@ -166,13 +170,16 @@ class Recorder:
         data_changed: int = 0,
         validation: float | None = None,
     ) -> RoundLine:
-        """Append a round to ``rounds.jsonl``, show it, and return its line.
+        """Append a round to ``rounds.jsonl`` and the files of its clients, show it, and return its line.
 
         `validation` is the figure of `florets.server_app.patience`; the others are as in `round_line`.
         """
         line = round_line(report, self._truth, figures, self._clients, data_changed)
         line["validation"] = validation
-        append_line(self.folder / MARKER, json.dumps(line, allow_nan=False))
+        # Before the line, which says that the round is there whole.
+        self._rows.add(report, self._clients, self._truth)
+        self._embeddings.add(report, self._truth)
+        append_lines(self.folder / MARKER, json.dumps(line, allow_nan=False) + "\n")
         if line["diverged"]:
             log.warning(
                 "Round %d: diverged (loss not finite) on %d of %d evaluated clients; "
@@ -249,6 +256,8 @@ class Recorder:
             best_round=best_round,
         )
         write_whole(self.folder / "summary.json", summary.to_json())
+        self._rows.finish()
+        self._embeddings.finish()
 
         from florets.server_app.results.report import (
             write_report,  # matplotlib takes a second that only the end needs

@@ -49,12 +49,12 @@ def draw_plots(folder: Path, lines: Sequence[RoundLine], clients: Sequence[Row])
     evidence = last_evidence(lines)
     if evidence and draw_evidence(evidence, folder / "discovery.png"):
         images["discovery"] = embedded(folder / "discovery.png")
-    truth = {row["client"]: int(row["true_cluster"]) for row in clients if row["true_cluster"]}
-    if draw_spectra(spectra_of(lines, truth), folder / "spectrum.png"):
+    if draw_spectra(spectra_of(lines, folder), folder / "spectrum.png"):
         images["spectrum"] = embedded(folder / "spectrum.png")
     rows = _rows(folder / "loss_matrix.csv")
     if rows:
         models = [name for name in rows[0] if name.startswith("model_")]
+        truth = {row["client"]: int(row["true_cluster"]) for row in clients if row["true_cluster"]}
         losses = np.array([[float(row[model]) for model in models] for row in rows], dtype=np.float64)
         found = {row["client"]: int(row["found_cluster"]) for row in clients if row["found_cluster"]}
         if draw_loss_matrix([row["client"] for row in rows], losses, truth, found, folder / "loss_matrix.png"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +17,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from florets.reports.embedding import embedding
+from florets.reports.look import GRID, INK, QUIET, STYLE, colour_of, marker_of
 from florets.server_app.results.folder import MARKER
-from florets.server_app.results.plots import COLOURS, GRID, INK, QUIET, STYLE, save
+from florets.server_app.results.plots import save
 from florets.server_app.results.summary import RoundLine
-from florets.strategies.base.report import FEATURES, SINGULAR_VALUES
+from florets.strategies.base.report import SPECTRUM
 
-_MARKERS = "os^DvP*X"
 _PANEL = 2.15
 """Inches of a panel's side."""
 
@@ -48,31 +48,27 @@ class Spectrum:
     singular_values: Sequence[float]
 
 
-def spectra_of(lines: Sequence[RoundLine], truth: Mapping[str, int]) -> list[Spectrum]:
+def spectra_of(lines: Sequence[RoundLine], folder: Path) -> list[Spectrum]:
     """Return the spectra that a run has kept (`strategy.spectrum_rounds`), round by round.
 
     Parameters
     ----------
-    truth
-        True cluster of each client of whom it is known.
+    folder
+        The run's, with the features in ``embeddings.npz``.
     """
     found = []
     for line in lines:
-        # Lines of an earlier release have no details of features.
-        features: Mapping[str, Sequence[float]] = line["details"].get(FEATURES, {})
-        if features:
-            clusters = np.array([truth.get(key, -1) for key in features], dtype=np.int64)
-            values = np.array(list(features.values()), dtype=np.float64)
-            found.append(Spectrum(line["round"], values, clusters, line["details"][SINGULAR_VALUES]))
+        if SPECTRUM in line["details"]:
+            kept = embedding(folder, line["round"])
+            features = kept.vectors.astype(np.float64)
+            found.append(Spectrum(line["round"], features, kept.true_labels, line["details"][SPECTRUM]))
     return found
 
 
 def read_spectra(folder: Path) -> list[Spectrum]:
     """Return the spectra that a run's folder holds; none where the run has kept none."""
     lines = [json.loads(line) for line in (folder / MARKER).read_text(encoding="utf-8").splitlines()]
-    with (folder / "clients.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    return spectra_of(lines, {row["client"]: int(row["true_cluster"]) for row in rows if row["true_cluster"]})
+    return spectra_of(lines, folder)
 
 
 def in_a_plane(features: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -166,18 +162,11 @@ def _figure(width: float, height: float) -> Figure:
     return figure
 
 
-def _look(cluster: int) -> tuple[str, str]:
-    """Return colour and marker of a true cluster."""
-    if cluster < 0:
-        return QUIET, "o"
-    return COLOURS[cluster % len(COLOURS)], _MARKERS[(cluster + cluster // len(COLOURS)) % len(_MARKERS)]
-
-
 def _scatter(axes: Axes, spectrum: Spectrum) -> None:
     """Draw each client where `in_a_plane` has its features; both axes have the panel's own, equal scale."""
     places = in_a_plane(spectrum.features)
     for cluster in np.unique(spectrum.clusters):
-        colour, marker = _look(int(cluster))
+        colour, marker = colour_of(int(cluster)), marker_of(int(cluster))
         x, y = places[spectrum.clusters == cluster].T
         axes.scatter(x, y, s=22, color=colour, marker=marker, alpha=0.65, linewidth=0.4, edgecolor="white")
     low, high = places.min(axis=0), places.max(axis=0)
@@ -208,8 +197,8 @@ def _legend(figure: Figure, spectra: Sequence[Spectrum]) -> None:
     clusters = sorted({int(cluster) for spectrum in spectra for cluster in spectrum.clusters})
     names = ["not known" if cluster < 0 else str(cluster) for cluster in clusters]
     marks = [
-        Line2D([], [], linestyle="", marker=marker, color=colour, markersize=5.5)
-        for colour, marker in map(_look, clusters)
+        Line2D([], [], linestyle="", marker=marker_of(cluster), color=colour_of(cluster), markersize=5.5)
+        for cluster in clusters
     ]
     figure.legend(
         [Line2D([], [], linestyle=""), *marks],

@@ -7,11 +7,9 @@ import numpy as np
 from matplotlib import rc_context
 from numpy.typing import NDArray
 
+from florets.reports.look import COLOURS, QUIET, STYLE
 from florets.server_app.results.plots import (
     BOUNDED,
-    COLOURS,
-    QUIET,
-    STYLE,
     TITLES,
     Points,
     draw_curve,

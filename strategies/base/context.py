@@ -16,9 +16,10 @@ from florets.strategies.base.federation import RoundFailed
 from florets.strategies.base.meter import Meter
 from florets.strategies.base.models import Models
 from florets.strategies.base.plan import Plan as Plan
-from florets.strategies.base.report import Client
+from florets.strategies.base.report import MOST_NUMBERS, Client, Compared
 from florets.strategies.core import FloatArray
 from florets.strategies.core.outliers import UPDATE_FACTOR, outlier_updates
+from florets.strategies.core.sketch import Vectors, sketched
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import is_stable, kinds
 from florets.task.wire.messages import new_message
@@ -268,10 +269,35 @@ class Round:
             return reading
 
         triaged = sort_replies(requests, replies, checked)
-        self.meter.count(triaged)
-        self.meter.count_work(triaged.work)
-        self.meter.count_bytes([request.message for request in requests], replies)
+        self.meter.count_exchange(requests, replies, triaged)
         return triaged
+
+    def note_vectors(self, kind: str, keys: Sequence[str], vectors: Vectors) -> None:
+        """Keep the vectors by which this round compares clients, for the results; it changes nothing.
+
+        Of vectors with more than `MOST_NUMBERS` entries a random projection is kept, one for the whole run. A second
+        call in a round replaces the first one's.
+
+        Parameters
+        ----------
+        kind
+            What they are: "losses", "updates", ...
+        keys, vectors
+            The clients and the vector of each, all of one length. Of nobody nothing is kept.
+
+        Raises
+        ------
+        ValueError
+            If there are not as many vectors as keys, or they differ in length.
+        """
+        if len(keys) != len(vectors):
+            raise ValueError(
+                f"note_vectors: {len(keys)} keys and {len(vectors)} vectors; give one vector for each key"
+            )
+        if not keys:
+            return
+        rng = generator(self.seed, 0, Purpose.EMBEDDING)
+        self.meter.compared = Compared(kind, tuple(keys), sketched(vectors, MOST_NUMBERS, rng))
 
     def require(self, replies: Replies[T], what: str) -> None:
         """Hold an exchange that the round stands on to the quorum.

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from florets.strategies.base.waiting import Waiting, named
 from florets.task.wire import MalformedMessage, kinds
 from florets.task.wire.work import read_work
-from florets.task.work import Work, total_work
+from florets.task.work import Work
 
 T = TypeVar("T")
 Read = Callable[[str, RecordDict], T]
@@ -81,7 +81,7 @@ class Replies(Generic[T]):
     surplus
         Rule that a reply broke beside those: a client's second one, by its key, or a stranger's, by its node.
     work
-        What the valid replies cost their clients, together.
+        What each valid reply cost its client, by key.
     """
 
     ok: tuple[tuple[str, T], ...]
@@ -89,7 +89,7 @@ class Replies(Generic[T]):
     missing: tuple[str, ...]
     invalid: dict[str, str]
     surplus: dict[str, str] = field(default_factory=dict)
-    work: Work = field(default_factory=Work)
+    work: Mapping[str, Work] = field(default_factory=dict)
 
     @property
     def asked(self) -> int:
@@ -166,7 +166,7 @@ def joined(parts: Sequence[Replies[T]]) -> Replies[T]:
         missing=tuple(sorted(key for part in parts for key in part.missing)),
         invalid={key: reason for part in parts for key, reason in part.invalid.items()},
         surplus={key: reason for part in parts for key, reason in part.surplus.items()},
-        work=total_work(part.work for part in parts),
+        work={key: cost for part in parts for key, cost in part.work.items()},
     )
 
 
@@ -229,7 +229,7 @@ def sort_replies(
     error: dict[str, str] = {}
     invalid: dict[str, str] = {}
     surplus: dict[str, str] = {}
-    work: list[Work] = []
+    work: dict[str, Work] = {}
     for reply in replies:
         message_id = reply.metadata.reply_to_message_id
         key = keys.get(message_id)
@@ -253,13 +253,13 @@ def sort_replies(
                 if kinds.WORK in content:
                     del content[kinds.WORK]
                 ok[key] = read(key, content)
-                work.append(cost)
+                work[key] = cost
             except MalformedMessage as problem:
                 invalid[key] = clean_reason(str(problem))
     # By key and not by message id: a message that the network refused has none.
     missing = tuple(sorted({request.key for request in requests} - ok.keys() - error.keys() - invalid.keys()))
     in_order = tuple(sorted(ok.items(), key=lambda item: item[0]))
-    sorted_replies = Replies(in_order, error, missing, invalid, surplus, total_work(work))
+    sorted_replies = Replies(in_order, error, missing, invalid, surplus, work)
     if warn:
         sorted_replies.warn()
     return sorted_replies

@@ -28,11 +28,8 @@ EVIDENCE = "discovery"
 """The detail of a round that looked for groups: what was found and why, with `text` and `advice` in plain words."""
 
 
-FEATURES = "features"
-"""The detail of a round whose clustering is kept for a picture: each client's features, by key."""
-
-SINGULAR_VALUES = "singular_values"
-"""The detail of a round that clustered by a matrix: the largest of its singular values, falling."""
+SPECTRUM = "spectrum"
+"""The detail of a round whose clustering by a matrix is drawn: the largest of its singular values, falling."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +76,57 @@ class Evaluation:
     def __deepcopy__(self, _: object) -> "Evaluation":
         # Never changed: each round begins with a copy of the state, which holds one for every client.
         return self
+
+
+@dataclass(slots=True)
+class ClientRound:
+    """One client's part in a round's exchanges. Test evaluation is reporting and is not counted.
+
+    Attributes
+    ----------
+    bytes_down, bytes_up
+        Payload of the messages to the client and of its replies.
+    seconds
+        Wall time on the client, for its valid replies.
+    reply
+        What came of the last message to it: "ok", "error" (the client failed), "missing" (no reply in time) or
+        "invalid" (the reply broke a rule, or is an outlier); empty where it was not asked.
+    rejected
+        Why a reply of the client was invalid; empty where none was.
+    train_loss, samples
+        Mean loss over its local training and the samples that it trained on; None where no update of it was used.
+    """
+
+    bytes_down: int = 0
+    bytes_up: int = 0
+    seconds: float = 0.0
+    reply: str = ""
+    rejected: str = ""
+    train_loss: float | None = None
+    samples: int | None = None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The vectors by which a round compared its clients.
+
+    Attributes
+    ----------
+    kind
+        What they are: "losses", "updates", ...
+    clients
+        Keys.
+    vectors
+        (M, d), finite; d at most `MOST_NUMBERS`.
+    """
+
+    kind: str
+    clients: tuple[str, ...]
+    vectors: npt.NDArray[np.float32]
+
+
+MOST_NUMBERS = 64
+"""Numbers of a client's vector that are kept in a round; longer vectors are projected (`core.sketch`)."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +181,10 @@ class RoundReport:
         What only this algorithm has to tell, e.g. the K that it found; values for JSON.
     tries
         How often the round was tried until its quorum replied; bytes, seconds and replies are those of all tries.
+    clients
+        The part of each client that was sent a message of the algorithm, by key; of all tries, as above.
+    compared
+        The vectors by which clients were compared; None in a round that compared none.
     """
 
     server_round: int
@@ -152,3 +204,5 @@ class RoundReport:
     rejected: Mapping[str, str] = field(default_factory=dict)
     confusions: Mapping[int, Sequence[int]] = field(default_factory=dict)
     work: Work = field(default_factory=Work)
+    clients: Mapping[str, ClientRound] = field(default_factory=dict)
+    compared: Compared | None = None

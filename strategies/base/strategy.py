@@ -207,6 +207,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         give_back_freed(context.models.layout.size * np.dtype(np.float32).itemsize * len(self._plan.requests))
         updates = context.reject_outliers(context.triage(self._plan.requests, list(replies), self._plan.read))
         context.require(updates, "update")
+        context.meter.count_training(updates.ok)
         shared = updates.ok if self._plan.keep is None else self._plan.keep(updates.ok)
         self.after_training(shared)
         with context.meter.part("aggregate"):
@@ -327,6 +328,8 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         """Return the report of the round that just ended."""
         meter = self.context.meter
         meter.finish()
+        if meter.compared is None and self.mixtures:
+            self.context.note_vectors("shares", list(self.mixtures), list(self.mixtures.values()))
         self._meter = None
         return RoundReport(
             server_round=server_round,
@@ -346,4 +349,6 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             details=self.details(),
             tries=meter.tries,
             rejected=dict(meter.rejected),
+            clients=meter.clients,
+            compared=meter.compared,
         )

@@ -39,8 +39,8 @@ class CFLGPSettings(SharedLayers):
     quantise_digits: int = setting(2, "decimals that are kept; 0: integers (quantise)", least=0)
     spectrum_rounds: list[int] = setting(
         [],
-        "rounds that cluster (2, 2 + period, ...) of which rounds.jsonl keeps the clients' features and 20 singular "
-        "values, for pictures; []: none",
+        "rounds that cluster (2, 2 + period, ...) of which features and singular values are drawn, and rounds.jsonl "
+        "keeps 20 of these; []: none",
     )
     k_warmup: int = setting(20, "rounds before the number of clusters is estimated (k=auto)", least=1)
 

@@ -9,7 +9,7 @@ from flwr.app import RecordDict
 from florets.strategies.base.averaging import ModelAveraging
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import ADVICE, FEATURES, SINGULAR_VALUES, Detail
+from florets.strategies.base.report import ADVICE, SPECTRUM, Detail
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.cfl_gp.settings import CFLGPSettings
 from florets.strategies.cfl_gp.spectral import estimate_k, singular_values, spectral_features
@@ -27,7 +27,7 @@ from florets.task.wire.probe import ProbeUpdate, read_probe_update
 from florets.task.wire.replies import Update, read_update
 
 SHOWN = 20
-"""Singular values of a round whose features are kept (Fig. 19 tells of a gap behind the eighth)."""
+"""Singular values of a round whose spectrum is kept (Fig. 19 tells of a gap behind the eighth)."""
 
 
 @dataclass
@@ -228,10 +228,12 @@ class CFLGP(Strategy[CFLGPSettings, CFLGPState]):
         self.assignment.update({key: int(model) for key, model in zip(keys, models, strict=True)})
         self.state.placed = set(keys)
         shown = context.server_round in self.settings.spectrum_rounds
-        values = singular_values(gram, max(context.models.count + 1, SHOWN if shown else 0))
-        self.state.details = {"probe": probe, "k": number, SINGULAR_VALUES: values.tolist()}
+        found = context.models.count + 1
+        values = singular_values(gram, max(found, SHOWN if shown else 0)).tolist()
+        self.state.details = {"probe": probe, "k": number, "singular_values": values[:found]}
         if shown:
-            self.state.details[FEATURES] = {key: _short(row) for key, row in zip(keys, features, strict=True)}
+            self.state.details[SPECTRUM] = values
+        context.note_vectors("features", keys, features)
 
     def _number(self, gram: FloatArray, context: Round) -> int:
         if self.k != "auto":
@@ -242,8 +244,3 @@ class CFLGP(Strategy[CFLGPSettings, CFLGPState]):
 
     def _warms_up(self, context: Round) -> bool:
         return self.k == "auto" and self.choose_k != "folds" and context.server_round <= self.settings.k_warmup
-
-
-def _short(values: FloatArray) -> list[float]:
-    """Return values with the figures that a picture needs."""
-    return [float(f"{value:.6g}") for value in values]

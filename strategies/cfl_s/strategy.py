@@ -119,6 +119,8 @@ class CFLS(Strategy[CFLSSettings, CFLSState]):
             change = self._change(update, models.bank[update.model])[compared]
             members.setdefault(update.model, {})[key] = change
             weights.setdefault(update.model, []).append(update.num_examples if by_examples else 1.0)
+        compare = {key: change for changes in members.values() for key, change in changes.items()}
+        self.context.note_vectors("updates", list(compare), list(compare.values()))
         bank = self.average(updates)
         with self.context.meter.part("cluster"):
             tested = self._test(members, weights)

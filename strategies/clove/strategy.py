@@ -231,6 +231,7 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
             keys = sorted(state.known)
             limit = float(self._embed(np.array(state.outliers.limit(keys, limit))))
             vectors = clipped(np.stack([state.known[key] for key in keys]), limit)
+            context.note_vectors("losses", keys, vectors)
             clusters = self._cluster(vectors, trained, context)
             model_of_cluster = self._match(vectors[:, :trained], clusters, keys)
             found = {key: int(model_of_cluster[c]) for key, c in zip(keys, clusters, strict=True)}

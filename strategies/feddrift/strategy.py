@@ -142,6 +142,7 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
         if not keys or not len(offered):
             return bank
         losses = finite_losses(np.stack([reply.losses for _, reply in replies.ok]))
+        context.note_vectors("losses", keys, losses)
         weights = np.array([reply.num_examples for _, reply in replies.ok], dtype=np.float64)
         opened = {self.assignment[key] for key in state.alone.intersection(keys)}
         departed: dict[str, FloatArray] = {}

@@ -113,6 +113,7 @@ class FeSEM(Strategy[FeSEMSettings, FeSEMState]):
         if self.settings.scaling == "layers":
             scales = layer_scales(rows, models.layout.layers[compared])
             rows, places = rows / scales, places / scales
+        self.context.note_vectors("models", keys, rows)
         if centres and self.settings.clustering == "nearest":
             return nearest_centres(rows, places)
         counts = weights if self.settings.weighting == "examples" else None

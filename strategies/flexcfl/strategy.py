@@ -127,6 +127,7 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
         with context.meter.part("cluster"):
             vectors = np.stack([update.vector for _, update in replies.ok])
             changes = self._changes(vectors)
+            context.note_vectors("updates", [key for key, _ in replies.ok], changes)
             groups = group_updates(changes, models.count, self.settings.measure, context.random(Purpose.CLUSTERING))
             self.state.directions = centroids(changes, groups)
             self._note({key: int(group) for (key, _), group in zip(replies.ok, groups, strict=True)}, counts)

@@ -127,6 +127,7 @@ class FLUX(Strategy[FLUXSettings, FLUXState]):
             scale = RowScale.of(descriptors)
             scaled = scale.apply(descriptors)
             points = scaled.reshape(len(scaled), -1)
+            context.note_vectors("descriptors", [key for key, _ in replies.ok], points)
             groups = self._group(points, context)
             means = centroids(points, groups).reshape(-1, *scaled.shape[1:])
         state.frozen = FrozenDescriptors(common, context.seed, scale, means)

@@ -1,5 +1,6 @@
 """IFCA: each client picks the model with the lowest loss on its data and trains it, in one exchange."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -58,6 +59,12 @@ class IFCA(Strategy[IFCASettings, IFCAState]):
             return replace(context.train_assigned(self._choices(context)), models=context.models)
         return replace(context.train_selected(), models=context.models)
 
+    def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
+        """Keep the losses by which clients chose, for the results."""
+        chosen = [(key, update.losses) for key, update in updates if update.losses is not None]
+        if chosen:
+            self.context.note_vectors("losses", [key for key, _ in chosen], [losses for _, losses in chosen])
+
     def _choices(self, context: Round) -> dict[str, int]:
         """Ask for the participants' losses, and return the model that each would choose.
 
@@ -67,4 +74,5 @@ class IFCA(Strategy[IFCASettings, IFCAState]):
         with context.meter.part("losses"):
             replies = context.ask_losses(context.participants, context.models)
         context.require(replies, "loss vector")
+        context.note_vectors("losses", [key for key, _ in replies.ok], [reply.losses for _, reply in replies.ok])
         return {key: int(np.argmin(reply.losses)) for key, reply in replies.ok}

@@ -68,7 +68,10 @@ class KFED(Strategy[KFEDSettings, FixedGroups]):
         def read(_: str, content: RecordDict) -> LocalCentres:
             return read_centres(content, length, own.local_clusters)
 
-        return context.ask([context.request(kinds.KMEANS, client, None, settings) for client in clients], read)
+        replies = context.ask([context.request(kinds.KMEANS, client, None, settings) for client in clients], read)
+        means = [np.average(found.centres, axis=0, weights=found.sizes) for _, found in replies.ok]
+        context.note_vectors("means", [key for key, _ in replies.ok], means)
+        return replies
 
     def form(self, clients: Sequence[LocalCentres], context: Round) -> tuple[IntArray, FloatArray]:
         """Group all centres; a client belongs where most of its samples are."""

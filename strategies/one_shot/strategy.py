@@ -75,7 +75,9 @@ class OneShot(Strategy[OneShotSettings, OneShotState]):
             # The run's steps are those of a round; an estimate takes its own epochs.
             settings[kinds.LOCAL_STEPS] = 0
         requests = [context.request(kinds.TRAIN_ESTIMATE, client, first, settings) for client in clients]
-        return context.ask(requests, read)
+        replies = context.ask(requests, read)
+        context.note_vectors("estimates", [key for key, _ in replies.ok], [vector for _, vector in replies.ok])
+        return replies
 
     def form(self, clients: Sequence[FloatArray], context: Round) -> tuple[IntArray, FloatArray]:
         """Group the estimates by k-means."""

@@ -173,6 +173,7 @@ class FoldRound:
             everybody = dict.fromkeys([*keys, *sorted(self.small)], 0)
             return Found(1, everybody, None, Evidence("too_few", seen=len(keys), needed=2))
         folds = np.stack([self.rows[key] for key in keys]).astype(np.float64)
+        context.note_vectors("updates", keys, folds.mean(axis=1))
         wanted = None if k is None else min(k, len(keys))
         rng = context.random(Purpose.FOLD_TEST)
         # Twice as many as a p value at the level takes: one of them may reach the score.

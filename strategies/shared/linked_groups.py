@@ -93,6 +93,7 @@ class LinkedGroups(State):
         with context.meter.part("cluster"):
             keys = sorted(self.descriptions)
             distances = algorithm.distances([self.descriptions[key] for key in keys])
+            context.note_vectors("distances", keys, distances)
             grouping = self._group(algorithm, distances)
             before = np.array([self.assignment.get(key, -1) for key in keys], dtype=np.int64)
             placed = extended(grouping.clusters, before)

@@ -62,6 +62,7 @@ def start_from_updates(algorithm: Algorithm[Any, S], context: Round, settle: Set
         start = context.models.bank[0] if isinstance(context.averaging, ModelAveraging) else 0.0
         trained = context.models.layout.trained
         changes = np.stack([(update.vector - start)[trained] for _, update in updates])
+        context.note_vectors("updates", [key for key, _ in updates], changes)
         labels = update_groups(changes, count)
         groups = {key: int(group) for (key, _), group in zip(updates, labels, strict=True)}
         algorithm.assignment.update(groups)

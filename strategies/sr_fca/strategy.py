@@ -112,6 +112,7 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
         state.keys, losses = self._losses(clients, context, solo)
         with context.meter.part("cluster"):
             state.cross = losses[:, [columns[key] for key in state.keys]]
+            context.note_vectors("losses", state.keys, state.cross)
             grouping = self._group(mutual(state.cross))
             sizes = np.bincount(grouping.clusters)
             large = sizes[grouping.clusters] >= own.least_size
@@ -141,6 +142,7 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
         """Assign everybody anew, and merge clusters that are near each other."""
         state, count = self.state, context.models.count
         keys, losses = self._losses(context.online, context, context.models)
+        context.note_vectors("losses", keys, losses)
         with context.meter.part("cluster"):
             assigned = nearest_of_large(
                 distances_to_clusters(losses, self._cross(keys, count)), self.settings.least_size

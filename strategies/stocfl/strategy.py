@@ -87,7 +87,9 @@ class StoCFL(Strategy[StoCFLSettings, StoCFLState]):
             known = self._usual_size(anchor)
             replies = ask_estimates(clients, context, anchor, self.settings.anchor_epochs, known=known)
         trained = anchor.layout.trained
-        return {key: anchor.bank[0, trained] - update.vector[trained] for key, update in replies.ok}
+        found = {key: anchor.bank[0, trained] - update.vector[trained] for key, update in replies.ok}
+        context.note_vectors("updates", list(found), list(found.values()))
+        return found
 
     def _usual_size(self, anchor: Models) -> float:
         """Return the largest value in what the median cluster's clients made of the anchor, on average."""

@@ -138,14 +138,18 @@ class TwoPhaseSettings(Settings):
                 f"train.schedule={run.train.schedule}: strategy.local_solver=fedprox takes mu = "
                 "1/train.learning_rate in all rounds; use train.schedule=constant, or strategy.local_solver=fedavg."
             )
-        # The penalty of train.weight_decay is heeded: with it the local problem is solved by steps.
+        # With a penalty, clipping or changes of the samples the local problem is solved by steps.
+        train = run.train
+        by_steps = train.weight_decay > 0 or train.clip_norm is not None or train.augment is not None
         linear = run.task.model == "linear" and "squared_error" in run.task.loss
-        exact = self.local_solver == "fedprox" and linear and run.train.weight_decay == 0
-        if exact and run.train.momentum > 0:
-            problems.append(
-                f"train.momentum={run.train.momentum}: strategy.local_solver=fedprox solves linear regressions "
+        if self.local_solver == "fedprox" and linear and not by_steps:
+            without = {"momentum": 0.0, "optimizer_options": {}, "precision": "float32"}
+            problems += [
+                f"train.{name}={getattr(train, name)}: strategy.local_solver=fedprox solves linear regressions "
                 "exactly, without steps; leave it out, or use strategy.local_solver=fedavg."
-            )
+                for name, neutral in without.items()
+                if getattr(train, name) != neutral
+            ]
         for name, value in (("labels", "soft"), ("local_solver", "fedprox")):
             if getattr(self, name) == value and run.train.optimizer != "sgd":
                 problems.append(

@@ -2,7 +2,7 @@
 
 from florets.task.data.ag_news import ag_news
 from florets.task.data.amazon import amazon_reviews
-from florets.task.data.cifar10 import cifar10
+from florets.task.data.cifar import cifar10, cifar100
 from florets.task.data.cost2100 import cost2100
 from florets.task.data.dataset import Dataset
 from florets.task.data.digits import digits
@@ -13,12 +13,15 @@ from florets.task.data.linear import linear
 from florets.task.data.lines import lines
 from florets.task.data.mnist import fashion_mnist, mnist, mnist_and_fashion
 from florets.task.data.own import own
+from florets.task.data.svhn import svhn
+from florets.task.data.tiny_imagenet import tiny_imagenet
 
 __all__ = [
     "Dataset",
     "ag_news",
     "amazon_reviews",
     "cifar10",
+    "cifar100",
     "cost2100",
     "digits",
     "emnist",
@@ -30,4 +33,6 @@ __all__ = [
     "mnist",
     "mnist_and_fashion",
     "own",
+    "svhn",
+    "tiny_imagenet",
 ]

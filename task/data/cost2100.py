@@ -1,12 +1,12 @@
 """COST2100: channel states of a radio link, indoors and outdoors."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from florets.task.data.dataset import Dataset, FloatArray, IntArray
 from florets.task.data.files import folder_of, reading
+from florets.task.data.read_mat import read_mat
 from florets.task.registry import register_data
 
 SCENES = ("in", "out")
@@ -57,14 +57,8 @@ def cost2100(
 
 
 def _read(path: Path, normalise: bool, most: int | None) -> FloatArray:
-    from scipy.io import loadmat  # only this data set needs it
-    from scipy.io.matlab import MatReadError
-
-    with reading("cost2100", path, _LAYOUT, _REMEDY), path.open("rb") as file:
-        try:
-            found: Any = loadmat(file, variable_names=["HT"])["HT"]
-        except MatReadError as error:
-            raise ValueError(str(error)) from error
+    (found,) = read_mat("cost2100", path, ("HT",), _LAYOUT, _REMEDY)
+    with reading("cost2100", path, _LAYOUT, _REMEDY):
         if found.ndim != 2 or found.shape[1] != np.prod(SHAPE) or not np.issubdtype(found.dtype, np.floating):
             raise ValueError(f"HT holds {found.dtype} of shape {found.shape}")
         states: FloatArray = found[:most].astype(np.float32)

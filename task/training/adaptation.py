@@ -1,6 +1,6 @@
 """Per-FedAvg's objective of local training: the loss after one gradient step on another batch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch.nn import Module, Parameter
 from florets.task.training.effort import count
 from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.objective import Term
+from florets.task.training.precision import Precision, outputs_of
 from florets.task.training.seeding import torch_random
 
 Parameters = dict[str, Tensor]
@@ -38,6 +39,8 @@ class Adaptation(Term):
         Draws D and D'', and seeds dropout on them.
     exact
         Whether the Hessian counts.
+    augment, precision
+        See `florets.task.training.objective.Objective` and `TrainSettings`: of D and D'' too.
 
     Source: Fallah et al. 2020 (Per-FedAvg, arXiv 2002.07948), Alg. 1 (the local steps), and its first-order variant.
     Deviation: the paper approximates the product by a difference of gradients.
@@ -53,12 +56,15 @@ class Adaptation(Term):
         batch_size: int,
         rng: np.random.Generator,
         exact: bool = False,
+        augment: Callable[[Tensor], Tensor] | None = None,
+        precision: Precision = "float32",
     ) -> None:
         if not alpha >= 0:
             raise ValueError(f"alpha={alpha!r} of an adaptation must be at least 0.")
         self.alpha, self.exact = alpha, exact
         self._x, self._y, self._weights, self._loss = x, y, weights, loss
         self._size, self._rng = min(batch_size, len(x)), rng
+        self._augment, self._precision = augment, precision
         self._module: Module | None = None
         self._parameters: dict[str, Parameter] = {}
         self._before: Parameters = {}
@@ -101,13 +107,15 @@ class Adaptation(Term):
         """Return the gradient of the mean loss on a batch that is drawn now, and where it was taken."""
         drawn = torch.from_numpy(self._rng.choice(len(self._x), self._size, replace=False)).to(self._x.device)
         x, y = self._x[drawn], self._y[drawn]
+        if self._augment is not None:
+            x = self._augment(x)
         at = {name: value.detach().clone().requires_grad_() for name, value in parameters.items()}
-        if self._module is None:
+        if (module := self._module) is None:
             raise RuntimeError("an adaptation has no model before begin()")
         # Copies of the buffers: what this batch does to running statistics is forgotten.
-        buffers = {name: buffer.clone() for name, buffer in self._module.named_buffers()}
+        buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
         with torch_random(self._rng):
-            outputs = functional_call(self._module, {**at, **buffers}, (x,))
+            outputs = outputs_of(lambda x: functional_call(module, {**at, **buffers}, (x,)), x, self._precision)
         losses = per_sample_losses(outputs, targets_of(x, y, self._loss), self._loss)
         loss = losses.mean() if self._weights is None else (losses * self._weights[drawn]).mean()
         taken = torch.autograd.grad(loss, list(at.values()), create_graph=graph, materialize_grads=True)

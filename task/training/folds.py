@@ -1,6 +1,6 @@
 """Training of one model on each of several disjoint folds of a client's data, for discovery."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,8 +16,9 @@ from florets.task.training.local_update import TrainSettings, local_update
 from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.modules import load
 from florets.task.training.networks import Network, network_of
-from florets.task.training.objective import PLAIN, Objective
-from florets.task.training.optimizers import Adam
+from florets.task.training.objective import Objective
+from florets.task.training.optimizers import Adam, clip_rows
+from florets.task.training.precision import Precision
 
 LEARNING_RATE = 0.01
 """Of Adam, whatever the task's own optimiser is: its steps are of one size in all directions, so that the noise of an
@@ -97,6 +98,9 @@ def fold_changes(
     rng: np.random.Generator,
     untrained: Collection[str] = (),
     rate: float = LEARNING_RATE,
+    clip_norm: float | None = None,
+    precision: Precision = "float32",
+    augment: Callable[[Tensor], Tensor] | None = None,
 ) -> Float32:
     """Train a model on each fold alone, by so many steps of Adam on all of the fold; return what each changes.
 
@@ -121,6 +125,9 @@ def fold_changes(
         Names of the entries that no gradient moves; counters need not be named.
     rate
         Of Adam.
+    clip_norm, precision, augment
+        See `florets.task.training.local_update.TrainSettings` and `florets.task.training.objective.Objective`. With
+        bfloat16 or augmentation each fold is computed alone.
 
     Returns
     -------
@@ -128,16 +135,18 @@ def fold_changes(
         Change of the trainable parameters, in the order of the state.
     """
     network = network_of(module)
-    if network is not None and len(folds) > 1:
-        return _side_by_side(network, state, x, y, loss, folds, steps, rate)
+    if network is not None and len(folds) > 1 and precision == "float32" and augment is None:
+        return _side_by_side(network, state, x, y, loss, folds, steps, rate, clip_norm)
     names = [name for name, value in state.items() if value.is_floating_point() and name not in untrained]
     before = _flat(state, names)
     changes = []
     for fold in folds:
         load(module, state)
         rows = torch.from_numpy(fold).to(x.device)
-        settings = TrainSettings(rate, 1, len(fold), "adam", local_steps=steps)
-        objective = Objective(weights=_weights(y[rows])) if loss == "cross_entropy" else PLAIN
+        settings = TrainSettings(
+            rate, 1, len(fold), "adam", local_steps=steps, clip_norm=clip_norm, precision=precision
+        )
+        objective = Objective(weights=_weights(y[rows]) if loss == "cross_entropy" else None, augment=augment)
         if len(fold) == 1:
             # Batch norm has no variance of one sample: its layers stay as they are.
             objective = replace(objective, frozen=_normalising(module))
@@ -155,6 +164,7 @@ def _side_by_side(
     folds: list[IntArray],
     steps: int,
     rate: float,
+    clip_norm: float | None,
 ) -> Float32:
     """Train one model on each fold as `fold_changes` says, of each layer all folds' by one call."""
     rows = torch.from_numpy(np.stack(folds)).to(x.device)
@@ -172,6 +182,8 @@ def _side_by_side(
         losses = per_sample_losses(network.outputs(trained, inputs).flatten(0, 1), targets, loss)
         # Each fold's mean depends on its own parameters alone: the sum has all their gradients.
         ((losses.view(count_of_folds, size) * weights).sum() / size).backward()  # type: ignore[no-untyped-call]
+        if clip_norm is not None:
+            clip_rows(list(trained.values()), clip_norm)
         optimizer.step()
     count(gradients=steps * rows.numel())
     return np.concatenate(

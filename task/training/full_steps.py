@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from florets.task.training.local_update import TrainSettings, new_optimizer
+from florets.task.training.local_update import TrainSettings, plain_optimizer
 from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.networks import Dense
 from florets.task.training.stacked import Share, Trained
@@ -38,8 +38,7 @@ def pays(
     in_numpy
         Whether the other way is that of `florets.task.training.linear_blocks`, which has no calls of autograd.
     """
-    plain = settings.optimizer == "sgd" and settings.momentum == 0 and settings.weight_decay == 0
-    if network.first is None or not plain or settings.batch_size < most:
+    if network.first is None or not settings.is_gradient_descent or settings.batch_size < most:
         return False
     width, size = state[network.first.weight].shape
     steps = settings.num_steps(1)
@@ -83,7 +82,7 @@ def full_steps_update(network: Dense, shares: Sequence[Share], loss: str, settin
     rest = {name: torch.stack([share.state[name] for share in shares]) for name in others}
     for parameter in rest.values():
         parameter.requires_grad_()
-    optimizer = new_optimizer(list(rest.values()), settings) if rest else None
+    optimizer = plain_optimizer(list(rest.values()), settings) if rest else None
     z, means = start.clone().requires_grad_(), torch.zeros(len(shares))
     for step in range(settings.num_steps(1)):
         if step > 0:

@@ -86,8 +86,7 @@ def linear_names(module: nn.Module, loss: str) -> LinearNames | None:
 
 def takes_full_steps(settings: TrainSettings, num_samples: int) -> bool:
     """Say whether local training is plain gradient descent on all samples, which needs no draw."""
-    plain = settings.optimizer == "sgd" and settings.momentum == 0 and settings.weight_decay == 0
-    return plain and settings.batch_size >= num_samples > 0
+    return settings.is_gradient_descent and settings.batch_size >= num_samples > 0
 
 
 def flat(x: Tensor, y: Tensor) -> tuple[Float32, NDArray[Any]]:

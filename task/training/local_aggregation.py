@@ -1,6 +1,6 @@
 """FedALA's mixture of a client's own upper layers with the global ones, and the learning of its weights."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ from torch.nn import Module
 
 from florets.task.training.effort import count
 from florets.task.training.losses import per_sample_losses, targets_of
+from florets.task.training.precision import Precision, outputs_of
 
 Tensors = Mapping[str, Tensor]
 
@@ -83,6 +84,8 @@ def learned_weights(
     settings: WeightSettings,
     rng: np.random.Generator,
     sample_weights: Tensor | None = None,
+    augment: Callable[[Tensor], Tensor] | None = None,
+    precision: Precision = "float32",
 ) -> dict[str, Tensor]:
     """Return the weights of a client's mixture after some passes over a part of its training samples.
 
@@ -98,6 +101,8 @@ def learned_weights(
         Draws the part of the samples, and shuffles it once a pass.
     sample_weights
         (n,), weights of the samples in the loss; None: 1 each.
+    augment, precision
+        See `florets.task.training.objective.Objective` and `florets.task.training.local_update.TrainSettings`.
 
     Source: Zhang et al. 2023 (FedALA, arXiv 2212.01197), Alg. 1 (the weights' update and its repetition until they
     converge). Deviation: a pass's mean loss is what converges, in eval mode; the part of the samples is drawn.
@@ -115,7 +120,9 @@ def learned_weights(
             with torch.no_grad():
                 for name, parameter in upper.items():
                     parameter.copy_(torch.lerp(*ends[name], found[name]))
-            each = per_sample_losses(module(x[part]), targets_of(x[part], y[part], loss), loss)
+            inputs = x[part] if augment is None else augment(x[part])
+            outputs = outputs_of(module, inputs, precision)
+            each = per_sample_losses(outputs, targets_of(inputs, y[part], loss), loss)
             value = each.mean() if sample_weights is None else (each * sample_weights[part]).mean()
             gradients = torch.autograd.grad(value, list(upper.values()))
             for (name, (mine, common)), gradient in zip(ends.items(), gradients, strict=True):

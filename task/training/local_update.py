@@ -1,23 +1,26 @@
 """Local training of a model on a client's data, and its gradient."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, isfinite
-from typing import Any, Literal
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module, Parameter
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import Optimizer
 
 from florets.task.layers import frozen_layers
 from florets.task.training.effort import count
 from florets.task.training.losses import CHUNK, per_sample_losses, targets_of
 from florets.task.training.modules import draws, named_parameters, normalises, set_mode, state_of
 from florets.task.training.objective import PLAIN, Batch, Objective
-from florets.task.training.optimizers import Adam, Sgd
+from florets.task.training.optimizers import CLASSES, Adam, Sgd, torch_optimizer
+from florets.task.training.precision import Precision, outputs_of
 from florets.task.training.seeding import torch_random, torch_seed
 from florets.task.training.step_losses import record
 from florets.task.training.transfers import on_host
@@ -36,22 +39,31 @@ class TrainSettings:
     batch_size
         Samples a step, at least 1; the last batch of an epoch may be smaller.
     optimizer
-        ``adam`` (PyTorch's default betas and eps) or ``sgd``; a fresh one at every call.
+        A name in `florets.task.training.optimizers.CLASSES`; a fresh one at every call.
     momentum
-        Of SGD, in [0, 1).
+        Of SGD and RMSprop, in [0, 1).
     weight_decay
-        L2 penalty's factor, added to the gradient, at least 0.
+        L2 penalty's factor, added to the gradient (of AdamW: decoupled from it), at least 0.
     local_steps
         Steps a round, whatever the client's number of samples, in place of `local_epochs`; 0: not given.
+    optimizer_options
+        Further parameters of the optimiser's class; the others have PyTorch's defaults.
+    clip_norm
+        Largest norm of a step's gradient, over all parameters together, above 0; None: it is not clipped.
+    precision
+        Of forward and backward passes.
     """
 
     learning_rate: float
     local_epochs: float
     batch_size: int
-    optimizer: Literal["adam", "sgd"] = "adam"
+    optimizer: str = "adam"
     momentum: float = 0.0
     weight_decay: float = 0.0
     local_steps: int = 0
+    optimizer_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    clip_norm: float | None = None
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         """Raise ValueError for a setting out of its range."""
@@ -60,14 +72,27 @@ class TrainSettings:
             ("learning_rate", self.learning_rate, self.learning_rate >= 0, "at least 0"),
             ("local_epochs", self.local_epochs, self.local_epochs > 0 and isfinite(self.local_epochs), "above 0"),
             ("batch_size", self.batch_size, self.batch_size >= 1, "at least 1"),
-            ("optimizer", self.optimizer, self.optimizer in ("adam", "sgd"), "'adam' or 'sgd'"),
+            ("optimizer", self.optimizer, self.optimizer in CLASSES, f"one of {', '.join(CLASSES)}"),
             ("momentum", self.momentum, 0 <= self.momentum < 1, "in [0, 1)"),
             ("weight_decay", self.weight_decay, self.weight_decay >= 0, "at least 0"),
             ("local_steps", self.local_steps, self.local_steps >= 0, "at least 0"),
+            ("clip_norm", self.clip_norm, self.clip_norm is None or self.clip_norm > 0, "above 0"),
+            ("precision", self.precision, self.precision in get_args(Precision), "float32 or bf16"),
         )
         for name, value, holds, rule in rules:
             if not holds:
                 raise ValueError(f"{name}={value!r} must be {rule}.")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether steps are those of `plain_optimizer` in float32, which stacks of several models take as well."""
+        return self.optimizer in ("adam", "sgd") and not self.optimizer_options and self.precision == "float32"
+
+    @property
+    def is_gradient_descent(self) -> bool:
+        """Whether a step moves the model by the learning rate times the gradient, and by nothing else."""
+        steps_by_gradient = self.optimizer == "sgd" and self.momentum == 0 and self.weight_decay == 0
+        return self.is_plain and steps_by_gradient and self.clip_norm is None
 
     def num_steps(self, batches: int) -> int:
         """Return the steps of one local training, where an epoch has so many batches."""
@@ -136,13 +161,17 @@ def local_update(
                     parameter.grad = None
                 objective.before_step()
                 x_batch, y_batch = x_epoch[begin:end], y_epoch[begin:end]
-                outputs = module(x_batch)
+                if objective.augment is not None:
+                    x_batch = objective.augment(x_batch)
+                outputs = outputs_of(module, x_batch, settings.precision)
                 losses = per_sample_losses(outputs, targets_of(x_batch, y_batch, loss), loss)
                 mean = losses.mean()
                 value = mean if weights is None else (losses * weights[begin:end]).mean()
                 value = objective.beside(value, Batch(module, x_batch, y_batch, outputs))
                 value.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
                 objective.add_gradients()
+                if settings.clip_norm is not None:
+                    clip_grad_norm_(trainable, settings.clip_norm)
                 optimizer.step()
                 record(mean)
                 seen += mean.detach() * len(x_batch)
@@ -181,8 +210,33 @@ def _batches(num_samples: int, size: int, joined: bool) -> list[tuple[int, int]]
     return list(zip(starts, [*starts[1:], num_samples], strict=True))
 
 
-def new_optimizer(parameters: Sequence[Tensor], settings: TrainSettings) -> Sgd | Adam:
-    """Return the optimiser of one local training."""
+def new_optimizer(parameters: Sequence[Tensor], settings: TrainSettings) -> Sgd | Adam | Optimizer:
+    """Return the optimiser of one local training.
+
+    Raises
+    ------
+    ValueError
+        If its class takes no such options.
+    """
+    if settings.optimizer in ("adam", "sgd") and not settings.optimizer_options:
+        return plain_optimizer(parameters, settings)
+    return torch_optimizer(
+        settings.optimizer,
+        parameters,
+        settings.learning_rate,
+        settings.momentum,
+        settings.weight_decay,
+        settings.optimizer_options,
+    )
+
+
+def check_optimizer(settings: TrainSettings) -> None:
+    """Make an optimiser; see `new_optimizer`."""
+    new_optimizer([torch.zeros(1)], settings)
+
+
+def plain_optimizer(parameters: Sequence[Tensor], settings: TrainSettings) -> Sgd | Adam:
+    """Return the optimiser of one local training that `is_plain`."""
     if settings.optimizer == "adam":
         return Adam(parameters, settings.learning_rate, settings.weight_decay)
     return Sgd(parameters, settings.learning_rate, settings.momentum, settings.weight_decay)
@@ -198,6 +252,8 @@ def gradient(
     chunk: int = CHUNK,
     untrained: Collection[str] = (),
     objective: Objective = PLAIN,
+    clip_norm: float | None = None,
+    precision: Precision = "float32",
 ) -> tuple[dict[str, NDArray[Any]], float]:
     """Return the gradient of the mean loss, in train mode as in `local_update`, and that loss.
 
@@ -219,6 +275,8 @@ def gradient(
         Names of the entries whose values after the pass are returned in place of a gradient.
     objective
         What stands beside the loss.
+    clip_norm, precision
+        See `TrainSettings`: of the gradient that is returned, and of each pass.
 
     Returns
     -------
@@ -250,10 +308,12 @@ def gradient(
         _seeded(module, objective, rng),
         frozen_layers(module, objective.frozen) if objective.frozen else nullcontext(),
     ):
-        objective.begin(module, num_samples)
+        trained = objective.begin(module, num_samples)
         for begin, end in _batches(len(x), chunk, joined=normalises(module)):
             x_part, y_part = x[begin:end], y[begin:end]
-            outputs = module(x_part)
+            if objective.augment is not None:
+                x_part = objective.augment(x_part)
+            outputs = outputs_of(module, x_part, precision)
             losses = per_sample_losses(outputs, targets_of(x_part, y_part, loss), loss)
             weighted = losses if weights is None else losses * weights[begin:end]
             value = objective.beside(
@@ -262,6 +322,8 @@ def gradient(
             value.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
             total += losses.detach().sum(dtype=torch.float64)
         objective.add_gradients()
+        if clip_norm is not None:
+            clip_grad_norm_(trained, clip_norm)
     count(gradients=len(x))
     # Tied weights stand in the state dict under each of their names, and the server moves each of them.
     found: dict[str, Tensor] = {}

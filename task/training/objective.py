@@ -1,6 +1,6 @@
-"""Objective of local training: the mean loss, terms beside it, weights of samples, and frozen layers."""
+"""Objective of local training: the mean loss, terms beside it, weights of samples, frozen layers, augmentation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -121,16 +121,19 @@ class Objective:
         Weight of each of the client's samples, (n,), on the data's device; None: 1 each. They are not normalised.
     frozen
         Name prefixes of layers that stay as they came, their running statistics included.
+    augment
+        Changes the inputs of each batch before the model sees them; None: they are as they are.
     """
 
     terms: tuple[Term, ...] = ()
     weights: Tensor | None = None
     frozen: tuple[str, ...] = ()
+    augment: Callable[[Tensor], Tensor] | None = None
 
     @property
     def is_plain(self) -> bool:
         """Whether this is the mean loss over all layers and nothing else."""
-        return self.weights is None and not self.terms and not self.frozen
+        return self.weights is None and not self.terms and not self.frozen and self.augment is None
 
     @property
     def proximal_mu(self) -> float | None:
@@ -138,7 +141,7 @@ class Objective:
 
         The solvers in closed form know no other objective.
         """
-        if self.weights is not None or self.frozen or len(self.terms) > 1:
+        if self.weights is not None or self.frozen or self.augment is not None or len(self.terms) > 1:
             return None
         term = self.terms[0] if self.terms else None
         return 0.0 if term is None else term.mu if type(term) is Proximal else None

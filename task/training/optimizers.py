@@ -1,15 +1,36 @@
-"""SGD and Adam without PyTorch's optimiser objects, of which making one costs more than many a local training.
+"""Optimisers of local training: PyTorch's, and SGD and Adam without its objects.
 
-The first one of a process also imports PyTorch's compiler, 1.2 s of processor time: on a real node Flower starts a
-new process for every message, so that each round would pay it on each node.
+Making such an object costs more than many a local training. The first one of a process also imports PyTorch's
+compiler, 1.2 s of processor time: on a real node Flower starts a new process for every message, so that each round
+would pay it on each node.
 """
 
-from collections.abc import Sequence
+import difflib
+import inspect
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
+
+CLASSES: Mapping[str, str] = {
+    name.lower(): name
+    for name in (
+        *("Adam", "SGD", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop"),
+        "Adafactor",
+    )
+}
+"""Classes of ``torch.optim`` by the names that `train.optimizer` has for them: those whose steps need no closure."""
+
+_KEYS = {"lr": "learning_rate", "momentum": "momentum", "weight_decay": "weight_decay"}
+"""Parameters of the classes that have keys of `train` of their own."""
+
+_NOT_OFFERED = {"params", *_KEYS, "foreach", "fused", "capturable", "differentiable", "maximize"}
+"""Parameters that are no options: they say how a step is computed, or that the loss is to grow."""
 
 
 class Sgd:
@@ -107,6 +128,79 @@ class Adam:
         self._squares = [square[: len(p)] for square, p in zip(self._squares, parameters, strict=True)]
 
 
+def clip_rows(parameters: Sequence[Tensor], most: float) -> None:
+    """Clip the gradients of a stack of models, each model's own as ``torch.nn.utils.clip_grad_norm_`` does.
+
+    Parameters
+    ----------
+    parameters
+        Row m of each is model m's.
+    most
+        Largest norm of a model's gradient.
+    """
+    slopes = [slope for parameter in parameters if (slope := parameter.grad) is not None]
+    norms = torch.stack([slope.flatten(1).square().sum(dim=1) for slope in slopes]).sum(dim=0).sqrt()
+    factors = (most / (norms + 1e-6)).clamp(max=1.0)
+    for slope in slopes:
+        slope.mul_(factors.view(-1, *[1] * (slope.dim() - 1)))
+
+
 def _fused(parameters: Sequence[Tensor]) -> bool:
     # Fused kernels do the same arithmetic in one call a step; they exist for floats on CPU and CUDA.
     return all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)
+
+
+def torch_optimizer(
+    name: str,
+    parameters: Sequence[Tensor],
+    learning_rate: float,
+    momentum: float,
+    weight_decay: float,
+    options: Mapping[str, Any],
+) -> Optimizer:
+    """Return a new one of PyTorch's optimisers.
+
+    Parameters
+    ----------
+    name
+        One of `CLASSES`.
+    parameters, learning_rate
+        See `Sgd`.
+    momentum, weight_decay
+        Of classes that have them; 0 elsewhere.
+    options
+        Further parameters of the class. A list stands for a tuple.
+
+    Raises
+    ------
+    ValueError
+        If the class takes no such option, or not such a value.
+    """
+    key, takes = "train.optimizer_options", _parameters(name)
+    offered = sorted(takes - _NOT_OFFERED)
+    for option, value in options.items():
+        if option not in offered:
+            near = difflib.get_close_matches(option, offered, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            own = f" It has a key of its own, train.{_KEYS[option]}." if option in _KEYS else ""
+            raise ValueError(
+                f"{key}.{option}: {CLASSES[name]} has no such option.{own or hint} Its options: "
+                f"{', '.join(offered) or 'none'}."
+            )
+        if not all(isinstance(one, int | float | None) for one in (value if isinstance(value, list) else [value])):
+            raise ValueError(f"{key}.{option}={value!r}: must be a number, true, false, null or a list of numbers.")
+    given = {"lr": learning_rate, "momentum": momentum, "weight_decay": weight_decay}
+    keys = {parameter: value for parameter, value in given.items() if parameter in takes}
+    tuples = {option: tuple(value) if isinstance(value, list) else value for option, value in options.items()}
+    try:
+        made: Optimizer = getattr(torch.optim, CLASSES[name])(parameters, **keys, **tuples)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{key}={dict(options)!r}: {CLASSES[name]} refuses its settings ({error}); correct them."
+        ) from error
+    return made
+
+
+@cache
+def _parameters(name: str) -> frozenset[str]:
+    return frozenset(inspect.signature(getattr(torch.optim, CLASSES[name])).parameters)

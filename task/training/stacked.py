@@ -16,9 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from florets.task.training.local_update import TrainSettings, new_optimizer
+from florets.task.training.local_update import TrainSettings, plain_optimizer
 from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.networks import Network
+from florets.task.training.optimizers import clip_rows
 from florets.task.training.seeding import torch_seed
 from florets.task.training.transfers import on_host
 
@@ -106,7 +107,7 @@ def stacked_update(network: Network, shares: Sequence[Share], loss: str, setting
         Of n clients, in any order. Clients of like numbers of samples together cost least: one with fewer waits for
         those with more, and batches are filled up to the largest one.
     loss, settings
-        See `local_update`.
+        See `local_update`; the settings are plain (`TrainSettings.is_plain`).
 
     Returns
     -------
@@ -127,7 +128,7 @@ def stacked_update(network: Network, shares: Sequence[Share], loss: str, setting
             # They share the stacks' memory, so that what has been trained stays there.
             training = {name: stack[:active].detach().requires_grad_() for name, stack in stacks.items()}
             if optimizer is None:
-                optimizer = new_optimizer(list(training.values()), settings)
+                optimizer = plain_optimizer(list(training.values()), settings)
             else:
                 optimizer.narrow(list(training.values()))
         for parameter in training.values():
@@ -139,6 +140,8 @@ def stacked_update(network: Network, shares: Sequence[Share], loss: str, setting
         # Each client's mean depends on its own parameters alone: the sum has all their gradients.
         means = losses.sum(dim=1) / batches.counts[:active, step]
         means.sum().backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
+        if settings.clip_norm is not None:
+            clip_rows(list(training.values()), settings.clip_norm)
         optimizer.step()
         batches.add(seen[:active], means.detach(), step)
     *values, sums = on_host(*stacks.values(), seen)

@@ -1,0 +1,185 @@
+"""The vectors by which a round compared its clients: `embeddings.npz` of a run's folder, and their picture."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from florets.conf.problems import ConfigError
+from florets.reports.look import GRID, INK, QUIET, STYLE, colour_of, marker_of, shown_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+EMBEDDINGS = "embeddings.npz"
+UNKNOWN = -1
+"""Label of a client without a model, and true label of one whose cluster is not known."""
+
+_FIELDS = ("clients", "vectors", "labels", "true_labels")
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """What one round compared its clients by.
+
+    Attributes
+    ----------
+    round
+        From 1.
+    kind
+        What the vectors are: "losses", "updates", "features", ...
+    clients
+        Keys (M,).
+    vectors
+        (M, d) float32; d is at most 64, longer vectors were projected at random.
+    labels, true_labels
+        Model of each client after the round, and its true cluster (M,); -1 where it has none, or it is not known.
+    """
+
+    round: int
+    kind: str
+    clients: npt.NDArray[np.str_]
+    vectors: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.int64]
+    true_labels: npt.NDArray[np.int64]
+
+    def arrays(self) -> Mapping[str, Any]:
+        """Return the arrays of the file by name: ``<round>/<field>``."""
+        return {f"{self.round}/{name}": np.asarray(getattr(self, name)) for name in ("kind", *_FIELDS)}
+
+    def positions(self, method: Literal["pca", "tsne"] = "pca") -> npt.NDArray[np.float64]:
+        """Return where the clients lie in the plane (M, 2); equal at every call.
+
+        Raises
+        ------
+        ConfigError
+            If `method` is another one, or there are too few clients for it.
+        """
+        return self._positions(method)[0]
+
+    def plot(self, method: Literal["pca", "tsne"] = "pca") -> "Figure":
+        """Draw the clients in the plane: colour and name of their group, and the true cluster as marker if known.
+
+        Parameters
+        ----------
+        method : str
+            ``pca``: the two directions in which the vectors differ most. ``tsne``: who is near whom alone.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            Shown in a notebook; ``savefig`` writes it as PNG, PDF or SVG.
+
+        Raises
+        ------
+        ConfigError
+            As `positions`.
+        """
+        places, axis_labels = self._positions(method)
+        from matplotlib import patheffects, rc_context
+        from matplotlib.lines import Line2D
+
+        truth = self.true_labels if (self.true_labels >= 0).any() else self.labels
+        with rc_context(STYLE):
+            figure = shown_figure(6.4, 4.6)
+            axes = figure.subplots()
+            for label, true in sorted(set(zip(self.labels.tolist(), truth.tolist(), strict=True))):
+                x, y = places[(self.labels == label) & (truth == true)].T
+                look: dict[str, Any] = {"color": colour_of(label), "marker": marker_of(true)}
+                axes.scatter(x, y, s=46, alpha=0.8, linewidth=0.6, edgecolor="white", **look)
+            for label in np.unique(self.labels[self.labels >= 0]):
+                # A name that can be read where colours cannot, above the group's uppermost client.
+                x, y = places[self.labels == label].T
+                axes.annotate(
+                    f"group {label}",
+                    (float(np.median(x)), float(y.max())),
+                    xytext=(0, 8),
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=9.5,
+                    fontweight="bold",
+                    color=INK,
+                    path_effects=[patheffects.withStroke(linewidth=3, foreground="white")],
+                )
+            axes.margins(0.12)
+            axes.grid(color=GRID, linewidth=0.8)
+            axes.set_axisbelow(True)
+            axes.tick_params(length=0)
+            axes.set_xlabel(axis_labels[0])
+            axes.set_ylabel(axis_labels[1])
+            axes.set_title(f"Round {self.round}: {self.kind} of {len(self.clients)} clients")
+            if truth is self.true_labels:
+                known = [int(true) for true in np.unique(truth)]
+                marks = [Line2D([], [], ls="", marker=marker_of(true), color=QUIET, markersize=6.5) for true in known]
+                figure.legend(
+                    marks,
+                    ["not known" if true < 0 else str(true) for true in known],
+                    title="true cluster",
+                    loc="outside right upper",
+                    frameon=False,
+                )
+        return figure
+
+    def _positions(self, method: str) -> tuple[npt.NDArray[np.float64], tuple[str, str]]:
+        """Return the places, and the names of the axes."""
+        count, length = self.vectors.shape
+        vectors = self.vectors.astype(np.float64)
+        if method not in ("pca", "tsne"):
+            raise ConfigError([f"method={method!r}: must be pca or tsne."])
+        if method == "tsne" and count < 4:
+            raise ConfigError([f"method=tsne: needs 4 clients, and round {self.round} compared {count}; use pca."])
+        if method == "tsne":
+            from sklearn.manifold import TSNE
+
+            start = "pca" if length > 1 else "random"
+            made = TSNE(perplexity=min(30.0, (count - 1) / 3), init=start, random_state=0).fit_transform(vectors)
+            return np.asarray(made, dtype=np.float64), ("t-SNE, first axis", "t-SNE, second axis")
+        left, values, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
+        shares = np.square(values) / max(float(np.square(values).sum()), 1e-300)
+        places = np.zeros((count, 2))
+        shown = min(2, len(values))
+        places[:, :shown] = (left * values)[:, :shown]
+        # The sign of a component is arbitrary: its largest entry is positive.
+        largest = np.take_along_axis(places, np.abs(places).argmax(axis=0)[np.newaxis], axis=0)
+        places *= np.where(largest < 0, -1.0, 1.0)
+        first, second = (f"{share:.0%} of variance" for share in [*shares, 0.0][:2])
+        return places, (f"first component ({first})", f"second component ({second})")
+
+
+def round_of(name: str) -> int:
+    """Return the round of an array by its name in the file."""
+    return int(name.partition("/")[0])
+
+
+def embedding(folder: Path, round: int | None = None) -> Embedding:
+    """Return what a round of a run compared its clients by; None: the last one that compared them.
+
+    Raises
+    ------
+    ConfigError
+        If the run has nothing of that round.
+    """
+    path = folder / EMBEDDINGS
+    if not path.is_file():
+        raise ConfigError(
+            [
+                f"{folder}: there is no {EMBEDDINGS}; the strategy compared no clients, or the run has not come to "
+                "its end, or an earlier version wrote it: run the experiment again."
+            ]
+        )
+    with np.load(path, allow_pickle=False) as file:
+        rounds = sorted({round_of(name) for name in file.files})
+        wanted = rounds[-1] if round is None else round
+        if wanted not in rounds:
+            raise ConfigError(
+                [f"round={wanted}: in this round no clients were compared; the run has {_listed(rounds)}."]
+            )
+        return Embedding(wanted, str(file[f"{wanted}/kind"]), *(file[f"{wanted}/{name}"] for name in _FIELDS))
+
+
+def _listed(rounds: list[int]) -> str:
+    shown = [str(number) for number in rounds]
+    return ", ".join(shown if len(shown) <= 8 else [*shown[:4], "...", *shown[-2:]])

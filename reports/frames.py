@@ -1,0 +1,169 @@
+"""A run's folder as pandas data frames: its rounds, clients, assignments, and every client in every round."""
+
+import io
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from florets.conf.problems import ConfigError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+ROUNDS = "rounds.jsonl"
+CLIENTS = "clients.csv"
+CLIENTS_OVER_ROUNDS = "clients_over_rounds.csv"
+PARQUET = "clients_over_rounds.parquet"
+
+_TEXTS = ("client", "reply", "rejected", "device", "name")
+_INTEGERS = ("round", "cluster", "true_cluster", "found_cluster", "num_examples", "samples", "bytes_down", "bytes_up")
+_COSTS: Mapping[str, float] = {"seconds": 0.0, "bytes_down": 0, "bytes_up": 0}
+"""Columns of what a client that was not asked costs: nothing."""
+
+
+def rounds(folder: Path) -> "DataFrame":
+    """Return a row for each round, from ``rounds.jsonl``.
+
+    Nested figures are columns: ``seconds_train``, ``replies_ok``, ``cluster_size_0``, ``accuracy_worst_tenth``.
+    ``rejected`` counts clients. What only an algorithm reports has its name, after that of the detail where it is
+    nested (``discovery_p_value``); its lists are in the file alone. A score's mean over the clients has its name.
+
+    Raises
+    ------
+    ConfigError
+        If the folder has no such file.
+    """
+    import pandas as pd
+
+    text = _text(folder / ROUNDS)
+    table = pd.DataFrame([dict(_flat(json.loads(line))) for line in text.splitlines()])
+    # Columns of what no round has are numbers, too.
+    return table.astype(dict.fromkeys(table.columns[table.isna().all()], "float64"))
+
+
+def clients(folder: Path) -> "DataFrame":
+    """Return a row for each client as it was at the end of the run, from ``clients.csv``.
+
+    Raises
+    ------
+    ConfigError
+        If the folder has no such file: it is written at the end.
+    """
+    return _table(_text(folder / CLIENTS))
+
+
+def clients_over_rounds(folder: Path) -> "DataFrame":
+    """Return a row for each round and client, from ``clients_over_rounds.csv``, by round and client.
+
+    Rows that the file leaves out, because nothing happened to a client, are here: with the model and the true cluster
+    that it had, not sampled, at no cost. A client that joined later has none before.
+
+    Raises
+    ------
+    ConfigError
+        If the folder has no such file, as of a run of an earlier version.
+    """
+    import pandas as pd
+
+    found = _table(_text(folder / CLIENTS_OVER_ROUNDS))
+    # Of a run that goes on, or was killed, the last round may be there in part: its line is written last.
+    found = found[found["round"] <= _text(folder / ROUNDS).count("\n")]
+    keys, rows = np.unique(found["client"].to_numpy(dtype=object), return_inverse=True)
+    numbers = np.arange(1, int(found["round"].max() if len(found) else 0) + 1)
+    # (clients, rounds): the row that a client has in a round, and then the last one that it has up to there.
+    own = np.full((len(keys), len(numbers)), -1)
+    own[rows, found["round"].to_numpy(dtype=np.int64) - 1] = np.arange(len(found))
+    last = np.maximum.accumulate(own, axis=1)
+    # Transposed: by round first.
+    own, last = own.T, last.T
+    is_there = last >= 0
+    places, _ = np.nonzero(is_there)
+    full = found.take(last[is_there]).reset_index(drop=True)
+    full["round"] = numbers[places]
+    missing = pd.Series(own[is_there] < 0)
+    kept = ["round", "client", "cluster", "true_cluster"]
+    for name in full.columns.difference(kept):
+        full[name] = full[name].mask(missing, False if name == "sampled" else None)
+    for name, cost in _COSTS.items():
+        full[name] = full[name].fillna(cost)
+    full["sampled"] = full["sampled"].astype(bool)
+    return full
+
+
+def assignments(folder: Path) -> "DataFrame":
+    """Return the model of each client (columns) after each round (rows); missing where it has none.
+
+    Raises
+    ------
+    ConfigError
+        As `clients_over_rounds`.
+    """
+    return clients_over_rounds(folder).pivot(index="round", columns="client", values="cluster")
+
+
+def _text(path: Path) -> str:
+    """Return the whole lines of a file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError(
+            [
+                f"{path}: there is no such file; the run has not come so far, or an earlier version wrote it: run "
+                "the experiment again."
+            ]
+        ) from error
+    return text[: text.rfind("\n") + 1]
+
+
+def _table(text: str) -> "DataFrame":
+    import pandas as pd
+
+    head = pd.read_csv(io.StringIO(text), nrows=0, dtype=str).columns
+    texts = [name for name in _TEXTS if name in head]
+    integers = [name for name in head if name in _INTEGERS or name.endswith("_examples")]
+    # A client may be called "NA": of texts nothing but an empty one is missing.
+    missing = {name: [""] if name in texts else ["", "nan"] for name in head}
+    types: Mapping[str, Any] = {**dict.fromkeys(texts, str), **dict.fromkeys(integers, "Int64")}
+    table: DataFrame = pd.read_csv(
+        io.StringIO(text),
+        dtype=types,
+        keep_default_na=False,
+        na_values=missing,
+    )
+    if "round" in table:
+        table["round"] = table["round"].astype("int64")
+    return table
+
+
+def _flat(line: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the columns of a round's line."""
+    for name, value in line.items():
+        if name == "cluster_sizes":
+            yield from ((f"cluster_size_{model}", size) for model, size in enumerate(value))
+        elif name == "rejected":
+            yield name, len(value)
+        elif name == "metrics":
+            # The mean has the score's own name. Of accuracy and loss mean and spread stand there already.
+            figures = (
+                (score if figure == "mean" else f"{score}_{figure}", number)
+                for score, of in value.items()
+                for figure, number in of.items()
+            )
+            yield from ((column, number) for column, number in figures if column not in line)
+        elif name == "details":
+            yield from ((detail, number) for detail, number in _scalars(value) if detail not in line)
+        elif isinstance(value, Mapping):
+            yield from ((f"{name}_{part}", number) for part, number in value.items())
+        else:
+            yield name, value
+
+
+def _scalars(details: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in details.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}_{part}", number) for part, number in _scalars(value))
+        elif not isinstance(value, list):
+            yield name, value

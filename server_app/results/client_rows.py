@@ -1,0 +1,158 @@
+"""The file `clients_over_rounds.csv`: a row for each round and client, written as soon as the round is over."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from florets.reports.frames import CLIENTS_OVER_ROUNDS, PARQUET
+from florets.server_app.results.client_tests import TEST_CELLS, test_cells
+from florets.server_app.results.folder import append_lines, whole_file
+from florets.strategies.base.report import Client, RoundReport
+
+HEAD = (
+    "round",
+    "client",
+    "cluster",
+    "true_cluster",
+    "sampled",
+    "reply",
+    "rejected",
+    "train_loss",
+    "samples",
+    "seconds",
+    "bytes_down",
+    "bytes_up",
+)
+"""Columns before those of tests."""
+
+_Place = tuple[int | None, int | None]
+"""A client's model and its true cluster."""
+
+
+class ClientRows:
+    """Append each round's rows.
+
+    A client has no row in a round in which nothing happened to it: it was neither sampled, nor sent a message, nor
+    tested, and has the model and the true cluster of its last row. Columns of tests are those of the evaluations so
+    far; where an evaluation brings new ones, the file is written anew with them.
+
+    Parameters
+    ----------
+    folder
+        The run's.
+    done_rounds
+        Rounds after which the run goes on: later ones are taken back. None: it starts, and the folder is empty.
+
+    Raises
+    ------
+    ValueError
+        If the file lacks one of them.
+    """
+
+    def __init__(self, folder: Path, done_rounds: int | None = None) -> None:
+        self._path = folder / CLIENTS_OVER_ROUNDS
+        self._tests = list(TEST_CELLS)
+        self._places: dict[str, _Place] = {}
+        (folder / PARQUET).unlink(missing_ok=True)
+        if done_rounds:
+            self._take_back(done_rounds)
+        else:
+            self._write([])
+
+    def _take_back(self, rounds: int) -> None:
+        kept, found = [], set()
+        try:
+            with self._path.open(newline="", encoding="utf-8") as file:
+                reader = csv.reader(file)
+                head = next(reader, [])
+                for row in reader:
+                    # A row of which the power left a part lies behind the rounds that a checkpoint has.
+                    if int(row[0]) > rounds:
+                        break
+                    kept.append(row)
+                    found.add(int(row[0]))
+                    self._places[row[1]] = (_number(row[2]), _number(row[3]))
+        except (OSError, ValueError, IndexError):
+            found.clear()
+        if found != set(range(1, rounds + 1)):
+            raise ValueError(
+                f"{self._path} does not hold rounds 1 to {rounds}, after which the run is to go on; "
+                "put the file back as it was, or run the experiment again"
+            )
+        self._tests = head[len(HEAD) :]
+        self._write(kept)
+
+    def _write(self, rows: Sequence[Sequence[object]]) -> None:
+        with whole_file(self._path) as file:
+            csv.writer(file, lineterminator="\n").writerows([[*HEAD, *self._tests], *rows])
+
+    def add(self, report: RoundReport, clients: Mapping[str, Client], truth: Mapping[str, int]) -> None:
+        """Append the rows of a round, in the order of the client keys.
+
+        Parameters
+        ----------
+        clients
+            All that the run knows, by key.
+        truth
+            True cluster of each of whom it is known.
+        """
+        tests = {key: test_cells(evaluation) for key, evaluation in report.evaluations.items()}
+        new = dict.fromkeys(name for cells in tests.values() for name in cells if name not in self._tests)
+        if new:
+            self._widen(list(new))
+        sampled = set(report.participants)
+        models, before = report.assignment, self._places
+        # All that are known, of whom a round may sample few: one pass, and no rows but of those it found.
+        moved = {key: at for key in clients if before.get(key) != (at := (models.get(key), truth.get(key)))}
+        before.update(moved)
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        for key in sorted({*sampled, *report.clients, *tests, *moved}):
+            row: list[object] = [report.server_round, key, models.get(key), truth.get(key)]
+            row.append("true" if key in sampled else "false")
+            if (part := report.clients.get(key)) is None:
+                row += [None] * 7
+            else:
+                row += [part.reply, part.rejected, part.train_loss, part.samples, round(part.seconds, 6)]
+                row += [part.bytes_down, part.bytes_up]
+            if cells := tests.get(key):
+                row += [cells.get(name) for name in self._tests]
+            else:
+                row += [None] * len(self._tests)
+            rows.writerow(row)
+        append_lines(self._path, text.getvalue())
+
+    def _widen(self, names: Sequence[str]) -> None:
+        """Add columns; rows that are there have nothing in them."""
+        self._tests += names
+        with self._path.open(newline="", encoding="utf-8") as file:
+            _, *rows = csv.reader(file)
+        self._write([[*row, *[""] * len(names)] for row in rows])
+
+    def finish(self) -> None:
+        """Write the same rows as Parquet, where pyarrow is installed."""
+        if find_spec("pyarrow") is None:
+            return
+        # Loaded at the end alone: it takes part of a second.
+        from pyarrow import bool_, float64, int64, parquet, string
+        from pyarrow import csv as arrow_csv
+
+        types = dict.fromkeys(self._tests, float64())
+        types |= {name: int64() for name in types if name.endswith("_examples")}
+        types |= dict.fromkeys(("round", "cluster", "true_cluster", "samples", "bytes_down", "bytes_up"), int64())
+        types |= dict.fromkeys(("client", "reply", "rejected"), string())
+        types |= {"sampled": bool_(), "train_loss": float64(), "seconds": float64()}
+        table = arrow_csv.read_csv(
+            self._path,
+            arrow_csv.ReadOptions(use_threads=False),
+            convert_options=arrow_csv.ConvertOptions(column_types=types, null_values=[""]),
+        )
+        path = self._path.with_name(PARQUET)
+        with whole_file(path, "wb") as file:
+            parquet.write_table(table, file)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text else None

@@ -1,0 +1,345 @@
+"""Keys of local training that every method follows: clip_norm, augment, precision, optimizer and its options."""
+
+import copy
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from florets.client_app.local_training import Training
+from florets.client_app.session import session
+from florets.conf.compose import compose
+from florets.conf.consent import import_paths
+from florets.conf.problems import ConfigError
+from florets.conf.schema import Optimizer, TrainConfig, as_plain
+from florets.server_app.build import build_checked, build_task, message_settings
+from florets.server_app.resume.own_code import code_imported
+from florets.strategies import STRATEGIES
+from florets.task.models.mlp import mlp
+from florets.task.randomness import Purpose
+from florets.task.training import local_update as training
+from florets.task.training.augmentation import Augmentation
+from florets.task.training.local_update import TrainSettings, check_optimizer, gradient, local_update
+from florets.task.training.objective import PLAIN
+from florets.task.training.optimizers import CLASSES
+from florets.task.wire import kinds
+from tests import own_functions
+from tests.method_runs import play
+from tests.test_batching import run
+from tests.test_caps import node, sent  # noqa: F401 - a fixture
+
+FLIP = "tests.own_functions:mirrored"
+NEW = {kinds.CLIP_NORM, kinds.AUGMENT, kinds.PRECISION, kinds.OPTIMIZER_OPTIONS}
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def samples() -> tuple[Tensor, Tensor]:
+    draws = rng(3)
+    return torch.from_numpy(draws.standard_normal((10, 6)).astype(np.float32)), torch.from_numpy(
+        draws.integers(3, size=10)
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "theirs"),
+    [
+        (
+            TrainSettings(
+                0.01, 3, 4, "adamw", weight_decay=0.1, optimizer_options={"betas": [0.8, 0.99], "amsgrad": True}
+            ),
+            lambda p: torch.optim.AdamW(p, lr=0.01, betas=(0.8, 0.99), amsgrad=True, weight_decay=0.1),
+        ),
+        (
+            TrainSettings(0.01, 3, 4, "rmsprop", momentum=0.9),
+            lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.9),
+        ),
+        (
+            TrainSettings(0.1, 3, 4, "sgd", momentum=0.9, optimizer_options={"nesterov": True}, clip_norm=0.2),
+            lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+        ),
+    ],
+    ids=["adamw", "rmsprop", "nesterov, clipped"],
+)
+def test_training_is_a_plain_loop_of_pytorchs(
+    samples: tuple[Tensor, Tensor], settings: TrainSettings, theirs: Any
+) -> None:
+    x, y = samples
+    module = mlp((6,), 3, [5])
+    plain = copy.deepcopy(module)
+    optimizer, draws = theirs(plain.parameters()), rng(1)
+    draws.integers(2**63 - 1)  # what seeds dropout
+    for _ in range(3):
+        for rows in torch.from_numpy(draws.permutation(10)).split(4):
+            optimizer.zero_grad()
+            F.cross_entropy(plain(x[rows]), y[rows]).backward()
+            if settings.clip_norm is not None:
+                norm = sum(float(p.grad.square().sum()) for p in plain.parameters()) ** 0.5
+                for p in plain.parameters():
+                    p.grad *= min(1.0, settings.clip_norm / norm)
+            optimizer.step()
+    local_update(module, x, y, "cross_entropy", settings, rng(1))
+    for ours, other in zip(module.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours, other, rtol=1e-4, atol=1e-6)
+
+
+def line() -> nn.Module:
+    """Return a linear model of two inputs, without bias, at 0."""
+    module = nn.Sequential(nn.Flatten(), nn.Linear(2, 1, bias=False))
+    nn.init.zeros_(module[1].weight)  # type: ignore[arg-type]
+    return module
+
+
+@pytest.mark.parametrize(("most", "factor"), [(1.0, 0.2), (10.0, 1.0)])
+def test_a_step_is_clipped_by_hand(most: float, factor: float) -> None:
+    x, y = torch.tensor([[3.0, 4.0]]), torch.tensor([-1.0])  # the gradient at 0 is (3, 4), of norm 5
+    module = line()
+    settings = TrainSettings(0.5, 1, 1, "sgd", clip_norm=most)
+    assert not settings.is_gradient_descent
+    local_update(module, x, y, "half_squared_error", settings, rng())
+    torch.testing.assert_close(module[1].weight, torch.tensor([[-1.5, -2.0]]) * factor)  # type: ignore[index]
+    found, _ = gradient(line(), x, y, "half_squared_error", None, rng(), clip_norm=most)
+    np.testing.assert_allclose(found["1.weight"], [[3 * factor, 4 * factor]], rtol=1e-5)
+    # Half of the loss has half of the gradient, which is clipped at the same norm.
+    whole = Training({}, settings, PLAIN, Purpose.LOCAL_TRAINING, 0.5).on_whole_loss().settings
+    module = line()
+    local_update(module, x, y, "half_squared_error", whole, rng())
+    half = min(1.0, most / 2.5) * torch.tensor([[-0.75, -1.0]])
+    torch.testing.assert_close(module[1].weight, half)  # type: ignore[index]
+
+
+def test_bf16_trains_float32_parameters_to_nearly_the_same(samples: tuple[Tensor, Tensor]) -> None:
+    x, y = samples
+    modules = [mlp((6,), 3, [5])]
+    modules.append(copy.deepcopy(modules[0]))
+    for module, precision in zip(modules, get_args(training.Precision), strict=True):
+        settings = TrainSettings(0.1, 5, 4, "sgd", precision=precision)
+        local_update(module, x, y, "cross_entropy", settings, rng())
+    for exact, rough in zip(*(module.parameters() for module in modules), strict=True):
+        assert rough.dtype == torch.float32
+        assert not torch.equal(exact, rough)
+        torch.testing.assert_close(exact, rough, rtol=0.05, atol=0.02)
+
+
+def test_the_built_in_augmentations_mirror_and_move_images() -> None:
+    x = torch.from_numpy(rng().random((40, 2, 5, 6), dtype=np.float32))
+    before = x.clone()
+    flipped = Augmentation("flip", rng(1))(x)
+    mirrored = [torch.equal(new, old.flip(2)) for new, old in zip(flipped, x, strict=True)]
+    assert 10 < sum(mirrored) < 30
+    assert all(
+        torch.equal(new, old) for new, old, is_mirrored in zip(flipped, x, mirrored, strict=True) if not is_mirrored
+    )
+    padded = F.pad(x, (4,) * 4)
+    places = []
+    for new, old in zip(Augmentation("crop", rng(2))(x), padded, strict=True):
+        found = [(d, r) for d in range(9) for r in range(9) if torch.equal(new, old[:, d : d + 5, r : r + 6])]
+        places += found[:1]
+        assert found
+    assert len(set(places)) > 20
+    assert torch.equal(x, before)
+    first, again, other = (Augmentation("flip_crop", rng(seed))(x) for seed in (3, 3, 4))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_a_function_of_ones_own_draws_from_seeded_generators_alone() -> None:
+    x, state = torch.ones(4, 3), torch.random.get_rng_state()
+    augment = Augmentation("tests.own_functions:noisy", rng(1))
+    first, second = augment(x), augment(x)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.equal(x, torch.ones(4, 3)), "it changes what it is given, which is a copy"
+    assert not torch.equal(first, second)
+    again = Augmentation("tests.own_functions:noisy", rng(1))
+    assert torch.equal(again(x), first)
+    assert torch.equal(again(x), second)
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the norms that gradients are clipped to; batches and passes are recorded in `own_functions`."""
+    norms: list[float] = []
+    clip = training.clip_grad_norm_
+
+    def clipped(parameters: Any, most: float) -> Tensor:
+        norms.append(most)
+        return clip(parameters, most)
+
+    monkeypatch.setattr(training, "clip_grad_norm_", clipped)
+    own_functions.BATCHES.clear()
+    own_functions.AUTOCAST.clear()
+    return norms
+
+
+FOLLOWING = ("train.clip_norm=0.5", f"train.augment={FLIP}", "train.precision=bf16")
+EXTRA = {
+    "cfl_gp": ("averaging=gradients",),
+    "two_phase": ("strategy.moment_rounds=1", "strategy.anchors=2", "strategy.subspace_clients=2", "train=sgd"),
+    "fedgwc": ("strategy.fraction_train=0.5",),
+}
+QUICK = {"clove", "cfl_gp", "per_fedavg", "fedpac", "fedala", "discovery", "centralised", "fedem"}
+
+
+@pytest.mark.parametrize(
+    "strategy", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in STRATEGIES]
+)
+def test_every_strategys_training_follows_the_keys(strategy: str, recorded: list[float]) -> None:
+    keys = ("task.model=tests.own_functions:watched", f"strategy={strategy}", *EXTRA.get(strategy, ()), *FOLLOWING)
+    first = play(*keys)
+    assert set(recorded) == {0.5}
+    assert own_functions.BATCHES
+    assert own_functions.AUTOCAST
+    assert all(own_functions.AUTOCAST)
+    assert play(*keys).final == first.final
+
+
+@pytest.mark.parametrize("personal", ["ditto", "fedala", "fedproto"])
+def test_a_personal_method_within_groups_follows_the_keys(personal: str, recorded: list[float]) -> None:
+    play("strategy=oracle", f"personal={personal}", *FOLLOWING)
+    assert set(recorded) == {0.5}
+    assert own_functions.BATCHES
+
+
+def test_training_batches_alone_are_changed(recorded: list[float]) -> None:
+    """Losses, tests and validation data are not: of all samples that are seen those of training are changed once."""
+    play("strategy=ifca", f"train.augment={FLIP}", "train.local_epochs=2", "num_rounds=3", "eval_every=1")
+    clients = sum(
+        len(build_task(compose(["experiment=digits_label_skew", *SMALL])).client(i).y_train) for i in range(6)
+    )
+    assert sum(own_functions.BATCHES) == 3 * 2 * clients
+
+
+SMALL = ("num_clients=6", "task.num_clusters=2", "k=2")
+
+
+def test_clients_are_computed_one_by_one_where_blocks_cannot_follow() -> None:
+    keys = ("strategy=fedavg", "num_rounds=2", "train.batch_size=20", "train.optimizer=adamw")
+    assert np.array_equal(run(1, *keys)[0], run(12, *keys)[0])
+
+
+def test_an_optimiser_of_pytorchs_trains_a_run() -> None:
+    options = ("train.weight_decay=0.01", "train.optimizer_options={betas: [0.8, 0.99]}")
+    adamw, adam = (play("strategy=fedavg", f"train.optimizer={name}", *options) for name in ("AdamW", "adam"))
+    assert adamw.final != adam.final
+
+
+def test_only_what_is_set_travels() -> None:
+    config = compose([])
+    assert not NEW & message_settings(config, build_task(config)).keys()
+    config = compose(["train.optimizer=sgd", "train.optimizer_options={dampening: 0.1}", *FOLLOWING])
+    settings = message_settings(config, build_task(config))
+    assert {key: settings[key] for key in NEW} == {
+        kinds.CLIP_NORM: 0.5,
+        kinds.AUGMENT: FLIP,
+        kinds.PRECISION: "bf16",
+        kinds.OPTIMIZER_OPTIONS: '{"dampening": 0.1}',
+    }
+
+
+def test_the_schema_has_the_optimisers_of_the_loop_in_any_case_of_letters() -> None:
+    assert set(get_args(Optimizer)) == CLASSES.keys()
+    assert compose(["train.optimizer=AdamW"]).train.optimizer == "adamw"
+    for name in CLASSES:
+        check_optimizer(TrainSettings(0.1, 1, 1, name))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (["train.clip_norm=0"], r"^train.clip_norm=0.0: must be greater than 0"),
+        (["train.precision=fp16"], r"^train.precision=fp16: must be one of float32, bf16"),
+        (
+            ["train.optimizer=rprop", "train.weight_decay=0.1"],
+            r"^train.weight_decay=0.1: rprop has none; leave it out",
+        ),
+        (["train.optimizer=adamw", "train.momentum=0.1"], r"^train.momentum=0.1: adamw takes no momentum; add"),
+        (
+            ["train.optimizer_options={beta: 1}"],
+            r"^train.optimizer_options.beta: Adam has no such option. Did you mean 'betas'\? Its options: ",
+        ),
+        (
+            ["train.optimizer_options={lr: 1}"],
+            r"lr: Adam has no such option. It has a key of its own, train.learning_rate",
+        ),
+        (["train.optimizer_options={eps: x}"], r"^train.optimizer_options.eps='x': must be a number"),
+        (["train.optimizer_options={eps: -1}"], r"Adam refuses its settings \(Invalid epsilon value"),
+        (
+            ["averaging=gradients", "train.optimizer_options={eps: 1}"],
+            r"^train.optimizer_options={eps: 1}: with averaging=gradients clients send gradients",
+        ),
+        (
+            ["train.augment=flop"],
+            r"^train.augment=flop: is unknown. Did you mean 'flip'\? Known: flip, crop, flip_crop",
+        ),
+        (
+            ["train.augment=flip", "experiment=mixed_regression/a"],
+            "^train.augment=flip: is for images .* leave it out",
+        ),
+        (["train.augment=shutil:rmtree"], r"no parameter 'x' .* its signature must be f\(x, rng\)"),
+        (["train.augment=tests.own_functions:of_three"], r"it takes 'y' as well; its signature must be f\(x, rng\)"),
+        (
+            ["train.augment=tests.own_functions:shorter"],
+            r"must return a tensor like its input, torch.float32 \(2, 1, 8",
+        ),
+        (["train.augment=tests.own_functions:failing"], r"failing failed with KeyError: 'boom'"),
+        (
+            ["experiment=mixed_regression/a", "strategy.local_solver=fedprox", "train.precision=bf16"],
+            r"^train.precision=bf16: strategy.local_solver=fedprox solves linear regressions exactly, without steps",
+        ),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_before_work(keys: list[str], message: str) -> None:
+    def checked() -> None:
+        config = compose(keys)
+        build_checked(config, build_task(config))
+
+    with pytest.raises(ConfigError, match=message):
+        checked()
+
+
+def test_an_augmentation_by_import_path_needs_trust_in_files_and_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "augment_of_a_test.py").write_text("def turned(x, rng):\n    return x\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    path = "augment_of_a_test:turned"
+    config = compose([f"train.augment={path}"])
+    assert import_paths(as_plain(config)) == {"train.augment": path}
+    assert set(code_imported(config)) == {"augment_of_a_test.py"}
+    assert import_paths({"train": {"augment": "flip"}}) == {}
+    assert TrainConfig().augment is None
+
+
+@pytest.mark.parametrize("kind", [kinds.HELLO, kinds.TRAIN, kinds.TRAIN_SELECT, kinds.QUERY_FOLDS])
+def test_a_node_runs_no_augmentation_that_its_owner_has_not_allowed(kind: str, node: dict[str, Any]) -> None:  # noqa: F811
+    asked = {kinds.AUGMENT: FLIP, kinds.NUM_FOLDS: 2, kinds.FOLD_SIZE: 2, kinds.FOLD_STEPS: 1}
+    more = {kinds.FOLD_UPLOAD: "full", kinds.FOLD_WIDTH: 26, kinds.FOLD_SEED: 1}
+    with pytest.raises(
+        ValueError, match=r"^train.augment=tests.own_functions:mirrored: this node does not allow that"
+    ):
+        sent(node, kind, {**asked, **more})
+    assert sent({**node, "allow": "tests"}, kind, {**asked, **more})
+    session.adopt(None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({kinds.OPTIMIZER: "lbfgs"}, "optimizer='lbfgs' must be one of adam"),
+        ({kinds.OPTIMIZER_OPTIONS: "[1]"}, "'optimizer-options' that are no JSON object"),
+        ({kinds.OPTIMIZER_OPTIONS: "[" * 100_000}, "'optimizer-options' that are no JSON object"),
+        ({kinds.OPTIMIZER_OPTIONS: '{"foreach": true}'}, "Adam has no such option"),
+        ({kinds.CLIP_NORM: -1.0}, "clip_norm=-1.0 must be above 0"),
+        ({kinds.PRECISION: "fp8"}, "precision='fp8', not float32 or bf16"),
+    ],
+)
+def test_a_node_refuses_wrong_settings(settings: dict[str, Any], message: str, node: dict[str, Any]) -> None:  # noqa: F811
+    with pytest.raises(ValueError, match=message):
+        sent(node, kinds.TRAIN, settings)
