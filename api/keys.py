@@ -8,6 +8,7 @@ from florets.api.objects import is_strategy, path_of, strategy_keys
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import quote
 from florets.conf.schema import OPTION_KEYS
+from florets.task.callers_folder import import_from
 from florets.task.edited_modules import note, reload_edited
 
 _SHORT = {name: f"task.{name}" for name in ("data", "partition", "model")}
@@ -35,7 +36,7 @@ def overrides_of(experiment: str | None, keys: Mapping[str, Any]) -> list[str]:
     """
     if experiment is not None and "experiment" in keys:
         raise ConfigError([f"experiment={keys['experiment']}: is also given as {experiment!r}; keep one."])
-    reload_edited()
+    _use_edits()
     texts = [] if experiment is None else [f"experiment={experiment}"]
     return _noted(texts + [f"{key}={_written(key, value)}" for key, value in _flat(keys)])
 
@@ -45,9 +46,15 @@ def choices_of(experiment: str | Iterable[str] | None, keys: Mapping[str, Any]) 
 
     One value that is a list is a list in a list: ``task={"head_layers": [["fc"]]}``.
     """
-    reload_edited()
+    _use_edits()
     given: dict[str, Any] = dict(keys) if experiment is None else {"experiment": experiment, **keys}
     return _noted([f"{key}={','.join(_written(key, one) for one in _choices(value))}" for key, value in _flat(given)])
+
+
+def _use_edits() -> None:
+    # Where modules that are named may lie.
+    import_from(Path.cwd())
+    reload_edited()
 
 
 def _noted(texts: list[str]) -> list[str]:

@@ -6,11 +6,10 @@ import inspect
 import sys
 from typing import Any
 
+from florets.conf.consent import IMPORTING
 from florets.conf.problems import ConfigError
 from florets.strategies.settings import RunKeys
 from florets.task import given
-
-_TASK_PARTS = ("task.data", "task.partition", "task.model")
 
 
 def path_of(key: str, value: Any) -> str:
@@ -28,7 +27,7 @@ def path_of(key: str, value: Any) -> str:
             remedy = "its class, and its settings as keys" if is_strategy(value) else "a name, a class or an instance"
             raise ConfigError([f"strategy: a {type(value).__name__} is no value here; give {remedy}."])
         function = value
-    elif key in _TASK_PARTS:
+    elif key in IMPORTING:
         function = _function(key, value)
     else:
         raise ConfigError(

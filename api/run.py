@@ -135,7 +135,8 @@ def run(experiment: str | None = None, /, **keys: Any) -> Run:
         Name of the preset; by default the quickstart.
     **keys
         The keys of the command, checked in the same way: ``strategy="clove", k=4, seed=0``. A group is a mapping,
-        ``train={"learning_rate": 0.1}``.
+        ``train={"learning_rate": 0.1}``. `model`, `data` and `partition` are short for ``task.model`` and so on; they
+        and the strategy may be classes and functions, the model a module and the strategy an instance as well.
 
     Returns
     -------
