@@ -1,5 +1,6 @@
 """Keyword arguments of the public functions as the command's `key=value` texts: one way to check both."""
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from florets.api.objects import is_strategy, path_of, strategy_keys
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import quote
 from florets.conf.schema import OPTION_KEYS
+from florets.server_app.console import say
 from florets.task.callers_folder import import_from
 from florets.task.edited_modules import note, reload_edited
 
@@ -54,7 +56,8 @@ def choices_of(experiment: str | Iterable[str] | None, keys: Mapping[str, Any]) 
 def _use_edits() -> None:
     # Where modules that are named may lie.
     import_from(Path.cwd())
-    reload_edited()
+    if edited := reload_edited():
+        say(f"florets: edited since, and imported anew: {', '.join(edited)}", sys.stderr)
 
 
 def _noted(texts: list[str]) -> list[str]:

@@ -46,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     reload_edited()
 
 
-def test_a_run_after_an_edit_uses_the_new_code(folder: Path) -> None:
+def test_a_run_after_an_edit_uses_the_new_code(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def run() -> tuple[list[str], bytes]:
         found = florets.run(
             "quickstart",
@@ -69,7 +69,9 @@ def test_a_run_after_an_edit_uses_the_new_code(folder: Path) -> None:
     assert sys.modules["strategy_of_edits"] is module
     # As many letters, within the second: Python's own check would take the compiled code for new.
     (folder / "helper_of_edits.py").write_text("SHIFT = 2\n")
+    capsys.readouterr()
     second = run()
+    assert "florets: edited since, and imported anew: helper_of_edits, strategy_of_edits\n" in capsys.readouterr().err
     assert second[1] != first[1]
     assert sys.modules["strategy_of_edits"] is not module
     # Whoever holds the old module sees what is in the new one.
