@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -126,6 +127,20 @@ def test_workers_and_flowers_processes_take_the_same_objects(tmp_path: Path) -> 
         return (found.folder / "models.safetensors").read_bytes()
 
     assert run() == run(workers=2) == run(engine="flwr")
+
+
+@pytest.mark.slow
+def test_a_script_needs_no_guard_for_workers(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "print('begins')\nimport florets\nfrom torch import nn\n"
+        "def net(shape, classes):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n"
+        f"print(florets.run('quickstart', model=net, workers=2, **{SMALL}).accuracy > 0)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    found = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert found.stdout.split() == ["begins", "True"], found.stderr
 
 
 def test_what_a_module_has_is_named_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,11 @@
 
 import multiprocessing
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from flwr.app import Message
@@ -126,7 +128,8 @@ class ProcessWorker(Worker):
         arguments = (theirs, load, file, clients, files)
         self._process = context.Process(target=work, args=arguments, name=f"worker {number}")
         try:
-            self._process.start()
+            with _without_script():
+                self._process.start()
         finally:
             theirs.close()
 
@@ -167,3 +170,17 @@ class ProcessWorker(Worker):
         self._process.kill()
         self._process.join()
         self.pipe.close()
+
+
+@contextmanager
+def _without_script() -> Iterator[None]:
+    """Keep a process that is started from running the caller's script: it would start the same run again.
+
+    Python does so for the sake of what stands in the script; workers are handed that (`florets.task.given`).
+    """
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
