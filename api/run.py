@@ -1,12 +1,13 @@
 """`florets.run` and its result: one experiment, run as the command runs it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from florets.api.federation import with_clients
 from florets.api.keys import overrides_of
 from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from torch.nn import Module
 
+    from florets.api.predictions import Predictions
     from florets.reports.embedding import Embedding
+    from florets.server_app.new_client.assignment import Assignment
     from florets.server_app.new_client.run_models import RunModels
+    from florets.server_app.trackers.protocol import Tracker
 
 
 class Run:
@@ -113,6 +117,66 @@ class Run:
 
         return [loaded_module(self._models.task, state).eval() for state in self._models.models]
 
+    def export(self, to: str | Path, *, onnx: bool = False, license: str = "") -> Path:
+        """Write the models into a new folder for use without Florets; see `florets.export`."""
+        from florets.api.export import export
+
+        return export(self.folder, to, onnx=onnx, license=license, trust=self._trust)
+
+    def predict(self, x: Any, *, client: str | int | None = None, model: int | None = None) -> "Predictions":
+        """Return a model's predictions for new inputs, each from its own sample alone.
+
+        Parameters
+        ----------
+        x : array, tensor, DataFrame or path
+            Inputs (n, ...) as the clients have them; raw records, where the run was on tables; or a file or folder as
+            `florets predict` takes it.
+        client : str, optional
+            Client of the run whose model predicts: its own where it has one, else its group's. Where each client
+            standardises its own table, also whose scale holds.
+        model : int, optional
+            Number of the model in place of a client.
+
+        Returns
+        -------
+        Predictions
+            `labels`, `probabilities` and `frame()`.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such client or model, or the inputs do not fit the run.
+        """
+        from florets.api.new_data import predict_new
+
+        return predict_new(self.folder, self._models, x, client, model)
+
+    def assign(self, x: Any, y: Any = None, *, client: str | int | None = None) -> "Assignment":
+        """Return which model fits data with their targets, and how well.
+
+        Parameters
+        ----------
+        x : array, tensor, DataFrame or path
+            As `predict` takes it; a data frame, file or folder has the targets in it.
+        y : array, optional
+            Targets (n,) of arrays. Only runs that place data by their inputs alone (FLUX) need none.
+        client : str, optional
+            Client whose scale holds, where each client standardises its own table.
+
+        Returns
+        -------
+        Assignment
+            `model`, `losses` of all models, `accuracy`, and why it is that model.
+
+        Raises
+        ------
+        ConfigError
+            If the data do not fit the run.
+        """
+        from florets.api.new_data import assign_new
+
+        return assign_new(self.folder, self._models, x, y, client)
+
     @cached_property
     def _models(self) -> "RunModels":
         from florets.server_app.new_client.run_models import load_run
@@ -136,7 +200,10 @@ def run(experiment: str | None = None, /, **keys: Any) -> Run:
     **keys
         The keys of the command, checked in the same way: ``strategy="clove", k=4, seed=0``. A group is a mapping,
         ``train={"learning_rate": 0.1}``. `model`, `data` and `partition` are short for ``task.model`` and so on; they
-        and the strategy may be classes and functions, the model a module and the strategy an instance as well.
+        and the strategy may be classes and functions, the model a module and the strategy an instance as well. Data
+        in memory are given as ``clients=``, a `Federation` or what it takes; its arguments ``target=``, ``owner=``,
+        ``clusters=``, ``names=`` and ``classes=`` may stand beside it. ``tracker=`` also takes objects of one's own,
+        see docs/trackers.md.
 
     Returns
     -------
@@ -148,26 +215,39 @@ def run(experiment: str | None = None, /, **keys: Any) -> Run:
     ConfigError
         With every problem of the keys, before anything is run.
     """
-    return Run(run_overrides(overrides_of(experiment, keys)).folder, trust=True)
+    experiment, keys, _ = with_clients(experiment, keys)
+    keys, trackers = _without_objects(keys)
+    return Run(run_overrides(overrides_of(experiment, keys), trackers=trackers).folder, trust=True)
 
 
-def run_overrides(overrides: Sequence[str], caller: Path | None = None) -> RunSummary:
+def _without_objects(keys: Mapping[str, Any]) -> tuple[dict[str, Any], list["Tracker"]]:
+    """Return the keys without the trackers that are no names, and these."""
+    value = keys.get("tracker", [])
+    given = list(value) if isinstance(value, list | tuple) else [value]
+    names = [one for one in given if isinstance(one, str)]
+    rest = {key: one for key, one in keys.items() if key != "tracker"}
+    return {**rest, "tracker": names} if names else rest, [one for one in given if not isinstance(one, str)]
+
+
+def run_overrides(
+    overrides: Sequence[str], caller: Path | None = None, trackers: Sequence["Tracker"] = ()
+) -> RunSummary:
     """Run the experiment that `key=value` texts describe; relative paths are meant from `caller`."""
     caller = caller or Path.cwd()
     import_from(caller)
     if any(text.startswith("resume=") for text in overrides):
-        return _resumed(overrides, caller)
+        return _resumed(overrides, caller, trackers)
     for text in overrides:
         if text.lstrip("+~").startswith(("hydra/", "hydra.")):
             raise ConfigError([f"{text}: Hydra's own keys shape sweeps; add -m."])
     config = jobs.prepare(overrides, caller)
     try:
-        return engine.run(config, overrides)
+        return engine.run(config, overrides, trackers)
     except KeyboardInterrupt:
-        raise _interrupted(config, results_folder(config, overrides)) from None
+        raise interrupted(config, results_folder(config, overrides)) from None
 
 
-def _resumed(overrides: Sequence[str], caller: Path) -> RunSummary:
+def _resumed(overrides: Sequence[str], caller: Path, trackers: Sequence["Tracker"]) -> RunSummary:
     from florets.server_app.console import say
     from florets.server_app.resume.resume import finished_summary, read_resume
 
@@ -178,12 +258,13 @@ def _resumed(overrides: Sequence[str], caller: Path) -> RunSummary:
         say(f"{folder} holds a run that has come to its end: there is nothing left to do.")
         return summary
     try:
-        return engine.resume(config, folder)
+        return engine.resume(config, folder, trackers)
     except KeyboardInterrupt:
-        raise _interrupted(config, folder) from None
+        raise interrupted(config, folder) from None
 
 
-def _interrupted(config: Config, folder: Path) -> KeyboardInterrupt:
+def interrupted(config: Config, folder: Path) -> KeyboardInterrupt:
+    """Return an interrupt whose text says how the run in a folder goes on."""
     from florets.server_app.resume.checkpoint import Checkpoints
 
     if not Checkpoints(folder).files():

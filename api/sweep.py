@@ -1,14 +1,35 @@
 """`florets.sweep` and its result: many runs, one for each combination of values."""
 
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
+from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from florets.api.federation import with_clients
 from florets.api.keys import choices_of
-from florets.conf.problems import ConfigError
+from florets.conf.problems import ConfigError, did_you_mean
+from florets.reports.tables import Cell, ResultTable
 from florets.server_app import engine
+from florets.server_app.sweep.best import Best, best_of
+from florets.server_app.sweep.sweep_compare import compared
+from florets.server_app.sweep.sweep_csv import SUMMARY, read_jobs
+from florets.server_app.sweep.sweep_groups import Group, JobResult, group_jobs, short
+from florets.server_app.sweep.sweep_measures import SweepMeasure, main_measure, measures_of
+from florets.server_app.sweep.sweep_report import MOST_LINES, lines_of, means, summary_markdown
+from florets.strategies import TITLES
 from florets.task.callers_folder import import_from
 from florets.task.threads import one_thread_within
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from florets.reports.picture import Picture
+
+_STRATEGY, _ROUND = "strategy", "round"
+_OF_ROUNDS = ("ari", "accuracy", "loss", "validation", "model_error", "cluster_error", "cluster_loss")
+"""Measures that rounds have, under the names of `rounds.jsonl`."""
 
 
 class Sweep:
@@ -27,8 +48,242 @@ class Sweep:
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder).expanduser().absolute()
-        if not (self.folder / "summary.csv").is_file():
+        if not (self.folder / SUMMARY).is_file():
             raise ConfigError([f"{self.folder}: holds no sweep; give the folder that a sweep named as its results."])
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """One row a job, failed ones too: its keys, its figures, its folder, and why it failed."""
+        import pandas as pd
+
+        return pd.read_csv(self.folder / SUMMARY, keep_default_na=False, na_values=[""])
+
+    @property
+    def measures(self) -> dict[str, str]:
+        """The figures that tables and plots know, with their headings."""
+        return {name: measure.title for name, measure in measures_of(self._jobs).items()}
+
+    @property
+    def best(self) -> Best | None:
+        """The best setting by validation data; None without such data or with one setting."""
+        return best_of(self._jobs)
+
+    def table(
+        self,
+        rows: str | Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
+        *,
+        measure: str | None = None,
+        where: Mapping[str, Any] | None = None,
+        best: Literal["bold"] | None = "bold",
+    ) -> ResultTable:
+        """Return means ± sample standard deviations over the seeds.
+
+        Parameters
+        ----------
+        rows : str or several, optional
+            Keys of the sweep, of whose values each combination is a row, such as ``"strategy"``; by default all keys
+            that vary.
+        columns : str or several, optional
+            A key of the sweep, such as ``"k"``, with a column for each of its values; or names of `measures`. By
+            default all measures.
+        measure : str, optional
+            With a key as ``columns``: the figure that is shown; by default the accuracy, or else the loss.
+        where : mapping, optional
+            Keys and values of the jobs that are shown.
+        best : {"bold"} or None
+            Whether the best of each comparison is marked: strategies are compared with each other, and without
+            them in the table the rows.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such key or measure, no such job, or another key varies within a cell.
+        """
+        jobs = self._where(where)
+        names = [columns] if isinstance(columns, str) else list(columns or ())
+        key = names[0] if len(names) == 1 and names[0] in _keys(jobs) else None
+        if key is None and rows is None:
+            return self._of_groups(jobs, names, best)
+        row_keys = _varying(jobs, without=key) if rows is None else [rows] if isinstance(rows, str) else list(rows)
+        for name in row_keys:
+            _check(name, _keys(jobs), "rows", "no such key varies")
+        _refuse_mixed(jobs, [*row_keys, *([key] if key else [])])
+        lines = _combinations(jobs, row_keys)
+        if key is None:
+            measures = self._chosen(names)
+            heads = [measure.title for measure in measures]
+            cells = [[measure.cell(_group(of)) for measure in measures] for of in lines.values()]
+        else:
+            shown = self._measure(measure)
+            across = _combinations(jobs, [key])
+            heads = [values[0] for values in across]
+            measures = [shown] * len(heads)
+            cells = [
+                [_cell(shown, [job for job in of if job in there]) for there in across.values()]
+                for of in lines.values()
+            ]
+        table = ResultTable(
+            ", ".join(row_keys), tuple(map(", ".join, lines)), tuple(heads), tuple(map(tuple, cells)), _note(jobs)
+        )
+        if key is not None:
+            table = _titled(table, measures[0].title)
+        higher = [one.higher for one in measures]
+        return table.marked(higher, "rows" if key == _STRATEGY else "columns") if best else table
+
+    def latex(
+        self,
+        rows: str | Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
+        *,
+        caption: str = "",
+        label: str = "",
+        **choices: Any,
+    ) -> str:
+        """Return `table` as LaTeX for the package ``booktabs``, the best in bold and names escaped.
+
+        Parameters
+        ----------
+        caption, label : str, optional
+            LaTeX of a ``table`` around it; without either there is the ``tabular`` alone.
+        **choices
+            The other parameters of `table`.
+        """
+        return self.table(rows, columns, **choices).latex(caption, label)
+
+    def compare(
+        self, measure: str | None = None, against: str | None = None, where: Mapping[str, Any] | None = None
+    ) -> pd.DataFrame:
+        """Return the means with 95 % intervals and the differences on equal seeds, one row for each setting.
+
+        ``p`` is that of the paired t test and ``p_holm`` is corrected by Holm's procedure for the number of
+        comparisons in the table. Fewer than three pairs, or differences without a spread, have no test.
+
+        Parameters
+        ----------
+        measure : str, optional
+            One of `measures`; by default the accuracy, or else the loss.
+        against : str, optional
+            The strategy that the others are compared with, within equal settings; by default the first.
+        where : mapping, optional
+            Keys and values of the jobs that are compared.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such measure, strategy or job.
+        """
+        import pandas as pd
+
+        groups = group_jobs(self._where(where))[1]
+        if against is not None:
+            _check(against, [group.strategy for group in groups], "against", "no such strategy ran")
+            groups.sort(key=lambda group: group.strategy != against)
+        shown = self._measure(measure)
+        titles = {group.label: group.title for group in groups}
+        lines = [
+            {
+                "name": titles[one.name],
+                "runs": one.spread.number,
+                "mean": one.spread.mean,
+                "low": one.spread.low,
+                "high": one.spread.high,
+                "against": titles.get(one.against, ""),
+                "pairs": one.difference.number,
+                "difference": one.difference.mean,
+                "difference_low": one.difference.low,
+                "difference_high": one.difference.high,
+                "p": one.p,
+                "p_holm": one.p_holm,
+            }
+            for one in compared(groups, shown)
+        ]
+        frame = pd.DataFrame(lines).set_index("name")
+        frame[["p", "p_holm"]] = frame[["p", "p_holm"]].astype(float)
+        frame.columns.name = shown.title
+        return frame
+
+    def plot(
+        self, measure: str | None = None, x: str = _ROUND, lines: str = "", where: Mapping[str, Any] | None = None
+    ) -> Picture:
+        """Return a figure of means over the seeds; ``.save("name")`` writes it as PNG, PDF and SVG.
+
+        Parameters
+        ----------
+        measure : str, optional
+            One of `measures`. By default over the rounds those that say most; else the accuracy, or the loss.
+        x : str
+            ``"round"``, or a key of the sweep.
+        lines : str, optional
+            With a key as ``x``: the key with a line for each of its values; by default all others that vary. Where
+            these make more than eight lines, as after `florets.tune`, there is a point for each setting instead.
+        where : mapping, optional
+            Keys and values of the jobs that are drawn.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such key, measure or job, or nothing to draw.
+        """
+        # matplotlib takes a second
+        from florets.server_app.sweep.sweep_plots import settings_figure, sweep_figure
+
+        jobs = self._where(where)
+        if x == _ROUND:
+            curves = {group.title: runs for group in group_jobs(jobs)[1] if (runs := lines_of(group))}
+            if measure is not None:
+                _check(measure, _OF_ROUNDS, "measure", "rounds have no such figure")
+            figure = sweep_figure(curves, quantities=[measure] if measure else [])
+            if figure is None:
+                raise ConfigError([f"{self.folder}: nothing to draw: the runs' folders or that figure are missing."])
+            return figure
+        _check(x, _keys(jobs), "x", "no such key varies")
+        others = [lines] if lines else _varying(jobs, without=x)
+        for name in others:
+            _check(name, _keys(jobs), "lines", "no such key varies")
+        _refuse_mixed(jobs, [x, *others])
+        shown = self._measure(measure)
+        drawn = {
+            _line_name(others, names): [
+                (values[0], shown.spread(_group(there))) for values, there in _combinations(of, [x]).items()
+            ]
+            for names, of in _combinations(jobs, others).items()
+        }
+        joined = len(drawn) <= MOST_LINES
+        if not joined:
+            drawn = {"": [point for line in drawn.values() for point in line]}
+        return settings_figure(drawn, shown.title, x, shown.bounds, joined)
+
+    @cached_property
+    def _jobs(self) -> list[JobResult]:
+        return read_jobs(self.folder)
+
+    def _where(self, where: Mapping[str, Any] | None) -> list[JobResult]:
+        wanted = {key: str(value) for key, value in (where or {}).items()}
+        found = [job for job in self._jobs if all(job.overrides.get(key) == value for key, value in wanted.items())]
+        if not found:
+            text = ", ".join(f"{key}={value}" for key, value in wanted.items()) or "the sweep"
+            raise ConfigError([f"where: {text}: no job has these."])
+        return found
+
+    def _measure(self, name: str | None) -> SweepMeasure:
+        return main_measure(self._jobs) if name is None else self._chosen([name])[0]
+
+    def _chosen(self, names: Sequence[str]) -> list[SweepMeasure]:
+        known = measures_of(self._jobs)
+        for name in names:
+            _check(name, known, "columns", "the sweep has no such measure or key")
+        return [known[name] for name in names or known]
+
+    def _of_groups(self, jobs: Sequence[JobResult], names: Sequence[str], best: str | None) -> ResultTable:
+        """Return the table of `summary.md`, with the strategies' names."""
+        self._chosen(names)
+        groups = group_jobs(jobs)[1]
+        table = means(groups, names or list(measures_of(jobs)), titles=True, marks=best is not None)
+        return ResultTable(table.corner, table.rows, table.columns, table.cells, _note(jobs))
+
+    def __repr__(self) -> str:
+        return f"<florets.Sweep {self.folder}>\n\n{summary_markdown(self._jobs)}"
 
 
 @one_thread_within()
@@ -42,7 +297,7 @@ def sweep(experiment: str | Iterable[str] | None = None, /, **keys: Any) -> Swee
     **keys
         The keys of the command; a list, tuple or range of values is tried value by value:
         ``strategy=["clove", "ifca"], seed=range(3)``. Hydra's own keys are given as
-        ``**{"hydra/launcher": "joblib"}``.
+        ``**{"hydra/launcher": "joblib"}``. Data in memory are given as in `run`.
 
     Returns
     -------
@@ -59,5 +314,81 @@ def sweep(experiment: str | Iterable[str] | None = None, /, **keys: Any) -> Swee
 
     caller = Path.cwd()
     import_from(caller)
+    experiment, keys, federation = with_clients(experiment, keys)
+    for name in () if federation is None else federation.settings:
+        # A list is one value here, not several to try.
+        keys[name] = [keys[name]]
     _, folder = run_sweep(choices_of(experiment, keys), caller, Engine(engine.run, engine.resume))
     return Sweep(folder)
+
+
+def _keys(jobs: Sequence[JobResult]) -> list[str]:
+    """Return the keys that some jobs have; the strategy always."""
+    return list(dict.fromkeys([_STRATEGY, *(key for job in jobs for key in job.overrides if key != "seed")]))
+
+
+def _varying(jobs: Sequence[JobResult], without: str | None = None) -> list[str]:
+    keys = [key for key in _keys(jobs) if key != without and len({_value(job, key) for job in jobs}) > 1]
+    # A table needs rows: with nothing else that varies the strategy's.
+    return keys or [key for key in (_STRATEGY,) if key != without]
+
+
+def _value(job: JobResult, key: str) -> str:
+    """Return a job's value of a key as it is shown: a strategy by the name that papers give it."""
+    value = job.overrides.get(key, "")
+    if key != _STRATEGY:
+        return value
+    name = value if job.summary is None else job.summary.strategy
+    return TITLES.get(name, name)
+
+
+def _combinations(jobs: Sequence[JobResult], keys: Sequence[str]) -> dict[tuple[str, ...], list[JobResult]]:
+    """Return the jobs by their values of some keys, in the order of the first jobs."""
+    found: dict[tuple[str, ...], list[JobResult]] = {}
+    for job in jobs:
+        found.setdefault(tuple(_value(job, key) for key in keys), []).append(job)
+    return found
+
+
+def _line_name(keys: Sequence[str], values: Sequence[str]) -> str:
+    """Return the name of a line: a strategy's, and other keys without their groups."""
+    pairs = zip(keys, values, strict=True)
+    return ", ".join(
+        value if key == _STRATEGY else f"{key.rpartition('.')[2]}={short(value)}" for key, value in pairs
+    )
+
+
+def _refuse_mixed(jobs: Sequence[JobResult], keys: Sequence[str]) -> None:
+    """Refuse means over jobs that differ in more than their seed."""
+    for of in _combinations(jobs, keys).values():
+        for key in _keys(of):
+            values = list(dict.fromkeys(_value(job, key) for job in of))
+            if key not in keys and len(values) > 1:
+                chosen = f"where={{{key!r}: {values[0]!r}}}"
+                raise ConfigError(
+                    [f"{key}: varies too ({', '.join(values)}); name it in rows or columns, or choose with {chosen}."]
+                )
+
+
+def _group(jobs: Sequence[JobResult]) -> Group:
+    return Group("", {}, list(jobs))
+
+
+def _cell(measure: SweepMeasure, jobs: Sequence[JobResult]) -> Cell:
+    return measure.cell(_group(jobs)) if jobs else Cell("--")
+
+
+def _check(name: str, known: Iterable[str], what: str, problem: str) -> None:
+    names = list(dict.fromkeys(known))
+    if name not in names:
+        raise ConfigError([f"{what}={name}: {problem}.{did_you_mean(name, names)} There are: {', '.join(names)}."])
+
+
+def _note(jobs: Sequence[JobResult]) -> str:
+    failed = sum(job.summary is None for job in jobs)
+    return f"{failed} of {len(jobs)} jobs failed." if failed else ""
+
+
+def _titled(table: ResultTable, title: str) -> ResultTable:
+    note = " ".join(filter(None, [f"{title}, mean ± sample standard deviation over seeds.", table.note]))
+    return ResultTable(table.corner, table.rows, table.columns, table.cells, note[:1].upper() + note[1:])

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from florets.deploy.demo_hospitals import CASES, write_folders
 from florets.server_app.advise.advice import Advice
-from florets.server_app.advise.command import answer
 from florets.server_app.advise.methods import Question
+from florets.server_app.advise.study import answer
 from florets.server_app.engine import run_in
 
 KEYS = ("target=diagnosis", "min_clients=5", "quiet=true", "pictures=false", "checkpoint_every=0")

@@ -121,9 +121,14 @@ def _of_words(given: Sequence[str]) -> int:
     words = {
         "advise": _advise,
         "check": _check,
+        "discover": _discover,
+        "export": _export,
+        "extend": _extend,
         "plan": _plan,
         "reproduce": _reproduce,
         "show-partition": _show_partition,
+        "tune": _tune,
+        "watch": _watch,
     }
     if given[:1] and given[0] in words:
         return words[given[0]](given[1:])
@@ -168,17 +173,22 @@ def _act(arguments: Arguments) -> int:
 
 
 def _for_a_client(command: str, arguments: Sequence[str]) -> int:
-    from florets.server_app.new_client import commands
+    from florets.commands import new_client
 
     import_from(Path.cwd())
-    return commands.main(command, arguments)
+    return new_client.main(command, arguments)
 
 
 def _advise(arguments: Sequence[str]) -> int:
-    from florets.server_app.advise.command import main as advise
+    from florets.commands.advise import main as advise
 
-    import_from(Path.cwd())
-    return advise(arguments, engine.run_in)
+    return advise(arguments)
+
+
+def _discover(arguments: Sequence[str]) -> int:
+    from florets.commands.discover import main as discover
+
+    return discover(arguments)
 
 
 def _show_partition(arguments: Sequence[str]) -> int:
@@ -190,11 +200,22 @@ def _show_partition(arguments: Sequence[str]) -> int:
 
 
 def _check(arguments: Sequence[str]) -> int:
-    from florets.server_app.check import command
+    from florets.commands.check import main as check
 
-    caller = Path.cwd()
-    import_from(caller)
-    return command.main(arguments, caller)
+    return check(arguments)
+
+
+def _export(arguments: Sequence[str]) -> int:
+    from florets.commands.export import main as export
+
+    import_from(Path.cwd())
+    return export(arguments)
+
+
+def _extend(arguments: Sequence[str]) -> int:
+    from florets.commands.extend import main as extend
+
+    return extend(arguments)
 
 
 def _plan(arguments: Sequence[str]) -> int:
@@ -205,12 +226,24 @@ def _plan(arguments: Sequence[str]) -> int:
     return command.main(arguments, caller, engine.client_side)
 
 
+def _watch(arguments: Sequence[str]) -> int:
+    from florets.commands import watch
+
+    return watch.main(arguments)
+
+
 def _reproduce(arguments: Sequence[str]) -> int:
     from florets.server_app.reproduce.command import main as reproduce
     from florets.server_app.resume.go_on import Engine
 
     import_from(Path.cwd())
     return reproduce(arguments, Engine(engine.run, engine.resume))
+
+
+def _tune(arguments: Sequence[str]) -> int:
+    from florets.commands.tune import main as tune
+
+    return tune(arguments)
 
 
 def _tell(summary: RunSummary) -> None:

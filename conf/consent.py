@@ -14,7 +14,10 @@ _TASK_PARTS = ("data", "partition", "model")
 
 _AUGMENT = "train.augment"
 
-IMPORTING = ("strategy", *(f"task.{part}" for part in _TASK_PARTS), _AUGMENT)
+TRACKER = "tracker"
+"""The one key of them whose code runs on the server alone, and has no part in what a run computes."""
+
+IMPORTING = ("strategy", *(f"task.{part}" for part in _TASK_PARTS), _AUGMENT, TRACKER)
 """Keys that take an import path."""
 
 
@@ -29,6 +32,9 @@ def import_paths(values: Mapping[str, Any]) -> dict[str, str]:
     train = values.get("train")
     if isinstance(train, Mapping) and ":" in (augment := str(train.get("augment", ""))):
         found[_AUGMENT] = augment
+    trackers = values.get(TRACKER)
+    if own := [str(one) for one in (trackers if isinstance(trackers, list) else [trackers]) if ":" in str(one)]:
+        found[TRACKER] = ",".join(own)
     name = str(strategy.get("name", "") if isinstance(strategy, Mapping) else strategy)
     if ":" in name:
         try:

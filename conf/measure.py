@@ -27,9 +27,14 @@ def measure_problems(config: Config) -> list[str]:
             f"patience={config.patience}: watches a figure on validation data, and there are none; add "
             "task.validation_fraction=0.2, or leave patience out."
         )
-    if config.measure in _OF_SUMS and not config.statistics:
-        problems.append(
-            f"measure={config.measure}: with patience it is over all validation records together, from sums that "
-            "clients send; add statistics=true."
-        )
-    return problems
+    return problems + lacks_sums(config)
+
+
+def lacks_sums(config: Config) -> list[str]:
+    """Return what is wrong where the validation figure follows from sums that no client is asked for."""
+    if config.measure not in _OF_SUMS or config.statistics:
+        return []
+    return [
+        f"measure={config.measure}: on validation data it is over all records together, from sums that clients send; "
+        "add statistics=true."
+    ]

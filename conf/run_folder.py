@@ -30,6 +30,7 @@ _LEFT_OUT = (
     "loss_matrix",
     "loss_matrix_timeout",
     "pictures",
+    "tracker",
     "workers",
     "ray_address",
 )

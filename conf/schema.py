@@ -251,6 +251,9 @@ class Config(RunKeys):
         least=1,
     )
     stop_at_ari: float | None = setting(None, "end the run once the ARI is at least this", above=0, most=1)
+    stop_at_groups: bool = setting(
+        False, "end the run with the round that decides whether there are groups (strategy=discovery)"
+    )
     loss_matrix: bool = setting(
         True, "at the end ask every client for the loss of every final model (loss_matrix.csv and its picture)"
     )
@@ -261,6 +264,11 @@ class Config(RunKeys):
     )
     pictures: bool = setting(
         True, "draw the curves and the loss matrix; without them the tables and the page are there"
+    )
+    tracker: str | list[str] = setting(
+        [],
+        "where the run is logged as well: tensorboard, mlflow, wandb (extras of the same names), a class as "
+        "package.module:Class, or a list of them; stores lie in results_dir, see docs/trackers.md",
     )
     quiet: bool = setting(
         False, "a plain line for each round in place of the progress bar; notes, warnings and the result stay"

@@ -13,6 +13,7 @@ from florets.conf.personal import personal_problems
 from florets.conf.problems import ConfigError
 from florets.conf.ray_engine import ray_problems
 from florets.conf.schema import AUTO, Config, TaskConfig, TrainConfig
+from florets.conf.trackers import tracker_problems
 from florets.conf.typed import read_config, show
 from florets.strategies.registry import usable_settings
 from florets.strategies.settings import Settings, range_problems
@@ -69,6 +70,7 @@ def find_problems(config: Config) -> list[str]:
         *drift_problems(config),
         *personal_problems(config),
         *ray_problems(config),
+        *tracker_problems(config.tracker),
     ]
 
 

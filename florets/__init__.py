@@ -14,9 +14,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     # Type checkers see here what `__getattr__` imports.
     from florets import strategies
+    from florets.api.advise import Advice, advise
+    from florets.api.check import check
+    from florets.api.discover import Groups, discover
+    from florets.api.export import export
+    from florets.api.extend import extend
+    from florets.api.federation import Federation
     from florets.api.load import load
+    from florets.api.reproduce import reproduce
     from florets.api.run import Run, run
     from florets.api.sweep import Sweep, sweep
+    from florets.api.tune import tune
     from florets.client_app.client import Client
     from florets.strategies.base.context import Plan, Round
     from florets.strategies.base.state import State
@@ -25,7 +33,10 @@ if TYPE_CHECKING:
     from florets.task.wire.replies import Update
 
 __all__ = [
+    "Advice",
     "Client",
+    "Federation",
+    "Groups",
     "Plan",
     "Round",
     "Run",
@@ -35,11 +46,18 @@ __all__ = [
     "Sweep",
     "Update",
     "__version__",
+    "advise",
+    "check",
+    "discover",
+    "export",
+    "extend",
     "load",
+    "reproduce",
     "run",
     "setting",
     "strategies",
     "sweep",
+    "tune",
 ]
 
 _HERE = Path(__file__).resolve().parent
@@ -48,7 +66,10 @@ if not (_HERE / "strategies").is_dir():
     __path__.append(str(_HERE.parent))
 
 _HOMES = {
+    "Advice": "api.advise",
     "Client": "client_app.client",
+    "Federation": "api.federation",
+    "Groups": "api.discover",
     "Plan": "strategies.base.context",
     "Round": "strategies.base.context",
     "Run": "api.run",
@@ -57,10 +78,17 @@ _HOMES = {
     "Strategy": "strategies.base.strategy",
     "Sweep": "api.sweep",
     "Update": "task.wire.replies",
+    "advise": "api.advise",
+    "check": "api.check",
+    "discover": "api.discover",
+    "export": "api.export",
+    "extend": "api.extend",
     "load": "api.load",
+    "reproduce": "api.reproduce",
     "run": "api.run",
     "setting": "strategies.settings",
     "sweep": "api.sweep",
+    "tune": "api.tune",
 }
 """Module of each public name, below this package."""
 

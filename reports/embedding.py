@@ -12,7 +12,7 @@ from florets.conf.problems import ConfigError
 from florets.reports.look import GRID, INK, QUIET, STYLE, colour_of, marker_of, shown_figure
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from florets.reports.picture import Picture
 
 EMBEDDINGS = "embeddings.npz"
 UNKNOWN = -1
@@ -60,7 +60,7 @@ class Embedding:
         """
         return self._positions(method)[0]
 
-    def plot(self, method: Literal["pca", "tsne"] = "pca") -> "Figure":
+    def plot(self, method: Literal["pca", "tsne"] = "pca") -> "Picture":
         """Draw the clients in the plane: colour and name of their group, and the true cluster as marker if known.
 
         Parameters
@@ -70,8 +70,8 @@ class Embedding:
 
         Returns
         -------
-        matplotlib.figure.Figure
-            Shown in a notebook; ``savefig`` writes it as PNG, PDF or SVG.
+        Picture
+            A figure of matplotlib that a notebook shows; ``save("clients")`` writes it as PNG, PDF and SVG.
 
         Raises
         ------

@@ -1,15 +1,15 @@
 """Colours, markers and style of all figures, and figures that a notebook shows."""
 
-import io
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from florets.reports.picture import Picture
 
 # Okabe and Ito's palette, in an order that keeps neighbours apart for every kind of colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A00")
 MARKERS = "os^DvP*X"
+# Together with the colour, so that lines can be told apart in grey.
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (9, 2)), (0, (3, 1, 1, 1, 1, 1)))
 INK, QUIET, GRID = "#1F2933", "#66727F", "#E4E8EC"
 # Any: the type that matplotlib 3.11 asks for, a union of all its setting names, is not in older releases.
 STYLE: Any = {
@@ -41,24 +41,19 @@ def marker_of(group: int) -> str:
     return "o" if group < 0 else MARKERS[(group + group // len(COLOURS)) % len(MARKERS)]
 
 
-def shown_figure(width: float, height: float) -> "Figure":
+def line_style(number: int) -> dict[str, Any]:
+    """Return colour, dashes and marker of the line with this number among others."""
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "linestyle": DASHES[number % len(DASHES)],
+        "marker": MARKERS[number % len(MARKERS)],
+    }
+
+
+def shown_figure(width: float, height: float) -> "Picture":
     """Return a figure of that size in inches which a notebook shows where it is the value of a cell."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure: Figure = _shown()(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08))
-    return figure
+    from florets.reports.picture import Picture
 
-
-@cache
-def _shown() -> Any:
-    from matplotlib.figure import Figure
-
-    class ShownFigure(Figure):
-        """A figure without pyplot, whose global state is not made for threads, that a notebook shows all the same."""
-
-        def _repr_png_(self) -> bytes:
-            file = io.BytesIO()
-            self.savefig(file, format="png", dpi=110)
-            return file.getvalue()
-
-    return ShownFigure
+    return Picture(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08))

@@ -24,6 +24,9 @@ Usage
   florets -m 'seed=range(0,10)' hydra/launcher=joblib hydra.launcher.n_jobs=4
                                                 in 4 processes (extra "sweep")
   florets engine=flwr                           on Flower's own simulation
+  florets tune train.learning_rate=0.01,0.1     the best of several settings, by
+                                                validation data (extra "tune")
+  florets discover <keys>                       do these clients form groups
   florets advise <keys>                         should these clients be grouped,
                                                 and what should they use
   florets reproduce <item>                      a table of runs, stopped and
@@ -32,8 +35,12 @@ Usage
   florets show-partition experiment=<preset>    who holds which samples
   florets plan experiment=<preset>              what a run sends, needs and
                                                 takes, before it is run
+  florets watch <folder>                        a page that shows a run while it
+                                                goes on
   florets assign run=<folder> data=<file>       which model fits these data
   florets predict run=<folder> data=<file> ...  that model's predictions
+  florets export run=<folder> to=<folder>       models, for use without Florets
+  florets extend run=<folder> data_dir=<new>    go on with other data
 
 Options
   -m, --multirun  sweep over keys that have several values, separated by commas
@@ -45,8 +52,8 @@ Options
   --debug         show Python's traceback of an error
   --version       the version, and end
   -h, --help      this text, with strategy=<module>:<Class> also its keys;
-                  of advise, assign, plan, predict, reproduce and
-                  show-partition, theirs
+                  of advise, assign, check, discover, export, extend, plan,
+                  predict, reproduce, show-partition, tune and watch, theirs
 
 A key given by hand wins over the preset, which wins over the defaults.
 task.data_options.noise=1 changes one option of a preset,

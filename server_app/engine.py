@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
@@ -15,10 +16,11 @@ from florets.server_app.workers.ray_address import check_address
 
 if TYPE_CHECKING:
     from florets.server_app.local_grid import LocalGrid
+    from florets.server_app.trackers.protocol import Tracker
     from florets.server_app.workers.client_side import ClientSide
 
 
-def run(config: Config, overrides: Sequence[str]) -> RunSummary:
+def run(config: Config, overrides: Sequence[str], trackers: Sequence["Tracker"] = ()) -> RunSummary:
     """Run a checked experiment on the engine that it names and return its summary.
 
     Parameters
@@ -27,17 +29,25 @@ def run(config: Config, overrides: Sequence[str]) -> RunSummary:
         The experiment, with absolute folders.
     overrides : sequence of str
         What was typed: the results folder is named after it.
+    trackers : sequence of Tracker
+        Objects that are called as the run goes on, besides those that the key `tracker` names.
+
+    Raises
+    ------
+    ConfigError
+        If objects are given, and the run is one of Flower's processes.
     """
     # Imported here: torch and Flower cost seconds, which `--help` and a mistyped key should not.
     if config.engine == "flwr":
         require("sim", "engine=flwr")
+        _refuse_objects(trackers)
         from florets.server_app.flower import flower_run
 
         return flower_run.run(config, overrides)
     with _local_grid(config) as grid:
         from florets.server_app.experiment import run_experiment
 
-        return run_experiment(grid, config, results_folder(config, overrides))
+        return run_experiment(grid, config, results_folder(config, overrides), trackers=trackers)
 
 
 def run_in(config: Config, folder: Path) -> RunSummary:
@@ -53,17 +63,28 @@ def run_in(config: Config, folder: Path) -> RunSummary:
         return run_experiment(grid, config, folder)
 
 
-def resume(config: Config, folder: Path) -> RunSummary:
+def resume(config: Config, folder: Path, trackers: Sequence["Tracker"] = ()) -> RunSummary:
     """Go on with the interrupted run in `folder` and return its summary; `config` comes from `read_resume`."""
     if config.engine == "flwr":
         require("sim", "engine=flwr")
+        _refuse_objects(trackers)
         from florets.server_app.flower import flower_run
 
         return flower_run.run_in(folder, config, resume=True)
     with _local_grid(config) as grid:
         from florets.server_app.experiment import run_experiment
 
-        return run_experiment(grid, config, folder, resume=True)
+        return run_experiment(grid, config, folder, resume=True, trackers=trackers)
+
+
+def _refuse_objects(trackers: Sequence["Tracker"]) -> None:
+    if trackers:
+        raise ConfigError(
+            [
+                f"tracker={type(trackers[0]).__name__}: an object cannot go into Flower's processes; name "
+                "its class as package.module:Class, or use engine=local."
+            ]
+        )
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """One experiment on one grid: check, build, run the rounds, record the results."""
 
 import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,16 @@ from florets.server_app.results.summary import RoundLine, RunSummary, reaches
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from florets.server_app.resume.checkpointing import Checkpointing
 from florets.server_app.resume.own_code import record_code
+from florets.server_app.resume.parent import Parent, read_parent
 from florets.server_app.resume.resume import find_checkpoint, finished_summary, refuse_interrupted
+from florets.server_app.trackers.protocol import Tracker
+from florets.server_app.trackers.tracking import Tracking, make_trackers
 from florets.server_app.workers.backend import WorkersFailed
 from florets.server_app.workers.start import share_task
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.loop import NOTHING, Earlier
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import ADVICE, STABLE_FROM, RoundReport
+from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, RoundReport
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.registry import find_strategy
 from florets.task.wire import bank
@@ -43,7 +47,12 @@ log = logging.getLogger("florets")
 
 
 def run_experiment(
-    grid: Grid, config: Config, folder: Path, resume: bool = False, by_flower: bool = False
+    grid: Grid,
+    config: Config,
+    folder: Path,
+    resume: bool = False,
+    by_flower: bool = False,
+    trackers: Sequence[Tracker] = (),
 ) -> RunSummary:
     """Run an experiment and leave its results in `folder`.
 
@@ -53,12 +62,14 @@ def run_experiment(
         Go on with the interrupted run in `folder`; where it has come to its end, change nothing.
     by_flower
         Started with `flwr run`: then this is the command that a failed run is told to go on by.
+    trackers
+        Called as the run goes on, besides those that the key `tracker` names.
 
     Raises
     ------
     ConfigError
         If data, partition, model and their options do not fit together, or a new run would replace an interrupted
-        one; before any client is asked for anything.
+        one, or a tracker is none or lacks its extra; before any client is asked for anything.
     CheckpointError
         If an interrupted run cannot go on.
     FederationError
@@ -69,21 +80,24 @@ def run_experiment(
     log.info("results folder: %s", folder)
     if not resume:
         refuse_interrupted(folder, config, by_flower)
-        return _run(grid, config, folder, by_flower)
+        return _run(grid, config, folder, by_flower, make_trackers(config, trackers))
     # Held before its checkpoints are read: the run may be going on in another process.
     try:
         lock = FolderLock(folder)
     except ValueError as error:
         raise ConfigError([str(error)]) from error
     with lock:
-        return _resume(grid, config, folder, by_flower, lock)
+        return _resume(grid, config, folder, by_flower, trackers, lock)
 
 
-def _resume(grid: Grid, config: Config, folder: Path, by_flower: bool, lock: FolderLock) -> RunSummary:
+def _resume(
+    grid: Grid, config: Config, folder: Path, by_flower: bool, trackers: Sequence[Tracker], lock: FolderLock
+) -> RunSummary:
     if (summary := finished_summary(folder, config)) is not None:
         log.info("the run in %s has come to its end: there is nothing left to do", folder)
         return summary
-    return _run(grid, config, folder, by_flower, lock, find_checkpoint(folder, config))
+    made = make_trackers(config, trackers)
+    return _run(grid, config, folder, by_flower, made, lock, find_checkpoint(folder, config))
 
 
 def _run(
@@ -91,6 +105,7 @@ def _run(
     config: Config,
     folder: Path,
     by_flower: bool,
+    trackers: Mapping[str, Tracker],
     lock: FolderLock | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> RunSummary:
@@ -119,6 +134,9 @@ def _run(
     strategy.federation.refresh(grid, settings)
     strategy.federation.remember(checkpoint.clients if checkpoint is not None else ())
     done_rounds = checkpoint.server_round if checkpoint is not None else 0
+    parent = read_parent(folder) if checkpoint is not None else None
+    # Rounds on a parent's data end no run: neither their patience nor their ARI is the extended run's.
+    before = 0 if parent is None else parent.rounds
     first_phase = _phase_1(strategy, models, config.num_rounds) if done_rounds < strategy.first_rounds else ""
     try:
         recorder = Recorder(
@@ -140,20 +158,21 @@ def _run(
             raise
         command = resume_command(folder, bool(imported_functions(config)))
         raise WriteFailed(f"{error}. Once the cause is gone, go on with: {command}") from error
-    with recorder:
+    with recorder, Tracking(trackers, recorder) as tracking:
         own.save(recorder.folder)
         truth = Truth(task, config.cluster_test)
         outputs = task.num_outputs
         checkpoints = Checkpoints(recorder.folder, config.checkpoint_keep)
         checkpointing = Checkpointing(checkpoints, config, strategy, checkpoint, by_flower)
-        patience = Patience(config, recorder.lines, None if checkpoint is None else checkpoint.best)
+        patience = Patience(config, recorder.lines[before:], None if checkpoint is None else checkpoint.best)
         recorder.clients(list(strategy.federation.clients.values()))
         recorder.names = task.client_names
         changed = record_code(recorder.folder, config, checkpoint is not None)
         for warning in filter(None, (changed, too_few_models(config))):
             recorder.warn(warning)
-        for line in filter(None, (*own.lines, first_phase, block_line, _prolonged(config, checkpoint))):
+        for line in filter(None, (*own.lines, first_phase, block_line, _prolonged(config, checkpoint, parent))):
             recorder.note(line)
+        tracking.start(config, total, done_rounds)
 
         def on_round(report: RoundReport, arrays: ArrayRecord) -> bool:
             recorder.follow(list(strategy.federation.clients.values()))
@@ -169,6 +188,7 @@ def _run(
                 recorder.note(f"warning: {warning}")
             if advice := line["details"].get(ADVICE):
                 recorder.warn(advice)
+            tracking.round(line, report)
             # The line first: a run that goes on takes back the lines of rounds without a checkpoint.
             patience.after(line, arrays, strategy)
             checkpointing.best = patience.best
@@ -177,7 +197,8 @@ def _run(
 
         earlier = NOTHING
         if checkpoint is not None:
-            earlier = Earlier(checkpoint.server_round, patience.is_over or _is_reached(config, recorder.lines[-1]))
+            stopped = len(recorder.lines) > before and _is_reached(config, recorder.lines[-1])
+            earlier = Earlier(checkpoint.server_round, patience.is_over or stopped)
         try:
             strategy.start(
                 grid,
@@ -212,7 +233,7 @@ def _run(
             federation = strategy.federation
             # A run that was resumed after its last round has had no round since.
             recorder.follow(list(federation.clients.values()))
-            return recorder.finish(
+            tracking.summary = recorder.finish(
                 arrays,
                 strategy.evaluations,
                 strategy.assignment,
@@ -224,6 +245,7 @@ def _run(
                 strategy.mixtures,
                 best_round,
             )
+            return tracking.summary
         except (FederationError, WorkersFailed) as error:
             raise FederationError(f"{error}. {checkpointing.last()}") from error
         except WriteFailed as error:
@@ -244,8 +266,10 @@ def _phase_1(strategy: Strategy[Any, Any], models: Models, num_rounds: int) -> s
     )
 
 
-def _prolonged(config: Config, checkpoint: Checkpoint | None) -> str:
+def _prolonged(config: Config, checkpoint: Checkpoint | None, parent: Parent | None) -> str:
     """Return a line where a run goes on for another number of rounds than its folder's name may say."""
+    if parent is not None:
+        return f"extends the run in {parent.run} after its round {parent.rounds}, with the data in {config.data_dir}"
     began = config.num_rounds if checkpoint is None else checkpoint.config.get("num_rounds", config.num_rounds)
     if began == config.num_rounds:
         return ""
@@ -257,4 +281,6 @@ def _prolonged(config: Config, checkpoint: Checkpoint | None) -> str:
 
 def _is_reached(config: Config, line: RoundLine) -> bool:
     """Say whether the run ends early, with the round of this line."""
+    if config.stop_at_groups and line["details"].get(EVIDENCE, {"verdict": "open"})["verdict"] != "open":
+        return True
     return config.stop_at_ari is not None and reaches(line, config.stop_at_ari)

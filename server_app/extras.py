@@ -8,7 +8,12 @@ _BRINGS = {
     "sim": {"ray": "ray", "psutil": "psutil"},
     "ray": {"ray": "ray"},
     "hf": {"flwr-datasets": "flwr_datasets", "datasets": "datasets"},
+    "tensorboard": {"tensorboard": "tensorboard"},
+    "mlflow": {"mlflow-skinny": "mlflow", "sqlalchemy": "sqlalchemy", "alembic": "alembic"},
+    "wandb": {"wandb": "wandb"},
+    "onnx": {"onnx": "onnx", "onnxscript": "onnxscript"},
     "sweep": {"hydra-joblib-launcher": "hydra_plugins.hydra_joblib_launcher"},
+    "tune": {"hydra-optuna-sweeper": "hydra_plugins.hydra_optuna_sweeper"},
 }
 """Package and module, by extra."""
 

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
 
 from florets.conf.compose import compose
 from florets.conf.libraries import FLOWER, HUGGING_FACE
@@ -52,14 +51,11 @@ def absolute(folder: str, caller: Path) -> Path:
     return (caller / Path(folder).expanduser()).resolve()
 
 
-def score_name(config: Config) -> Literal["accuracy", "loss"]:
-    """Return what a sweeper such as Optuna optimises: the accuracy, or the loss of a task without classes."""
-    return "accuracy" if config.task.loss == "cross_entropy" else "loss"
-
-
-def score(config: Config, summary: RunSummary) -> float | None:
-    """Return the final value of what `score_name` names; None where there is none, as after a divergence."""
-    return summary.final_accuracy if score_name(config) == "accuracy" else summary.final_loss
+def measure_name(config: Config) -> str:
+    """Return the name of the validation figure by which settings are chosen; empty without validation data."""
+    if config.task.validation_fraction == 0:
+        return ""
+    return "loss" if config.measure == "auto" else config.measure
 
 
 def headline(summary: RunSummary) -> str:

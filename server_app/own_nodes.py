@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from florets.conf.consent import import_paths
+from florets.conf.consent import TRACKER, import_paths
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.run_config import task_spec
 from florets.conf.schema import Config, as_plain
@@ -98,7 +98,8 @@ def _owners(root: Path, config: Config) -> list[dict[str, Any]]:
 
 def _named(config: Config) -> list[str]:
     """Return the modules of the code that a run names by import paths, and of its strategy's handlers."""
-    paths = list(import_paths(as_plain(config)).values())
+    # A tracker is the server's: no node imports it.
+    paths = [path for key, path in import_paths(as_plain(config)).items() if key != TRACKER]
     if find_strategy(config.strategy.name).id not in STRATEGIES:
         paths += strategy_class(config.strategy.name).client_handlers
     return sorted({path.partition(":")[0] for path in paths})

@@ -41,3 +41,15 @@ STRATEGIES = {
 
 PERSONAL = {"intercept": "Intercept"}
 """Personal methods that are no strategies of their own: `<class>Clients` in `personal.py`, `<class>Settings`."""
+
+TITLES = STRATEGIES | {
+    "cfl_gp": "CFL-GP",
+    "two_phase": "Two-phase",
+    "local": "Local-only",
+    "per_fedavg": "Per-FedAvg",
+    "one_shot": "One-shot",
+    "k_fed": "k-FED",
+    "cfl_s": "CFL-S",
+    "sr_fca": "SR-FCA",
+}
+"""The names that papers give them, for tables and figures."""

@@ -11,15 +11,18 @@ from pathlib import Path
 
 from flwr.common.config import parse_config_args
 
+from florets.commands import new_client as personal
+from florets.commands import watch
 from florets.commands.main import read_arguments
+from florets.commands.tune import read_words
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import run_config_overrides
 from florets.conf.sweep_block import with_block
-from florets.server_app.new_client import commands as personal
 from florets.server_app.reproduce.command import read_request
 from florets.server_app.resume.resume import CHANGEABLE
 from florets.server_app.sweep.sweep_keys import expand, read_sweep
+from florets.server_app.sweep.tune import tune_overrides
 from tests.pages import ROOT
 
 _PROGRAMS = ("florets", "flwr", "make", "pip", "python", "python3")
@@ -76,12 +79,22 @@ def _florets(arguments: Sequence[str]) -> None:
     if arguments and arguments[0] in ("assign", "predict"):
         personal._read_keys(arguments[0], arguments[1:])
         return
+    if arguments and arguments[0] == "extend":
+        keys = [text.partition("=")[0] for text in arguments[1:]]
+        assert {"run", "data_dir"} <= set(keys) <= {"run", "data_dir", "to", "trust", "prepare", *CHANGEABLE}, keys
+        return
+    if arguments and arguments[0] == "tune":
+        tune_overrides(*read_words(arguments[1:]))
+        return
     if arguments and arguments[0] == "reproduce":
         words = [word for word in arguments[1:] if not word.startswith("-")]
         if words:
             read_request(words)
         return
-    if arguments and arguments[0] in ("advise", "check"):
+    if arguments and arguments[0] == "watch":
+        watch._read(arguments[1:])
+        return
+    if arguments and arguments[0] in ("advise", "check", "discover"):
         compose(arguments[1:])
         return
     if arguments and arguments[0] in ("plan", "show-partition"):

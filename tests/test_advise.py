@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from advise_examples import LONE, NONE, OWN, SETUP, SITES, TWO, constant_of, given, outcome, words
 
+from florets.api.advise import Advice
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
@@ -303,6 +304,12 @@ def test_a_whole_answer_on_digits_leaves_a_page_and_the_runs(
     assert (values["measure"], len(values["sites"])) == ("accuracy", 6)
     assert values["constant"]["figure"] < 0.3
     assert page.parent.relative_to(tmp_path).parts[:2] == ("quickstart", "advise")
+    found = Advice(page.parent)
+    assert (found.text, found.chosen) == (said.rstrip(), values["chosen"])
+    assert f"Use: {found.command}\n" in said
+    found.show()
+    assert capsys.readouterr().out == said
+    assert found._repr_html_().startswith("<iframe srcdoc=")
 
 
 @pytest.mark.slow

@@ -14,12 +14,13 @@ import pytest
 import yaml
 
 from florets.commands.main import main, read_arguments
-from florets.conf.compose import choices
+from florets.conf.compose import choices, compose
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, known_keys
 from florets.server_app import jobs
 from florets.server_app.command_help import help_text
 from florets.server_app.results.summary import RunSummary
+from florets.server_app.trackers.protocol import Tracker
 from florets.strategies import STRATEGIES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,7 +50,7 @@ def calls(monkeypatch):
     """Record what would have been run, and run nothing."""
     recorded: list[tuple[Config, list[str]]] = []
 
-    def run(config: Config, overrides: Sequence[str]) -> RunSummary:
+    def run(config: Config, overrides: Sequence[str], trackers: Sequence[Tracker] = ()) -> RunSummary:
         recorded.append((config, list(overrides)))
         return summary_of(config)
 
@@ -188,14 +189,12 @@ def test_an_error_of_the_projects_own_needs_no_type_before_its_text():
     assert jobs.explain(OSError(28, "No space left on device")) == "OSError: [Errno 28] No space left on device"
 
 
-def test_the_score_is_the_accuracy_or_else_the_loss():
-    config = Config()
-    assert jobs.score(config, summary_of(config)) == 0.985
-    without = summary_of(config, accuracy=None)
-    assert jobs.score(config, without) is None
-    regression = dataclasses.replace(config, task=dataclasses.replace(config.task, loss="squared_error"))
-    assert jobs.score(regression, without) == 0.0123
-    assert jobs.headline(without).startswith("loss 0.0123, ARI 1.00")
+def test_settings_are_chosen_by_the_measure_where_there_are_validation_data():
+    config = compose(["task.validation_fraction=0.2"])
+    assert jobs.measure_name(config) == "loss"
+    assert jobs.measure_name(dataclasses.replace(config, measure="auc")) == "auc"
+    assert jobs.measure_name(compose([])) == ""
+    assert jobs.headline(summary_of(config, accuracy=None)).startswith("loss 0.0123, ARI 1.00")
 
 
 def test_options_and_overrides_may_be_mixed():

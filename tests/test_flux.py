@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from florets.api.run import Run
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
@@ -130,6 +131,8 @@ def test_a_later_client_is_placed_with_and_without_targets(
     ):
         assert main(["assign", f"run={finished}", f"data={data / name}.npz", *more]) == 0
         found[name] = capsys.readouterr().out.split()[1]
+    with np.load(data / f"{client}.npz") as archive:
+        found["in memory"] = str(Run(finished).assign(archive["x"]).model)
     row = next(line for line in (finished / "clients.csv").read_text().splitlines() if line.startswith(f"{client},"))
     header = (finished / "clients.csv").read_text().splitlines()[0].split(",")
     assert set(found.values()) == {row.split(",")[header.index("found_cluster")]}

@@ -13,12 +13,13 @@ import pytest
 import yaml
 from safetensors.numpy import load_file, save_file
 
+from florets.commands import new_client
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_task
 from florets.server_app.engine import run
-from florets.server_app.new_client import chosen_model, commands, run_models
+from florets.server_app.new_client import assignment, chosen_model, run_models
 from florets.server_app.new_client.run_models import CLUSTERS, load_run
 from florets.server_app.new_client.saved_groups import pack_groups, unpack_groups
 from florets.strategies.core.cluster import nearest_centroid
@@ -436,9 +437,11 @@ def test_a_file_that_appears_while_the_data_are_read_is_not_overwritten(
     runs: dict[str, Path], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "mine.safetensors"
-    monkeypatch.setattr(commands, "evaluate_model", lambda *_: (target.write_bytes(b"another's"), None)[1] or (0, 1))
+    monkeypatch.setattr(
+        assignment, "evaluate_model", lambda *_: (target.write_bytes(b"another's"), None)[1] or (0, 1)
+    )
     with pytest.raises(ConfigError, match=r"mine\.safetensors is there already"):
-        commands.main("assign", [f"run={runs['ifca']}", f"data={data / '0.npz'}", f"save={target}"])
+        new_client.main("assign", [f"run={runs['ifca']}", f"data={data / '0.npz'}", f"save={target}"])
     assert target.read_bytes() == b"another's"
 
 

@@ -200,7 +200,7 @@ def test_a_run_ends_early_with_its_best_models_and_goes_on_to_the_bit(
     ("more", "message"),
     [
         (["task.validation_fraction=0"], r"patience=2: watches a figure on validation data, and there are none; add"),
-        (["measure=auc"], r"measure=auc: with patience it is over all validation records together.*statistics=true"),
+        (["measure=auc"], r"measure=auc: on validation data it is over all records together.*statistics=true"),
         (["measure=r2"], r"measure=r2: task.loss=cross_entropy has no such figure; use auto, accuracy"),
         (["patience=0"], r"patience=0: must be at least 1"),
     ],

@@ -6,6 +6,8 @@ import pytest
 from matplotlib.colors import LogNorm
 from results_examples import FOUND, TRUTH, evaluations, report
 
+from florets.reports.look import line_style
+from florets.reports.statistics import Spread
 from florets.server_app.results.heatmap import _colour_scale, _order, _ticks, draw_loss_matrix
 from florets.server_app.results.plots import (
     _end_of_phase_1,
@@ -17,7 +19,7 @@ from florets.server_app.results.plots import (
     new_figure,
 )
 from florets.server_app.results.summary import round_line
-from florets.server_app.sweep.sweep_plots import _over_runs, draw_sweep
+from florets.server_app.sweep.sweep_plots import _over_runs, draw_sweep, settings_figure
 from florets.strategies.base.report import FIRST_PHASE
 
 
@@ -181,3 +183,20 @@ def test_equal_runs_leave_equal_pictures(tmp_path):
     for name in ("a.png", "b.png"):
         draw_curves([line(1), line(2)], tmp_path / name)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+def test_lines_can_be_told_apart_without_colour_and_close_ends_have_a_legend():
+    styles = [line_style(number) for number in range(8)]
+    assert len({(str(style["linestyle"]), style["marker"]) for style in styles}) == 8
+    spread = Spread.of([90.0, 92.0])
+    far = {"CLoVE": [("2", spread), ("4", Spread.of([80.0]))], "IFCA": [("2", spread), ("4", Spread.of([95.0]))]}
+    (axes,) = settings_figure(far, "accuracy %", "k", (0.0, 100.0)).axes
+    assert axes.get_legend() is None
+    assert [text.get_text() for text in axes.texts] == ["CLoVE", "IFCA"]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["2", "4"]
+    close = {name: [("2", spread), ("4", Spread.of([value]))] for name, value in (("CLoVE", 94.0), ("IFCA", 94.1))}
+    (axes,) = settings_figure(close, "accuracy %", "k", None).axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["IFCA", "CLoVE"]
+    # Names have no order: their points are not joined.
+    (axes,) = settings_figure({"": [("CLoVE", spread), ("IFCA", spread)]}, "accuracy %", "strategy", None).axes
+    assert axes.get_lines()[0].get_linestyle() == "None"

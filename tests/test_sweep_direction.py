@@ -1,8 +1,8 @@
-"""Sweepers that optimise: an accuracy is maximised, a loss minimised, without a further key."""
+"""Sweepers that optimise: by validation data alone, and in the right direction without a further key."""
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -11,40 +11,57 @@ from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.server_app.results.summary import RunSummary
-from florets.server_app.sweep import launch as sweep
 from florets.server_app.sweep.sweep_direction import direction
 from florets.server_app.sweep.sweep_keys import read_sweep
+from florets.server_app.sweep.tune import tune_overrides
 from tests.test_command import summary_of
 
+ENGINE = "florets.server_app.engine.run"
 OPTUNA = ["hydra/sweeper=optuna"]
+HELD_OUT = "task.validation_fraction=0.2"
+BY_ACCURACY = [HELD_OUT, "measure=accuracy"]
 
 
 @pytest.mark.parametrize(
     ("overrides", "for_hydra", "expected"),
     [
-        (["seed=0,1"], OPTUNA, ["hydra.sweeper.direction=maximize"]),
-        (["experiment=clove/linear"], OPTUNA, []),
-        (["task=digits,mnist"], ["hydra/sweeper=ax"], ["hydra.sweeper.ax_config.experiment.minimize=false"]),
-        ([], ["hydra/sweeper=nevergrad"], ["hydra.sweeper.optim.maximize=true"]),
-        # Nothing is optimised, nothing is known of the sweeper, or the user has said it.
+        (["k=2,4", *BY_ACCURACY], OPTUNA, ["hydra.sweeper.direction=maximize"]),
+        # The default measure is the loss.
+        (["k=2,4", HELD_OUT], OPTUNA, []),
+        (
+            ["task=digits,mnist", *BY_ACCURACY],
+            ["hydra/sweeper=ax"],
+            ["hydra.sweeper.ax_config.experiment.minimize=false"],
+        ),
+        (BY_ACCURACY, ["hydra/sweeper=nevergrad"], ["hydra.sweeper.optim.maximize=true"]),
+        # Nothing is optimised, or nothing is known of the sweeper.
         (["seed=0,1"], ["hydra/launcher=joblib"], []),
         (["seed=0,1"], ["hydra/sweeper=basic"], []),
-        (["seed=0,1"], [*OPTUNA, "hydra.sweeper.direction=minimize"], []),
+        (BY_ACCURACY, [*OPTUNA, "hydra.sweeper.direction=minimize"], []),
         # Of an interval the start is looked at, and a combination that cannot run tells nothing.
-        (["train.learning_rate=tag(log,interval(0.001,0.1))"], OPTUNA, ["hydra.sweeper.direction=maximize"]),
-        (["strategy=fedavg,clove", "strategy.memory=true"], OPTUNA, ["hydra.sweeper.direction=maximize"]),
-        (["experiment=clove/linear,nosuch"], OPTUNA, []),
+        (["k=interval(2,4)", *BY_ACCURACY], OPTUNA, ["hydra.sweeper.direction=maximize"]),
+        (
+            ["strategy=fedavg,clove", "strategy.memory=true", *BY_ACCURACY],
+            OPTUNA,
+            ["hydra.sweeper.direction=maximize"],
+        ),
+        (["experiment=clove/linear,nosuch", HELD_OUT], OPTUNA, []),
     ],
 )
-def test_the_direction_follows_from_what_the_jobs_end_with(overrides, for_hydra, expected):
+def test_the_direction_follows_from_the_validation_figure(overrides, for_hydra, expected):
     assert direction(read_sweep(overrides), for_hydra) == expected
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["experiment=quickstart,clove/linear"], "some of these jobs end with an accuracy and others with a loss"),
-        (["strateggy=clove", "seed=0,1"], "strateggy=clove: there is no such key"),
+        (["k=2,4"], "never by test data, and some of these jobs have none; add task.validation_fraction=0.2"),
+        (["k=2,4", "seed=0,1", HELD_OUT], "seed=0,1: a sweeper that optimises would choose the luckiest seed"),
+        (
+            ["measure=accuracy,auto", HELD_OUT],
+            "some of these jobs have the validation figure accuracy and others loss",
+        ),
+        (["strateggy=clove", "k=2,4"], "strateggy=clove: there is no such key"),
     ],
 )
 def test_jobs_that_cannot_be_compared_or_cannot_run_are_refused(overrides, message):
@@ -52,46 +69,93 @@ def test_jobs_that_cannot_be_compared_or_cannot_run_are_refused(overrides, messa
         direction(read_sweep(overrides), OPTUNA)
 
 
-def test_hydra_is_told_the_direction(monkeypatch, tmp_path):
-    told: list[list[str]] = []
+@pytest.fixture
+def ran(monkeypatch, tmp_path):
+    """Run nothing: the validation accuracy is highest at k=3, the test accuracy at k=4; with k=5 a run fails."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sweep, "_run_hydra", lambda overrides, _: told.append(list(overrides)))
-    main(["-m", "seed=0,1", *OPTUNA])
-    assert told == [["++seed=0,1", *OPTUNA, "hydra.sweeper.direction=maximize"]]
+    recorded: list[Config] = []
+
+    def run(config: Config, *_: object) -> RunSummary:
+        recorded.append(config)
+        if config.k == 5:
+            raise RuntimeError("five")
+        found = summary_of(config, accuracy=config.k / 10 + config.seed / 100)
+        return dataclasses.replace(found, final_validation={2: 0.5, 3: 0.9, 4: 0.6}[config.k])
+
+    monkeypatch.setattr(ENGINE, run)
+    return recorded
+
+
+def best_yaml(root: Path) -> dict[str, Any]:
+    (found,) = root.rglob("best.yaml")
+    content: dict[str, Any] = yaml.safe_load(found.read_text())
+    return content
 
 
 # Optuna 2, which the plugin needs, warns of its own old names.
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize(("experiment", "best"), [("quickstart", 3), ("clove/linear", 0)])
-def test_optuna_finds_the_highest_accuracy_and_the_lowest_loss(monkeypatch, tmp_path: Path, experiment, best):
+def test_optuna_chooses_by_validation_and_a_failed_job_is_a_failed_trial(ran, tmp_path: Path, capsys):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="hydra-optuna-sweeper is not installed")
-
-    def run(config: Config, _: Sequence[str]) -> RunSummary:
-        accuracy = config.seed / 10 if experiment == "quickstart" else None
-        return dataclasses.replace(summary_of(config, accuracy=accuracy), final_loss=config.seed / 10)
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("florets.server_app.engine.run", run)
-    grid = ["hydra/sweeper/sampler=grid", "hydra.sweeper.n_jobs=1"]
-    assert main(["-m", f"experiment={experiment}", "seed=1,3,0,2", *OPTUNA, *grid]) == 0
+    assert main(["tune", "k=2,5,4,3", "sampler=random", "trials=6", *BY_ACCURACY]) == 1
+    # One of the settings was proposed twice, which makes no second seed of it.
+    assert len(ran) == 6
     (found,) = tmp_path.rglob("optimization_results.yaml")
-    assert yaml.safe_load(found.read_text())["best_value"] == best / 10
+    assert yaml.safe_load(found.read_text())["best_value"] == 0.9
+    best = best_yaml(tmp_path)
+    assert best["overrides"] == "k=3 task.validation_fraction=0.2 measure=accuracy"
+    assert best["validation"]["mean"] == 0.9
+    assert best["test"]["accuracy"]["mean"] == pytest.approx(0.3)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("Best of 3 settings by validation accuracy: k=3 task.validation_fraction=0.2")
+    assert "(validation 90.0%, test accuracy 30.0%, test ARI 1.00)" in last
 
 
-@pytest.mark.filterwarnings("default")
-def test_a_failed_job_is_a_failed_trial_of_optunas(monkeypatch, tmp_path: Path):
-    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="hydra-optuna-sweeper is not installed")
+def test_a_grid_names_the_best_mean_over_the_seeds(ran, tmp_path: Path, capsys):
+    assert main(["tune", "k=2,3,4", "seed=0,1", "sampler=grid", "measure=accuracy"]) == 0
+    best = best_yaml(tmp_path)
+    # Held out where nothing was said of it, and no seed: the setting was run with two.
+    assert best["overrides"] == "k=3 measure=accuracy task.validation_fraction=0.2"
+    assert best["test"]["accuracy"] == {"mean": pytest.approx(0.305), "std": pytest.approx(0.01 / 2**0.5), "runs": 2}
+    assert "Settings are chosen by validation data: task.validation_fraction=0.2." in capsys.readouterr().out
+    # What is written is taken by the command.
+    assert main(best["overrides"].split()) == 0
+    assert (ran[-1].k, ran[-1].task.validation_fraction) == (3, 0.2)
 
-    def run(config: Config, _: Sequence[str]) -> RunSummary:
-        ran.append(config.seed)
-        if len(ran) == 2:
-            raise RuntimeError("the second trial")
-        return summary_of(config, accuracy=config.seed / 10)
 
-    ran: list[int] = []
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("florets.server_app.engine.run", run)
-    study = ["hydra/sweeper/sampler=random", "hydra.sweeper.n_trials=4", "hydra.sweeper.n_jobs=1"]
-    assert main(["-m", "seed=range(0,9)", *OPTUNA, *study, "hydra.sweeper.max_failure_rate=1"]) == 1
-    (found,) = tmp_path.rglob("optimization_results.yaml")
-    assert yaml.safe_load(found.read_text())["best_value"] == max(ran[0], *ran[2:]) / 10
+def test_a_setting_that_fails_with_one_seed_is_not_the_best_and_without_validation_none_is(
+    ran, tmp_path: Path, capsys
+):
+    assert main(["-m", "k=2,3,5", "seed=0,1", HELD_OUT]) == 1
+    # By the loss, which is to be low, k=2 is best; k=5 has no figure.
+    assert best_yaml(tmp_path)["overrides"] == "k=2 task.validation_fraction=0.2"
+    assert main(["-m", "k=2,3"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Results of the sweep: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["k=4"], "nothing to choose among; give a key several values or an interval"),
+        (["k=2,4", "sampler=tpa", "trials=0"], "sampler=tpa: there is no such sampler (tpe, random, grid). Did you"),
+        (["k=2,4", "sampler=grid", "trials=5"], "trials=5: a grid runs all combinations; leave trials out"),
+        (["k=interval(2,4)", "sampler=grid"], "k=interval(2,4): a grid needs values"),
+        (["k=interval(4,2)"], "k=interval(4,2): the first end must be below the second"),
+        (["k=2,4", "trials=many"], "trials=many: must be an integer"),
+        (
+            ["k=2,4", "task.validation_fraction=0"],
+            "task.validation_fraction=0: settings are chosen by validation data",
+        ),
+        (["k=2,4", "--grid"], "--grid: florets tune has no such option"),
+    ],
+)
+def test_a_search_that_cannot_be_made_is_refused(ran, capsys, arguments, message):
+    assert main(["tune", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert ran == []
+
+
+def test_intervals_of_integers_stay_integers_and_ranges_end_before_their_end():
+    given = ["k=interval(2, 4)", "seed=0", "num_rounds=range(1,4)", "train.learning_rate=tag(log,interval(0.1,1))"]
+    texts = tune_overrides([*given, HELD_OUT], None, "tpe", 1)
+    assert texts[:5] == ["k=int(interval(2, 4))", *given[1:2], "num_rounds=1,2,3", given[3], HELD_OUT]
+    assert "hydra.sweeper.n_trials=20" in texts

@@ -50,6 +50,11 @@ def check_client(folder: Path, client: str) -> None:
         raise ConfigError([f"client={client}: the run has no such client.{_known_clients(client, sorted(found))}"])
 
 
+def client_keys(folder: Path) -> list[str]:
+    """Return the keys of a run's clients, sorted."""
+    return sorted(_found_models(folder / _CLIENTS))
+
+
 def trained_on(data: Path, run: RunModels, folder: Path) -> str | None:
     """Return the client of the run that trained on these data, as far as their path tells; else None.
 

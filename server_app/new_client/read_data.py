@@ -1,4 +1,4 @@
-"""Data of `florets assign` and `florets predict`, as the run's models take them."""
+"""New data for a finished run, as its models take them: from files, or in memory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +18,7 @@ from florets.server_app.new_client.run_models import RunModels
 from florets.task.data.dataset import FloatArray, TargetArray
 from florets.task.data.new_data import Form, read_inputs, read_labelled, shaped
 from florets.task.data.own import own
+from florets.task.data.samples import samples, targets
 from florets.task.data.tables.declaration import is_table
 from florets.task.data.tables.new_table import read_new_table
 from florets.task.data.tables.preprocessing import Preprocessing
@@ -45,6 +46,8 @@ class NewData:
         Of a table: the columns that name a record, and how many values of each are missing or unknown.
     preprocessing
         How a table was prepared; None: the data are no table.
+    notes
+        How a table was read, where that is not plain.
     """
 
     x: FloatArray
@@ -54,10 +57,11 @@ class NewData:
     ids: Mapping[str, Sequence[str]] = field(default_factory=dict)
     counts: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     preprocessing: Preprocessing | None = None
+    notes: Sequence[str] = ()
 
 
 def read_data(run: RunModels, folder: Path, given: Mapping[str, str], labelled: bool) -> NewData:
-    """Read the data that a command names, and print how a table was read where that is not plain.
+    """Read the data that a command names.
 
     Parameters
     ----------
@@ -77,44 +81,62 @@ def read_data(run: RunModels, folder: Path, given: Mapping[str, str], labelled: 
     """
     path = Path(given["data"]).expanduser().absolute()
     if path.is_file() and is_table(path):
-        return _read_table(run, folder, given, path, labelled)
+        if wrong := [key for key in FORM_KEYS if key in given]:
+            raise ConfigError(
+                [f"{wrong[0]}={given[wrong[0]]}: the run's preprocessing.json says that of tables; leave it out."]
+            )
+        return read_table(run, folder, path, given.get("client"), labelled)
     form = _form(run, given)
     if labelled:
         found = read_labelled(path, form)
-        if not form.regression and int(found.y.max()) >= run.task.num_outputs:
-            row = int(found.y.argmax()) + 1
-            raise ValueError(
-                f"{path}: the label of sample {row} is none of the run's {run.task.num_outputs} classes."
-            )
+        _check_labels(run, form, path, found.y)
         return NewData(shaped(path, found.x, run.task.input_shape), (), found.y)
     inputs = read_inputs(path, form)
     return NewData(shaped(path, inputs.x, run.task.input_shape), inputs.names, classes=form.classes or ())
 
 
-def _read_table(run: RunModels, folder: Path, given: Mapping[str, str], path: Path, labelled: bool) -> NewData:
+def read_table(run: RunModels, folder: Path, path: Path, site: str | None, labelled: bool) -> NewData:
+    """Read a table; `site` is the client of the run whose records they are, if they are one's; see `read_data`."""
     preprocessing = run.preprocessing
     if preprocessing is None:
         raise ValueError(
             f"{path}: the run has no preprocessing.json, which says how a table becomes inputs, since its clients "
             "had none: give a NumPy archive (.npz)."
         )
-    if wrong := [key for key in FORM_KEYS if key in given]:
-        raise ConfigError(
-            [f"{wrong[0]}={given[wrong[0]]}: the run's preprocessing.json says that of tables; leave it out."]
-        )
-    site = given.get("client")
     if site is not None and site not in preprocessing.sites:
         check_client(folder, site)
     found = read_new_table(path, declaration_of(run.config), preprocessing, site, labelled)
     notes = [*found.notes]
     if found.untargeted:
         notes.append(f"{counted(found.untargeted, 'record')} without a target left out")
-    if notes:
-        print(f"{path.name}: {'; '.join(notes)}")
     x = shaped(path, found.prepared.x, run.task.input_shape)
     counts = {"missing": found.prepared.missing, "unknown": found.prepared.unknown}
     names = [str(number + 1) for number in range(len(x))]
-    return NewData(x, names, found.y, tuple(preprocessing.classes), found.ids, counts, preprocessing)
+    return NewData(x, names, found.y, tuple(preprocessing.classes), found.ids, counts, preprocessing, notes)
+
+
+def read_arrays(run: RunModels, x: NDArray[Any], y: NDArray[Any] | None) -> NewData:
+    """Take inputs (n, ...) in memory, images with the channels first, and their targets (n,), as from an archive.
+
+    Raises
+    ------
+    ValueError
+        If they do not fit the run's models.
+    """
+    form = _form(run, {})
+    here = Path("x")
+    found = None if y is None else targets(here, y, form.classes, form.regression)
+    inputs = samples(here, x, np.zeros(len(x), dtype=np.int64) if found is None else found).x
+    if found is not None:
+        _check_labels(run, form, here, found)
+    names = [str(number + 1) for number in range(len(x))]
+    return NewData(shaped(here, inputs, run.task.input_shape), names, found, form.classes or ())
+
+
+def _check_labels(run: RunModels, form: Form, path: Path, y: TargetArray) -> None:
+    if not form.regression and int(y.max()) >= run.task.num_outputs:
+        row = int(y.argmax()) + 1
+        raise ValueError(f"{path}: the label of sample {row} is none of the run's {run.task.num_outputs} classes.")
 
 
 def _form(run: RunModels, given: Mapping[str, str]) -> Form:

@@ -13,6 +13,7 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from florets.conf.consent import TRACKER
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
 from florets.conf.saved import saved_config
@@ -154,7 +155,7 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     # The run's own data are not read again, nor shared out.
     if trust:
         look_for_given(folder)
-    config = saved_config(folder, trust=trust, unused=("task.data", "task.partition"))
+    config = saved_config(folder, trust=trust, unused=("task.data", "task.partition", TRACKER))
     _warn_of_changed_model(folder, config)
     models, _ = _read(folder / MODELS)
     clusters, metadata = _read(folder / CLUSTERS)

@@ -13,6 +13,7 @@ import yaml
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import run_folder
 from florets.conf.schema import Config, as_plain
+from florets.reports.tables import markdown_table
 from florets.server_app import jobs
 from florets.server_app.build import build_task
 from florets.server_app.console import counted, say
@@ -22,7 +23,6 @@ from florets.server_app.partition_view.holdings import Holdings, holdings_of, ho
 from florets.server_app.partition_view.page import page
 from florets.server_app.results.folder import whole_file, write_whole
 from florets.server_app.results.report import embedded
-from florets.server_app.sweep.sweep_report import markdown_table
 from florets.task.task import Task
 from florets.task.wire import kinds
 

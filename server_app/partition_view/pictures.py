@@ -8,15 +8,14 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from florets.reports.look import COLOURS, GRID, INK, QUIET, STYLE
+from florets.reports.picture import Picture
 from florets.server_app.partition_view.holdings import Holdings
 from florets.server_app.results.heatmap import MOST_NAMES, name_groups, short
-from florets.server_app.results.plots import save
 from florets.task.task import Task
 
 _TALLEST = 7.5
@@ -77,12 +76,12 @@ def draw_holdings(held: Holdings, path: Path) -> None:
             for spine in panel.spines.values():
                 spine.set_visible(False)
         sizes.tick_params(labelleft=False)
-        save(figure, path)
+        figure.save(path)
 
 
-def _figure(width: float, height: float) -> Figure:
+def _figure(width: float, height: float) -> Picture:
     """Return an empty figure of that size in inches."""
-    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.08))
+    figure = Picture(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.08))
     FigureCanvasAgg(figure)
     return figure
 
@@ -139,7 +138,7 @@ def draw_samples(task: Task, path: Path) -> bool:
             for spine in axes.spines.values():
                 spine.set_visible(False)
         panels[0].set_title("Samples as each cluster has them, under their labels")
-        save(figure, path)
+        figure.save(path)
     return True
 
 

@@ -115,6 +115,19 @@ def main(arguments: Sequence[str], engine: Engine) -> int:
     return code
 
 
+def table_of(request: Request, caller: Path) -> Table:
+    """Return the table of what is finished now.
+
+    Raises
+    ------
+    ConfigError
+        If every place is refused, or the folder of stored cells is missing.
+    """
+    all_places = list(places(request.item, request.given, caller))
+    _refuse_if_all_are([place for place in all_places if request.chooses(place)], request)
+    return _table(request.item, all_places, _progress(request.stored, caller))
+
+
 def _refuse_if_all_are(all_places: Sequence[Place], request: Request | None = None) -> None:
     """Raise ConfigError with the reasons if no place can be run; those that were not given by hand name the item."""
     refused = [place.problem for place in all_places if place.config is None]

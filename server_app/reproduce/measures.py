@@ -7,6 +7,7 @@ from typing import Literal
 
 from florets.conf.problems import did_you_mean
 from florets.conf.schema import Config
+from florets.reports.statistics import ARI, PERCENT
 from florets.server_app.reproduce.mixtures import share_error
 from florets.server_app.reproduce.run_values import ALL_RIGHT, Values
 
@@ -34,6 +35,10 @@ class Measure:
         Of `near`, in words.
     may_be_never
         Whether a finished run without a value has not come so far; of others something else went wrong.
+    higher
+        Whether a higher value is better; None: neither is.
+    bounds
+        Range of its values, None where it has no two ends.
     """
 
     label: str
@@ -44,6 +49,8 @@ class Measure:
     near: float = 0.0
     unit: str = ""
     may_be_never: bool = False
+    higher: bool | None = False
+    bounds: tuple[float, float] | None = None
 
     def number(self, value: float, sign: str = "") -> str:
         """Return a value as the table shows it, with `sign` "+" also where it is positive."""
@@ -155,11 +162,13 @@ def _has_groups(config: Config) -> bool:
 
 
 MEASURES = {
-    "right_k": Measure("right number of groups at the end", "count", "", _right_k, _finds_groups),
-    "recovered": Measure("ARI 1.0 at the end", "count", "", _recovered, _has_groups),
-    "groups": Measure("groups at the end", "mean", "{:.1f}", _number("groups"), _finds_groups),
-    "ari": Measure("ARI at the end", "mean", "{:.2f}", _number("ari"), _has_groups, 0.01),
-    "ari_at_10": Measure("ARI in round 10", "mean", "{:.2f}", _number("ari_at_10"), _has_groups, 0.01),
+    "right_k": Measure("right number of groups at the end", "count", "", _right_k, _finds_groups, higher=True),
+    "recovered": Measure("ARI 1.0 at the end", "count", "", _recovered, _has_groups, higher=True),
+    "groups": Measure("groups at the end", "mean", "{:.1f}", _number("groups"), _finds_groups, higher=None),
+    "ari": Measure("ARI at the end", "mean", "{:.2f}", _number("ari"), _has_groups, 0.01, higher=True, bounds=ARI),
+    "ari_at_10": Measure(
+        "ARI in round 10", "mean", "{:.2f}", _number("ari_at_10"), _has_groups, 0.01, higher=True, bounds=ARI
+    ),
     "rounds_to_ari_90": Measure(
         "first round with an ARI of 0.9",
         "mean",
@@ -181,7 +190,14 @@ MEASURES = {
         may_be_never=True,
     ),
     "ari_participants": Measure(
-        "ARI of the last round's participants", "mean", "{:.2f}", _number("ari_participants"), _has_groups, 0.01
+        "ARI of the last round's participants",
+        "mean",
+        "{:.2f}",
+        _number("ari_participants"),
+        _has_groups,
+        0.01,
+        higher=True,
+        bounds=ARI,
     ),
     "ari_participants_at_10": Measure(
         "ARI of the participants in round 10",
@@ -190,6 +206,8 @@ MEASURES = {
         _number("ari_participants_at_10"),
         _has_groups,
         0.01,
+        higher=True,
+        bounds=ARI,
     ),
     "rounds_to_ari_participants_90": Measure(
         "first round with an ARI of its participants of 0.9",
@@ -201,8 +219,18 @@ MEASURES = {
         "round",
         may_be_never=True,
     ),
-    "reached_ari_90": Measure("ARI of 0.9 reached", "count", "", _reached, _has_groups),
-    "accuracy": Measure("accuracy in %", "mean", "{:.1f}", _number("accuracy", 100.0), _classes, 1.0, "point"),
+    "reached_ari_90": Measure("ARI of 0.9 reached", "count", "", _reached, _has_groups, higher=True),
+    "accuracy": Measure(
+        "accuracy in %",
+        "mean",
+        "{:.1f}",
+        _number("accuracy", 100.0),
+        _classes,
+        1.0,
+        "point",
+        higher=True,
+        bounds=PERCENT,
+    ),
     "rounds_to_accuracy_60": Measure(
         "first tested round with an accuracy of 60 %",
         "mean",
@@ -227,6 +255,8 @@ MEASURES = {
         _classes,
         1.0,
         "point",
+        higher=True,
+        bounds=PERCENT,
     ),
     "tuned_accuracy": Measure(
         "accuracy in % after fine-tuning",
@@ -236,6 +266,8 @@ MEASURES = {
         _fine_tunes,
         1.0,
         "point",
+        higher=True,
+        bounds=PERCENT,
     ),
     "rounds_to_regroup": Measure(
         "rounds from the last change of the data to an ARI of 1.0",
@@ -255,7 +287,12 @@ MEASURES = {
         "distance from the true models, the largest", "mean", "{:.4g}", _number("model_error"), _linear
     ),
     "models_found": Measure(
-        "all true models found (distance below 0.6 sigma + 0.001)", "count", "", _models_found, _true_models
+        "all true models found (distance below 0.6 sigma + 0.001)",
+        "count",
+        "",
+        _models_found,
+        _true_models,
+        higher=True,
     ),
     "cluster_error": Measure(
         "test error of the best model for each cluster, in %",
@@ -265,6 +302,7 @@ MEASURES = {
         _cluster_test,
         1.0,
         "point",
+        bounds=PERCENT,
     ),
     "cluster_loss": Measure(
         "test loss of the best model for each cluster", "mean", "{:.3f}", _number("cluster_loss"), _cluster_test

@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from florets.conf.problems import ConfigError, did_you_mean
+from florets.reports.tables import markdown_table
 from florets.server_app.console import counted
 from florets.server_app.reproduce.item_file import find_item, item_names
 from florets.server_app.reproduce.page import Asked
 from florets.server_app.reproduce.written import verdict_words
-from florets.server_app.sweep.sweep_report import markdown_table
 
 _HEAD = ("item", "settings", "cells finished", "comparisons with published values")
 _OF_A_PART = ("rows", "columns", "seeds", "measures", "layout", "plot")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from florets.conf.problems import ConfigError, did_you_mean
+from florets.reports.tables import markdown_table
 from florets.server_app.reproduce.page_pictures import Drawn
 from florets.server_app.reproduce.table import Table
 from florets.server_app.reproduce.written import (
@@ -16,7 +17,6 @@ from florets.server_app.reproduce.written import (
     state_words,
     verdict_words,
 )
-from florets.server_app.sweep.sweep_report import markdown_table
 
 _KINDS = "overview|reproduce|sweep"
 _BLOCK = re.compile(

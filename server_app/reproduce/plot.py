@@ -13,7 +13,7 @@ from florets.server_app.reproduce.curve_store import LinesOf
 from florets.server_app.reproduce.row_plot import draw_rows, is_bounded
 from florets.server_app.reproduce.table import Table
 from florets.server_app.results.folder import MARKER, naming
-from florets.server_app.results.plots import new_figure, save
+from florets.server_app.results.plots import new_figure
 from florets.server_app.results.spectrum_plot import (
     Spectrum,
     draw_feature_grid,
@@ -99,7 +99,7 @@ def _draw_grid(table: Table, measure: str, path: Path) -> list[Path]:
         )
         axes.set_yticks(range(len(rows)), [row.label for row in rows], fontsize=9)
         axes.set_title(matrix.label[:1].upper() + matrix.label[1:])
-        save(figure, path)
+        figure.save(path)
     return [path]
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from florets.reports.statistics import Spread
 from florets.server_app.reproduce.measures import Measure
 from florets.server_app.reproduce.reasons import SMALL, UNDECIDED, Reason, reasons_of, wrong_reasons
-from florets.server_app.results.statistics import Spread
 
 NO_VALUE = "no value"
 """Stands where runs came to their end without one, as those that diverged."""

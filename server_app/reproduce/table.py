@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from florets.reports.statistics import Spread, holm, p_text, paired, paired_p
 from florets.server_app.reproduce.cells import Place, Progress
 from florets.server_app.reproduce.items import Item
 from florets.server_app.reproduce.measures import Measure, read_measure
 from florets.server_app.reproduce.references import NEVER, NO_VALUE, Reference, Verdict
-from florets.server_app.results.statistics import Spread, bootstrap, paired, signed_rank_p
 
 Found = MutableMapping[int, Progress]
 """Progress of one place's cells, by seed."""
@@ -27,10 +27,9 @@ class Entry:
         Cells that are finished, and all.
     spread
         Of the values that the finished cells have; for counts of successes (1.0 and 0.0) its mean is their fraction.
-    p
-        Of a paired difference: Wilcoxon's signed-rank test, None where there are too few pairs.
-    resampled
-        Of a paired difference with too few pairs for that: the bootstrap's 95 % interval of its mean.
+    p, p_holm
+        Of a paired difference: that of the paired t test, plain and by Holm's correction over all differences of the
+        matrix; None where there is no test.
     open
         What is said where no cell is finished: not run, stopped or failed.
     """
@@ -41,7 +40,7 @@ class Entry:
     seeds: int
     spread: Spread
     p: float | None = None
-    resampled: tuple[float, float] | None = None
+    p_holm: float | None = None
     open: str = ""
     reference: Reference | None = None
 
@@ -62,8 +61,8 @@ class Entry:
                 shown += (
                     f" [{self.measure.number(self.spread.low, '+')}, {self.measure.number(self.spread.high, '+')}]"
                 )
-            if self.p is not None:
-                shown += f", p {self.p:.2g}"
+            if self.p_holm is not None:
+                shown += f", {p_text(self.p_holm)}"
         else:
             shown = self.measure.number(self.spread.mean)
             if number > 1:
@@ -182,6 +181,8 @@ class Table:
                 entries[key] = Entry(
                     measure, other is not None, 0, place.seeds, nothing, open="refused", reference=published
                 )
+        adjusted = holm([entry.p for entry in entries.values()])
+        entries = {key: replace(entry, p_holm=p) for (key, entry), p in zip(entries.items(), adjusted, strict=True)}
         rows = tuple(row.name for row in self.item.rows if any(key[0] == row.name for key in entries))
         label = measure.label if other is None else f"{measure.label}, less that of {labels[other]} (equal seeds)"
         return Matrix(name, label, entries, rows)
@@ -208,18 +209,25 @@ class Table:
 
     def _entry(self, name: str, measure: Measure, place: Place, other: str | None) -> Entry:
         key = (place.row.name, place.column.name)
-        values, p, resampled = self._values(measure, place), None, None
+        values, p = self._values(measure, place), None
         finished = sum(progress.state == "finished" for progress in self.found[key].values())
         if other is not None:
             theirs = next(p for p in self.places if (p.row.name, p.column.name) == (place.row.name, other))
             differences = paired(values, self._values(measure, theirs))
-            p, resampled, finished = signed_rank_p(differences), bootstrap(differences), len(differences)
-            numbers = differences
+            p, finished = paired_p(differences), len(differences)
+            spread = Spread.of(differences)
         else:
-            numbers = list(values.values())
-        spread, seeds, published = Spread.of(numbers), len(self.found[key]), self._published(name, key)
+            spread = Spread.of(list(values.values()), measure.bounds)
+        opened, published = self._open(key, other), self._published(name, key)
         return Entry(
-            measure, other is not None, finished, seeds, spread, p, resampled, self._open(key, other), published
+            measure,
+            other is not None,
+            finished,
+            len(self.found[key]),
+            spread,
+            p,
+            open=opened,
+            reference=published,
         )
 
     def _published(self, name: str, key: tuple[str, str]) -> Reference | None:

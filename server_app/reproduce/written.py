@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
 
+from florets.reports.tables import Cell, ResultTable, markdown_table, tabular
 from florets.server_app.console import counted
 from florets.server_app.reproduce.measures import read_measure
 from florets.server_app.reproduce.reasons import UNDECIDED
 from florets.server_app.reproduce.references import NEVER, OFF, Reference, Verdict
 from florets.server_app.reproduce.table import LEFT_OUT, MEANINGLESS, NOT_RUN, Entry, Matrix, Table
 from florets.server_app.results.folder import whole_file, write_whole
-from florets.server_app.results.latex import tabular
-from florets.server_app.sweep.sweep_report import markdown_table
 
 _MOST_FAILURES = 20
 _STATES = ("finished", "stopped", "failed", "refused", "not run")
@@ -73,21 +72,28 @@ def markdown(table: Table, command: str) -> str:
 
 def grid(table: Table, matrix: Matrix) -> list[list[str]]:
     """Return the texts of a matrix, the first row its head; columns of which it knows nothing are left out."""
+    return result_table(table, matrix).texts
+
+
+def result_table(table: Table, matrix: Matrix) -> ResultTable:
+    """Return a matrix as a table, in each row the best column marked; of differences none is."""
     columns = [c for c in table.item.columns if any(key[1] == c.name for key in matrix.entries)]
     labels = {row.name: row.label for row in table.item.rows}
     left_out = {(row.name, column) for row in table.item.rows for column in row.leave_out}
-    cells = [["", *(column.label for column in columns)]]
-    for row in matrix.rows:
-        texts = []
-        for column in columns:
-            key = (row, column.name)
-            entry = matrix.entries.get(key)
-            if entry is None:
-                texts.append(LEFT_OUT if key in left_out else MEANINGLESS)
-            else:
-                texts.append(entry.text)
-        cells.append([labels[row], *texts])
-    return cells
+
+    def cell(key: tuple[str, str]) -> Cell:
+        if (entry := matrix.entries.get(key)) is None:
+            return Cell(LEFT_OUT if key in left_out else MEANINGLESS)
+        return Cell(entry.text, entry.spread.mean)
+
+    found = ResultTable(
+        "",
+        tuple(labels[row] for row in matrix.rows),
+        tuple(column.label for column in columns),
+        tuple(tuple(cell((row, column.name)) for column in columns) for row in matrix.rows),
+    )
+    measure, other = read_measure(matrix.name)
+    return found if other is not None else found.marked(measure.higher, "rows")
 
 
 def methods_grid(table: Table, matrix: Matrix, letters: Mapping[str, str]) -> list[list[str]]:
@@ -182,7 +188,7 @@ def latex(table: Table, command: str) -> str:
     lines = [f"% {table.item.title}", f"% {command}", f"% {state_words(table)}"]
     for matrix in table.matrices():
         if matrix.rows:
-            lines += ["", f"% {matrix.label}", *tabular(grid(table, matrix))]
+            lines += ["", f"% {matrix.label}", result_table(table, matrix).latex().rstrip()]
     if len(compared := compared_grid(table)) > 1:
         lines += ["", f"% {verdict_words(table)}", *tabular(compared)]
     return "\n".join(lines) + "\n"
@@ -191,7 +197,7 @@ def latex(table: Table, command: str) -> str:
 def _write_entries(table: Table, path: Path) -> None:
     """Write one line for each measure, row and column."""
     head = (
-        "measure row column seeds finished values successes mean std low high p bootstrap_low bootstrap_high "
+        "measure row column seeds finished values successes mean std low high p p_holm "
         "published published_std difference verdict source"
     )
     with whole_file(path) as file:
@@ -210,12 +216,11 @@ def _write_entries(table: Table, path: Path) -> None:
                 )
                 source = "" if paper is None else paper.source
                 difference = "" if entry.difference is None else entry.difference
-                p = "" if entry.p is None else entry.p
+                p_values = ["" if p is None else p for p in (entry.p, entry.p_holm)]
                 counts = (entry.seeds, entry.finished, spread.number, successes)
                 verdict = "" if entry.verdict is None else entry.verdict.text
                 compared = (*published, difference, verdict, source)
-                resampled = entry.resampled or ("", "")
-                writer.writerow([matrix.name, row, column, *counts, *known, p, *resampled, *compared])
+                writer.writerow([matrix.name, row, column, *counts, *known, *p_values, *compared])
 
 
 def _write_cells(table: Table, path: Path) -> None:

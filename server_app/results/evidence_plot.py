@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
-from florets.reports.look import COLOURS, GRID, QUIET, STYLE
+from florets.reports.look import COLOURS, GRID, INK, QUIET, STYLE, shown_figure
+from florets.reports.picture import Picture
 from florets.server_app.results.heatmap import short
-from florets.server_app.results.plots import save
 
 _MOST_NAMES = 25
 
@@ -32,14 +29,18 @@ def draw_evidence(evidence: Mapping[str, Any], path: Path) -> bool:
     """
     if not evidence["scores"] or not evidence["similarity"]:
         return False
+    evidence_figure(evidence).save(path)
+    return True
+
+
+def evidence_figure(evidence: Mapping[str, Any]) -> Picture:
+    """Return the evidence of a round that looked for groups, and has scores, as a figure."""
     with rc_context(STYLE):
-        figure = Figure(figsize=(8.4, 3.9), layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08))
-        FigureCanvasAgg(figure)
+        figure = shown_figure(8.4, 3.9)
         left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
         _scores(left, evidence)
         _similarity(figure, right, evidence)
-        save(figure, path)
-    return True
+    return figure
 
 
 def _scores(axes: Axes, evidence: Mapping[str, Any]) -> None:
@@ -68,24 +69,33 @@ def _scores(axes: Axes, evidence: Mapping[str, Any]) -> None:
     axes.set_xlabel("number of groups K")
 
 
-def _similarity(figure: Figure, axes: Axes, evidence: Mapping[str, Any]) -> None:
+def _similarity(figure: Picture, axes: Axes, evidence: Mapping[str, Any]) -> None:
     similarity = np.array(evidence["similarity"], dtype=np.float64)
     clients: Sequence[str] = evidence["clients"]
     # A client is always like itself: the diagonal would set the scale.
     off = similarity[~np.eye(len(similarity), dtype=bool)]
-    bound = max(0.05, float(np.abs(off).max(initial=0.0)))
-    image = axes.imshow(similarity, cmap="RdBu_r", vmin=-bound, vmax=bound, interpolation="nearest")
+    low, high = min(0.0, float(off.min(initial=0.0))), max(0.05, float(off.max(initial=0.0)))
+    # From light to dark, so that it can be read in grey as well.
+    image = axes.imshow(similarity, cmap="Blues", vmin=low, vmax=high, interpolation="nearest")
     groups = np.array(evidence["groups"])
     for edge in np.flatnonzero(np.diff(groups)) + 0.5:
-        axes.axhline(edge, color="white", linewidth=1.6)
-        axes.axvline(edge, color="white", linewidth=1.6)
+        axes.axhline(edge, color=INK, linewidth=1.2)
+        axes.axvline(edge, color=INK, linewidth=1.2)
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.tick_params(length=0)
-    names = [short(name, 12) for name in clients] if len(clients) <= _MOST_NAMES else []
+    names = _shortened(clients) if len(clients) <= _MOST_NAMES else []
     axes.set_yticks(range(len(names)), names, fontsize=max(5.5, 8.5 - 0.1 * len(names)))
     axes.set_xticks([])
     axes.set_title("Similarity of clients")
     bar = figure.colorbar(image, ax=axes, pad=0.03, aspect=22, shrink=0.85)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelcolor=QUIET)
+
+
+def _shortened(names: Sequence[str]) -> list[str]:
+    """Return names of at most 18 letters, without their beginnings where these are all that would be left."""
+    found = [short(name, 18) for name in names]
+    if len(set(found)) == len(set(names)):
+        return found
+    return [short(name if len(name) <= 18 else f"…{name[-17:].lstrip()}", 18) for name in names]

@@ -14,7 +14,7 @@ from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
 from numpy.typing import NDArray
 
 from florets.reports.look import COLOURS, INK, QUIET, STYLE
-from florets.server_app.results.plots import new_figure, save
+from florets.server_app.results.plots import new_figure
 
 MOST_NAMES = 60
 """With more clients than this their names would be too small to read; the clusters' names stay."""
@@ -148,5 +148,5 @@ def draw_loss_matrix(
         bar.ax.tick_params(length=0, which="both", labelcolor=QUIET)
         bar.set_label("mean training loss")
         axes.set_title("Loss of every model on every client")
-        save(figure, path)
+        figure.save(path)
     return True

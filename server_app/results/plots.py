@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,12 +12,13 @@ import numpy as np
 from matplotlib import patheffects, rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
-from florets.reports.look import COLOURS, GRID, QUIET, STYLE
+from florets.reports.look import COLOURS, GRID, INK, QUIET, STYLE
+from florets.reports.picture import Picture
 from florets.server_app.console import counted
 from florets.server_app.results.summary import RoundLine, covers_all
 from florets.strategies.base.report import FIRST_PHASE
@@ -26,22 +27,13 @@ Points = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
 """Rounds, and the mean and the standard deviation in each of them."""
 
 
-def new_figure(width: float, height: float, rows: int = 1) -> tuple[Figure, list[Axes]]:
+def new_figure(width: float, height: float, rows: int = 1) -> tuple[Picture, list[Axes]]:
     """Return a figure of that size in inches, and its panels, one above the other."""
     # No pyplot: its global state is not made for the thread in which Flower runs a ServerApp.
-    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.11, w_pad=0.08))
+    figure = Picture(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.11, w_pad=0.08))
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
     return figure, list(axes)
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write a figure as a PNG of 160 dots per inch."""
-    # Without the version of matplotlib and the date in it, equal runs leave equal files.
-    with warnings.catch_warnings():
-        # A client may be called by letters that no font of ours has: they are drawn as boxes.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(path, dpi=160, metadata={"Software": None})
 
 
 def _points(lines: Sequence[RoundLine], key: str, spread: str | None = None) -> Points:
@@ -58,7 +50,9 @@ def draw_curve(
     """Draw a mean with its spread; a `bounded` quantity (ARI, accuracy) ends at 1, another one's band at `least`."""
     rounds, mean, std = points
     # One point alone would leave a line invisible; a few points deserve their marks.
-    marker = "o" if len(rounds) <= 30 else None
+    marks: dict[str, Any] = {"marker": "o" if len(rounds) <= 30 else None, "markersize": 3.6}
+    if "marker" in style and len(rounds) > 30:
+        marks["markevery"] = len(rounds) // 12
     if np.any(std > 0):
         low, high = mean - std, mean + std
         if bounded:
@@ -66,8 +60,8 @@ def draw_curve(
         else:
             # A spread larger than the mean would leave what there is, and has no lower end on a logarithmic axis.
             low = np.maximum(low, least)
-        axes.fill_between(rounds, low, high, color=colour, alpha=0.14, linewidth=0)
-    axes.plot(rounds, mean, color=colour, marker=marker, markersize=3.6, **{"linewidth": 1.9, **style})
+        axes.fill_between(rounds, low, high, color=style.get("color", colour), alpha=0.14, linewidth=0)
+    axes.plot(rounds, mean, **{"color": colour, "linewidth": 1.9, **marks, **style})
 
 
 def label_rounds(axes: Axes, drawn: Iterable[Points], over: str) -> None:
@@ -97,12 +91,23 @@ def _spread_labels(heights: Sequence[float], gap: float) -> list[float]:
     return placed
 
 
-def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
-    """Write (value, text, colour) to the right of the axes, beside the ends of the lines."""
+LABEL_GAP = 0.085
+"""Least distance of two labels at line ends, as a fraction of the axes' height."""
+
+
+def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], styles: Sequence[dict[str, Any]] = ()) -> None:
+    """Write (value, text, colour) to the right of the axes, at the ends of the lines.
+
+    Where ends lie so close that labels would have to move, lines that have `styles` get a legend there instead.
+    """
     # Through the axes' own transforms, which also know a logarithmic scale.
     to_axes = axes.transData + axes.transAxes.inverted()
-    heights = _spread_labels([float(to_axes.transform((1, value))[1]) for value, _, _ in ends], 0.085)
-    for height, (_, text, colour) in zip(heights, ends, strict=True):
+    ends_at = [float(to_axes.transform((1, value))[1]) for value, _, _ in ends]
+    ordered = sorted(ends_at)
+    if styles and any(above - below < LABEL_GAP for below, above in pairwise(ordered)):
+        _legend(axes, [ends[i] for i in _downwards(ends_at)], [styles[i] for i in _downwards(ends_at)])
+        return
+    for height, (_, text, colour) in zip(_spread_labels(ends_at, LABEL_GAP), ends, strict=True):
         axes.annotate(
             text,
             (1.0, height),
@@ -114,6 +119,28 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
             fontweight="bold",
             annotation_clip=False,
         )
+
+
+def _downwards(heights: Sequence[float]) -> list[int]:
+    return sorted(range(len(heights)), key=lambda place: -heights[place])
+
+
+def _legend(axes: Axes, ends: Sequence[tuple[float, str, str]], styles: Sequence[dict[str, Any]]) -> None:
+    """Draw a legend to the right of the axes, in the order of the ends from above."""
+    handles = [
+        Line2D([], [], **{"linewidth": 1.9, "markersize": 5, **style}, label=text)
+        for (_, text, _), style in zip(ends, styles, strict=True)
+    ]
+    axes.legend(
+        handles=handles,
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.02),
+        frameon=False,
+        handlelength=3.2,
+        borderaxespad=0.3,
+        fontsize=9.5,
+        labelcolor=INK,
+    )
 
 
 def finish_axes(axes: Axes, key: str, values: Sequence[NDArray[np.float64]]) -> None:
@@ -210,7 +237,7 @@ def draw_curves(lines: Sequence[RoundLine], path: Path) -> bool:
         for line, before in _where_data_change(lines):
             _mark(rows, line["round"], _changed_words(line, before), lines[-1]["round"], height=0.16)
         label_rounds(rows[-1], drawn, "clients")
-        save(figure, path)
+        figure.save(path)
     return True
 
 

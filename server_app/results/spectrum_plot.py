@@ -11,7 +11,6 @@ import numpy as np
 from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
@@ -19,8 +18,8 @@ from numpy.typing import NDArray
 
 from florets.reports.embedding import embedding
 from florets.reports.look import GRID, INK, QUIET, STYLE, colour_of, marker_of
+from florets.reports.picture import Picture
 from florets.server_app.results.folder import MARKER
-from florets.server_app.results.plots import save
 from florets.server_app.results.summary import RoundLine
 from florets.strategies.base.report import SPECTRUM
 
@@ -103,7 +102,7 @@ def draw_spectra(spectra: Sequence[Spectrum], path: Path) -> bool:
         (axes,) = below.subplots(1, 1, squeeze=False)[0]
         _lines(axes, spectra)
         axes.set_title("Singular values")
-        save(figure, path)
+        figure.save(path)
     return True
 
 
@@ -133,7 +132,7 @@ def draw_feature_grid(rows: Mapping[str, Sequence[Spectrum]], path: Path) -> boo
         for axes, number in zip(panels[0], rounds, strict=True):
             axes.set_title(f"round {number}", fontsize=10, pad=4)
         _legend(figure, [spectrum for spectra in shown.values() for spectrum in spectra])
-        save(figure, path)
+        figure.save(path)
     return True
 
 
@@ -152,12 +151,12 @@ def draw_singular_values(rows: Mapping[str, Sequence[Spectrum]], path: Path) -> 
             axes.set_title(label)
         for axes in panels[len(shown) :]:
             axes.set_visible(False)
-        save(figure, path)
+        figure.save(path)
     return True
 
 
-def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.09, w_pad=0.07))
+def _figure(width: float, height: float) -> Picture:
+    figure = Picture(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.09, w_pad=0.07))
     FigureCanvasAgg(figure)
     return figure
 
@@ -193,7 +192,7 @@ def _frame(axes: Axes) -> None:
         spine.set_color(GRID)
 
 
-def _legend(figure: Figure, spectra: Sequence[Spectrum]) -> None:
+def _legend(figure: Picture, spectra: Sequence[Spectrum]) -> None:
     clusters = sorted({int(cluster) for spectrum in spectra for cluster in spectrum.clusters})
     names = ["not known" if cluster < 0 else str(cluster) for cluster in clusters]
     marks = [

@@ -66,6 +66,9 @@ class RunSummary:
         gradient. Tests are not counted.
     final_metrics : dict
         Of each score, the figures over the clients at the end, see `client_scores.metrics_of`.
+    final_validation : float or None
+        The experiment's `measure` over all validation records together, in the last round that was evaluated; None
+        without validation data, and where it is not finite.
     """
 
     experiment: str
@@ -99,6 +102,7 @@ class RunSummary:
     final_metrics: dict[str, dict[str, float | None]] = field(default_factory=dict)
     final_num_clusters: int | None = None
     best_round: int | None = None
+    final_validation: float | None = None
 
     @property
     def megabytes(self) -> float:
@@ -350,4 +354,5 @@ def summarise(
         final_num_clusters=ended[-1]["num_clusters"] if ended else None,
         **{f"final_{name}": last(ended, name) for name in FIGURES},
         best_round=best_round,
+        final_validation=next((line.get("validation") for line in reversed(ended) if line["evaluated"]), None),
     )

@@ -33,7 +33,7 @@ CHANGEABLE = (
     *("num_rounds", "quiet", "engine", "device", "data_dir", "results_dir"),
     *("min_clients", "quorum", "start_timeout", "round_timeout", "grace", "round_tries"),
     *("checkpoint_every", "checkpoint_keep", "loss_matrix", "loss_matrix_timeout", "pictures", "workers"),
-    "ray_address",
+    *("ray_address", "tracker"),
 )
 """Keys that may change in the middle of a run: they say where, how long and how carefully, not what is computed."""
 
@@ -64,7 +64,7 @@ def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] |
         raise ConfigError(problems)
     text, consent = given.pop("resume").value, given.pop(TRUST, None)
     trust = consent is not None and read_trust(consent.value, consent.text, problems)
-    accepts = _read_accept(given.pop("code_changed", None), problems)
+    accepts = read_accept(given.pop("code_changed", None), problems)
     if text is None or str(text) == "":
         problems.append("resume= names no folder: give resume=<folder of an interrupted run>.")
     folder = absolute(str(text), caller)
@@ -80,17 +80,23 @@ def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] |
     if trust:
         look_for_given(folder)
     config = saved_config(folder, list(given.values()), trust)
+    if not accepts:
+        refuse_changed_code(f"resume={folder}", folder, config)
+    return config, folder
+
+
+def refuse_changed_code(key: str, folder: Path, config: Config) -> None:
+    """Raise ConfigError where code that the run in a folder imports has changed since it began; `key` names it."""
     changed = changed_files(recorded_code(folder), code_on_disk(config))
-    if changed and not accepts:
+    if changed:
         raise ConfigError(
             [
-                f"resume={folder}: the code that this run imports has changed since it began: "
+                f"{key}: the code that this run imports has changed since it began: "
                 f"{changed_words(changed)}. Its rounds so far were made by the old code: put that back, run the "
                 "experiment again, or add code_changed=accept to go on with the code as it is now (in flwr run: "
                 "overrides='code_changed=accept')."
             ]
         )
-    return config, folder
 
 
 def refuse_interrupted(folder: Path, config: Config, by_flower: bool = False) -> None:
@@ -153,7 +159,8 @@ def finished_summary(folder: Path, config: Config) -> RunSummary | None:
         return None
 
 
-def _read_accept(given: Given | None, problems: list[str]) -> bool:
+def read_accept(given: Given | None, problems: list[str]) -> bool:
+    """Return whether `code_changed=accept` was given; any other value becomes a problem."""
     if given is not None and given.value != "accept":
         problems.append(
             f"{given.text}: must be accept, which goes on with code that has changed since the run began."

@@ -25,10 +25,12 @@ from florets.server_app.console import counted, say
 from florets.server_app.cores import crowded
 from florets.server_app.extras import require
 from florets.server_app.resume.go_on import Engine
+from florets.server_app.sweep.best import write_best
 from florets.server_app.sweep.sweep_direction import direction
 from florets.server_app.sweep.sweep_job import Sweep, read_records, run_job
 from florets.server_app.sweep.sweep_keys import check_jobs, count_jobs, decode, encode, read_sweep, values_of
 from florets.server_app.sweep.sweep_report import write_sweep
+from florets.server_app.trackers.of_sweep import end_sweep
 from florets.task import given
 
 _INTERRUPTED = "interrupted"
@@ -60,6 +62,8 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
     for_hydra = [text for text in overrides if text.lstrip("+~").startswith(("hydra/", "hydra."))]
     if "hydra/launcher=joblib" in for_hydra:
         require("sweep", "hydra/launcher=joblib")
+    if "hydra/sweeper=optuna" in for_hydra:
+        require("tune", "hydra/sweeper=optuna")
     texts, is_block = with_block([text for text in overrides if text not in for_hydra])
     keep = keep or is_block
     parsed = read_sweep(texts)
@@ -67,6 +71,7 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
     refused: dict[str, int] = {}
     if any("hydra/sweeper" in text for text in for_hydra):
         for_hydra += direction(parsed, for_hydra)
+        total = _trials(for_hydra)
     else:
         refused = check_jobs(parsed)
         total = count_jobs(parsed)
@@ -92,14 +97,25 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
             ended_early = jobs.explain(error)
         results = read_records(sweep.records)
     if results:
-        say(f"\n{write_sweep(folder, results)}\nResults of the sweep: {folder}")
+        table = write_sweep(folder, results)
+        end_sweep(folder, ended_early == _INTERRUPTED)
+        say(f"\n{table}\nResults of the sweep: {folder}")
     if ended_early:
         whole = counted(total, "job") if total else "its jobs"
         say(f"florets: the sweep ended early, after {len(results)} of {whole}: {ended_early}", sys.stderr)
+    if chosen := write_best(folder, results):
+        say(chosen)
     if ended_early == _INTERRUPTED:
         return 130, folder
     whole_sweep = results and ended_early is None and all(result.error is None for result in results)
     return (0 if whole_sweep else 1), folder
+
+
+def _trials(for_hydra: Sequence[str]) -> int | None:
+    """Return how many jobs a sweeper that optimises will run, where it was told so."""
+    given = dict(text.lstrip("+~").split("=", 1) for text in for_hydra if "=" in text)
+    number = given.get("hydra.sweeper.n_trials", "")
+    return int(number) if number.isdecimal() else None
 
 
 def _jobs_at_a_time(for_hydra: Sequence[str]) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from florets.server_app.results.summary import RunSummary
+from florets.strategies import TITLES
 
 _PARTICIPATION = "strategy.fraction_train"
 
@@ -27,6 +29,8 @@ class JobResult:
         Why it failed.
     participation : float or None
         Fraction of the clients that a round samples; None where the job came to no configuration.
+    measure : str
+        Name of the validation figure; empty where the job has no validation data.
     """
 
     overrides: dict[str, str]
@@ -34,6 +38,7 @@ class JobResult:
     summary: RunSummary | None
     error: str | None
     participation: float | None = None
+    measure: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,22 @@ class Group:
     @property
     def label(self) -> str:
         """Name the group: its strategy, and what else varies within the sweep."""
-        return " ".join([self.name, *(f"{key}={value}" for key, value in self.settings.items())])
+        return self.named(self.name)
+
+    @property
+    def title(self) -> str:
+        """The label with the strategy's name as papers write it."""
+        return self.named(self.strategy_title)
+
+    @property
+    def strategy_title(self) -> str:
+        """The name with the strategy as papers write it."""
+        title = TITLES.get(self.strategy, self.strategy)
+        return f"{title} ({self.sampled})" if self.sampled else title
+
+    def named(self, name: str) -> str:
+        """Return the label with another name of the strategy."""
+        return " ".join([name, *(f"{key}={short(value)}" for key, value in self.settings.items())])
 
     @property
     def runs(self) -> list[RunSummary]:
@@ -91,6 +111,15 @@ def group_jobs(jobs: Sequence[JobResult]) -> tuple[dict[str, str], list[Group]]:
         sampled = f"{100 * share:.3g} % of the clients a round" if told else ""
         groups.append(Group(strategy, {key: first[key] for key in varying}, same, sampled))
     return common, groups
+
+
+def short(value: str) -> str:
+    """Return a number with at most six digits, as an optimiser draws them with all; other values as they are."""
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    return value if len(value) <= 8 or not math.isfinite(number) else f"{number:.6g}"
 
 
 def job_name(job: JobResult) -> str:

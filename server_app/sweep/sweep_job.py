@@ -20,6 +20,7 @@ from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.go_on import Engine, finished_run, go_on, plain
 from florets.server_app.resume.own_code import changed_files, changed_words, code_on_disk, recorded_code
 from florets.server_app.sweep.sweep_groups import JobResult
+from florets.server_app.trackers.of_sweep import part_of
 from florets.task import given
 from florets.task.edited_modules import reload_edited
 
@@ -68,7 +69,9 @@ def _take_over(sweep: Sweep, alone: bool) -> None:
 
 
 def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) -> float | None:
-    """Run one job, record how it ended, and return its score; None when it failed. It never raises.
+    """Run one job, record how it ended, and return its validation figure; None when it failed.
+
+    It never raises. Without validation data there is nothing to choose by, and the figure is None.
 
     Parameters
     ----------
@@ -82,15 +85,15 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
     _record(sweep, number, overrides, None, None, "its process ended before it did: killed, or out of memory")
     if alone:
         say(title)
-    folder, summary, failure, score, participation = None, None, None, None, None
+    folder, summary, failure, participation, measure = None, None, None, None, ""
     kept = ""
     try:
         _take_over(sweep, alone)
         config = jobs.prepare(overrides, sweep.caller)
-        participation = config.strategy.settings.fraction_train
+        participation, measure = config.strategy.settings.fraction_train, jobs.measure_name(config)
         folder = results_folder(config, overrides)
         summary, kept = _result(sweep, config if alone else replace(config, quiet=True), overrides, folder)
-        folder, score = Path(summary.folder), jobs.score(config, summary)
+        folder = Path(summary.folder)
     except KeyboardInterrupt:
         _record(sweep, number, overrides, folder, None, "interrupted")
         raise
@@ -101,24 +104,26 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
             trace = sweep.folder / f"job-{number + 1}-traceback.txt"
             trace.write_text(traceback.format_exc(), encoding="utf-8")
             failure = f"{failure} (traceback: {trace.name})"
-    _record(sweep, number, overrides, folder, summary, failure, participation)
+    _record(sweep, number, overrides, folder, summary, failure, participation, measure)
     outcome = f"failed: {failure}" if summary is None else jobs.headline(summary)
     if kept:
         outcome += f"; {kept}"
     say(f"      {outcome}" if alone else f"{title}: {outcome}")
-    return score
+    return None if summary is None else summary.final_validation
 
 
 def _result(sweep: Sweep, config: Config, overrides: Sequence[str], folder: Path) -> tuple[RunSummary, str]:
     """Return the summary of a job, and what to tell of an earlier run of it."""
     if not sweep.keep:
-        return sweep.engine.run(config, overrides), ""
+        with part_of(sweep.folder):
+            return sweep.engine.run(config, overrides), ""
     code = code_on_disk(config)
     if (summary := finished_run(folder, plain(config), code)) is not None:
         return summary, "finished before"
     changed = changed_files(recorded_code(folder), code)
     told = f"run again, as its code has changed: {changed_words(changed)}" if changed else ""
-    return go_on(config, overrides, folder, sweep.engine)[0], told
+    with part_of(sweep.folder):
+        return go_on(config, overrides, folder, sweep.engine)[0], told
 
 
 def _record(
@@ -129,6 +134,7 @@ def _record(
     summary: RunSummary | None,
     error: str | None,
     participation: float | None = None,
+    measure: str = "",
 ) -> None:
     content = {
         "overrides": dict(text.split("=", 1) for text in overrides),
@@ -136,6 +142,7 @@ def _record(
         "summary": None if summary is None else summary.to_json(),
         "error": error,
         "participation": participation,
+        "measure": measure,
     }
     (sweep.records / f"{number}.json").write_text(json.dumps(content), encoding="utf-8")
 
@@ -153,6 +160,7 @@ def read_records(records: Path) -> list[JobResult]:
                 summary=None if summary is None else RunSummary.from_json(summary),
                 error=content["error"],
                 participation=content["participation"],
+                measure=content["measure"],
             )
         )
     return results

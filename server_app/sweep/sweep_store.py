@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from florets.conf.problems import ConfigError
+from florets.reports.tables import markdown_table
 from florets.server_app.console import counted
 from florets.server_app.results.client_scores import WORST
 from florets.server_app.results.folder import whole_file
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.resume import CHANGEABLE
+from florets.server_app.sweep.sweep_csv import SUMMARY, keys_of, participation_of, read_rows
 from florets.server_app.sweep.sweep_groups import JobResult, group_jobs
-from florets.server_app.sweep.sweep_report import TRUTH, markdown_table, means
+from florets.server_app.sweep.sweep_measures import TRUTH
+from florets.server_app.sweep.sweep_report import means
 
 _FIGURES = (
     *("rounds", "final_accuracy", "final_loss", *TRUTH, "final_ari", "ari_at_10", "first_round_ari_90"),
@@ -52,12 +53,12 @@ def store_sweeps(folders: Sequence[Path], path: Path) -> int:
     jobs: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
     data: dict[tuple[tuple[str, str], ...], str] = {}
     for folder in folders:
-        for line in _lines(folder / "summary.csv"):
+        for line in read_rows(folder / SUMMARY):
             # Everything before the first figure is what the command gave; a summary adds these three.
-            given = [name for name in list(line)[: list(line).index("rounds")] if name not in _UNSAID]
+            given = [name for name in keys_of(line) if name not in _UNSAID]
             keys = {name: line[name] for name in given if line[name]}
             known = {name: _short(line.get(name, "")) for name in (*_FIGURES, _WORST)}
-            known |= {_SHARE: _share(Path(line["folder"])) if line["folder"] else "", "error": line["error"]}
+            known |= {_SHARE: _share(line["folder"]), "error": line["error"]}
             job = tuple(sorted(keys.items()))
             here = line.get("data_dir", "")
             # Where it is not named nothing is known of it.
@@ -86,7 +87,7 @@ def stored_jobs(path: Path) -> list[JobResult]:
     ConfigError
         If the file cannot be read.
     """
-    lines = _lines(path)
+    lines = read_rows(path)
     try:
         return [_job(line) for line in lines]
     except (ValueError, KeyError, TypeError) as error:
@@ -117,7 +118,7 @@ def sweep_text(jobs: Sequence[JobResult], names: Sequence[str], where: Mapping[s
     failed = sum(job.summary is None for job in shown)
     told = f"{counted(len(shown), 'run')}" + (f", {failed} failed" if failed else "")
     parts = [f"{told}: {', '.join(keys)}, seeds {', '.join(map(str, seeds))}. Mean ± sample standard deviation."]
-    return "\n\n".join([*parts, markdown_table(means(groups, names))])
+    return "\n\n".join([*parts, markdown_table(means(groups, names).texts)])
 
 
 def _job(line: Mapping[str, str]) -> JobResult:
@@ -148,21 +149,7 @@ def _short(text: str) -> str:
     return text if not text or text.lstrip("-").isdecimal() else json.dumps(float(f"{float(text):.6g}"))
 
 
-def _share(run: Path) -> str:
+def _share(folder: str) -> str:
     """Return the fraction of the clients that a round of a run samples; empty where its folder is gone."""
-    try:
-        strategy = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))["strategy"]
-    except OSError:
-        return ""
-    return str(strategy.get("fraction_train", 1.0))
-
-
-def _lines(path: Path) -> list[dict[str, str]]:
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
-    except (OSError, ValueError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(
-            [f"{path}: cannot be read as a sweep's table ({reason}); name the sweep's folder."]
-        ) from error
+    share = participation_of(Path(folder) if folder else None)
+    return "" if share is None else str(share)

@@ -1,4 +1,4 @@
-"""`florets advise`: run the methods one after the other, and leave the answer on the screen and in a folder."""
+"""Advice: run the methods one after the other, and leave the answer in a folder."""
 
 import dataclasses
 import json
@@ -19,7 +19,7 @@ from florets.server_app.advise.budget import Budget, Meter
 from florets.server_app.advise.causes import Reason, differences, rule_of
 from florets.server_app.advise.compare import Criterion
 from florets.server_app.advise.constant import ConstantAnswer
-from florets.server_app.advise.findings import Finding, finding_of
+from florets.server_app.advise.findings import Finding, finding_in
 from florets.server_app.advise.measures import OF_CLASSES, OF_VALUES, RARE, Name, rare_share, suitable
 from florets.server_app.advise.methods import (
     Question,
@@ -42,26 +42,9 @@ from florets.server_app.data_agreement import CHECK, read_preprocessing
 from florets.server_app.jobs import absolute
 from florets.server_app.results.folder import write_whole
 from florets.server_app.results.progress import listening
-from florets.server_app.results.summary import RunSummary, last_evidence
+from florets.server_app.results.summary import RunSummary
 from florets.server_app.results.sums_of_tests import read_test_statistics
 from florets.strategies.base.federation import FederationError
-
-HELP = """florets advise [<key>=<value> ...]
-  Should these clients be grouped, and what should they use? Looks for groups, then compares FedAvg (plain, with
-  fine-tuning, with an intercept per client), Local-only, CLoVE and a model per group with the answer that ignores its
-  input. Each method is tried with three learning rates and trained until it no longer improves on validation records.
-  Keys are those of an experiment, without a strategy and k; a given train.learning_rate or num_rounds holds:
-
-    florets advise                                           the quickstart's clients
-    florets advise data_dir=DIR target=COLUMN                a folder or a table for each site, in process
-    florets advise engine=flwr ...                           on Flower's simulation
-    flwr run . <connection> --stream --run-config "advise=true overrides='target=COLUMN ...'"    on real nodes
-
-  measure=accuracy, balanced_accuracy, auc, macro_f1, log_loss, r2, mae or rmse; auto: AUC where one of two classes is
-  rare (under 20 % of a site's records), R2 for values, else accuracy.
-
-Results: <results_dir>/<experiment>/advise/<other keys>/seed-<seed>/: advice.html to read, advice.json, the runs. Exit
-code 1: nothing was learned that is better than a constant answer."""
 
 
 class Play(Protocol):
@@ -69,21 +52,6 @@ class Play(Protocol):
 
     def __call__(self, config: Config, folder: Path) -> RunSummary:
         """Run it and return its summary."""
-
-
-def main(arguments: Sequence[str], play: Play) -> int:
-    """Answer the question of a command line and return the exit code: 1 where nothing can be advised."""
-    options = [text for text in arguments if text.startswith("-")]
-    if {"-h", "--help"} & set(options):
-        print(HELP)
-        return 0
-    if unknown := [text for text in options if text not in ("--debug", "-q", "--quiet")]:
-        raise ConfigError([f"{text}: florets advise has no such option (-h, -q, --debug)." for text in unknown])
-    overrides = [text for text in arguments if not text.startswith("-")]
-    question = Question.of([*overrides, *(["quiet=true"] if {"-q", "--quiet"} & set(options) else [])])
-    advice, folder = answer(question, play)
-    say((folder / "advice.txt").read_text(encoding="utf-8").rstrip())
-    return 0 if advice.chosen is not None else 1
 
 
 def answer(question: Question, play: Play, caller: Path | None = None) -> tuple[Advice, Path]:
@@ -176,7 +144,7 @@ class _Study:
         first = read_outcome("discovery", place)
         counts = {} if regression else first.train
         one_class = tuple(sorted(key for key, own in counts.items() if np.count_nonzero(own) < 2))
-        finding = _finding(place, one_class)
+        finding = finding_in(place, one_class)
         if finding.num_clients < 2:
             raise ConfigError(["advise: compares what several clients should do, and there is one; add clients."])
         measure = self._measure(place, first)
@@ -255,7 +223,7 @@ class _Study:
         if finding.kind not in ("groups", "lone", "all_differ") or not keys:
             return None
         config = first_run(self._question, "pictures=false", *keys)
-        return _finding(self._run("standardised-discovery", config, _groups_of), one_class)
+        return finding_in(self._run("standardised-discovery", config, _groups_of), one_class)
 
     def _methods(
         self, finding: Finding, reasons: Sequence[Reason], after: Finding | None
@@ -326,15 +294,8 @@ def _any_useful(outcomes: Mapping[str, Outcome], criterion: Criterion, constant:
     return any(constant.is_beaten(one.validation, criterion, "validation") for one in outcomes.values())
 
 
-def _finding(place: Path, placed: Sequence[str]) -> Finding:
-    lines = [json.loads(line) for line in (place / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
-    evidence = last_evidence(lines)
-    assert evidence is not None
-    return finding_of(evidence, read_outcome("discovery", place).groups, placed)
-
-
 def _groups_of(place: Path) -> str:
-    found = _finding(place, ())
+    found = finding_in(place)
     return f"{len(found.groups)} groups" if found.kind in ("groups", "lone") else "no groups"
 
 
@@ -345,6 +306,7 @@ def _write(folder: Path, advice: Advice, question: Question, setup: Setup, trial
         "reasons": words.reasons,
         "changes": words.changes,
         "chosen": advice.chosen,
+        "command": None if advice.chosen is None else words.command,
         "measure": advice.criterion.measure,
         "over_all_records": advice.criterion.together,
         "finding": dataclasses.asdict(advice.finding),

@@ -4,21 +4,17 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from florets.conf.problems import ConfigError, did_you_mean
+from florets.api.predictions import predict_data
+from florets.conf.problems import ConfigError
 from florets.server_app.console import counted
+from florets.server_app.given_keys import read_keys
+from florets.server_app.new_client.assignment import Assignment, assign_data, assign_unlabelled
 from florets.server_app.new_client.chosen_model import chosen_model, trained_on
-from florets.server_app.new_client.mixture import assign_shares, is_mixture, refuse_one_model
+from florets.server_app.new_client.mixture import refuse_one_model
 from florets.server_app.new_client.predictions_file import MOST_CLASSES, Sheet
 from florets.server_app.new_client.read_data import FORM_KEYS, NewData, read_data
 from florets.server_app.new_client.run_models import RunModels, load_run
-from florets.server_app.new_client.saved_descriptors import nearest_descriptor
-from florets.server_app.new_client.saved_groups import nearest_group
 from florets.server_app.results.arrays_file import write_arrays
-from florets.task.data.tables.preprocessing import Preprocessing
-from florets.task.new_client import evaluate_model, model_losses, predict
 
 HELP = """florets assign run=<folder> data=<file or folder> [save=<file>] [client=<key>] [unlabelled=true]
   Say which of a finished run's models fits data with their targets, and how well. CLoVE's frozen clusters, the
@@ -83,47 +79,29 @@ def _assign(run: RunModels, given: Mapping[str, str]) -> None:
     if save is not None and run.preprocessing is not None:
         _new_file(str(_beside(save)), ".json")
     if given.get("unlabelled") == "true":
-        chosen = _assign_unlabelled(run, given)
-        _save_model(run, chosen, save)
+        found = assign_unlabelled(run, read_data(run, _path(given["run"]), given, labelled=False))
+        print(f"Model {found.model} fits best: {found.why}.")
+        _save_model(run, found.model, save)
         return
     # An autoencoder's targets are its inputs.
     new = read_data(run, _path(given["run"]), given, labelled=run.task.spec.loss != "reconstruction")
     if "client" in given and new.preprocessing is None:
         raise ConfigError([f"client={given['client']}: says whose scale a table has, and these data are none."])
-    x, targets = new.x, np.zeros(len(new.x), dtype=np.int64) if new.y is None else new.y
-    if is_mixture(run):
-        assign_shares(run, x, targets)
+    _print_notes(new, given)
+    found = assign_data(run, new)
+    if found.shares is not None:
+        _print_shares(found)
         return
-    losses = model_losses(run.task, run.models, x, targets)
-    chosen, why = int(np.argmin(losses)), "its loss on these data is the lowest"
-    if run.frozen is not None:
-        chosen = run.nearest_frozen(model_losses(run.task, run.frozen_models(), x, targets))
-        why = "its cluster's losses, saved when the run froze the clustering, are the nearest"
-    if run.groups is not None:
-        group, cosine = nearest_group(run.groups, run.task, run.config.train, x, targets)
-        if group < 0:
-            print(f"None of the run's groups fits these data (cosine {cosine:.2f} with the nearest one's centre).")
-        else:
-            chosen, why = (
-                group,
-                f"the run's first model learns from them what that group learned (cosine {cosine:.2f})",
-            )
-            if run.groups.folds_of(len(x)) == 1:
-                needed = run.groups.folds * run.groups.size
-                why += f", but {len(x)} samples are too few to be sure, {needed} would be enough"
-    if run.descriptors is not None:
-        chosen = nearest_descriptor(run.descriptors, run.task, x, targets)
-        why = "of what the run's common model makes of them, that group's is the nearest"
-    if len(losses) == 1:
-        why = "the run has only this one"
-    print(f"Model {chosen} fits best: {why}.")
-    _list_losses(losses, chosen)
-    loss, accuracy = evaluate_model(run.task, run.models[chosen], x, targets)
+    if found.misfit:
+        print(found.misfit)
+    print(f"Model {found.model} fits best: {found.why}.")
+    assert found.model is not None
+    _list_losses(found.losses.tolist(), found.model)
     print(
-        f"On {counted(len(x), 'sample')}: "
-        + ("" if accuracy is None else f"accuracy {accuracy:.1%}, ")
-        + _errors(run, new, loss)
-        + f"loss {loss:.4g}"
+        f"On {counted(found.num_examples, 'sample')}: "
+        + ("" if found.accuracy is None else f"accuracy {found.accuracy:.1%}, ")
+        + _errors(found)
+        + f"loss {found.loss:.4g}"
     )
     if run.config.strategy.settings.adapts:
         print(
@@ -132,39 +110,34 @@ def _assign(run: RunModels, given: Mapping[str, str]) -> None:
         )
     if client := trained_on(_path(given["data"]), run, _path(given["run"])):
         print(f"Client {client} took part in this run: the figures include data that the models were trained on.")
-    _save_model(run, chosen, save)
+    _save_model(run, found.model, save)
 
 
-def _errors(run: RunModels, new: NewData, loss: float) -> str:
+def _errors(found: Assignment) -> str:
     """Return a regression's root mean squared error in the targets' unit, and its R2 where that is defined."""
-    if "squared_error" not in run.task.spec.loss or new.y is None:
+    if found.rmse is None:
         return ""
-    mean_square = loss * (2 if run.task.spec.loss == "half_squared_error" else 1)
-    spread = float(new.y.astype(np.float64).var())
-    scale = 1.0 if new.preprocessing is None else new.preprocessing.target_std
-    unit = "" if new.preprocessing is None else new.preprocessing.units.get(new.preprocessing.target, "")
-    return f"RMSE {mean_square**0.5 * scale:.4g}{unit and f' {unit}'}, " + (
-        f"R2 {1 - mean_square / spread:.3f}, " if spread else ""
-    )
+    of_spread = "" if found.r2 is None else f"R2 {found.r2:.3f}, "
+    return f"RMSE {found.rmse:.4g}{found.unit and f' {found.unit}'}, {of_spread}"
 
 
-def _assign_unlabelled(run: RunModels, given: Mapping[str, str]) -> int:
-    """Say which model fits inputs without targets, and return its index."""
-    if run.descriptors is None:
-        raise ConfigError(
-            ["unlabelled=true: this run places data by their targets, too; a run of strategy=flux needs none."]
-        )
-    chosen = nearest_descriptor(
-        run.descriptors, run.task, read_data(run, _path(given["run"]), given, labelled=False).x, None
-    )
-    print(
-        f"Model {chosen} fits best: of what the run's common model makes of the inputs, that group's is the nearest."
-    )
-    return chosen
+def _print_shares(found: Assignment) -> None:
+    assert found.shares is not None
+    print(f"These data are a mixture of {counted(len(found.shares), 'model')}:")
+    print("  model  share")
+    for model, share in enumerate(found.shares):
+        print(f"  {model:5d}  {share:.3f}")
+    told = "" if found.accuracy is None else f"accuracy {found.accuracy:.1%}, "
+    print(f"Mixed in these shares, on {counted(found.num_examples, 'sample')}: {told}loss {found.loss:.4g}")
 
 
-def _save_model(run: RunModels, chosen: int, save: Path | None) -> None:
-    if save is not None:
+def _print_notes(new: NewData, given: Mapping[str, str]) -> None:
+    if new.notes:
+        print(f"{_path(given['data']).name}: {'; '.join(new.notes)}")
+
+
+def _save_model(run: RunModels, chosen: int | None, save: Path | None) -> None:
+    if save is not None and chosen is not None:
         # As for predictions, the file system itself refuses a name that is there already.
         with save.open("xb") as file:
             write_arrays(file, run.models[chosen])
@@ -180,10 +153,10 @@ def _beside(save: Path) -> Path:
     return save.with_suffix(".preprocessing.json")
 
 
-def _list_losses(losses: NDArray[np.float64], chosen: int) -> None:
-    order = np.argsort(losses, kind="stable")[:_MOST_LISTED]
+def _list_losses(losses: Sequence[float], chosen: int) -> None:
+    order = sorted(range(len(losses)), key=losses.__getitem__)[:_MOST_LISTED]
     print("  model  loss")
-    for index in sorted({*order.tolist(), chosen}):
+    for index in sorted({*order, chosen}):
         print(f"{'>' if index == chosen else ' '} {index:5d}  {losses[index]:.4g}")
     if len(losses) > len(order):
         print(f"  ({len(losses)} models; those with the lowest losses are listed)")
@@ -193,54 +166,22 @@ def _predict(run: RunModels, given: Mapping[str, str]) -> None:
     state, whose = chosen_model(run, _path(given["run"]), given)
     target = _new_file(given.get("output", "predictions.csv"), ".csv")
     new = read_data(run, _path(given["run"]), given, labelled=False)
-    found = predict(run.task, state, new.x)
-    what = "reconstruction_error" if run.task.spec.loss == "reconstruction" else "prediction"
-    names, values = [], found.values
-    if found.probabilities is not None:
-        count = found.probabilities.shape[1]
-        names = [*new.classes[:count], *map(str, range(len(new.classes), count))]
-        if count > MOST_CLASSES:
-            print(f"The file has the probability of the predicted class alone: the run has {count} classes.")
-    elif new.preprocessing is not None and new.preprocessing.is_regression:
-        values = new.preprocessing.in_unit(values)
-    shown = [names[value] if names else f"{value:.9g}" for value in values.tolist()]
-    Sheet(new.names, what, shown, new.ids, names, found.probabilities, new.counts).write(target)
-    for name, counts in new.counts.items():
+    _print_notes(new, given)
+    found = predict_data(run, state, whose, new)
+    if len(found.classes) > MOST_CLASSES:
+        print(f"The file has the probability of the predicted class alone: the run has {len(found.classes)} classes.")
+    shown = [found.classes[value] if found.classes else f"{value:.9g}" for value in found.values.tolist()]
+    Sheet(found.samples, found.what, shown, found.ids, found.classes, found.probabilities, found.counts).write(target)
+    for name, counts in found.counts.items():
         if counts.any():
             print(f"{name}: {counted(int(counts.sum()), 'value')} in {counted(int((counts > 0).sum()), 'record')}")
-    print(f"{counted(len(new.names), 'prediction')} of {whose}{_unit(new.preprocessing)}: {target}")
-
-
-def _unit(preprocessing: Preprocessing | None) -> str:
-    """Return what a table's regression predicts, and in which unit where that is declared."""
-    if preprocessing is None or not preprocessing.is_regression:
-        return ""
-    unit = preprocessing.units.get(preprocessing.target)
-    return f", {preprocessing.target}" + (f" in {unit}" if unit else "")
+    what = found.target and f", {found.target}"
+    unit = found.unit and f" in {found.unit}"
+    print(f"{counted(len(found), 'prediction')} of {whose}{what}{unit}: {target}")
 
 
 def _read_keys(command: str, arguments: Sequence[str]) -> dict[str, str]:
-    known, problems = _KEYS[command], []
-    given: dict[str, str] = {}
-    for text in arguments:
-        key, equals, value = text.partition("=")
-        if key not in known:
-            problems.append(f"{text}: florets {command} has no such key.{did_you_mean(key, known)}")
-        elif not equals or not value:
-            problems.append(f"{text}: needs a value, {key}=<value>.")
-        elif given.setdefault(key, value) != value:
-            problems.append(f"{key}: given twice with two values; keep one.")
-    problems += [
-        f"{key}={given[key]}: must be true or false."
-        for key in ("trust", "unlabelled")
-        if given.get(key, "true") not in ("true", "false")
-    ]
-    problems += [
-        f"{key} is missing: florets {command} needs {key}=<path>." for key in ("run", "data") if key not in given
-    ]
-    if problems:
-        raise ConfigError(problems)
-    return given
+    return read_keys(command, arguments, _KEYS[command], ("run", "data"), ("trust", "unlabelled"))
 
 
 def _path(text: str) -> Path:

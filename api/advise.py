@@ -1,0 +1,100 @@
+"""`florets.advise` and its result: whether clients should be grouped, and what they should use."""
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from florets.api import page
+from florets.api.federation import clients_of
+from florets.api.keys import overrides_of
+from florets.server_app import engine
+from florets.server_app.advise.methods import Question
+from florets.server_app.advise.study import answer
+from florets.task.callers_folder import import_from
+from florets.task.threads import one_thread_within
+
+
+class Advice:
+    """What clients should use, and why.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the advice, with ``advice.html``, ``advice.json``, ``advice.txt`` and a folder for each run.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder).expanduser().absolute()
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """All figures, as ``advice.json`` has them."""
+        found: dict[str, Any] = json.loads((self.folder / "advice.json").read_text(encoding="utf-8"))
+        return found
+
+    @property
+    def chosen(self) -> str | None:
+        """The advised method, such as ``fedavg``, ``local`` or ``discovery``; None where none beats a constant."""
+        method: str | None = self.values["chosen"]
+        return method
+
+    @property
+    def command(self) -> str | None:
+        """The command that uses the advised method with the settings that were chosen; None without one."""
+        line: str | None = self.values["command"]
+        return line
+
+    @property
+    def text(self) -> str:
+        """The answer in words, as the command prints it."""
+        return (self.folder / "advice.txt").read_text(encoding="utf-8").rstrip()
+
+    @property
+    def page(self) -> Path:
+        """The page with the comparison, the groups and the table of clients."""
+        return self.folder / "advice.html"
+
+    def show(self) -> None:
+        """Display the page in a notebook; elsewhere print the text and, on a terminal, open the page."""
+        page.show(self, self.page, self.text)
+
+    def __repr__(self) -> str:
+        return f"<florets.Advice: {self.values['answer']} {self.page}>"
+
+    def _repr_html_(self) -> str:
+        return page.framed(self.page)
+
+
+@one_thread_within()
+def advise(clients: Any = None, /, **keys: Any) -> Advice:
+    """Say whether clients should be grouped and which method they should use, by comparing methods on their data.
+
+    Parameters
+    ----------
+    clients : Federation, data, or str, optional
+        A `Federation` or what it takes, such as a list of ``(x, y)``, one for each client; or the name of a preset,
+        by default the quickstart.
+    **keys
+        The keys of the command; the arguments of a `Federation` may stand among them.
+
+    Returns
+    -------
+    Advice
+        Its folder is the one that the command would write.
+
+    Raises
+    ------
+    ConfigError
+        With every problem of the clients' data and the keys, before anything is run.
+    """
+    experiment, keys, _ = clients_of(clients, keys)
+    return advise_overrides(overrides_of(experiment, keys))
+
+
+def advise_overrides(overrides: Sequence[str], caller: Path | None = None) -> Advice:
+    """Answer for the experiment that `key=value` texts describe; relative paths are meant from `caller`."""
+    caller = caller or Path.cwd()
+    import_from(caller)
+    return Advice(answer(Question.of(overrides), engine.run_in, caller)[1])

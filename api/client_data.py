@@ -1,0 +1,376 @@
+"""One client's data in memory, read: arrays, a data frame, a torch data set or one of Hugging Face."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMS = (
+    "(x, y) of arrays, {'train': ..., 'test': ...}, a pandas DataFrame, a torch Dataset, or a Hugging Face Dataset "
+    "or DatasetDict"
+)
+_CHANNELS = (1, 3, 4)
+"""Numbers of channels that images have."""
+_FEWEST = 2
+"""Samples of an undivided set."""
+_WORDS = 4.0
+"""Words of the mean cell from which on a column of strings holds texts, and no categories."""
+_LOOKED_AT = 200
+"""Cells that are looked at for that."""
+_CELLS = (str, bool, int, float, np.generic)
+"""Types of the cells of a column of objects."""
+
+
+class WrongData(ValueError):
+    """A client's data cannot be used; the text says what is wrong and what to do, and holds none of the data."""
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Samples.
+
+    Parameters
+    ----------
+    x
+        (n, ...) uint8 or float32; images have their channels first.
+    y
+        Targets (n,): integers, truth values, strings, or float32 values.
+    classes
+        Names of the classes in the order of their labels, where the data declare them: `y` holds such names then.
+    """
+
+    x: NDArray[Any]
+    y: NDArray[Any]
+    classes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """Records, and the column of their targets."""
+
+    frame: "pd.DataFrame"
+    target: str
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """The data of one client: `train` and `test`, or one undivided set with `test` None."""
+
+    train: Arrays | Table
+    test: Arrays | Table | None = None
+
+    @property
+    def parts(self) -> dict[str, Arrays | Table]:
+        """The parts by the names that their files have."""
+        return {"data": self.train} if self.test is None else {"train": self.train, "test": self.test}
+
+
+def read_client(data: Any, target: str | None) -> ClientData:
+    """Read one client's data.
+
+    Parameters
+    ----------
+    data
+        In one of the `FORMS`.
+    target
+        Column of the targets, of data frames and of Hugging Face's data sets.
+
+    Raises
+    ------
+    WrongData
+        If they have another form, or something in them cannot be used.
+    """
+    if not isinstance(data, Mapping) or set(data) == {"train"}:
+        undivided = _part(data["train"] if isinstance(data, Mapping) else data, target)
+        if len(undivided.y if isinstance(undivided, Arrays) else undivided.frame) < _FEWEST:
+            raise WrongData(f"has one sample; give at least {_FEWEST}, of which one is for the test.")
+        return ClientData(undivided)
+    if set(data) != {"train", "test"}:
+        names = ", ".join(map(repr, data))
+        raise WrongData(f"has the parts {names}; give 'train' and 'test', or one undivided set, which is split.")
+    parts = {}
+    for name in ("train", "test"):
+        try:
+            parts[name] = _part(data[name], target)
+        except WrongData as error:
+            raise WrongData(f"{name}: {error}") from error
+    if type(parts["train"]) is not type(parts["test"]):
+        raise WrongData("one of train and test is a table, the other one arrays; give both the same form.")
+    return ClientData(parts["train"], parts["test"])
+
+
+def is_frame(data: Any) -> bool:
+    """Return whether this is a pandas DataFrame, without importing pandas."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(data, pandas.DataFrame)
+
+
+def is_hugging_face(data: Any) -> bool:
+    """Return whether this is a `datasets.Dataset`, without importing that."""
+    datasets = sys.modules.get("datasets")
+    return datasets is not None and isinstance(data, datasets.Dataset)
+
+
+def is_torch_data(data: Any) -> bool:
+    """Return whether this is a torch Dataset, without importing torch."""
+    loaded = "torch.utils.data" in sys.modules
+    return loaded and isinstance(data, sys.modules["torch.utils.data"].Dataset)
+
+
+def array_of(values: Any) -> NDArray[Any]:
+    """Return an array, a tensor, or nested lists of numbers or tensors, as a NumPy array.
+
+    Raises
+    ------
+    WrongData
+        If rows have different lengths.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        if isinstance(values, list | tuple) and values and isinstance(values[0], torch.Tensor):
+            if len({tuple(one.shape) for one in values}) > 1:
+                raise WrongData("the inputs have different shapes; bring them into one shape.")
+            values = torch.stack(list(values))
+        if isinstance(values, torch.Tensor):
+            values = values.detach().cpu()
+            # NumPy has no bfloat16.
+            return np.asarray((values.float() if values.dtype == torch.bfloat16 else values).numpy())
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise WrongData("the rows have different lengths; bring them into one shape.") from error
+
+
+def inputs_of(values: Any) -> NDArray[Any]:
+    """Return inputs (n, ...) as uint8 or float32, images with the channels first.
+
+    Of four axes whose last one has 1, 3 or 4 entries, and the second one other numbers, the last one is the channels.
+
+    Raises
+    ------
+    WrongData
+        If they are no finite real numbers, or there are none.
+    """
+    x = array_of(values)
+    if x.dtype.kind == "O":
+        raise WrongData(
+            "x holds Python objects (rows of different lengths, words or missing values); give numbers in one shape, "
+            "or a data frame with target=<column>."
+        )
+    if x.dtype.kind not in "biuf":
+        raise WrongData(f"x holds {x.dtype}; give real numbers, or a data frame with target=<column>.")
+    if x.ndim < 2:
+        raise WrongData(
+            f"x has shape {x.shape}; give a row of numbers for each sample: of one number x.reshape(-1, 1)."
+        )
+    if not x.size:
+        raise WrongData(f"x has shape {x.shape}: it is empty; give samples, or leave the client out.")
+    if x.dtype != np.uint8:
+        with np.errstate(over="ignore"):
+            x = x.astype(np.float32, copy=False)
+        finite = np.isfinite(x)
+        if not finite.all():
+            row = int(np.argwhere(~finite)[0][0])
+            raise WrongData(
+                f"{int((~finite).sum())} of the inputs are no finite numbers, the first in sample {row}; fill the "
+                "gaps or leave those samples out."
+            )
+    if x.ndim == 4 and x.shape[3] in _CHANNELS and x.shape[1] not in _CHANNELS:
+        x = np.moveaxis(x, 3, 1)
+    return np.ascontiguousarray(x)
+
+
+def targets_of(values: Any) -> NDArray[Any]:
+    """Return targets (n,) as integers, truth values, strings, or float32 values.
+
+    Floats without fractions are integers.
+
+    Raises
+    ------
+    WrongData
+        If they are none of these, or a target is missing.
+    """
+    y = array_of(values)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1:
+        remedy = ": of one column per class y.argmax(axis=1)" if y.ndim == 2 else ""
+        raise WrongData(f"y has shape {y.shape}; give one target a sample{remedy}.")
+    if y.dtype.kind == "O":
+        y = _unpacked(y)
+    if y.dtype.kind == "S":
+        y = np.char.decode(y, "utf-8", "replace")
+    if y.dtype.kind == "f":
+        if (missing := ~np.isfinite(y)).any():
+            raise WrongData(
+                f"{int(missing.sum())} of the targets are missing or infinite, the first in sample "
+                f"{int(missing.argmax())}; leave those samples out."
+            )
+        return y.astype(np.int64) if bool((y == np.floor(y)).all()) else y.astype(np.float32)
+    if y.dtype.kind not in "biuU":
+        raise WrongData(f"y holds {y.dtype}; give class labels or names, or numbers.")
+    return y
+
+
+def _unpacked(y: NDArray[Any]) -> NDArray[Any]:
+    """Return targets that are Python objects in an array of one type."""
+    cells = y.tolist()
+    missing = [cell is None or cell != cell for cell in cells]
+    if any(missing):
+        raise WrongData(
+            f"{sum(missing)} of the targets are missing, the first in sample {missing.index(True)}; leave those "
+            "samples out."
+        )
+    if not all(isinstance(cell, str) for cell in cells) and not all(isinstance(cell, int | float) for cell in cells):
+        raise WrongData("y holds Python objects of several types; give strings or numbers alone.")
+    return np.array(cells)
+
+
+def _part(data: Any, target: str | None) -> Arrays | Table:
+    if is_frame(data):
+        return table_of(data, target)
+    if is_hugging_face(data):
+        return _of_hugging_face(data, target)
+    if is_torch_data(data):
+        return _of_torch(data)
+    if isinstance(data, tuple | list) and len(data) == 2:
+        return arrays(*data)
+    raise WrongData(f"is {_what(data)}; give {FORMS}.")
+
+
+def _what(data: Any) -> str:
+    if isinstance(data, tuple | list):
+        return f"a {type(data).__name__} of {len(data)}"
+    return f"of type {type(data).__module__}.{type(data).__name__}".replace("builtins.", "")
+
+
+def arrays(x: Any, y: Any, classes: tuple[str, ...] = ()) -> Arrays:
+    """Return inputs with their targets; raise WrongData where they do not fit, see `inputs_of` and `targets_of`."""
+    inputs, targets = inputs_of(x), targets_of(y)
+    if len(inputs) != len(targets):
+        raise WrongData(f"x has {len(inputs)} samples and y {len(targets)}; give one target for each sample.")
+    return Arrays(inputs, targets, classes)
+
+
+def table_of(frame: "pd.DataFrame", target: str | None) -> Table:
+    """Return a data frame as a table, checked.
+
+    Raises
+    ------
+    WrongData
+        If it has no records or no such target, or cells or names that a table cannot have.
+    """
+    if not target:
+        raise WrongData("is a data frame; name the column of its targets, target=<column>.")
+    names = list(frame.columns)
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise WrongData(
+            f"{len(wrong)} columns have no string as name; name them, such as "
+            "frame.columns = [f'x{n}' for n in frame.columns]."
+        )
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise WrongData(f"has several columns {twice[0]!r}; give each its own name.")
+    if target not in names:
+        raise WrongData(f"has no column {target!r}, the target; its columns are {', '.join(names[:20])}.")
+    if not len(frame):
+        raise WrongData("has no records; give some, or leave the client out.")
+    if len(names) < 2:
+        raise WrongData(f"has no column but the target {target!r}; give inputs as well.")
+    for name in names:
+        column = frame[name]
+        if column.dtype != object:
+            continue
+        known = column.dropna()
+        if wrong_cell := next((cell for cell in known if not isinstance(cell, _CELLS)), None):
+            raise WrongData(
+                f"column {name!r} holds {type(wrong_cell).__name__}; give numbers or words, or leave the column out."
+            )
+    return Table(frame, target)
+
+
+def _of_torch(data: Any) -> Arrays:
+    """Read a map-style data set sample by sample, one of tensors at once."""
+    subset = sys.modules["torch.utils.data"].Subset
+    rows = None
+    if isinstance(data, subset) and hasattr(data.dataset, "tensors"):
+        data, rows = data.dataset, list(data.indices)
+    if len(tensors := getattr(data, "tensors", ())) == 2:
+        return arrays(*(one if rows is None else one[rows] for one in tensors))
+    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+        raise WrongData("is a torch IterableDataset; give a map-style Dataset, with len() and [index].")
+    samples = [data[row] for row in (range(len(data)) if rows is None else rows)]
+    if not samples:
+        raise WrongData("is empty; give samples, or leave the client out.")
+    if not all(isinstance(sample, tuple | list) and len(sample) == 2 for sample in samples):
+        raise WrongData("is a torch Dataset whose samples are no pairs; each must be (input, target).")
+    return arrays(_stacked([sample[0] for sample in samples]), np.array([array_of(sample[1]) for sample in samples]))
+
+
+def _stacked(inputs: Sequence[Any]) -> NDArray[Any]:
+    """Return inputs, tensors or pictures, in one array."""
+    rows = [array_of(one) for one in inputs]
+    if len({row.shape for row in rows}) > 1:
+        shapes = sorted({row.shape for row in rows})
+        raise WrongData(
+            f"the inputs have different shapes ({shapes[0]}, {shapes[1]}, ...); bring them into one shape."
+        )
+    return np.stack(rows)
+
+
+def _of_hugging_face(data: Any, target: str | None) -> Arrays | Table:
+    """Read a Hugging Face data set: a column of images or of fixed-size arrays, else a table."""
+    features = data.features
+    kinds = {name: type(feature).__name__ for name, feature in features.items()}
+    labels = [name for name, kind in kinds.items() if kind == "ClassLabel"]
+    target = target or (labels[0] if len(labels) == 1 else None)
+    if target is None:
+        raise WrongData(
+            f"has the columns {', '.join(features)}, and it is not plain which holds the targets; name it, "
+            "target=<column>."
+        )
+    if target not in features:
+        raise WrongData(f"has no column {target!r}, the target; its columns are {', '.join(features)}.")
+    if not len(data):
+        raise WrongData("is empty; give samples, or leave the client out.")
+    inputs = [name for name in features if name != target]
+    if texts := [name for name in inputs if kinds[name] == "Value" and _holds_texts(data, name)]:
+        raise WrongData(
+            f"column {texts[0]!r} holds texts; turn them into numbers first, with a model of your choice as a column "
+            f"of fixed-size arrays, or leave the column out: .remove_columns({texts[0]!r})."
+        )
+    whole = data.with_format(None)
+    names = tuple(map(str, features[target].names)) if kinds[target] == "ClassLabel" else ()
+    wide = [name for name in inputs if kinds[name] not in ("Value", "ClassLabel")]
+    if not wide:
+        frame = whole.to_pandas()
+        for name in (name for name in features if kinds[name] == "ClassLabel"):
+            own = np.array([*features[name].names, None], dtype=object)
+            # Minus one marks what has no label.
+            frame[name] = own[frame[name].fillna(-1).to_numpy(dtype=np.int64)]
+        return table_of(frame, target)
+    if len(inputs) > 1:
+        raise WrongData(
+            f"has the inputs {', '.join(inputs)}; keep the one that models read: "
+            f".select_columns(['{wide[0]}', '{target}'])."
+        )
+    x = _stacked(whole[wide[0]][:])
+    y = np.asarray(whole[target][:])
+    if names:
+        if y.dtype.kind not in "iu" or y.min(initial=0) < 0:
+            raise WrongData(f"column {target!r} has samples without a label; leave them out.")
+        y = np.array(names)[y]
+    return arrays(x, y, names)
+
+
+def _holds_texts(data: Any, name: str) -> bool:
+    """Return whether a column of strings holds texts, and no categories: its cells are of several words."""
+    if getattr(data.features[name], "dtype", "") not in ("string", "large_string"):
+        return False
+    cells = [cell for cell in data[: min(len(data), _LOOKED_AT)][name] if cell]
+    return bool(cells) and sum(len(cell.split()) for cell in cells) / len(cells) >= _WORDS

@@ -1,0 +1,209 @@
+"""`florets.discover` and its result: whether clients form groups, how many, and which."""
+
+import csv
+import html
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from florets.api.federation import clients_of
+from florets.api.keys import overrides_of
+from florets.api.run import Run
+from florets.conf.overrides import read_overrides
+from florets.conf.problems import ConfigError
+from florets.conf.run_folder import results_folder
+from florets.conf.schema import Config
+from florets.server_app import engine, jobs
+from florets.strategies.registry import find_strategy
+from florets.task.callers_folder import import_from
+from florets.task.threads import one_thread_within
+
+if TYPE_CHECKING:
+    from florets.reports.picture import Picture
+
+_DECIDED = ("strategy", "stop_at_groups", "stop_at_ari", "patience", "personal")
+_ROUNDS = 45
+"""Rounds at most: a regression's groups are looked for once its model has learned what all clients share."""
+_MOST_NAMED = 12
+
+
+class Groups:
+    """Groups of clients, as a discovery found them.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the run that looked for them.
+    names : sequence of str, optional
+        The clients in the order that `labels` has; by default sorted.
+    """
+
+    def __init__(self, folder: Path | str, names: Sequence[str] | None = None) -> None:
+        self.run = Run(folder, trust=True)
+        found = _groups(self.run.folder / "clients.csv")
+        self._names = tuple(sorted(found) if names is None else names)
+        # The largest group first.
+        sizes = {group: sum(own == group for own in found.values()) for group in set(found.values())}
+        order = sorted(sizes, key=lambda group: (-sizes[group], group))
+        self.assignment = {name: order.index(found[name]) if name in found else -1 for name in self._names}
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The group of each client, from 0, the largest group first, in the clients' order; -1: no group fits it."""
+        return np.array(list(self.assignment.values()), dtype=np.int64)
+
+    @property
+    def k(self) -> int:
+        """Number of groups; 1 where the clients cannot be told apart, or grouping them explains nothing."""
+        return max(1, len(set(self.assignment.values()) - {-1}))
+
+    @property
+    def p_value(self) -> float | None:
+        """Of the test that all clients are alike; None where nothing could be tested."""
+        value: float | None = self.evidence["p_value"]
+        return value
+
+    @cached_property
+    def evidence(self) -> dict[str, Any]:
+        """What was found, as the run's ``rounds.jsonl`` has it: verdict, scores of each k, similarity of clients."""
+        from florets.server_app.results.summary import last_evidence
+
+        lines = (self.run.folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+        found = last_evidence([json.loads(line) for line in lines])
+        assert found is not None
+        return found
+
+    @property
+    def text(self) -> str:
+        """The finding in words, with the members of each group."""
+        said: str = self.evidence["text"]
+        if self.evidence["verdict"] == "open":
+            said = f"not decided after {self.run.summary.rounds} rounds: {said}"
+        lines = [said[:1].upper() + said[1:]]
+        groups = self._members() if self.k > 1 else {}
+        lines += [f"  group {group}: {_listed(names)}" for group, names in groups.items() if group >= 0]
+        if -1 in groups:
+            lines.append(f"  in no group: {_listed(groups[-1])}")
+        if advice := self.evidence["advice"]:
+            lines.append(f"{advice[:1].upper()}{advice[1:]}.")
+        return "\n".join(lines)
+
+    def plot(self) -> "Picture":
+        """Return a figure of the evidence: the score of each number of groups, and the similarity of the clients.
+
+        Raises
+        ------
+        ConfigError
+            If nothing could be tested, so that there is none.
+        """
+        if not self.evidence["scores"] or not self.evidence["similarity"]:
+            raise ConfigError([f"plot: there is no evidence to draw: {self.evidence['text']}."])
+        from florets.server_app.results.evidence_plot import evidence_figure
+
+        return evidence_figure(self.evidence)
+
+    def __repr__(self) -> str:
+        return f"<florets.Groups of {len(self._names)} clients: {self.evidence['text']}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{'none' if group < 0 else group}</td><td>{len(names)}</td>"
+            f"<td style='text-align:left'>{html.escape(_listed(names))}</td></tr>"
+            for group, names in self._members().items()
+        )
+        said = html.escape(self.text.splitlines()[0])
+        return f"<p>{said}</p><table><tr><th>group</th><th>clients</th><th></th></tr>{rows}</table>"
+
+    def _members(self) -> dict[int, list[str]]:
+        """Return the members of each group, in order; those that no group fits come last."""
+        found: dict[int, list[str]] = {}
+        for name, group in self.assignment.items():
+            found.setdefault(group, []).append(name)
+        return dict(sorted(found.items(), key=lambda item: item[0] if item[0] >= 0 else len(self._names)))
+
+
+@one_thread_within()
+def discover(clients: Any = None, /, **keys: Any) -> Groups:
+    """Look for groups among clients, and train no longer than that takes.
+
+    Parameters
+    ----------
+    clients : Federation, data, or str, optional
+        A `Federation` or what it takes, such as a list of ``(x, y)``, one for each client; or the name of a preset,
+        by default the quickstart.
+    **keys
+        The keys of the command; the arguments of a `Federation` may stand among them. ``k=3`` asks for three groups
+        in place of testing how many there are.
+
+    Returns
+    -------
+    Groups
+        What was found. The clients of a list are called by their places; labels are in the clients' order.
+
+    Raises
+    ------
+    ConfigError
+        With every problem of the clients' data and the keys, before anything is run.
+    """
+    experiment, keys, federation = clients_of(clients, keys)
+    found = discover_overrides(overrides_of(experiment, keys))
+    return found if federation is None else Groups(found.run.folder, federation.names)
+
+
+def discover_overrides(overrides: Sequence[str], caller: Path | None = None) -> Groups:
+    """Look for groups in the experiment that `key=value` texts describe; relative paths are meant from `caller`."""
+    caller = caller or Path.cwd()
+    import_from(caller)
+    problems: list[str] = []
+    given = read_overrides(overrides, problems)
+    problems += [
+        f"{entry.text}: `florets discover` decides that itself; leave it out."
+        for entry in given
+        if entry.key in _DECIDED
+    ]
+    if problems:
+        raise ConfigError(problems)
+    typed = {entry.key for entry in given}
+    base = jobs.prepare([*overrides, "strategy=discovery"], caller)
+    ours = {
+        "stop_at_groups": "true",
+        "num_rounds": max(base.num_rounds, _ROUNDS),
+        "eval_every": 1,
+        "loss_matrix": "false",
+        "pictures": "false",
+        "checkpoint_every": 0,
+        "strategy.fraction_train": 1,
+        # Sites with records of one class say nothing of a rule that tells classes apart: they are placed afterwards.
+        **({"strategy.place_one_class": "true"} if base.task.partition == "own" else {}),
+    }
+    own = [f"{key}={value}" for key, value in ours.items() if key not in typed]
+    config = jobs.prepare([*overrides, "strategy=discovery", *own], caller)
+    folder = _folder(base, [*overrides, "strategy=discovery"])
+    try:
+        engine.run_in(config, folder)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("; start it again") from None
+    return Groups(folder)
+
+
+def _folder(config: Config, overrides: Sequence[str]) -> Path:
+    """Return the folder of the run: that of a discovery, with another name in the strategy's place."""
+    root = Path(config.results_dir) / config.experiment
+    run = results_folder(config, overrides)
+    return root / "discover" / run.relative_to(root / find_strategy(config.strategy.name).folder)
+
+
+def _groups(file: Path) -> dict[str, int]:
+    """Return the group of each client that has one, as a run's ``clients.csv`` has it."""
+    with file.open(newline="", encoding="utf-8") as rows:
+        return {row["client"]: int(row["found_cluster"]) for row in csv.DictReader(rows) if row["found_cluster"]}
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more

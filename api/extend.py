@@ -1,0 +1,253 @@
+"""`florets.extend`: go on from a finished run with other data, in a new folder."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from florets.api.keys import overrides_of
+from florets.api.run import Run, interrupted
+from florets.conf.consent import TRUST, read_trust
+from florets.conf.overrides import Given, read_overrides
+from florets.conf.problems import ConfigError
+from florets.conf.run_config import task_spec
+from florets.conf.run_folder import resume_command
+from florets.conf.saved import saved_config
+from florets.conf.schema import Config, as_plain
+from florets.reports.embedding import EMBEDDINGS
+from florets.reports.frames import CLIENTS_OVER_ROUNDS
+from florets.server_app import engine
+from florets.server_app.jobs import absolute
+from florets.server_app.new_folder import refuse_taken, whole_folder
+from florets.server_app.results.folder import FINISHED, MARKER, write_whole
+from florets.server_app.results.recorder import read_summary
+from florets.server_app.results.summary import RunSummary
+from florets.server_app.resume.own_code import CODE
+from florets.server_app.resume.parent import Parent
+from florets.server_app.resume.resume import CHANGEABLE, read_accept, refuse_changed_code
+from florets.task.callers_folder import import_from
+
+OTHERS = tuple(key for key in CHANGEABLE if key not in ("num_rounds", "data_dir", "results_dir"))
+"""Keys of the run that may change beside data and rounds."""
+
+
+def extend(
+    run: str | Path,
+    data_dir: str | Path,
+    *,
+    to: str | Path | None = None,
+    num_rounds: int | None = None,
+    trust: bool = False,
+    **keys: Any,
+) -> Run:
+    """Go on from a finished run with new data of its sites, and with new sites, in a folder of its own.
+
+    The models, the clients' groups and all that the strategy remembers are the earlier run's, and so is the way in
+    which tables become inputs; a new site is placed by the strategy as a newcomer in the next round. Rounds continue
+    counting. The earlier run's folder is only read.
+
+    Parameters
+    ----------
+    run : str or Path
+        The finished run's folder.
+    data_dir : str or Path
+        The sites' data, in the form of the earlier `data_dir`. Sites with the same keys are the same clients; one
+        that is missing keeps its group and sits out.
+    to : str or Path, optional
+        The new folder; by default next to the earlier one, its name with ``-extended`` and, from the second on, a
+        number.
+    num_rounds : int, optional
+        Further rounds; by default as many as the earlier run was asked for.
+    trust : bool
+        Whether code that the run names by an import path may be imported and called.
+    **keys
+        Of the run's other keys those that `resume` may change, and ``code_changed="accept"``.
+
+    Returns
+    -------
+    Run
+        The extended run; ``parent.json`` in its folder names the earlier one.
+
+    Raises
+    ------
+    ConfigError
+        If the run has not come to its end, kept no checkpoint or had no data of its sites' own, a key may not change,
+        or a site's data do not have the form of the run's.
+    """
+    given: dict[str, Any] = {"run": str(run), "data_dir": str(data_dir), **keys}
+    given |= {key: value for key, value in (("to", to), ("num_rounds", num_rounds)) if value is not None}
+    if trust:
+        given[TRUST] = True
+    return Run(extend_overrides(overrides_of(None, given), Path.cwd()).folder, trust)
+
+
+def extend_overrides(overrides: Sequence[str], caller: Path) -> RunSummary:
+    """Extend the run that `key=value` texts describe; relative paths are meant from `caller`; see `extend`."""
+    config, folder = prepare_extension(overrides, caller)
+    try:
+        return engine.resume(config, folder)
+    except KeyboardInterrupt:
+        raise interrupted(config, folder) from None
+
+
+def prepare_extension(overrides: Sequence[str], caller: Path, on_nodes: bool = False) -> tuple[Config, Path]:
+    """Write the folder of an extended run, which then goes on as an interrupted one; return what `resume` takes.
+
+    Parameters
+    ----------
+    overrides, caller
+        See `extend_overrides`.
+    on_nodes
+        The sites are nodes with data of their own: `data_dir` is not needed, and their data are not looked at here.
+
+    Raises
+    ------
+    ConfigError
+        See `extend`.
+    """
+    import_from(caller)
+    problems: list[str] = []
+    given = {entry.key: entry for entry in read_overrides(overrides, problems)}
+    consent = given.pop(TRUST, None)
+    trust = consent is not None and read_trust(consent.value, consent.text, problems)
+    accepts = read_accept(given.pop("code_changed", None), problems)
+    paths = {key: given.pop(key, None) for key in ("run", "data_dir", "to")}
+    needed = ("run",) if on_nodes else ("run", "data_dir")
+    problems += [f"{key} is missing: give {key}=<folder>." for key in needed if paths[key] is None]
+    problems += [
+        f"{entry.text}: an extended run is the earlier one on other data; beside run, data_dir, to and num_rounds go "
+        f"{', '.join(OTHERS)}."
+        for key, entry in given.items()
+        if key not in ("num_rounds", *OTHERS)
+    ]
+    if problems:
+        raise ConfigError(problems)
+    folders = {key: absolute(str(entry.value), caller) for key, entry in paths.items() if entry is not None}
+    parent = folders["run"]
+    summary = _finished(parent)
+    config, checkpoint = _earlier(parent, summary, trust)
+    done = checkpoint.server_round
+    first_rounds = config.strategy.settings.first_rounds
+    more = _further_rounds(given.pop("num_rounds", None), config)
+    data = str(folders.get("data_dir", config.data_dir))
+    changed = [
+        Given("data_dir", data, f"data_dir={data}"),
+        Given("num_rounds", done - first_rounds + more, f"num_rounds={more}"),
+        *given.values(),
+    ]
+    extended = saved_config(parent, changed, trust)
+    if not accepts:
+        refuse_changed_code(f"run={parent}", parent, extended)
+    if not on_nodes:
+        _check_sites(extended, parent)
+    target = folders.get("to") or _free_name(parent)
+    refuse_taken(target)
+    with whole_folder(target) as aside:
+        _write(aside, parent, config, extended, checkpoint)
+    return extended, target
+
+
+def _finished(parent: Path) -> RunSummary:
+    if not (parent / "config.yaml").is_file():
+        raise ConfigError([f"run={parent}: there is no run in this folder; name a finished run's."])
+    if not (parent / FINISHED).is_file():
+        raise ConfigError(
+            [
+                f"run={parent}: has not come to its end, and is not extended before; go on with: "
+                f"{resume_command(parent)}"
+            ]
+        )
+    try:
+        return read_summary(parent)
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(
+            [f"{parent / 'summary.json'} cannot be read ({error}); run the experiment again."]
+        ) from error
+
+
+def _earlier(parent: Path, summary: RunSummary, trust: bool) -> tuple[Config, Any]:
+    """Return the earlier run's configuration and its last checkpoint."""
+    from florets.server_app.resume.checkpoint import CheckpointError
+    from florets.server_app.resume.resume import find_checkpoint
+
+    config = saved_config(parent, trust=trust)
+    if config.task.partition != "own":
+        raise ConfigError(
+            [
+                f"run={parent}: its clients are simulated and have no data of their own in a data_dir; further "
+                "rounds on the same data are resume=<folder> num_rounds=<more>."
+            ]
+        )
+    try:
+        checkpoint = find_checkpoint(parent, config)
+    except CheckpointError as error:
+        raise ConfigError([f"run={parent}: {error}."]) from error
+    if checkpoint is None or checkpoint.server_round != summary.rounds:
+        saved = "none" if checkpoint is None else f"the last one of round {checkpoint.server_round}"
+        raise ConfigError(
+            [
+                f"run={parent}: its {summary.rounds} rounds ended without a checkpoint ({saved}), and what its "
+                "strategy remembered is lost; run it again with checkpoint_every=1."
+            ]
+        )
+    return config, checkpoint
+
+
+def _further_rounds(given: Given | None, config: Config) -> int:
+    if given is None:
+        return config.num_rounds
+    if type(given.value) is not int or given.value < 1:
+        raise ConfigError([f"{given.text}: the further rounds must be an integer from 1."])
+    return given.value
+
+
+def _check_sites(config: Config, parent: Path) -> None:
+    """Read every site's data in this process as its client will, and refuse what does not fit.
+
+    Raises
+    ------
+    ConfigError
+        With all sites whose data do not fit.
+    """
+    from florets.server_app.data_agreement import saved_data
+    from florets.server_app.own_nodes import own_nodes
+    from florets.task.task import Task, TaskSpec
+    from florets.task.wire import kinds
+
+    spec = replace(TaskSpec(**task_spec(config)), table=saved_data(config, parent).table)
+    problems = []
+    for node in own_nodes(config):
+        task = Task(spec.at_node(str(node["data-dir"]), node.get(kinds.ROWS_OF)))
+        try:
+            found, wanted = task.data.input_shape, task.input_shape
+            if found != wanted:
+                raise ValueError(f"its inputs have shape {found}, but the run's {wanted}.")
+        except ValueError as error:
+            problems.append(f"data_dir={config.data_dir}: {node['client-id']}: {error}")
+    if problems:
+        raise ConfigError(problems)
+
+
+def _free_name(parent: Path) -> Path:
+    names = (f"{parent.name}-extended{f'-{number}' if number > 1 else ''}" for number in range(1, 1_000_000))
+    return next(path for name in names if not (path := parent.with_name(name)).exists())
+
+
+def _write(folder: Path, parent: Path, before: Config, config: Config, checkpoint: Any) -> None:
+    """Make a folder what an interrupted run's would be that had done the parent's rounds."""
+    from florets.server_app.data_agreement import ASKED, CHECK, DESCRIPTION, PREPROCESSING
+    from florets.server_app.resume.checkpoint import Checkpoints
+
+    of_rounds, of_data = (MARKER, CLIENTS_OVER_ROUNDS, EMBEDDINGS), (ASKED, CHECK, DESCRIPTION, PREPROCESSING)
+    for name in (*of_rounds, *of_data, CODE):
+        if (parent / name).is_file():
+            shutil.copyfile(parent / name, folder / name)
+    plain: Mapping[str, Any] = as_plain(config)
+    write_whole(folder / "config.yaml", yaml.safe_dump(plain, sort_keys=False))
+    Parent(str(parent), checkpoint.server_round, before.data_dir).save(folder)
+    # With `patience` a run's final models are those of its best round.
+    best = checkpoint.best or checkpoint
+    Checkpoints(folder).save(replace(checkpoint, models=best.models, state=best.state, config=dict(plain), best=None))

@@ -1,0 +1,468 @@
+"""`florets.Federation`: clients whose data are in memory, and the folder that the pipeline reads them from."""
+
+import hashlib
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from florets.api.client_data import (
+    FORMS,
+    Arrays,
+    ClientData,
+    Table,
+    WrongData,
+    is_frame,
+    is_hugging_face,
+    is_torch_data,
+    read_client,
+)
+from florets.api.targets import Targets, agree_on_targets
+from florets.conf.compose import OWN_DATA, preset_values
+from florets.conf.problems import ConfigError
+from florets.conf.schema import Config
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FOLDER = "federations"
+_NODE_FILE = "node.toml"
+_KEYS = ("target", "owner", "clusters", "names", "classes")
+"""Keyword arguments of the public functions that belong to the clients' data."""
+_MOST_PROBLEMS = 10
+# As `to_csv` writes it: nothing is left to be detected.
+_FORM = 'separator = ","\ndecimal = "."\n'
+
+
+class Federation:
+    """Clients with data in memory.
+
+    The first use writes them below the results folder, ``federations/<hash>/``, one folder a client, as data of one's
+    own lie on a disk; a later use of equal data takes that folder again. Floats are kept as float32, bytes as they
+    are: the pixels 0 to 255, which become 0 to 1.
+
+    Parameters
+    ----------
+    clients
+        A list of clients' data, or a mapping from their names; with `owner` one data frame or Hugging Face data set.
+        A client's data are ``(x, y)`` of arrays, lists or tensors, a pandas DataFrame, a torch Dataset (map-style), a
+        Hugging Face Dataset, or a mapping of two of these, ``{"train": ..., "test": ...}``, such as a DatasetDict. An
+        undivided set is split into train and test.
+    target : str, optional
+        Column of the targets, of data frames and Hugging Face's data sets.
+    owner : str, optional
+        Column that says whose each record is.
+    clusters : sequence or mapping, optional
+        True cluster of each client, for figures such as the ARI alone: in the order of `names`, or by name.
+    names : sequence of str, optional
+        Names of the clients of a list; by default their places, from 0.
+    classes : sequence, optional
+        The classes in the order of their labels; by default those that occur.
+    regression : bool, optional
+        Whether targets are values; by default they are where some have fractions.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the clients, in their order.
+
+    Raises
+    ------
+    ConfigError
+        With every client whose data cannot be used, and why; it holds none of the data.
+    """
+
+    def __init__(
+        self,
+        clients: Any,
+        *,
+        target: str | None = None,
+        owner: str | None = None,
+        clusters: Sequence[Any] | Mapping[str, Any] | None = None,
+        names: Sequence[str] | None = None,
+        classes: Sequence[Any] | None = None,
+        regression: bool | None = None,
+    ) -> None:
+        given = _by_name(clients, owner, names)
+        self._clients: dict[str, ClientData] = {}
+        problems = []
+        for name, data in given.items():
+            try:
+                self._clients[name] = read_client(data, target)
+            except WrongData as error:
+                problems.append(f"clients: {name}: {error}")
+        if problems:
+            more = f"clients: {len(problems) - _MOST_PROBLEMS} more cannot be used."
+            raise ConfigError(problems[:_MOST_PROBLEMS] + [more] * (len(problems) > _MOST_PROBLEMS))
+        self.names = tuple(self._clients)
+        self._clusters = None if clusters is None else _numbered(clusters, self.names)
+        _refuse_mixed(self._clients)
+        self._tables = {name: _tables(own) for name, own in self._clients.items() if _tables(own)}
+        self._targets = self._agree(classes, regression)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        if self.is_table:
+            what = f"tables with target {self._target!r}"
+        else:
+            what = f"inputs of shape {_arrays(self._clients[self.names[0]])[0].x.shape[1:]}"
+        return f"<florets.Federation of {len(self)} clients: {what}>"
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the clients' data are tables."""
+        return bool(self._tables)
+
+    @property
+    def _target(self) -> str:
+        return self._tables[self.names[0]][0].target
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Keys of the command that describe the data, but for their folder."""
+        loss = {"task.loss": "squared_error"} if self._targets.regression else {}
+        if self.is_table:
+            regression = {"task.table.regression": True} if self._targets.regression else {}
+            return {"task.table.target": self._target, **regression, **loss}
+        if self._targets.regression:
+            return {"task.data_options.regression": True, **loss}
+        return {"task.data_options.classes": list(self._targets.classes)} if self._targets.classes else {}
+
+    def write(self, results_dir: Path) -> Path:
+        """Write the data below a results folder, unless equal data lie there, and return their folder."""
+        files = {name: self._files(place) for place, name in enumerate(self.names)}
+        root = results_dir / _FOLDER
+        folder = root / _digest(files)
+        if folder.is_dir():
+            return folder
+        root.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=".part-", dir=root))
+        try:
+            for place, name in enumerate(files):
+                own = aside / self._folder_of(place)
+                own.mkdir()
+                for file, content in files[name].items():
+                    if isinstance(content, Arrays):
+                        np.savez(own / file, x=content.x, y=content.y)
+                    else:
+                        (own / file).write_bytes(content)
+            try:
+                aside.rename(folder)
+            except OSError:
+                # Another process has written the same data.
+                if not folder.is_dir():
+                    raise
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+        return folder
+
+    def _agree(self, classes: Sequence[Any] | None, regression: bool | None) -> Targets:
+        if not self.is_table:
+            return agree_on_targets({name: _arrays(own) for name, own in self._clients.items()}, classes, regression)
+        if classes is not None:
+            raise ConfigError(["classes: of data frames the cells of the target name them; leave classes out."])
+        columns = [part.frame[part.target] for own in self._tables.values() for part in own]
+        if regression is None:
+            # The pipeline sees it by itself where values are integers, once the clients have described their columns.
+            regression = all(column.dtype.kind in "iuf" for column in columns) and any(map(_has_fractions, columns))
+        return Targets(regression)
+
+    def _folder_of(self, place: int) -> str:
+        name = self.names[place]
+        # Names that differ in case alone are one folder to some file systems.
+        others = {other.lower() for other in self.names[:place] + self.names[place + 1 :]}
+        if re.fullmatch(r"\w[\w -]{0,80}", name, re.ASCII) and name.lower() not in others:
+            return name
+        return f"client-{place:0{len(str(len(self)))}d}"
+
+    def _files(self, place: int) -> dict[str, Arrays | bytes]:
+        """Return the files of one client by their names: arrays, or the bytes of a text."""
+        name = self.names[place]
+        data = self._clients[name]
+        files: dict[str, Arrays | bytes] = {}
+        for part, content in data.parts.items():
+            if isinstance(content, Arrays):
+                files[f"{part}.npz"] = Arrays(content.x, self._targets.written(content.y))
+            else:
+                files[f"{part}.csv"] = _csv(content.frame)
+        toml = [f"client-id = {json.dumps(name, ensure_ascii=False)}\n"] if self._folder_of(place) != name else []
+        toml += [f"true-cluster = {self._clusters[place]}\n"] if self._clusters is not None else []
+        toml += [_FORM] if self.is_table else []
+        if toml:
+            files[_NODE_FILE] = "".join(toml).encode()
+        return files
+
+
+def write_table(frame: "pd.DataFrame", folder: Path) -> Path:
+    """Write a data frame as a site's table into an empty folder, and return the file."""
+    (folder / _NODE_FILE).write_text(_FORM, encoding="utf-8")
+    path = folder / "data.csv"
+    path.write_bytes(_csv(frame))
+    return path
+
+
+def _csv(frame: "pd.DataFrame") -> bytes:
+    """Return a data frame as a table's file, without its index."""
+    buffer = BytesIO()
+    frame.to_csv(buffer, index=False, encoding="utf-8", lineterminator="\n")
+    return buffer.getvalue()
+
+
+def with_clients(
+    experiment: Any, keys: Mapping[str, Any], fewest: int = 2
+) -> tuple[Any, dict[str, Any], Federation | None]:
+    """Return a public function's arguments with the folder of its clients' data in the place of the data.
+
+    Parameters
+    ----------
+    experiment
+        Name of the preset, several names, or None.
+    keys
+        The keyword arguments; `clients` is a Federation or what it takes, and the arguments of a Federation may stand
+        beside it.
+    fewest
+        Clients that there must be, unless `min_clients` says so.
+
+    Returns
+    -------
+    experiment, keys, Federation
+        As they were given, and None, where there are no `clients`.
+
+    Raises
+    ------
+    ConfigError
+        As a Federation raises it; if the data are said twice; or if the preset has data of its own.
+    """
+    if keys.get("clients") is None:
+        return experiment, {name: value for name, value in keys.items() if name != "clients"}, None
+    rest = {name: value for name, value in keys.items() if name not in ("clients", *_KEYS)}
+    federation = _federation(keys, rest)
+    if "data_dir" in rest:
+        raise ConfigError([f"data_dir={rest['data_dir']}: clients= are the data already; leave out one of them."])
+    if experiment is None and "experiment" not in rest:
+        experiment = OWN_DATA
+    if len(federation) < fewest and "min_clients" not in rest:
+        raise ConfigError([f"clients: there is one, {federation.names[0]!r}; give at least {fewest}."])
+    chosen = rest.get("experiment", experiment)
+    for one in [chosen] if isinstance(chosen, str) else chosen:
+        _refuse_other_data(str(one))
+    results = Path(rest.get("results_dir", Config.results_dir)).expanduser().absolute()
+    folder = federation.write(results)
+    given = set(_dotted(rest))
+    own = {name: value for name, value in federation.settings.items() if name not in given}
+    return experiment, {"data_dir": str(folder), **own, **rest}, federation
+
+
+def _federation(keys: Mapping[str, Any], rest: Mapping[str, Any]) -> Federation:
+    """Return the federation that keyword arguments describe."""
+    own = {name: keys[name] for name in _KEYS if keys.get(name) is not None}
+    if isinstance(keys["clients"], Federation):
+        if own:
+            raise ConfigError([f"{name}: give it to the Federation itself." for name in own])
+        return keys["clients"]
+    given = _dotted(rest)
+    classes = given.get("task.data_options.classes")
+    if classes is not None:
+        own.setdefault("classes", classes)
+    if given.get("task.data_options.regression") or str(given.get("task.loss", "")).endswith("squared_error"):
+        own["regression"] = True
+    return Federation(keys["clients"], **own)
+
+
+def _dotted(keys: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested keys as dotted ones."""
+    found: dict[str, Any] = {}
+    for name, value in keys.items():
+        if isinstance(value, Mapping):
+            found |= _dotted(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def _refuse_other_data(experiment: str) -> None:
+    try:
+        task = preset_values(experiment).get("task", {})
+    except ConfigError:
+        # There is no such preset, as will be said.
+        return
+    if (task.get("data"), task.get("partition")) != ("own", "own"):
+        raise ConfigError(
+            [
+                f"experiment={experiment}: has data of its own, and clients= are others; leave it out, or give a "
+                f"preset for nodes with data of their own, such as {OWN_DATA}."
+            ]
+        )
+
+
+def _by_name(clients: Any, owner: str | None, names: Sequence[str] | None) -> dict[str, Any]:
+    """Return each client's data by its name."""
+    # Flower, which takes a second that a mistyped key should not.
+    from florets.task.wire.introduction import key_problem
+
+    if owner is not None:
+        if names is not None:
+            raise ConfigError([f"names: the clients have the names in the column {owner!r}; leave names out."])
+        if is_frame(clients):
+            found = _owners_of_frame(clients, owner)
+        elif is_hugging_face(clients):
+            found = _owners_of_hugging_face(clients, owner)
+        else:
+            raise ConfigError([f"owner={owner}: needs one data frame or Hugging Face Dataset of all clients."])
+    elif isinstance(clients, Mapping):
+        if names is not None:
+            raise ConfigError(["names: the clients' mapping has them already; leave names out."])
+        found = {str(name): data for name, data in clients.items()}
+        if len(found) < len(clients):
+            raise ConfigError(["clients: two names are the same as strings; give each client a name of its own."])
+        if found and set(found) <= {"train", "test"}:
+            raise ConfigError(["clients: is the data of one client; give a list of clients, or a mapping of names."])
+    else:
+        found = _of_list(clients, names)
+    if not found:
+        raise ConfigError([f"clients: there is none; give {FORMS} for each client."])
+    if problems := [f"clients: the name {name!a} {text}." for name in found if (text := key_problem(name))]:
+        raise ConfigError(problems[:_MOST_PROBLEMS])
+    return found
+
+
+def _of_list(clients: Any, names: Sequence[str] | None) -> dict[str, Any]:
+    if is_frame(clients) or is_hugging_face(clients):
+        raise ConfigError(
+            ["clients: one data frame or data set; say whose each record is, owner=<column>, or give a list of them."]
+        )
+    if isinstance(clients, str | bytes | np.ndarray) or is_torch_data(clients) or not isinstance(clients, Iterable):
+        raise ConfigError(
+            [f"clients: is one {type(clients).__name__}; give a list with {FORMS} for each client, or a mapping."]
+        )
+    each = list(clients)
+    if names is None:
+        digits = len(str(max(len(each) - 1, 0)))
+        return {f"{place:0{digits}d}": data for place, data in enumerate(each)}
+    if len(names) != len(each):
+        raise ConfigError([f"names: there are {len(names)}, and {len(each)} clients; give each client one."])
+    found = dict(zip(map(str, names), each, strict=True))
+    if len(found) < len(each):
+        raise ConfigError(["names: two clients have the same; give each a name of its own."])
+    return found
+
+
+def _owners_of_frame(frame: "pd.DataFrame", owner: str) -> dict[str, Any]:
+    if owner not in frame.columns:
+        raise ConfigError(
+            [f"owner={owner}: there is no such column; there are {', '.join(map(str, frame.columns[:20]))}."]
+        )
+    if missing := int(frame[owner].isna().sum()):
+        raise ConfigError(
+            [f"owner={owner}: {missing} records name no owner; leave them out, .dropna(subset=[{owner!r}])."]
+        )
+    rest = frame.drop(columns=owner)
+    whose = frame[owner].astype(str)
+    return {name: rest[(whose == name).to_numpy()] for name in sorted(whose.unique())}
+
+
+def _owners_of_hugging_face(data: Any, owner: str) -> dict[str, Any]:
+    if owner not in data.features:
+        raise ConfigError([f"owner={owner}: there is no such column; there are {', '.join(data.features)}."])
+    cells = data.with_format(None)[owner][:]
+    if None in cells:
+        raise ConfigError(
+            [f"owner={owner}: {cells.count(None)} records name no owner; leave them out with .filter()."]
+        )
+    rest = data.remove_columns(owner)
+    whose = np.array([str(cell) for cell in cells])
+    return {str(name): rest.select(np.flatnonzero(whose == name)) for name in np.unique(whose)}
+
+
+def _numbered(clusters: Sequence[Any] | Mapping[str, Any], names: Sequence[str]) -> list[int]:
+    """Return each client's true cluster as a number: integers as they are, others in their order."""
+    if isinstance(clusters, Mapping):
+        given = {str(name): value for name, value in clusters.items()}
+        if missing := [name for name in names if name not in given]:
+            raise ConfigError([f"clusters: client {missing[0]!r} has none; give one for each client."])
+        each = [given[name] for name in names]
+    else:
+        each = list(clusters)
+    if len(each) != len(names):
+        raise ConfigError([f"clusters: there are {len(each)}, and {len(names)} clients; give each client one."])
+    plain = [one.item() if isinstance(one, np.generic) else one for one in each]
+    if all(isinstance(one, int) and one >= 0 for one in plain):
+        return [int(one) for one in plain]
+    order = list(dict.fromkeys(map(str, plain)))
+    return [order.index(str(one)) for one in plain]
+
+
+def _arrays(data: ClientData) -> list[Arrays]:
+    return [part for part in data.parts.values() if isinstance(part, Arrays)]
+
+
+def _tables(data: ClientData) -> list[Table]:
+    return [part for part in data.parts.values() if isinstance(part, Table)]
+
+
+def _refuse_mixed(clients: Mapping[str, ClientData]) -> None:
+    """Raise ConfigError where clients have different forms, shapes, or scales of pixels."""
+    tables = [name for name, data in clients.items() if _tables(data)]
+    rest = [name for name in clients if name not in tables]
+    if tables and rest:
+        raise ConfigError([f"clients: {tables[0]} has a table and {rest[0]} arrays; give all clients the same form."])
+    targets = {table.target: name for name, data in clients.items() for table in _tables(data)}
+    if len(targets) > 1:
+        (first, whose), (second, others) = list(targets.items())[:2]
+        raise ConfigError(
+            [f"clients: the target of {whose} is {first!r}, of {others} {second!r}; name it, target=<column>."]
+        )
+    parts = [(name, part) for name, data in clients.items() for part in _arrays(data)]
+    for name, part in parts[1:]:
+        one, reference = part.x, parts[0][1].x
+        if one.shape[1:] != reference.shape[1:]:
+            raise ConfigError(
+                [
+                    f"clients: the inputs of {name} have shape {one.shape[1:]}, and those of {parts[0][0]} "
+                    f"{reference.shape[1:]}; bring them into one shape."
+                ]
+            )
+        if one.dtype != reference.dtype:
+            raise ConfigError(
+                [
+                    f"clients: the inputs of {name} are {one.dtype}, and those of {parts[0][0]} {reference.dtype}; "
+                    "bytes are pixels, 0 to 255, and become 0 to 1: give all clients the same type."
+                ]
+            )
+
+
+def _has_fractions(column: "pd.Series[Any]") -> bool:
+    values = column.dropna().to_numpy()
+    return column.dtype.kind == "f" and bool((values != np.floor(values)).any())
+
+
+def _digest(files: Mapping[str, Mapping[str, Arrays | bytes]]) -> str:
+    """Return a hash of all clients' names and files."""
+    found = hashlib.sha256()
+    for name, own in files.items():
+        for file, content in own.items():
+            parts = [content.x, content.y] if isinstance(content, Arrays) else [np.frombuffer(content, np.uint8)]
+            heads = [(part.dtype.str, part.shape) for part in parts]
+            found.update(json.dumps([name, file, heads]).encode())
+            for part in parts:
+                found.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
+    return found.hexdigest()[:16]
+
+
+def clients_of(
+    clients: Any, keys: Mapping[str, Any], fewest: int = 2
+) -> tuple[Any, dict[str, Any], Federation | None]:
+    """Return what `with_clients` does, for a function whose first argument is a preset's name or clients' data."""
+    if clients is None or isinstance(clients, str):
+        return with_clients(clients, keys, fewest)
+    if keys.get("clients") is not None:
+        raise ConfigError(["clients: are given twice; leave out one of them."])
+    return with_clients(None, {**keys, "clients": clients}, fewest)

@@ -1,0 +1,193 @@
+"""`florets.reproduce` and its result: a table or figure of a paper, run or made of what is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from florets.api.keys import overrides_of
+from florets.conf.problems import ConfigError
+from florets.reports.tables import ResultTable
+from florets.server_app import engine
+from florets.server_app.reproduce.command import main, table_of
+from florets.server_app.reproduce.measures import read_measure
+from florets.server_app.reproduce.request import read_request
+from florets.server_app.reproduce.table import Table
+from florets.server_app.reproduce.written import result_table, state_words
+from florets.task.callers_folder import import_from
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from florets.reports.picture import Picture
+
+
+class Reproduction:
+    """A table of `florets reproduce`: rows (data), columns (methods) and seeds, with what is finished of them.
+
+    Parameters
+    ----------
+    words : sequence of str
+        The command line of `florets reproduce`, without options.
+    caller : Path, optional
+        The folder that relative folders are meant from; by default the working directory.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such item, or a key is wrong.
+    """
+
+    def __init__(self, words: Sequence[str], caller: Path | None = None) -> None:
+        request, caller = read_request(words), caller or Path.cwd()
+        self.folder = request.folder(caller)
+        self._table = table_of(request, caller).narrowed(request.chosen, request.seeds)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The item's measures, differences between columns among them."""
+        return tuple(self._table.item.measures)
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """One row a run: row, column, seed, how far it is and why it failed, and its measures."""
+        import pandas as pd
+
+        plain = [name for name in self.measures if read_measure(name)[1] is None]
+        lines = []
+        for place in self._table.places:
+            found = self._table.found.get((place.row.name, place.column.name), {})
+            for seed, progress in found.items():
+                line: dict[str, Any] = {"row": place.row.label, "column": place.column.label, "seed": seed}
+                line |= {"state": progress.state, "note": progress.note}
+                for name in plain:
+                    measure, config = read_measure(name)[0], place.config
+                    fits = progress.state == "finished" and config is not None and measure.fits(config)
+                    line[name] = measure.read(progress.values, config) if fits and config is not None else None
+                lines.append(line)
+        return pd.DataFrame(lines, columns=["row", "column", "seed", "state", "note", *plain])
+
+    def table(
+        self,
+        measure: str | None = None,
+        rows: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        turned: bool = False,
+    ) -> ResultTable:
+        """Return the means ± sample standard deviations of a measure, the best method of each row of data in bold.
+
+        Parameters
+        ----------
+        measure : str, optional
+            One of `measures`, or another that docs/reproduce.md lists; by default the item's first.
+        rows, columns : sequence of str, optional
+            Names of the item's rows and columns; by default all.
+        turned : bool
+            Whether methods stand in rows and data in columns.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such measure, row or column.
+        """
+        found = self._chosen(measure, rows, columns)
+        matrix = found.matrix(measure or self.measures[0])
+        table = result_table(found, matrix)
+        note = f"{matrix.label[:1].upper()}{matrix.label[1:]}. {state_words(found)}."
+        table = ResultTable(table.corner, table.rows, table.columns, table.cells, note)
+        return table.turned if turned else table
+
+    def latex(self, measure: str | None = None, *, caption: str = "", label: str = "", **choices: Any) -> str:
+        """Return `table` as LaTeX for the package ``booktabs``, the best in bold and names escaped.
+
+        Parameters
+        ----------
+        caption, label : str, optional
+            LaTeX of a ``table`` around it; without either there is the ``tabular`` alone.
+        **choices
+            The other parameters of `table`.
+        """
+        return self.table(measure, **choices).latex(caption, label)
+
+    def plot(
+        self,
+        measure: str | None = None,
+        rows: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Picture:
+        """Return a figure of the means over the rows, a line for each column; the parameters are those of `table`.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such measure, row or column, or no cell is finished.
+        """
+        # matplotlib takes a second
+        from florets.server_app.reproduce.row_plot import rows_figure
+
+        figure = rows_figure(self._chosen(measure, rows, columns), [measure or self.measures[0]])
+        if figure is None:
+            raise ConfigError([f"{self._table.item.name}: nothing to draw: no run of it is finished."])
+        return figure
+
+    def _chosen(self, measure: str | None, rows: Sequence[str] | None, columns: Sequence[str] | None) -> Table:
+        item = self._table.item
+        known = {
+            "rows": (rows, [row.name for row in item.rows]),
+            "columns": (columns, [column.name for column in item.columns]),
+        }
+        problems = [
+            f"{kind}={name}: {item.name} has no such one. There are: {', '.join(names)}."
+            for kind, (wanted, names) in known.items()
+            for name in wanted or ()
+            if name not in names
+        ]
+        try:
+            other = None if measure is None else read_measure(measure)[1]
+        except ValueError as error:
+            problems.append(f"measure={error}")
+        else:
+            if other is not None and other not in (names := known["columns"][1]):
+                problems.append(f"measure={measure}: there is no column {other}. There are: {', '.join(names)}.")
+        if problems:
+            raise ConfigError(problems)
+        return self._table.narrowed({kind: list(wanted) for kind, (wanted, _) in known.items() if wanted})
+
+    def __repr__(self) -> str:
+        return f"<florets.Reproduction {self._table.item.name}: {state_words(self._table)}>"
+
+
+def reproduce(item: str, /, *, run: bool = True, **keys: Any) -> Reproduction:
+    """Run a table or figure of a paper as far as it is not finished, and return it.
+
+    Parameters
+    ----------
+    item : str
+        Its name, such as ``"clove/table_1"``, or the path of a file of your own.
+    run : bool
+        False: take what is finished, and run nothing.
+    **keys
+        What the command takes: ``scale="small"``, ``rows=["mnist"]``, ``columns=["clove", "ifca"]``, ``seeds=5``,
+        ``n_jobs=4``, ``stored="docs/results"``, and keys of all runs, such as ``data_dir="..."``.
+
+    Returns
+    -------
+    Reproduction
+        What is finished; failed runs are rows of its frame without figures.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such item, or a key is wrong.
+    """
+    from florets.server_app.resume.go_on import Engine
+
+    words = [item, *overrides_of(None, keys)]
+    caller = Path.cwd()
+    import_from(caller)
+    if run:
+        main(words, Engine(engine.run, engine.resume))
+    return Reproduction(words, caller)

@@ -1,0 +1,102 @@
+"""The command `florets watch`: a page that shows a run while it goes on."""
+
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from florets.conf.problems import ConfigError, did_you_mean
+from florets.server_app.console import say
+from florets.server_app.jobs import absolute
+
+if TYPE_CHECKING:
+    from florets.server_app.watch.server import WatchServer
+
+_KEYS = ("port", "until_end")
+_LOOK_SECONDS = 0.5
+_LAST_SECONDS = 5.0
+"""How long the end of a run is served to a page that has not asked for it yet."""
+
+HELP = """florets watch <folder> [port=<number>] [until_end=true]
+  Serve a page for this machine's browser that refreshes itself while the run in the folder goes on: curves of ARI and
+  accuracy, who is in which group and who moved, each client's losses, replies, the time that is left. The folder may
+  be a run's that has not begun yet, goes on, or is over. Ctrl-C ends the command.
+
+  port=0        where it listens, on 127.0.0.1 alone; 0: a free port
+  until_end     true: end with the run, with exit code 0, or 1 where the run ended early"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve the page until ctrl-C, or the run's end; return the exit code.
+
+    Raises
+    ------
+    ConfigError
+        If an argument is wrong, or the port cannot be had.
+    """
+    if {"-h", "--help"} & set(arguments):
+        print(HELP)
+        return 0
+    folder, port, until_end = _read([text for text in arguments if text != "--debug"])
+    # They load what reads a run: --help needs none of it.
+    from florets.server_app.watch.server import WatchServer
+    from florets.server_app.watch.state import Watched
+
+    try:
+        server = WatchServer(Watched(folder), port)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError([f"port={port}: cannot be had ({reason}); give another, or 0 for a free one."]) from error
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+    thread.start()
+    say(f"{server.url} shows {folder}" + ("" if until_end else "; ctrl-C ends"))
+    try:
+        return _wait(server) if until_end else _wait_for_ever()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _wait(server: "WatchServer") -> int:
+    """Wait for the run's end, and until a page has shown it or none seems to be open; return the exit code."""
+    from florets.server_app.watch.state import OVER
+
+    while (state := server.state()).status not in OVER:
+        time.sleep(_LOOK_SECONDS)
+    deadline = time.monotonic() + _LAST_SECONDS
+    while not server.end_was_shown and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return 0 if state.status == "finished" else 1
+
+
+def _wait_for_ever() -> int:
+    while True:
+        time.sleep(3600.0)
+
+
+def _read(arguments: Sequence[str]) -> tuple[Path, int, bool]:
+    """Return the folder, the port, and whether the command ends with the run."""
+    problems, folders, given = [], [], {}
+    for text in arguments:
+        key, equals, value = text.partition("=")
+        if equals and key in _KEYS:
+            given[key] = value
+        elif text.startswith("-") or (equals and key.isidentifier() and not Path(text).exists()):
+            problems.append(f"{text}: florets watch has no such key ({', '.join(_KEYS)}).{did_you_mean(key, _KEYS)}")
+        else:
+            folders.append(text)
+    if len(folders) != 1:
+        problems.append(f"florets watch: needs one folder of a run, and was given {', '.join(folders) or 'none'}.")
+    port = given.get("port", "0")
+    if not (port.isascii() and port.isdecimal() and int(port) < 2**16):
+        problems.append(f"port={port}: must be an integer from 0 to 65535; 0 takes a free one.")
+    until_end = given.get("until_end", "false")
+    if until_end not in ("true", "false"):
+        problems.append(f"until_end={until_end}: must be true or false.")
+    if problems:
+        raise ConfigError(problems)
+    return absolute(folders[0], Path.cwd()), int(port), until_end == "true"

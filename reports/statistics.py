@@ -1,0 +1,112 @@
+"""Statistics over runs: means with their intervals, paired differences, tests corrected for their number."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+LEVEL = 0.95
+FEWEST_PAIRS = 3
+"""Pairs from which on a test is claimed."""
+
+FRACTION, PERCENT, ARI = (0.0, 1.0), (0.0, 100.0), (-0.5, 1.0)
+"""Ranges of figures. No adjusted Rand index lies below -1/2.
+Source: Chacón and Rastrojo, "Minimum adjusted Rand index for two clusterings of a given size" (2023)."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean over runs.
+
+    Attributes
+    ----------
+    number
+        Values that there are.
+    mean
+        NaN where there is none.
+    deviation
+        Sample standard deviation (n - 1); NaN below two values.
+    low, high
+        Ends of the 95 % interval of the mean, by Student's t; NaN below two values.
+    """
+
+    number: int
+    mean: float
+    deviation: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float], bounds: tuple[float, float] | None = None) -> "Spread":
+        """Return mean, deviation and interval of some values.
+
+        Parameters
+        ----------
+        bounds
+            Range of the figure, such as `PERCENT`. The interval is then Student's for the logit of the mean's place
+            in the range, with the standard error by the delta method, and transformed back: it stays inside the range
+            and contains the mean. None: Student's for the mean itself, as for losses and differences.
+        """
+        number = len(values)
+        mean = fmean(values) if values else math.nan
+        if number < 2:
+            return cls(number, mean, math.nan, math.nan, math.nan)
+        from scipy.stats import t  # half a second that only tables need
+
+        deviation = stdev(values)
+        half = float(t.ppf((1 + LEVEL) / 2, number - 1)) * deviation / math.sqrt(number)
+        if bounds is None or not bounds[0] < mean < bounds[1]:
+            # At an end of the range all values are equal.
+            return cls(number, mean, deviation, mean - half, mean + half)
+        least, width = bounds[0], bounds[1] - bounds[0]
+        place = (mean - least) / width
+        # The derivative of the logit is 1 / (p (1 - p)).
+        reach = half / width / (place * (1 - place))
+        centre = math.log(place / (1 - place))
+        low, high = (least + width * _logistic(centre + sign * reach) for sign in (-1, 1))
+        return cls(number, mean, deviation, low, high)
+
+
+def _logistic(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(max(x, -700.0)) / (1 + math.exp(max(x, -700.0)))
+
+
+def paired(ours: Mapping[int, float], others: Mapping[int, float]) -> list[float]:
+    """Return ours - others for every seed that has both, in the order of the seeds."""
+    return [ours[seed] - others[seed] for seed in sorted(ours.keys() & others.keys())]
+
+
+def paired_p(differences: Sequence[float]) -> float | None:
+    """Return the two-sided p of the paired t test, None where it says nothing.
+
+    That is with fewer than `FEWEST_PAIRS` pairs, and where all differences are equal: without a spread there is
+    nothing to measure them by.
+    """
+    if len(differences) < FEWEST_PAIRS:
+        return None
+    mean, deviation = fmean(differences), stdev(differences)
+    if deviation <= 1e-9 * max(map(abs, differences)):
+        return None
+    from scipy.stats import t
+
+    number = len(differences)
+    return float(2 * t.sf(abs(mean) / (deviation / math.sqrt(number)), number - 1))
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Return p values adjusted for their number by Holm's step-down procedure; None stays None and does not count.
+
+    Source: Holm, "A simple sequentially rejective multiple test procedure" (1979).
+    """
+    known = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
+    largest = 0.0
+    for rank, (p, place) in enumerate(known):
+        largest = max(largest, min(1.0, (len(known) - rank) * p))
+        adjusted[place] = largest
+    return adjusted
+
+
+def p_text(p: float | None) -> str:
+    """Return a p value as tables show it; empty without one."""
+    return "" if p is None else "p < 0.001" if p < 0.001 else f"p {p:.2g}"

@@ -1,0 +1,214 @@
+"""Tables of means with the best marked: as text, Markdown, HTML, LaTeX and data frames."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ESCAPED = {
+    **{character: rf"\{character}" for character in "&%$#_{}"},
+    **{"±": r"$\pm$", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"},
+    **{"·": r"$\cdot$", "≥": r"$\geq$", "<": r"\textless{}", ">": r"\textgreater{}"},
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A place of a table.
+
+    Attributes
+    ----------
+    text
+        What it shows.
+    value
+        Its mean, by which the best is found; NaN where it has none.
+    is_best
+        Whether it is marked.
+    """
+
+    text: str
+    value: float = math.nan
+    is_best: bool = False
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """A table of means ± standard deviations; a notebook shows it with the best in bold.
+
+    Attributes
+    ----------
+    corner
+        Heading of the rows' names.
+    rows, columns
+        Names.
+    cells
+        By row and column.
+    note
+        What is said below it.
+    """
+
+    corner: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+
+    def marked(
+        self, higher: Sequence[bool | None] | bool | None, along: Literal["rows", "columns"] = "columns"
+    ) -> ResultTable:
+        """Return the table with the best cells marked; those that show the same number as the best are, too.
+
+        Where all show the same number, none is.
+
+        Parameters
+        ----------
+        higher
+            Whether a higher value is better, for all cells or for each column; None: there is no better one.
+        along
+            What is compared: the cells of each column with each other, or those of each row.
+        """
+        better = list(higher) if isinstance(higher, Sequence) else [higher] * len(self.columns)
+        places = [[(i, j) for i in range(len(self.rows))] for j in range(len(self.columns))]
+        if along == "rows":
+            places = [[(i, j) for j in range(len(self.columns))] for i in range(len(self.rows))]
+        cells = [list(row) for row in self.cells]
+        for line in places:
+            known = [(i, j) for i, j in line if better[j] is not None and math.isfinite(self.cells[i][j].value)]
+            if len(known) < 2:
+                continue
+            choose = max if better[known[0][1]] else min
+            i, j = choose(known, key=lambda place: self.cells[place[0]][place[1]].value)
+            best = [place for place in known if self._number(*place) == self._number(i, j)]
+            for i, j in best if len(best) < len(known) else ():
+                cells[i][j] = replace(cells[i][j], is_best=True)
+        return replace(self, cells=tuple(map(tuple, cells)))
+
+    def _number(self, row: int, column: int) -> str:
+        """Return the mean as a cell shows it."""
+        return self.cells[row][column].text.split(" ", 1)[0]
+
+    @property
+    def turned(self) -> ResultTable:
+        """The table with rows as columns."""
+        return replace(
+            self,
+            rows=self.columns,
+            columns=self.rows,
+            cells=tuple(zip(*self.cells, strict=True)) if self.rows else (),
+        )
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The texts without marks, the first row the head."""
+        body = ([name, *(cell.text for cell in row)] for name, row in zip(self.rows, self.cells, strict=True))
+        return [[self.corner, *self.columns], *body]
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The texts as a data frame, without marks."""
+        import pandas as pd
+
+        index = pd.Index(self.rows, name=self.corner or None)
+        return pd.DataFrame([[cell.text for cell in row] for row in self.cells], index, list(self.columns))
+
+    @property
+    def means(self) -> pd.DataFrame:
+        """The means as a data frame of numbers."""
+        import pandas as pd
+
+        index = pd.Index(self.rows, name=self.corner or None)
+        return pd.DataFrame([[cell.value for cell in row] for row in self.cells], index, list(self.columns))
+
+    def markdown(self) -> str:
+        """Return the table as Markdown, the best in bold."""
+        body = [
+            [name, *(f"**{cell.text}**" if cell.is_best else cell.text for cell in row)]
+            for name, row in zip(self.rows, self.cells, strict=True)
+        ]
+        text = markdown_table([[self.corner, *self.columns], *body])
+        return f"{text}\n\n{self.note}" if self.note else text
+
+    def __str__(self) -> str:
+        return self.markdown()
+
+    def _repr_html_(self) -> str:
+        def line(tag: str, cells: Sequence[str]) -> str:
+            return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>"
+
+        body = [
+            line("td", [html.escape(name), *(_html(cell) for cell in row)])
+            for name, row in zip(self.rows, self.cells, strict=True)
+        ]
+        head = line("th", [html.escape(text) for text in (self.corner, *self.columns)])
+        note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
+        return f"<table><thead>{head}</thead><tbody>{''.join(body)}</tbody></table>{note}"
+
+    def latex(self, caption: str = "", label: str = "") -> str:
+        """Return the table as LaTeX for the package `booktabs`, the best in bold and names escaped.
+
+        Parameters
+        ----------
+        caption, label
+            LaTeX of a `table` around it; without either there is the `tabular` alone.
+        """
+        lines = tabular(self.texts, [[False, *(cell.is_best for cell in row)] for row in self.cells])
+        if caption or label:
+            above = [r"\begin{table}", r"\centering"]
+            above += [rf"\caption{{{caption}}}"] if caption else []
+            above += [rf"\label{{{label}}}"] if label else []
+            lines = [*above, *lines, r"\end{table}"]
+        return "\n".join(lines) + "\n"
+
+
+def _html(cell: Cell) -> str:
+    return f"<b>{html.escape(cell.text)}</b>" if cell.is_best else html.escape(cell.text)
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows, the first of them the head, as a Markdown table that also reads well in a terminal."""
+    # What would end a cell.
+    rows = [[cell.replace("|", r"\|") for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def tabular(rows: Sequence[Sequence[str]], bold: Sequence[Sequence[bool]] | None = None) -> list[str]:
+    r"""Return the lines of a tabular for the package `booktabs`, the first of the rows its head.
+
+    The first column is left-aligned, the others are right-aligned.
+
+    Parameters
+    ----------
+    bold
+        Cells of the rows after the head that are in bold.
+    """
+    marks = bold or [[False] * len(row) for row in rows[1:]]
+    head = " & ".join(map(tex, rows[0])) + r" \\"
+    body = [
+        " & ".join(_bold(tex(text)) if mark else tex(text) for text, mark in zip(row, line, strict=True)) + r" \\"
+        for row, line in zip(rows[1:], marks, strict=True)
+    ]
+    columns = f"l{'r' * (len(rows[0]) - 1)}"
+    rule = [r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
+    return [rf"\begin{{tabular}}{{{columns}}}", *rule, r"\end{tabular}"]
+
+
+def _bold(text: str) -> str:
+    # The sign of the deviation is in mathematics, which bold does not reach.
+    mean, sign, rest = text.partition(r" $\pm$")
+    return rf"\textbf{{{mean}}}{sign}{rest}"
+
+
+def tex(text: str) -> str:
+    """Return a text with the characters that LaTeX takes for its own escaped."""
+    return "".join(_ESCAPED.get(character, character) for character in text)

@@ -1,0 +1,49 @@
+"""The `key=value` arguments of a command that runs no experiment."""
+
+from collections.abc import Collection, Sequence
+
+from florets.conf.problems import ConfigError, did_you_mean
+
+
+def read_keys(
+    command: str,
+    arguments: Sequence[str],
+    known: Sequence[str],
+    needed: Sequence[str] = (),
+    truths: Collection[str] = (),
+) -> dict[str, str]:
+    """Return the values by key.
+
+    Parameters
+    ----------
+    command
+        Its word, for the messages.
+    known, needed
+        Keys that it takes, and those that must be given, which are paths.
+    truths
+        Keys that are true or false.
+
+    Raises
+    ------
+    ConfigError
+        With every problem: an unknown key, one without a value or with two, or a needed one that is missing.
+    """
+    problems: list[str] = []
+    given: dict[str, str] = {}
+    for text in arguments:
+        key, equals, value = text.partition("=")
+        if key not in known:
+            problems.append(f"{text}: florets {command} has no such key.{did_you_mean(key, known)}")
+        elif not equals or not value:
+            problems.append(f"{text}: needs a value, {key}=<value>.")
+        elif given.setdefault(key, value) != value:
+            problems.append(f"{key}: given twice with two values; keep one.")
+    problems += [
+        f"{key}={given[key]}: must be true or false."
+        for key in truths
+        if given.get(key, "true") not in ("true", "false")
+    ]
+    problems += [f"{key} is missing: florets {command} needs {key}=<path>." for key in needed if key not in given]
+    if problems:
+        raise ConfigError(problems)
+    return given

@@ -1,0 +1,1 @@
+"""Files that `florets export` copies next to its models; they need nothing of Florets."""

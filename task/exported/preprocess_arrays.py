@@ -1,0 +1,46 @@
+"""Inputs of a file in the shape that the models take: .json and .pt need torch alone, .npy and .npz NumPy as well."""
+
+import json
+from pathlib import Path
+
+import torch
+
+ABOUT = json.loads(Path(__file__).with_name("export.json").read_text(encoding="utf-8"))
+
+
+def read_inputs(data: str, which: str) -> tuple[torch.Tensor, dict[str, list[str]]]:
+    """Return inputs float32 (n, *input_shape); nothing goes along with predictions.
+
+    Parameters
+    ----------
+    data
+        Nested lists (.json), a tensor (.pt), an array (.npy), or the array x of an archive (.npz), scaled as the
+        run's own inputs were: see README.md.
+    which
+        Not used: the inputs of all sites are read alike.
+
+    Raises
+    ------
+    ValueError
+        If the file is of another kind, or its inputs have another shape.
+    """
+    suffix, shape = Path(data).suffix.lower(), tuple(ABOUT["input_shape"])
+    if suffix == ".json":
+        x = torch.tensor(json.loads(Path(data).read_text(encoding="utf-8")), dtype=torch.float32)
+    elif suffix == ".pt":
+        x = torch.load(data, weights_only=True)
+    elif suffix in (".npy", ".npz"):
+        import numpy as np
+
+        found = np.load(data, allow_pickle=False)
+        x = torch.from_numpy(found if suffix == ".npy" else found["x"])
+    else:
+        raise ValueError(f"{data}: give .json, .pt, .npy or .npz")
+    flat = (torch.Size(shape).numel(),)
+    if not len(x) or tuple(x.shape[1:]) not in (shape, flat, *([shape[1:]] if shape[0] == 1 else [])):
+        raise ValueError(f"{data}: has shape {tuple(x.shape)}, but the models take {('n', *shape)}")
+    # Bytes are pixels.
+    x = x / torch.tensor(255.0) if x.dtype == torch.uint8 else x.float()
+    if not x.isfinite().all():
+        raise ValueError(f"{data}: some of the inputs are no finite numbers")
+    return x.reshape(len(x), *shape), {}

@@ -1,0 +1,393 @@
+"""`florets export`: models that predict the same without Florets, raw table records included."""
+
+import csv
+import json
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from numpy.typing import NDArray
+
+from florets.api.export import _write_models, export
+from florets.api.exported import Exported, _names_of
+from florets.api.run import Run
+from florets.commands.main import main
+from florets.conf.problems import ConfigError
+from florets.server_app.new_client.run_models import RunModels, load_run
+from florets.task.data.tables.declaration import MISSING, Declaration
+from florets.task.data.tables.new_table import read_new_table
+from florets.task.data.tables.preprocessing import CategoricalInput, NumericInput, Preprocessing, Scale
+from florets.task.new_client import loaded_module, predict
+from florets.task.task import Task, TaskSpec
+
+WITHOUT = ("florets", "flwr", "numpy", "pandas", "sklearn", "scipy", "safetensors")
+DRIVER = """
+import contextlib, json, runpy, sys
+folder, without, calls = json.loads(sys.argv[1])
+for name in without:
+    sys.modules[name] = None
+sys.path.insert(0, folder)
+for which, data, target in calls:
+    sys.argv = ["predict.py", which, data]
+    with open(target, "w") as file, contextlib.redirect_stdout(file):
+        runpy.run_path(folder + "/predict.py", run_name="__main__")
+"""
+
+
+def elsewhere(folder: Path, *calls: tuple[str, Path, Path]) -> None:
+    """Run an export's predict.py in a process that can import nothing but torch and the standard library."""
+    given = json.dumps([str(folder), WITHOUT, [[which, str(data), str(target)] for which, data, target in calls]])
+    command = [sys.executable, "-E", "-c", DRIVER, given]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def records(seed: int) -> str:
+    """Return a table: a gap in every tenth record, and two words that go with the target."""
+    rng, lines = np.random.default_rng(seed), ["patient,age,chol,sex,sick"]
+    for number in range(40):
+        age, chol, woman = rng.normal(60, 10), rng.normal(200, 40), rng.random() < 0.5
+        shown = "" if number % 10 == 3 else f"{chol:.1f}"
+        sick = "yes" if age + chol / 4 + 10 * woman > 115 else "no"
+        lines.append(f"p{seed}-{number},{age:.1f},{shown},{'F' if woman else 'M'},{sick}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a run on tables whose two clients have a model of their own beside the common one."""
+    root = tmp_path_factory.mktemp("tables")
+    for seed, name in enumerate(("east", "north|<b>")):
+        (root / "data" / name).mkdir(parents=True)
+        (root / "data" / name / "data.csv").write_text(records(seed))
+    given = [
+        "experiment=own_data", "strategy=ifca", "k=2", "personal=ditto", "min_clients=2", "num_rounds=2",
+        "quiet=true", "pictures=false", "task.model=mlp", "target=sick", "task.table.id=[patient]",
+        "task.table.units={age: years}", f"data_dir={root / 'data'}", f"results_dir={root / 'results'}",
+    ]  # fmt: skip
+    assert main(given) == 0
+    (folder,) = (path.parent for path in (root / "results").rglob("preprocessing.json"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("exported") / "new" / "models"
+    assert main(["export", f"run={run}", f"to={target}", "license=apache-2.0"]) == 0
+    return target
+
+
+def test_raw_records_are_predicted_without_florets_as_with_it(run: Path, exported: Path, tmp_path: Path) -> None:
+    # The site's own names, units and marks; a gap, a word that nobody had, and a record with both.
+    raw = "id2;sex;age_months;chol\nn1;F;744,5;210,25\nn2;other;600;-9\n=n3;?;;\n"
+    (tmp_path / "new.csv").write_text(raw)
+    (tmp_path / "new.toml").write_text(
+        'rename = {id2 = "patient", age_months = "age"}\nmissing = ["-9"]\nscale = {age = 0.08333333333333333}\n'
+    )
+    site = [
+        {"patient": "n1", "sex": "F", "age": 744.5 / 12, "chol": 210.25},
+        {"patient": "n2", "sex": "other", "age": 50, "chol": None},
+        {"patient": "=n3", "age": "NA"},
+    ]
+    (tmp_path / "site.json").write_text(json.dumps(site))
+    calls = [("north|<b>", "new.csv"), ("north|<b>", "site.json"), ("model_0", "new.csv")]
+    targets = [tmp_path / f"{number}.out" for number in range(3)]
+    elsewhere(exported, *((which, tmp_path / data, to) for (which, data), to in zip(calls, targets, strict=True)))
+    loaded = load_run(run)
+    assert loaded.preprocessing is not None
+    table = read_new_table(tmp_path / "new.csv", Declaration(), loaded.preprocessing, None, False)
+    for state, targets_of in ((loaded.own["north|<b>"], targets[:2]), (loaded.models[0], targets[2:])):
+        expected = predict(loaded.task, state, table.prepared.x).probabilities
+        for target in targets_of:
+            found = rows_of(target)
+            shares = [[float(row["p(no)"]), float(row["p(yes)"])] for row in found]
+            np.testing.assert_allclose(shares, expected, rtol=0, atol=1e-6)
+            assert [row["patient"] for row in found] == ["n1", "n2", "'=n3"]
+            assert [(row["missing"], row["unknown"]) for row in found] == [("0", "0"), ("1", "1"), ("3", "0")]
+            assert all(float(row[f"p({row['prediction']})"]) >= 0.5 for row in found)
+
+
+def test_an_export_is_whole_and_names_its_sites(run: Path, exported: Path) -> None:
+    about = json.loads((exported / "export.json").read_text())
+    assert about["models"] == ["model_0", "model_1", "client_east", "client_north-b-"]
+    assert about["sites"] == {"east": {"client_east": 1.0}, "north|<b>": {"client_north-b-": 1.0}}
+    assert (exported / "preprocessing.json").read_text() == (run / "preprocessing.json").read_text()
+    names = {path.name for path in exported.iterdir() if path.is_file()}
+    weights = {f"{name}{ending}" for name in about["models"] for ending in (".pt2", ".safetensors")}
+    texts = {"README.md", "predict.py", "preprocess.py", "export.json", "preprocessing.json"}
+    assert names == weights | texts
+    card = (exported / "README.md").read_text()
+    front, body = card.removeprefix("---\n").split("---\n", 1)
+    assert yaml.safe_load(front)["license"] == "apache-2.0"
+    assert yaml.safe_load(front)["pipeline_tag"] == "tabular-classification"
+    # What a site is called cannot become markup.
+    assert "north\\|\\<b\\>" in body
+    assert "| age | number | years | mean |" in body
+
+
+def test_nothing_that_exists_is_overwritten(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="is not empty"):
+        export(run, tmp_path)
+    with pytest.raises(ConfigError, match="is a file"):
+        export(run, tmp_path / "mine.txt")
+    assert main(["export", f"run={run}"]) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_missing_extra_is_named_before_anything_is_written(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("florets.server_app.extras.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"onnx=true: needs onnx and onnxscript; .*florets\[onnx\]"):
+        export(run, tmp_path / "new", onnx=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_exports_itself(run: Path, tmp_path: Path) -> None:
+    assert (Run(run).export(tmp_path / "models") / "model_0.pt2").is_file()
+
+
+PREPARED = Preprocessing(
+    numeric=(NumericInput("a", 1.5, 2.0, True), NumericInput("b", -3.0, 0.5, False)),
+    categorical=(
+        CategoricalInput("c", ("1", "2"), False, "2", False),
+        CategoricalInput("d", ("x", "true", "1,5", "1.5"), True, "x", True),
+    ),
+    target="y",
+    classes={},
+    ids=("who",),
+)
+TABLES = [
+    ("a,b,c,d\n1,2,1,x\n,NA,2.0,TRUE\n?,1e3,9,\n", ""),
+    ("who;a;b;c;d\nu;1,5;2;1;1,5\nv;2,25;;x;z\n", ""),
+    ("a\tb\tc\td\ty\n 1\t.5\t01\tx \t7\nnull\t+5.\t2\tnone\t8\n", ""),
+    ('a|b|c|d\n"1"|2|1|"x"\n\n3|4|2|y\n', 'missing = ["y"]\nmissing_in = {b = [4], c = ["1.0"]}\n'),
+    ("A,b,c,d\n1,2,1,x\n2,3,2,x\n", 'rename = {A = "a"}\nscale = {a = 100, b = 0.1}\n'),
+    ("1,2,1,x\n2,3,2,x\n", 'header = false\ncolumns = ["a", "b", "c", "d"]\n'),
+    ("a;b;c;d;\n1.234;2;1;x;\n2;3;2;x;\n", 'decimal = "."\nseparator = ";"\n'),
+]
+REFUSED = [
+    "a,b,c\n1,2,1\n",
+    "a,b,c,d\n1,two,1,x\n3,4,1,x\n5,6,1,x\n",
+    "a;b;c;d\n1.234;2;1;x\n2;3;2;x\n",
+    "a;b;c;d\n1,234;2;1;x\n2;3;2;x\n",
+    "a,b,c,d\n1,2,1\n1,2,1,x\n",
+    "a,b,c,d\n1e200,2,1,x\n1,2,1,x\n",
+]
+
+
+def own_reader(folder: Path, prepared: Preprocessing) -> Callable[[str, str], tuple[torch.Tensor, dict[str, Any]]]:
+    """Return `read_inputs` as an export with this preprocessing has it."""
+    import florets.task.exported
+
+    source = Path(florets.task.exported.__file__).with_name("preprocess_tables.py")
+    (folder / "preprocess.py").write_text(source.read_text())
+    (folder / "preprocessing.json").write_text(json.dumps(prepared.to_plain()))
+    marks = {
+        "missing": list(MISSING),
+        "cells_of_classes": [],
+        "header": True,
+        "columns": [],
+        "min_count": 5,
+    }
+    (folder / "export.json").write_text(json.dumps({"table": marks}))
+    found: Callable[[str, str], tuple[torch.Tensor, dict[str, Any]]]
+    found = runpy.run_path(str(folder / "preprocess.py"))["read_inputs"]
+    return found
+
+
+def test_a_table_becomes_the_same_inputs_as_in_the_run(tmp_path: Path) -> None:
+    read = own_reader(tmp_path, PREPARED)
+    for number, (text, site) in enumerate(TABLES):
+        path = tmp_path / f"{number}.csv"
+        path.write_text(text)
+        path.with_suffix(".toml").write_text(site)
+        expected = read_new_table(path, Declaration(), PREPARED, None, False)
+        x, beside = read(str(path), "")
+        np.testing.assert_allclose(x.numpy(), expected.prepared.x, rtol=0, atol=1e-6, err_msg=text)
+        assert list(map(int, beside["missing"])) == expected.prepared.missing.tolist()
+        assert list(map(int, beside["unknown"])) == expected.prepared.unknown.tolist()
+    for number, text in enumerate(REFUSED):
+        path = tmp_path / f"refused-{number}.csv"
+        path.write_text(text)
+        for reader in (read, lambda file, _: read_new_table(Path(file), Declaration(), PREPARED, None, False)):
+            with pytest.raises(ValueError, match=r"."):
+                reader(str(path), "")
+
+
+def test_a_sites_own_scale_holds_where_sites_standardise_by_themselves(tmp_path: Path) -> None:
+    prepared = Preprocessing(
+        PREPARED.numeric, (), "y", {}, standardise="site", sites={"east": Scale((0.0, 1.0), (2.0, 4.0))}
+    )
+    read = own_reader(tmp_path, prepared)
+    few, many = tmp_path / "few.csv", tmp_path / "many.csv"
+    few.write_text("a,b\n1,2\n,3\n")
+    many.write_text("a,b\n" + "".join(f"{number},{'' if number > 3 else number}\n" for number in range(40)))
+    for path, site in ((few, "east"), (many, "east"), (many, "new")):
+        expected = read_new_table(path, Declaration(), prepared, site, False).prepared.x
+        np.testing.assert_allclose(read(str(path), site)[0].numpy(), expected, rtol=0, atol=1e-6)
+    with pytest.raises(ValueError, match="name a site, or give 30 records"):
+        read(str(few), "new")
+
+
+def models_of(name: str, shape: tuple[int, ...], loss: str, options: dict[str, Any]) -> Exported:
+    """Return two models with random values, running statistics and counters included."""
+    agreed = {"input_shape": list(shape), "num_outputs": 3}
+    task = Task(TaskSpec("own", "own", name, loss, 1, 0, 0, "", partition_options=agreed, model_options=options))
+    rng = np.random.default_rng(0)
+    template = {entry: values.numpy() for entry, values in task.build_model().state_dict().items()}
+
+    def drawn(values: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(rng.random(values.shape) if values.dtype.kind == "f" else 3).astype(values.dtype)
+
+    states = [{entry: drawn(values) for entry, values in template.items()} for _ in range(2)]
+    run = RunModels(SimpleNamespace(), task, tuple(states), None)  # type: ignore[arg-type]  # no configuration
+    return Exported(run, {f"model_{k}": state for k, state in enumerate(states)}, {}, ())
+
+
+MODELS: list[Any] = [
+    ("mlp", (6,), "cross_entropy", {}),
+    ("cnn", (1, 28, 28), "cross_entropy", {}),
+    # Batch normalisation and dropout.
+    ("cifar_cnn", (3, 8, 8), "cross_entropy", {"channels": [4, 4], "hidden": [8]}),
+    ("text_cnn", (9,), "cross_entropy", {"tokens": 20, "embedding": 4, "filters": 3}),
+    ("autoencoder", (1, 4, 4), "reconstruction", {}),
+]
+
+
+def sample(found: Exported, count: int) -> torch.Tensor:
+    rng = np.random.default_rng(count)
+    shape = (count, *found.run.task.input_shape)
+    values = rng.integers(0, 20, shape) if found.run.task.spec.model == "text_cnn" else rng.random(shape)
+    return torch.from_numpy(values.astype(np.float32))
+
+
+def outputs(found: Exported, name: str, x: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        result: torch.Tensor = loaded_module(found.run.task, found.models[name]).eval()(x)
+    return result
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model[0])
+def test_a_program_computes_what_the_model_does(model: Any, tmp_path: Path) -> None:
+    found = models_of(*model)
+    _write_models(tmp_path, found, onnx=False)
+    for name in found.models:
+        program = torch.export.load(tmp_path / f"{name}.pt2").module()
+        for count in (1, 5):
+            x = sample(found, count)
+            torch.testing.assert_close(program(x), outputs(found, name, x), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model[0])
+def test_onnx_runtime_computes_what_the_model_does(model: Any, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    found = models_of(*model)
+    _write_models(tmp_path, found, onnx=True)
+    for name in found.models:
+        session = onnxruntime.InferenceSession(tmp_path / f"{name}.onnx")
+        for count in (1, 5):
+            x = sample(found, count)
+            (computed,) = session.run(["outputs"], {"x": x.numpy()})
+            torch.testing.assert_close(torch.from_numpy(computed), outputs(found, name, x), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_onnx_runtime_predicts_raw_records_as_the_run_does(run: Path, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    models = export(run, tmp_path / "models", onnx=True)
+    (tmp_path / "new.csv").write_text("patient,sex,age,chol\nn1,F,62,210\nn2,other,50,\nn3,?,NA,\n")
+    x, _ = runpy.run_path(str(models / "preprocess.py"))["read_inputs"](str(tmp_path / "new.csv"), "")
+    loaded = load_run(run)
+    assert loaded.preprocessing is not None
+    table = read_new_table(tmp_path / "new.csv", Declaration(), loaded.preprocessing, None, False)
+    for name, state in (("model_0", loaded.models[0]), ("client_east", loaded.own["east"])):
+        session = onnxruntime.InferenceSession(models / f"{name}.onnx")
+        (logits,) = session.run(["outputs"], {"x": x.numpy()})
+        expected = predict(loaded.task, state, table.prepared.x).probabilities
+        found = torch.from_numpy(logits).double().softmax(dim=1).numpy()
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
+class Branches(torch.nn.Module):
+    """A model that no program can be made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.layer(x)
+        return found if float(x.sum()) > 0 else -found
+
+
+def branches(input_shape: tuple[int, ...], num_outputs: int) -> torch.nn.Module:
+    return Branches()
+
+
+def test_a_model_that_branches_on_values_is_refused(tmp_path: Path) -> None:
+    found = models_of("tests.test_export:branches", (6,), "cross_entropy", {})
+    with pytest.raises(ConfigError, match=r"Branches cannot be traced .* must not branch on values"):
+        _write_models(tmp_path, found, onnx=False)
+
+
+def test_clients_have_different_files_whatever_they_are_called() -> None:
+    names = _names_of(["A b", "a-b", "é"])
+    assert list(names.values()) == ["client_A-b", "client_a-b-1", "client_-"]
+
+
+def test_arrays_are_read_and_mixtures_are_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import florets.task.exported
+
+    found, home = models_of(*MODELS[0]), Path(florets.task.exported.__file__).parent
+    _write_models(tmp_path, found, onnx=False)
+    (tmp_path / "predict.py").write_text((home / "predict.py").read_text())
+    (tmp_path / "preprocess.py").write_text((home / "preprocess_arrays.py").read_text())
+    sites = {"s": {"model_0": 0.25, "model_1": 0.75}}
+    about = {
+        "task": "classification",
+        "input_shape": [6],
+        "classes": ["a", "b", "c"],
+        "models": ["model_0", "model_1"],
+    }
+    (tmp_path / "export.json").write_text(json.dumps({**about, "sites": sites}))
+    x = sample(found, 4)
+    torch.save(x, tmp_path / "x.pt")
+    (tmp_path / "x.json").write_text(json.dumps(x.tolist()))
+    np.save(tmp_path / "x.npy", x.numpy())
+    np.savez(tmp_path / "x.npz", x=x.numpy())
+    monkeypatch.syspath_prepend(tmp_path)
+    shipped = runpy.run_path(str(tmp_path / "predict.py"))
+    monkeypatch.delitem(sys.modules, "preprocess")
+    both = [predict(found.run.task, state, x.numpy()).probabilities for state in found.models.values()]
+    assert both[0] is not None
+    assert both[1] is not None
+    for name in ("x.pt", "x.json", "x.npy", "x.npz"):
+        inputs, beside = shipped["read_inputs"](str(tmp_path / name), "s")
+        assert torch.equal(inputs, x)
+        assert beside == {}
+    values = shipped["predict"]("s", x)
+    np.testing.assert_allclose(values, 0.25 * both[0] + 0.75 * both[1], rtol=0, atol=1e-6)
+    torch.save(torch.tensor([[0, 51, 255, 0, 0, 0]], dtype=torch.uint8), tmp_path / "bytes.pt")
+    assert shipped["read_inputs"](str(tmp_path / "bytes.pt"), "s")[0].tolist()[0][:3] == pytest.approx([0, 0.2, 1])
+    torch.save(x[:, :5], tmp_path / "short.pt")
+    with pytest.raises(ValueError, match="but the models take"):
+        shipped["read_inputs"](str(tmp_path / "short.pt"), "s")

@@ -1,0 +1,365 @@
+"""Clients whose data are in memory: every form is written as the pipeline reads it, and used as a folder would be."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch.utils.data import IterableDataset, Subset, TensorDataset
+
+import florets
+from florets.api.federation import Federation
+from florets.commands.main import main
+from florets.conf.problems import ConfigError
+from florets.task.data.own import own
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(20, 4)).astype(np.float32), np.arange(20) % 2
+OTHER = (RNG.normal(size=(12, 4)), np.arange(12) % 2)
+FRAME = pd.DataFrame({"age": X[:, 0], "sex": ["m", "f"] * 10, "ill": ["no", "yes"] * 10, "school": list("bbaac") * 4})
+
+
+def read(folder: Path, name: str, **options: Any) -> Any:
+    return own(folder / name, 0, 0, **options)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        (X.tolist(), Y.tolist()),
+        (X.astype(np.float64), Y.astype(np.float64)),
+        [torch.from_numpy(X), torch.from_numpy(Y)],
+        (list(torch.from_numpy(X)), list(torch.from_numpy(Y))),
+        (X, Y[:, np.newaxis]),
+        {"train": (X, Y)},
+        TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)),
+        Subset(TensorDataset(*(torch.from_numpy(np.concatenate([one, one])) for one in (X, Y))), range(20)),
+        Subset([(torch.from_numpy(x), y) for x, y in zip(X, Y, strict=True)], range(20)),  # type: ignore[arg-type]
+    ],
+    ids=["lists", "doubles", "tensors", "list of tensors", "column", "train", "dataset", "subset", "samples"],
+)
+def test_equal_samples_in_any_form_are_equal_files_written_once(same: Any, tmp_path: Path) -> None:
+    folder = Federation([(X, Y), OTHER]).write(tmp_path)
+    times = [path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))]
+    assert Federation([same, OTHER]).write(tmp_path) == folder
+    assert [path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))] == times
+    assert [path.name for path in (tmp_path / "federations").iterdir()] == [folder.name]
+    with np.load(folder / "0" / "data.npz") as archive:
+        assert archive["x"].tobytes() == X.tobytes()
+        assert archive["y"].tolist() == Y.tolist()
+
+
+def test_train_and_test_stay_apart_and_pixels_are_bytes_with_channels_first(tmp_path: Path) -> None:
+    image = RNG.integers(0, 256, (6, 8, 9, 3), dtype=np.uint8)
+    labels = np.array([0, 1] * 3)
+    folder = Federation({"a": {"train": (image, labels), "test": (image[:2], labels[:2])}}).write(tmp_path)
+    found = read(folder, "a")
+    assert (found.x_train.shape, found.x_test.shape) == ((6, 3, 8, 9), (2, 3, 8, 9))
+    np.testing.assert_array_equal(found.x_test, np.moveaxis(image[:2], 3, 1).astype(np.float32) / np.float32(255))
+
+
+@pytest.mark.parametrize(
+    ("targets", "settings"),
+    [
+        (([0, 1, 2], [2, 1, 0]), {}),
+        (([1.0, 0.0, 1.0], [0, 1, 1]), {}),
+        (([1, 2, 10], [2, 1, 3]), {"task.data_options.classes": ["1", "2", "3", "10"]}),
+        ((["no", "yes", "no"], ["maybe"] * 3), {"task.data_options.classes": ["maybe", "no", "yes"]}),
+        (([True, False, True], [False] * 3), {"task.data_options.classes": ["False", "True"]}),
+        (([0.5, 1.0, 2.0], [1, 2, 3]), {"task.data_options.regression": True, "task.loss": "squared_error"}),
+    ],
+)
+def test_targets_are_agreed_over_all_clients(targets: Any, settings: dict[str, Any], tmp_path: Path) -> None:
+    federation = Federation([(X[:3], own_targets) for own_targets in targets])
+    assert federation.settings == settings
+    options = {name.rpartition(".")[2]: value for name, value in settings.items() if "data_options" in name}
+    found = read(federation.write(tmp_path), "0", **options)
+    names = options.get("classes")
+    written = np.concatenate([found.y_train, found.y_test]).tolist()
+    given = [str(value) if names else value for value in targets[0]]
+    assert sorted([names[label] for label in written] if names else written) == sorted(given)
+
+
+def test_classes_have_the_order_that_is_given() -> None:
+    clients = [(X[:2], ["no", "yes"]), (X[:2], ["yes", "no"])]
+    assert Federation(clients, classes=["yes", "no"]).settings == {"task.data_options.classes": ["yes", "no"]}
+    with pytest.raises(ConfigError, match="clients: 0: 1 of its 2 different targets are none of classes"):
+        Federation(clients, classes=["yes", "nein"])
+
+
+class Endless(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        yield X[0], 0
+
+
+GAPS = X.copy()
+GAPS[3, 1], GAPS[5, 0] = np.nan, np.inf
+REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "nobody": ([], {}, "clients: there is none; give (x, y) of arrays"),
+    "one array": (X, {}, "clients: is one ndarray; give a list with (x, y)"),
+    "one client": ({"train": (X, Y)}, {}, "clients: is the data of one client; give a list"),
+    "three": ([(X, Y, X)], {}, "clients: 0: is a tuple of 3; give (x, y)"),
+    "stream": ([Endless()], {}, "clients: 0: is a torch IterableDataset; give a map-style Dataset"),
+    "parts": ([{"train": (X, Y), "dev": (X, Y)}], {}, "clients: 0: has the parts 'train', 'dev'; give"),
+    "lengths": ([OTHER, (X, Y[:9])], {}, "clients: 1: x has 20 samples and y 9; give one target for each sample"),
+    "gaps": ({"a": (GAPS, Y)}, {}, "clients: a: 2 of the inputs are no finite numbers, the first in sample 3; fill"),
+    "no target": ([(X[:2], [1.0, np.nan])], {}, "clients: 0: 1 of the targets are missing or infinite, the first"),
+    "none": ([(X[:2], np.array(["a", None]))], {}, "clients: 0: 1 of the targets are missing, the first in sample 1"),
+    "one-hot": (
+        [(X[:3], np.eye(3))],
+        {},
+        "y has shape (3, 3); give one target a sample: of one column per class y.ar",
+    ),
+    "ragged": ([([[1, 2], [3]], [0, 1])], {}, "clients: 0: the rows have different lengths"),
+    "objects": ([(np.array([["m", 1]], object), [0])], {}, "clients: 0: x holds Python objects"),
+    "words": ([(np.array([["m"]]), [0])], {}, "clients: 0: x holds <U1; give real numbers, or a data frame"),
+    "flat": (
+        [(X[:, 0], Y)],
+        {},
+        "x has shape (20,); give a row of numbers for each sample: of one number x.reshape(",
+    ),
+    "one": ([(X[:1], Y[:1])], {}, "clients: 0: has one sample; give at least 2, of which one is for the test"),
+    "empty": ([(X[:0], Y[:0])], {}, "clients: 0: x has shape (0, 4): it is empty"),
+    "shapes": ([(X, Y), (X[:, :3], Y)], {}, "the inputs of 1 have shape (3,), and those of 0 (4,); bring them into"),
+    "scales": ([(X, Y), (X.astype(np.uint8), Y)], {}, "the inputs of 1 are uint8, and those of 0 float32; bytes are"),
+    "kinds": (
+        [(X, Y), (X, ["a", "b"] * 10)],
+        {},
+        "the targets of '1' are names, and those of '0' integers; give all",
+    ),
+    "a key": ([(X, ["a", "${k}"] * 10)], {}, "clients: the class '${k}' holds ${, which stands for a key"),
+    "one class": ([(X, Y * 0)] * 2, {}, "clients: the targets of all clients are of one class"),
+    "no column": ([FRAME], {"target": "il"}, "clients: 0: has no column 'il', the target; its columns are age, sex"),
+    "unnamed": ([FRAME], {}, "clients: 0: is a data frame; name the column of its targets, target=<column>."),
+    "numbers": ([pd.DataFrame(X)], {"target": "0"}, "clients: 0: 4 columns have no string as name; name them"),
+    "cells": ([FRAME.assign(z=[[1]] * 20)], {"target": "ill"}, "clients: 0: column 'z' holds list; give numbers or"),
+    "whose": (FRAME, {"target": "ill"}, "clients: one data frame or data set; say whose each record is, owner=<col"),
+    "owner": (FRAME, {"target": "ill", "owner": "city"}, "owner=city: there is no such column; there are age, sex"),
+    "forms": ([FRAME, (X, Y)], {"target": "ill"}, "clients: 0 has a table and 1 arrays; give all clients the same"),
+    "name": ({"=1": (X, Y)}, {}, "clients: the name '=1' must not begin with one of"),
+    "twice": ({1: (X, Y), "1": (X, Y)}, {}, "clients: two names are the same as strings"),
+    "names": ([(X, Y)], {"names": ["a", "b"]}, "names: there are 2, and 1 clients; give each client one"),
+    "clusters": ([(X, Y), OTHER], {"clusters": [0]}, "clusters: there are 1, and 2 clients; give each client one"),
+}
+
+
+@pytest.mark.parametrize(("clients", "given", "text"), REFUSED.values(), ids=REFUSED)
+def test_data_that_cannot_be_used_are_refused_by_client_and_remedy(
+    clients: Any, given: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(text)):
+        Federation(clients, **given)
+
+
+def test_all_wrong_clients_are_named_at_once() -> None:
+    with pytest.raises(ConfigError) as error:
+        Federation([(GAPS, Y), OTHER, (X,)])
+    assert [line[:12] for line in error.value.problems] == ["clients: 0: ", "clients: 2: "]
+
+
+def test_a_frame_is_dealt_out_by_its_owner_and_kept_as_raw_records(tmp_path: Path) -> None:
+    frame = FRAME.assign(age=[None, *FRAME["age"][1:]])
+    federation = Federation(frame, owner="school", target="ill", clusters={"a": "x", "b": "y", "c": "x"})
+    folder = federation.write(tmp_path)
+    assert federation.names == ("a", "b", "c")
+    assert federation.settings == {"task.table.target": "ill"}
+    back = pd.read_csv(folder / "b" / "data.csv")
+    assert list(back.columns) == ["age", "sex", "ill"]
+    np.testing.assert_array_equal(back["age"].astype(np.float32), frame[frame["school"] == "b"]["age"])
+    assert (folder / "c" / "node.toml").read_text().startswith("true-cluster = 0\n")
+
+
+def test_a_name_that_is_no_folder_stands_in_the_nodes_file(tmp_path: Path) -> None:
+    folder = Federation({"St. Mary/2": (X, Y), "A": (X, Y), "a": OTHER}).write(tmp_path)
+    assert sorted(path.name for path in folder.iterdir()) == ["client-0", "client-1", "client-2"]
+    assert (folder / "client-0" / "node.toml").read_text() == 'client-id = "St. Mary/2"\n'
+
+
+def test_hugging_face_data_sets_are_tables_or_arrays(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    from PIL import Image
+
+    names = datasets.ClassLabel(names=["no", "yes"])
+    table = datasets.Dataset.from_pandas(FRAME)
+    assert Federation(table, owner="school", target="ill").write(tmp_path) == Federation(
+        FRAME, owner="school", target="ill"
+    ).write(tmp_path)
+    pixels = RNG.integers(0, 256, (4, 6, 5, 3), dtype=np.uint8)
+    images = datasets.Dataset.from_dict(
+        {"image": [Image.fromarray(one) for one in pixels], "label": [0, 1, 1, 0]},
+        features=datasets.Features({"image": datasets.Image(), "label": names}),
+    )
+    vectors = datasets.Dataset.from_dict(
+        {"v": X[:4].tolist(), "label": [0, 1, 1, 0]},
+        features=datasets.Features({"v": datasets.List(datasets.Value("float32"), length=4), "label": names}),
+    )
+    both = datasets.DatasetDict({"train": images, "test": images})
+    federation = Federation([both, images])
+    assert federation.settings == {"task.data_options.classes": ["no", "yes"]}
+    same = (pixels, ["no", "yes", "yes", "no"])
+    assert federation.write(tmp_path) == Federation([{"train": same, "test": same}, same]).write(tmp_path)
+    with np.load(Federation([vectors, vectors]).write(tmp_path) / "0" / "data.npz") as archive:
+        assert archive["x"].tobytes() == X[:4].tobytes()
+    texts = datasets.Dataset.from_dict({"text": ["a film that I liked"] * 4, "label": [0, 1, 1, 0]})
+    with pytest.raises(ConfigError, match="column 'text' holds texts; turn them into numbers first"):
+        Federation([texts, texts], target="label")
+    with pytest.raises(ConfigError, match="it is not plain which holds the targets; name it, target=<column>"):
+        Federation([texts, texts])
+
+
+def clients(count: int = 6, size: int = 80) -> list[tuple[Any, Any]]:
+    """Clients of two groups, whose labels follow from the first input or from its negative."""
+    rng = np.random.default_rng(0)
+    inputs = [rng.normal(size=(size, 6)).astype(np.float32) for _ in range(count)]
+    return [(x, np.where((x[:, 0] > 0) == bool(number % 2), "a", "b")) for number, x in enumerate(inputs)]
+
+
+KEYS: dict[str, Any] = {"k": 2, "num_rounds": 3, "quiet": True, "pictures": False, "loss_matrix": False}
+
+
+def test_a_run_from_memory_equals_that_of_a_folder_and_is_used_from_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = florets.run(clients=clients(), **KEYS)
+    for place, (x, y) in enumerate(clients()):
+        (tmp_path / "data" / str(place)).mkdir(parents=True)
+        np.savez(tmp_path / "data" / str(place) / "data.npz", x=x, y=y)
+    typed = [f"{key}={value}" for key, value in KEYS.items()]
+    assert main(["experiment=own_data", "data_dir=data", "task.data_options.classes=[a,b]", *typed]) == 0
+    (folder,) = {path.parent for path in tmp_path.rglob("models.safetensors")} - {run.folder}
+    assert (folder / "models.safetensors").read_bytes() == (run.folder / "models.safetensors").read_bytes()
+    x, y = clients(7)[-1]
+    np.savez(tmp_path / "new.npz", x=x, y=y)
+    found = run.predict(x, client=2)
+    assert main(["predict", f"run={run.folder}", "data=new.npz", "client=2"]) == 0
+    assert list(pd.read_csv("predictions.csv")["prediction"]) == found.labels.tolist()
+    assert found.labels.dtype.kind == "U"
+    np.testing.assert_array_equal(np.asarray(found), run.predict("new.npz", model=run.assign(x, y).model).labels)
+    # Of its own record alone.
+    assert found.probabilities is not None
+    alone = run.predict(torch.from_numpy(x[5:6]), client="2").probabilities
+    assert alone is not None
+    assert alone[0].tobytes() == found.probabilities[5].tobytes()
+    assert list(found.frame().columns) == ["prediction", "probability", "p(a)", "p(b)"]
+    assigned = run.assign(x, y)
+    capsys.readouterr()
+    assert main(["assign", f"run={run.folder}", "data=new.npz"]) == 0
+    said = capsys.readouterr().out
+    assert f"Model {assigned.model} fits best: {assigned.why}." in said
+    assert f"On 80 samples: accuracy {assigned.accuracy:.1%}, loss {assigned.loss:.4g}" in said
+    with pytest.raises(ConfigError, match=r"x: the inputs have shape \(5,\), but the run's models take \(6,\)"):
+        run.predict(x[:, :5], model=0)
+    with pytest.raises(ConfigError, match="y: a data frame, file or folder has the targets in it"):
+        run.assign("new.npz", y)
+
+
+def test_raw_records_are_predicted_and_assigned_as_from_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(50, 10, 240).round(1),
+            "sex": rng.choice(["m", "f"], 240),
+            "site": np.repeat(["north", "south", "west"], 80),
+        }
+    )
+    frame["cost"] = 3 * frame["age"] + 20 * (frame["sex"] == "m") + rng.normal(size=240)
+    units = {"task.table.units": {"cost": "euro"}}
+    run = florets.run(clients=frame, owner="site", target="cost", **KEYS, **units)
+    new = frame.drop(columns=["site"])[:20]
+    found = run.predict(new.drop(columns=["cost"]), client="north")
+    new.to_csv("new.csv", index=False)
+    np.testing.assert_array_equal(found.values, run.predict(Path("new.csv"), client="north").values)
+    assert (found.target, found.unit) == ("cost", "euro")
+    assert found.values.shape == (20,)
+    assigned = run.assign(new)
+    assert assigned.rmse == pytest.approx(
+        np.sqrt(np.mean((run.predict(new, model=assigned.model).values - new["cost"]) ** 2)), rel=1e-3
+    )
+    with pytest.raises(ConfigError, match="x: the run was on tables; give a data frame of raw records"):
+        run.predict(new[["age"]].to_numpy(), model=0)
+
+
+def test_groups_have_the_clients_order_and_the_commands_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = {f"<{name}>": own for name, own in zip("hgfedcba", clients(8), strict=True)}
+    found = florets.discover(named, quiet=True)
+    assert list(found.assignment) == list(named)
+    assert found.labels.tolist() in ([0, 1] * 4, [1, 0] * 4)
+    assert (found.k, found.run.summary.rounds) == (2, 1)
+    assert found.p_value is not None
+    assert found.p_value < 0.005
+    assert f"group {found.labels[0]}: <h>, <f>, <d>, <b>" in found.text
+    assert "&lt;h&gt;, &lt;f&gt;" in found._repr_html_()
+    figure = found.plot()
+    assert sorted(label.get_text() for label in figure.axes[1].get_yticklabels()) == sorted(named)
+    data_dir = next(path for path in (tmp_path / "results" / "federations").iterdir())
+    capsys.readouterr()
+    keys = [f"data_dir={data_dir}", "experiment=own_data", "task.data_options.classes=[a,b]", "quiet=true"]
+    assert main(["discover", *keys]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[-1] == f"Results: {found.run.folder}"
+    assert said[0] == found.text.splitlines()[0]
+    assert main(["discover", "strategy=clove"]) == 2
+
+
+def test_no_groups_are_one_group_and_values_are_looked_at_once_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(1)
+    same = [(x := rng.normal(size=(80, 5)), (x[:, 0] > 0).astype(int)) for _ in range(6)]
+    found = florets.discover(same, quiet=True)
+    assert (found.k, found.labels.tolist(), len(found.text.splitlines())) == (1, [0] * 6, 1)
+    values = [(x := rng.normal(size=(80, 5)), 2 * x[:, number % 2]) for number in range(8)]
+    found = florets.discover(values, quiet=True)
+    assert found.k == 2
+    assert 1 < found.run.summary.rounds < 20
+    assert found.run.summary.final_loss is not None
+
+
+def test_a_check_says_what_the_command_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = florets.check(FRAME, owner="school", target="ill")
+    assert not found.is_usable
+    assert found.findings["level"].tolist() == ["error", *["warning"] * 3, *["note"] * 3]
+    assert found.findings["text"][1].endswith("too few to judge a model by")
+    (data_dir,) = (tmp_path / "results" / "federations").iterdir()
+    found.show()
+    shown = capsys.readouterr().out
+    assert main(["check", f"data_dir={data_dir}", "target=ill"]) == 1
+    assert capsys.readouterr().out == shown
+    assert found._repr_html_().startswith("<iframe srcdoc=")
+    assert json.loads((found.folder / "check.json").read_text())[0]["level"] == "error"
+
+
+def test_a_sweep_tries_its_keys_and_not_the_names_of_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = florets.sweep(clients=clients(3, 30), strategy=["fedavg", "local"], **KEYS)
+    rows = pd.read_csv(found.folder / "summary.csv")
+    assert rows["strategy"].tolist() == ["fedavg", "local"]
+
+
+@pytest.mark.parametrize(
+    ("first", "keys", "text"),
+    [
+        (None, {"data_dir": "x"}, "data_dir=x: clients= are the data already; leave out one of them."),
+        ("quickstart", {}, "experiment=quickstart: has data of its own, and clients= are others; leave it out"),
+        (None, {"clients": [OTHER]}, "clients: there is one, '0'; give at least 2."),
+        (None, {"clients": Federation([OTHER, OTHER]), "owner": "a"}, "owner: give it to the Federation itself."),
+    ],
+)
+def test_data_are_said_once(first: str | None, keys: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(text)):
+        florets.run(first, **{"clients": [OTHER, OTHER], **keys})

@@ -1,0 +1,271 @@
+"""Trackers: what they are given, what TensorBoard's, MLflow's and W&B's stores hold, and what a failure does."""
+
+import csv
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import florets
+from florets.commands.main import main
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.conf.run_folder import results_folder
+from florets.server_app import jobs
+from florets.server_app.engine import resume, run
+from florets.server_app.resume.resume import read_resume
+from florets.server_app.sweep.sweep_keys import read_sweep
+from florets.server_app.trackers.figures import MOST_CLIENTS, curves
+from florets.server_app.trackers.protocol import read_ids
+from florets.server_app.trackers.tracking import make_trackers
+from tests.own_trackers import Calls
+
+SMALL = ["num_clients=4", "k=2", "task.num_clusters=2", "num_rounds=3", "train.local_epochs=1", "quiet=true"]
+OWN = "tests.own_trackers"
+
+
+def small(folder: Path, *more: str) -> list[str]:
+    return [*SMALL, f"results_dir={folder}", *more]
+
+
+def ran(overrides: Sequence[str]) -> Path:
+    config = jobs.prepare(overrides, Path.cwd())
+    run(config, overrides)
+    return results_folder(config, overrides)
+
+
+def gone_on(folder: Path, *more: str) -> None:
+    found = read_resume([f"resume={folder}", "trust=true", *more], Path.cwd())
+    assert found is not None
+    resume(*found)
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+
+
+def test_a_tracker_of_ones_own_sees_the_whole_run(tmp_path: Path) -> None:
+    folder = ran(small(tmp_path, f"tracker={OWN}:Calls"))
+    seen, lines = Calls.seen, lines_of(folder)
+    (start,), (end,) = seen.starts, seen.ends
+    assert (start.folder, start.num_rounds, start.done_rounds, start.sweep) == (folder, 3, 0, None)
+    assert start.name == folder.relative_to(tmp_path).as_posix()
+    assert (start.params["k"], start.params["strategy.name"], start.params["train.batch_size"]) == (2, "clove", 100)
+    assert [number for number, _ in seen.rounds] == [1, 2, 3]
+    for line, (_, clients) in zip(lines, seen.rounds, strict=True):
+        assert list(clients) == ["0", "1", "2", "3"]
+        assert sum(of["accuracy"] for of in clients.values()) / 4 == pytest.approx(line["accuracy"])
+    with (folder / "clients.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            last = seen.rounds[-1][1][row["client"]]
+            assert (last["cluster"], last["loss"]) == (int(row["found_cluster"]), float(row["test_loss"]))
+    assert end.error is None
+    assert end.summary is not None
+    assert end.summary.final_accuracy == lines[-1]["accuracy"]
+    assert {"report.html", "config.yaml", "clients.csv"} <= {path.name for path in end.files}
+
+
+def test_a_tracker_that_fails_is_named_once_and_changes_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plain = ran(small(tmp_path / "plain"))
+    failing = ran(small(tmp_path / "failing", f"tracker={OWN}:Failing"))
+    assert len(Calls.seen.rounds) == len(Calls.seen.ends) == 1
+    said = f"tracker={OWN}:Failing failed (ConnectionError: no server); the run goes on without it"
+    assert capfd.readouterr().err.count(said) == 1
+    assert said in (failing / "report.html").read_text()
+    assert (plain / "models.safetensors").read_bytes() == (failing / "models.safetensors").read_bytes()
+    # Where a run is logged is no part of what it is.
+    assert plain.relative_to(tmp_path / "plain") == failing.relative_to(tmp_path / "failing")
+
+
+def test_in_python_a_tracker_is_an_object(tmp_path: Path) -> None:
+    calls = Calls()
+    keys: dict[str, Any] = {"num_clients": 4, "k": 2, "task": {"num_clusters": 2}, "num_rounds": 1}
+    done = florets.run(**keys, results_dir=tmp_path, quiet=True, tracker=[calls, f"{OWN}:Calls"])
+    assert [number for number, _ in calls.rounds] == [1]
+    assert Calls.seen is not calls
+    assert done.config["tracker"] == [f"{OWN}:Calls"]
+    with pytest.raises(ConfigError, match="an object cannot go into Flower's processes"):
+        florets.run(**keys, results_dir=tmp_path / "flower", engine="flwr", tracker=calls)
+    with pytest.raises(ConfigError, match="it lacks on_start, on_round, on_end"):
+        florets.run(**keys, results_dir=tmp_path / "none", tracker=object())
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("tensorbord", "must be tensorboard, mlflow, wandb or an import path"),
+        ("[mlflow,mlflow]", "tracker=mlflow: is named twice; keep one."),
+        ("3", "must be a string or a list of strings"),
+    ],
+)
+def test_names_are_checked_before_anything_runs(value: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        compose([f"tracker={value}"])
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        (f"{OWN}:Half", "it lacks on_round, on_end"),
+        (f"{OWN}:Nobody", "has no function 'Nobody'"),
+        ("builtins:open", "cannot be made without arguments"),
+    ],
+)
+def test_an_import_path_must_lead_to_a_tracker(path: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make_trackers(compose([f"tracker={path}"]))
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("florets.server_app.extras._is_installed", lambda module: module != "mlflow")
+    with pytest.raises(ConfigError, match=r'tracker=mlflow: needs mlflow-skinny; pip install "florets\[mlflow\]"'):
+        make_trackers(compose(["tracker=mlflow"]))
+
+
+def test_a_preset_may_name_a_class_only_with_consent(conf_copy: Path) -> None:
+    preset = conf_copy / "experiment" / "traced.yaml"
+    preset.write_text(f"# @package _global_\ntracker: [tensorboard, '{OWN}:Calls']\n")
+    with pytest.raises(ConfigError, match=rf"code of its author's, tracker={OWN}:Calls; add trust=true"):
+        compose(["experiment=traced"])
+    assert compose(["experiment=traced", "trust=true"]).tracker == ["tensorboard", f"{OWN}:Calls"]
+    assert compose(["experiment=traced", "tracker=mlflow"]).tracker == "mlflow"
+
+
+def test_trackers_are_nothing_to_sweep_over() -> None:
+    with pytest.raises(ConfigError, match=r"all at once are tracker=\[tensorboard,mlflow\]"):
+        read_sweep(["tracker=tensorboard,mlflow"])
+    assert len(read_sweep(["tracker=[tensorboard,mlflow]", "seed=0,1"])) == 2
+
+
+def test_clients_choose_no_names_of_curves() -> None:
+    clients = {"../a b": {"loss": 1.0}, "site-3": {"loss": 2.0}}
+    hostile, plain = curves(clients)
+    assert plain == "clients/site-3/loss"
+    assert hostile.startswith("clients/-a-b-")
+    assert not curves({str(n): {"loss": 1.0} for n in range(MOST_CLIENTS + 1)})
+
+
+def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    events.Reload()
+    return {name: [(event.step, event.value) for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
+
+
+def test_tensorboard_holds_the_figures_of_a_run_that_was_interrupted(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    overrides = small(tmp_path, f"tracker=[{OWN}:Interrupting,tensorboard]", "checkpoint_every=1")
+    with pytest.raises(KeyboardInterrupt):
+        ran(overrides)
+    folder = results_folder(jobs.prepare(overrides, Path.cwd()), overrides)
+    assert isinstance(Calls.seen.ends[0].error, KeyboardInterrupt)
+    # Interrupted in round 2, before its checkpoint: the run goes through it again.
+    gone_on(folder, "tracker=tensorboard")
+    place = tmp_path / "tensorboard" / folder.relative_to(tmp_path)
+    assert read_ids(folder) == {"tensorboard": str(place)}
+    found, lines = scalars(place), lines_of(folder)
+    for name in ("accuracy", "loss", "train_loss", "ari", "bytes_up"):
+        assert found[name] == [(line["round"], pytest.approx(line[name])) for line in lines]
+    assert found["replies/ok"] == [(line["round"], line["replies"]["ok"]) for line in lines]
+    assert [step for step, _ in found["clients/3/accuracy"]] == [1, 2, 3]
+    with (folder / "clients.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            value = found[f"clients/{row['client']}/accuracy"][-1][1]
+            assert value == pytest.approx(float(row["test_accuracy"]))
+    events = EventAccumulator(str(place)).Reload()
+    plugin = events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
+    assert b"train.batch_size" in plugin
+
+
+@pytest.mark.slow
+@pytest.mark.pictures
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_mlflow_holds_params_figures_and_files(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    from mlflow.tracking import MlflowClient
+
+    from florets.server_app.trackers.mlflow_tracker import default_store
+
+    overrides = small(tmp_path, f"tracker=[{OWN}:Interrupting,mlflow]")
+    with pytest.raises(KeyboardInterrupt):
+        ran(overrides)
+    folder = results_folder(jobs.prepare(overrides, Path.cwd()), overrides)
+    run_id = read_ids(folder)["mlflow"]
+    client = MlflowClient(default_store(tmp_path))
+    assert client.get_run(run_id).info.status == "KILLED"
+    gone_on(folder, "tracker=mlflow", "num_rounds=4")
+    assert read_ids(folder)["mlflow"] == run_id
+    experiment = client.get_experiment_by_name("quickstart")
+    (found,) = client.search_runs([experiment.experiment_id])
+    assert (found.info.run_id, found.info.status) == (run_id, "FINISHED")
+    assert found.info.run_name == folder.relative_to(tmp_path).as_posix()
+    assert (found.data.params["k"], found.data.params["train.optimizer"]) == ("2", "adam")
+    # As it was started: MLflow changes no parameter.
+    assert (found.data.params["num_rounds"], found.data.tags["resumed.num_rounds"]) == ("3", "4")
+    lines = lines_of(folder)
+    for name in ("accuracy", "train_loss", "bytes_down"):
+        history = client.get_metric_history(run_id, name)
+        assert [(point.step, point.value) for point in history] == [(line["round"], line[name]) for line in lines]
+    with (folder / "clients.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            history = client.get_metric_history(run_id, f"clients/{row['client']}/accuracy")
+            assert [point.step for point in history] == [1, 2, 3, 4]
+            assert history[-1].value == float(row["test_accuracy"])
+    assert found.data.metrics["final/accuracy"] == lines[-1]["accuracy"]
+    files = {item.path for item in client.list_artifacts(run_id)}
+    assert {"report.html", "curves.png", "loss_matrix.png", "config.yaml", "clients.csv"} <= files
+    copy = Path(client.download_artifacts(run_id, "report.html", str(tmp_path)))
+    assert copy.read_bytes() == (folder / "report.html").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_the_jobs_of_a_sweep_have_one_parent(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    pytest.importorskip("tensorboard")
+    from mlflow.tracking import MlflowClient
+
+    from florets.server_app.trackers.mlflow_tracker import default_store
+
+    assert main(["-m", *small(tmp_path, "tracker=[mlflow,tensorboard]", "seed=0,1")]) == 0
+    (sweep,) = (tmp_path / "sweeps").iterdir()
+    client = MlflowClient(default_store(tmp_path))
+    runs = client.search_runs([client.get_experiment_by_name("quickstart").experiment_id])
+    (parent,) = (one for one in runs if "mlflow.parentRunId" not in one.data.tags)
+    children = [one for one in runs if one is not parent]
+    assert parent.info.run_id == read_ids(sweep)["mlflow"]
+    assert {one.data.tags["mlflow.parentRunId"] for one in children} == {parent.info.run_id}
+    assert {one.info.status for one in runs} == {"FINISHED"}
+    assert sorted(one.data.params["seed"] for one in children) == ["0", "1"]
+    assert "summary.csv" in {item.path for item in client.list_artifacts(parent.info.run_id)}
+    places = (tmp_path / "tensorboard" / "sweeps" / sweep.name).rglob("seed-*")
+    assert sorted(place.name for place in places) == ["seed-0", "seed-1"]
+    assert "FLORETS_SWEEP" not in os.environ
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_wandb_is_offline_and_goes_on_under_the_same_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    overrides = small(tmp_path, f"tracker=[{OWN}:Interrupting,wandb]")
+    with pytest.raises(KeyboardInterrupt):
+        ran(overrides)
+    folder = results_folder(jobs.prepare(overrides, Path.cwd()), overrides)
+    run_id = read_ids(folder)["wandb"]
+    gone_on(folder, "tracker=wandb")
+    assert read_ids(folder)["wandb"] == run_id
+    stores = sorted((tmp_path / "wandb").glob(f"offline-run-*-{run_id}/run-{run_id}.wandb"))
+    assert stores
+    assert wandb.run is None
+    text = b"".join(store.read_bytes() for store in stores)
+    for name in (b"clients/3/accuracy", b"train.batch_size", b"report.html"):
+        assert name in text
