@@ -6,7 +6,7 @@ import inspect
 import sys
 from typing import Any
 
-from florets.conf.consent import IMPORTING
+from florets.conf.consent import IMPORTING, TRACKER
 from florets.conf.problems import ConfigError
 from florets.strategies.settings import RunKeys
 from florets.task import given
@@ -27,7 +27,7 @@ def path_of(key: str, value: Any) -> str:
             remedy = "its class, and its settings as keys" if is_strategy(value) else "a name, a class or an instance"
             raise ConfigError([f"strategy: a {type(value).__name__} is no value here; give {remedy}."])
         function = value
-    elif key in IMPORTING:
+    elif key in IMPORTING and key != TRACKER:
         function = _function(key, value)
     else:
         raise ConfigError(
