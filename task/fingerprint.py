@@ -48,15 +48,14 @@ def code_fingerprint(handlers: tuple[str, ...] = ()) -> str:
     ----------
     handlers
         Import paths ``package.module:function``; nothing is imported. Of a package all of its files count, of a lone
-        module that file, and of the process's main module none.
+        module that file.
 
     Raises
     ------
     ValueError
         If a package is not installed here.
     """
-    # A notebook's own functions are known to its process alone.
-    packages = sorted({_package(handler) for handler in handlers} - {"__main__"})
+    packages = sorted({_package(handler) for handler in handlers})
     if not packages:
         return project_fingerprint()
     digest = hashlib.sha256(project_fingerprint().encode())

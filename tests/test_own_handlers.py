@@ -158,7 +158,7 @@ def test_the_fingerprint_of_a_package_that_is_not_there() -> None:
         code_fingerprint(("florets_nowhere.fold:fold",))
 
 
-def test_a_handler_of_a_notebook_runs_in_its_own_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handler_of_a_notebook_is_handed_over_as_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = """
 import florets
 
@@ -175,6 +175,8 @@ class Mine(florets.strategies.FedAvg):
     main = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", main)
     exec(cell, vars(main))
+    # Other processes are handed a copy of it, under this path.
+    assert main.Mine.client_handlers[0].startswith("florets.task.given:train_")
     strategy = main.Mine(fingerprint=code_fingerprint(main.Mine.client_handlers))
     strategy.start(LocalGrid(app, 4), build_models(CONFIG, TASK), num_rounds=1, train_config=SETTINGS)
     assert len(strategy.assignment) == 4

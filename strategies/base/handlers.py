@@ -3,11 +3,17 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from florets.task.given import hold
+
+_PATH = "_florets_path"
+
 Handler = str | Callable[..., Any]
 
 
 def handler_path(handler: Handler) -> str:
     """Return the import path ``package.module:function`` of a handler; one that is a path already stays as it is.
+
+    One that is written in a notebook or a script has the path of the copy that other processes are handed.
 
     Raises
     ------
@@ -21,7 +27,12 @@ def handler_path(handler: Handler) -> str:
         raise ValueError(
             f"client handler {handler!r}: clients import it by its name; write a function at the top of a module"
         )
-    return f"{module}:{name}"
+    if module != "__main__":
+        return f"{module}:{name}"
+    # A notebook's, or a script's: other processes cannot import it, and are handed a copy. The copy knows its path.
+    if _PATH not in vars(handler):
+        setattr(handler, _PATH, hold(handler, name))
+    return str(getattr(handler, _PATH))
 
 
 def handler_paths(handlers: Iterable[Handler]) -> tuple[str, ...]:
