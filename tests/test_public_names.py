@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -110,6 +111,12 @@ def _private(code: str) -> list[str]:
 def test_what_is_written_for_others_uses_the_public_names_alone(file: Path) -> None:
     code = re.sub(r"\{\{(\w+)\}\}", r"\1", file.read_text(encoding="utf-8"))
     assert _private(code) == []
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "examples").rglob("*.ipynb")), ids=lambda path: path.stem)
+def test_the_notebooks_use_the_public_names_alone(file: Path) -> None:
+    cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
+    assert [name for cell in cells if cell["cell_type"] == "code" for name in _private("".join(cell["source"]))] == []
 
 
 def test_the_pages_use_the_public_names_alone() -> None:
