@@ -36,6 +36,8 @@ _NODE_FILE = "node.toml"
 _KEYS = ("target", "owner", "clusters", "names", "classes")
 """Keyword arguments of the public functions that belong to the clients' data."""
 _MOST_PROBLEMS = 10
+# Neither a device of Windows, nor with a blank at its end, nor the name of a client that cannot have its own.
+_FOLDER_NAME = re.compile(r"(?i)(?!(con|prn|aux|nul|com\d|lpt\d|client-\d+)$)\w([\w -]{0,79}\w)?", re.ASCII)
 # As `to_csv` writes it: nothing is left to be detected.
 _FORM = 'separator = ","\ndecimal = "."\n'
 
@@ -176,10 +178,11 @@ class Federation:
         return Targets(regression)
 
     def _folder_of(self, place: int) -> str:
+        """Return the folder of a client: its name, unless a file system could refuse or confuse that."""
         name = self.names[place]
         # Names that differ in case alone are one folder to some file systems.
         others = {other.lower() for other in self.names[:place] + self.names[place + 1 :]}
-        if re.fullmatch(r"\w[\w -]{0,80}", name, re.ASCII) and name.lower() not in others:
+        if _FOLDER_NAME.fullmatch(name) and name.lower() not in others:
             return name
         return f"client-{place:0{len(str(len(self)))}d}"
 

@@ -136,7 +136,13 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no column": ([FRAME], {"target": "il"}, "clients: 0: has no column 'il', the target; its columns are age, sex"),
     "unnamed": ([FRAME], {}, "clients: 0: is a data frame; name the column of its targets, target=<column>."),
     "numbers": ([pd.DataFrame(X)], {"target": "0"}, "clients: 0: 4 columns have no string as name; name them"),
-    "cells": ([FRAME.assign(z=[[1]] * 20)], {"target": "ill"}, "clients: 0: column 'z' holds list; give numbers or"),
+    "cells": ([FRAME.assign(z=[[]] * 20)], {"target": "ill"}, "clients: 0: column 'z' holds list; give numbers or"),
+    "vectors": (
+        [FRAME.assign(z=list(X))],
+        {"target": "ill"},
+        "clients: 0: column 'z' holds ndarray; give numbers or",
+    ),
+    "NA": ([(X[:2], pd.Series(["a", pd.NA]))], {}, "clients: 0: 1 of the targets are missing, the first in sample 1"),
     "whose": (FRAME, {"target": "ill"}, "clients: one data frame or data set; say whose each record is, owner=<col"),
     "owner": (FRAME, {"target": "ill", "owner": "city"}, "owner=city: there is no such column; there are age, sex"),
     "forms": ([FRAME, (X, Y)], {"target": "ill"}, "clients: 0 has a table and 1 arrays; give all clients the same"),
@@ -174,9 +180,26 @@ def test_a_frame_is_dealt_out_by_its_owner_and_kept_as_raw_records(tmp_path: Pat
 
 
 def test_a_name_that_is_no_folder_stands_in_the_nodes_file(tmp_path: Path) -> None:
-    folder = Federation({"St. Mary/2": (X, Y), "A": (X, Y), "a": OTHER}).write(tmp_path)
-    assert sorted(path.name for path in folder.iterdir()) == ["client-0", "client-1", "client-2"]
+    # Bad characters, names that differ in case alone, a device of Windows, one that a generated name could meet.
+    names = ["St. Mary/2", "A", "a", "con", "client-0", "b ", "north 1"]
+    folder = Federation([(X, Y)] * len(names), names=names).write(tmp_path)
+    assert sorted(path.name for path in folder.iterdir()) == [*(f"client-{place}" for place in range(6)), "north 1"]
     assert (folder / "client-0" / "node.toml").read_text() == 'client-id = "St. Mary/2"\n'
+
+
+class Doubled(TensorDataset):
+    """Changes its inputs as they are taken."""
+
+    def __getitem__(self, index: int) -> Any:
+        x, y = super().__getitem__(index)
+        return 2 * x, y
+
+
+def test_a_data_set_that_changes_its_samples_is_read_by_them(tmp_path: Path) -> None:
+    data = Doubled(torch.from_numpy(X), torch.from_numpy(Y))
+    for number, one in enumerate((data, Subset(data, range(20)))):
+        folder = Federation([one, OTHER]).write(tmp_path / str(number))
+        np.testing.assert_array_equal(np.load(folder / "0" / "data.npz")["x"], 2 * X)
 
 
 def test_hugging_face_data_sets_are_tables_or_arrays(tmp_path: Path) -> None:
