@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -68,7 +69,8 @@ class ClientHistory:
         """Read what was appended since the last call; of a file that was replaced, all."""
         try:
             with self._path.open("rb") as file:
-                status = self._path.stat()
+                # Of the open file: the path may lead to another one by now.
+                status = os.fstat(file.fileno())
                 # A run that begins or goes on writes the file anew.
                 if status.st_ino != self._inode or status.st_size < self._offset:
                     self._begin(status.st_ino)
