@@ -76,10 +76,10 @@ def _checked(name: str, made: Tracker) -> Tracker:
 
 
 class Tracking:
-    """Call all trackers of a run; leaving the block tells them how it ended.
+    """Call all trackers of a run; leaving the block passes on how it ended.
 
-    One that fails is named in a warning and left out of further rounds; its end is still called, so that it can close
-    what it has open.
+    One that fails, at the start or later, is named in a warning and left out of further rounds; `on_end` is still
+    called, so that it can close what it has open.
     """
 
     def __init__(self, trackers: Mapping[str, Tracker], recorder: Recorder) -> None:
@@ -93,7 +93,7 @@ class Tracking:
         """Set it once the run has come to its end."""
 
     def start(self, config: Config, num_rounds: int, done_rounds: int) -> None:
-        """Tell what is run."""
+        """Pass on what is run."""
         if not self._trackers:
             return
         root = Path(config.results_dir).expanduser().absolute()
@@ -109,8 +109,8 @@ class Tracking:
             sweep=present_sweep(),
         )
         for name, tracker in self._trackers.items():
-            if self._call(name, lambda tracker=tracker: tracker.on_start(run)):  # type: ignore[misc]
-                self._started[name] = tracker
+            self._started[name] = tracker
+            self._call(name, lambda tracker=tracker: tracker.on_start(run))  # type: ignore[misc]
 
     def round(self, line: RoundLine, report: RoundReport) -> None:
         """Pass a finished round on."""
@@ -127,7 +127,7 @@ class Tracking:
         for name, tracker in going.items():
             self._call(name, lambda tracker=tracker: tracker.on_round(line, clients))  # type: ignore[misc]
 
-    def _call(self, name: str, call: Callable[[], None]) -> bool:
+    def _call(self, name: str, call: Callable[[], None]) -> None:
         try:
             call()
         except Exception as error:  # a tracker may fail in any way, and no result depends on it
@@ -137,8 +137,6 @@ class Tracking:
                     f"tracker={name} failed ({type(error).__name__}: {reason}); the run goes on without it"
                 )
             self._failed.add(name)
-            return False
-        return True
 
     def __enter__(self) -> Self:
         return self
