@@ -2,6 +2,7 @@
 
 import platform
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version as installed
 from pathlib import Path
@@ -235,10 +236,10 @@ def _use(found: Exported, onnx: bool) -> Iterator[str]:
     which = next(iter(found.sites), next(iter(found.models)))
     model = next(iter(found.sites.get(which, found.models)))
     is_table = found.run.preprocessing is not None
-    word = which if re.fullmatch(r"[\w.-]+", which) else f"'{which}'"
     yield (
         f"```bash\npip install torch{'' if is_table else ' numpy'}\n"
-        f"python predict.py {word} new.{'csv' if is_table else 'npy'} > predictions.csv\n```"
+        # A name comes from its site, and the line is made to be pasted into a shell.
+        f"python predict.py {shlex.quote(which)} new.{'csv' if is_table else 'npy'} > predictions.csv\n```"
     )
     yield (
         "The first word is a site, whose model it is, or a model. "
