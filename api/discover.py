@@ -2,7 +2,6 @@
 
 import csv
 import html
-import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +18,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
 from florets.server_app import engine, jobs
+from florets.server_app.results.summary import last_evidence, read_lines
 from florets.strategies.registry import find_strategy
 from florets.task.callers_folder import import_from
 from florets.task.threads import one_thread_within
@@ -71,10 +71,7 @@ class Groups:
     @cached_property
     def evidence(self) -> dict[str, Any]:
         """What was found, as the run's ``rounds.jsonl`` has it: verdict, scores of each k, similarity of clients."""
-        from florets.server_app.results.summary import last_evidence
-
-        lines = (self.run.folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-        found = last_evidence([json.loads(line) for line in lines])
+        found = last_evidence(read_lines(self.run.folder))
         assert found is not None
         return found
 
