@@ -24,12 +24,7 @@ def main(arguments: Sequence[str]) -> int:
     ConfigError
         If a key is wrong, or the run cannot be exported.
     """
-    if {"-h", "--help"} & set(arguments):
-        print(HELP)
-        return 0
-    given = read_keys(
-        "export", [text for text in arguments if text != "--debug"], _KEYS, ("run", "to"), ("onnx", "trust")
-    )
+    given = read_keys("export", arguments, _KEYS, ("run", "to"), ("onnx", "trust"))
     from florets.api.export import export
 
     target = export(

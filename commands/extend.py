@@ -7,6 +7,7 @@ from florets.conf.consent import imported_functions
 from florets.conf.run_folder import flower_resume_command, resume_command
 from florets.server_app import jobs
 from florets.server_app.console import say
+from florets.server_app.given_keys import key_texts
 
 HELP = """florets extend run=<folder> data_dir=<folder> [num_rounds=<n>] [to=<new folder>] [prepare=true] [<key>=..]
   Go on from a finished run with its sites' new data, and with new sites, in a folder of its own; the earlier results
@@ -31,13 +32,9 @@ def main(arguments: Sequence[str]) -> int:
     ConfigError
         If a key is wrong, or the run cannot be extended.
     """
-    if {"-h", "--help"} & set(arguments):
-        print(HELP)
-        return 0
     from florets.api.extend import extend_overrides, prepare_extension
 
-    quiet = ["quiet=true"] if {"-q", "--quiet"} & set(arguments) else []
-    given = [text for text in arguments if text not in ("--debug", "-q", "--quiet")]
+    given = key_texts("extend", arguments)
     if _PREPARE in given:
         config, folder = prepare_extension([text for text in given if text != _PREPARE], Path.cwd(), on_nodes=True)
         trust = bool(imported_functions(config))
@@ -45,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         say(f"On nodes: {flower_resume_command(folder, trust)}")
         say(f"In this process: {resume_command(folder, trust)}")
         return 0
-    summary = extend_overrides([*given, *quiet], Path.cwd())
+    summary = extend_overrides(given, Path.cwd())
     say(f"{summary.experiment}, {summary.strategy}, seed {summary.seed}: {jobs.headline(summary)}")
     say(f"Results: {summary.folder}")
     return 0

@@ -58,7 +58,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
     if {"-h", "--help"} & set(arguments):
         print(HELP)
         return 0
-    given = _read_keys(command, [text for text in arguments if text != "--debug"])
+    given = _read_keys(command, arguments)
     run = load_run(_path(given["run"]), given.get("trust") == "true")
     try:
         (_assign if command == "assign" else _predict)(run, given)

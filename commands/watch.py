@@ -35,10 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     ConfigError
         If an argument is wrong, or the port cannot be had.
     """
-    if {"-h", "--help"} & set(arguments):
-        print(HELP)
-        return 0
-    folder, port, until_end = _read([text for text in arguments if text != "--debug"])
+    folder, port, until_end = _read(arguments)
     # They load what reads a run: --help needs none of it.
     from florets.server_app.watch.server import WatchServer
     from florets.server_app.watch.state import Watched
