@@ -25,7 +25,7 @@ from florets.server_app.new_folder import refuse_taken, whole_folder
 from florets.server_app.results.folder import FINISHED, MARKER, write_whole
 from florets.server_app.results.recorder import read_summary
 from florets.server_app.results.summary import RunSummary
-from florets.server_app.resume.own_code import CODE
+from florets.server_app.resume.own_code import CODE, look_for_given
 from florets.server_app.resume.parent import Parent
 from florets.server_app.resume.resume import CHANGEABLE, read_accept, refuse_changed_code
 from florets.task.callers_folder import import_from
@@ -173,6 +173,8 @@ def _earlier(parent: Path, summary: RunSummary, trust: bool) -> tuple[Config, An
     from florets.server_app.resume.checkpoint import CheckpointError
     from florets.server_app.resume.resume import find_checkpoint
 
+    if trust:
+        look_for_given(parent)
     config = saved_config(parent, trust=trust)
     if config.task.partition != "own":
         raise ConfigError(

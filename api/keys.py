@@ -1,16 +1,25 @@
 """Keyword arguments of the public functions as the command's `key=value` texts: one way to check both."""
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from florets.api.objects import is_strategy, path_of, strategy_keys
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import quote
 from florets.conf.schema import OPTION_KEYS
+from florets.server_app.console import say
+from florets.task.callers_folder import import_from
+from florets.task.edited_modules import note, reload_edited
+
+_SHORT = {name: f"task.{name}" for name in ("data", "partition", "model")}
 
 
 def overrides_of(experiment: str | None, keys: Mapping[str, Any]) -> list[str]:
     """Return the texts that say on the command line what the keyword arguments say.
+
+    Modules of the caller's that were edited since they were imported are imported anew when they are next used.
 
     Parameters
     ----------
@@ -18,7 +27,9 @@ def overrides_of(experiment: str | None, keys: Mapping[str, Any]) -> list[str]:
         Name of the preset; None: the command's default.
     keys
         The keys of the command. A group is a mapping, ``train={"learning_rate": 0.1}``, or a dotted key,
-        ``**{"train.learning_rate": 0.1}``; a strategy with settings is ``strategy={"name": "clove", "restarts": 3}``.
+        ``**{"train.learning_rate": 0.1}``; a strategy with settings is ``strategy={"name": "clove", "restarts": 3}``,
+        or an instance. `model`, `data` and `partition` are short for ``task.model`` and so on; their values, and the
+        strategy, may be classes and functions.
 
     Raises
     ------
@@ -27,8 +38,9 @@ def overrides_of(experiment: str | None, keys: Mapping[str, Any]) -> list[str]:
     """
     if experiment is not None and "experiment" in keys:
         raise ConfigError([f"experiment={keys['experiment']}: is also given as {experiment!r}; keep one."])
+    _use_edits()
     texts = [] if experiment is None else [f"experiment={experiment}"]
-    return texts + [f"{key}={_written(key, value)}" for key, value in _flat(keys)]
+    return _noted(texts + [f"{key}={_written(key, value)}" for key, value in _flat(keys)])
 
 
 def choices_of(experiment: str | Iterable[str] | None, keys: Mapping[str, Any]) -> list[str]:
@@ -36,8 +48,22 @@ def choices_of(experiment: str | Iterable[str] | None, keys: Mapping[str, Any]) 
 
     One value that is a list is a list in a list: ``task={"head_layers": [["fc"]]}``.
     """
+    _use_edits()
     given: dict[str, Any] = dict(keys) if experiment is None else {"experiment": experiment, **keys}
-    return [f"{key}={','.join(_written(key, one) for one in _choices(value))}" for key, value in _flat(given)]
+    return _noted([f"{key}={','.join(_written(key, one) for one in _choices(value))}" for key, value in _flat(given)])
+
+
+def _use_edits() -> None:
+    # Where modules that are named may lie.
+    import_from(Path.cwd())
+    if edited := reload_edited():
+        say(f"florets: edited since, and imported anew: {', '.join(edited)}", sys.stderr)
+
+
+def _noted(texts: list[str]) -> list[str]:
+    # Before anything of them is imported: what is edited after that has changed.
+    note(value.strip("'") for text in texts for value in text.partition("=")[2].split(",") if ":" in value)
+    return texts
 
 
 def _choices(value: Any) -> list[Any]:
@@ -46,8 +72,11 @@ def _choices(value: Any) -> list[Any]:
 
 def _flat(keys: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in keys.items():
-        key = f"{prefix}{name}"
-        if isinstance(value, Mapping) and key not in OPTION_KEYS:
+        key = f"{prefix}{name}" if prefix else _SHORT.get(name, name)
+        if key == "strategy" and is_strategy(value):
+            yield key, type(value)
+            yield from strategy_keys(value).items()
+        elif isinstance(value, Mapping) and key not in OPTION_KEYS:
             if key == "strategy" and "name" in value:
                 yield key, value["name"]
                 value = {name: one for name, one in value.items() if name != "name"}
@@ -66,10 +95,6 @@ def _written(key: str, value: Any) -> str:
     if isinstance(value, Path):
         value = str(value)
     # NumPy's numbers are written as Python's.
-    item = getattr(value, "item", None)
+    item = None if isinstance(value, type) else getattr(value, "item", None)
     plain = item() if callable(item) else value
-    if not isinstance(plain, str | bool | int | float):
-        raise ConfigError(
-            [f"{key}: a {type(value).__name__} is no value of a key; give a string, a number, a list or a mapping."]
-        )
-    return quote(plain)
+    return quote(plain if isinstance(plain, str | bool | int | float) else path_of(key, value))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from florets.api.run import Run
 from florets.conf.problems import ConfigError
+from florets.task.edited_modules import reload_edited
 
 if TYPE_CHECKING:
     from florets.api.sweep import Sweep
@@ -25,6 +26,7 @@ def load(folder: str | Path, *, trust: bool = False) -> "Run | Sweep":
     ConfigError
         If the folder holds neither.
     """
+    reload_edited()
     path = Path(folder).expanduser().absolute()
     if (path / "summary.csv").is_file():
         from florets.api.sweep import Sweep

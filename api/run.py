@@ -199,9 +199,11 @@ def run(experiment: str | None = None, /, **keys: Any) -> Run:
         Name of the preset; by default the quickstart.
     **keys
         The keys of the command, checked in the same way: ``strategy="clove", k=4, seed=0``. A group is a mapping,
-        ``train={"learning_rate": 0.1}``. Data in memory are given as ``clients=``, a `Federation` or what it takes;
-        its arguments ``target=``, ``owner=``, ``clusters=``, ``names=`` and ``classes=`` may stand beside it.
-        ``train={"learning_rate": 0.1}``. ``tracker=`` also takes objects of one's own, see docs/trackers.md.
+        ``train={"learning_rate": 0.1}``. `model`, `data` and `partition` are short for ``task.model`` and so on; they
+        and the strategy may be classes and functions, the model a module and the strategy an instance as well. Data
+        in memory are given as ``clients=``, a `Federation` or what it takes; its arguments ``target=``, ``owner=``,
+        ``clusters=``, ``names=`` and ``classes=`` may stand beside it. ``tracker=`` also takes objects of one's own,
+        see docs/trackers.md.
 
     Returns
     -------

@@ -15,6 +15,7 @@ from florets.client_app.caps import PARAMETERS, TASK, Limits
 from florets.client_app.deadline import has_process_of_its_own
 from florets.client_app.incoming import Config
 from florets.task.consent import EVERYTHING, Consent
+from florets.task.data.hugging_face import HUGGING_FACE
 from florets.task.data.inside import links_inside
 from florets.task.device import find_device
 from florets.task.partitions.own import OWN
@@ -216,6 +217,11 @@ def _check_for_owner(spec: TaskSpec, context: Context) -> None:
         return
     if spec.drift:
         raise ValueError("task.drift is for simulations: a real node's data are what they are; leave it out")
+    if spec.data == HUGGING_FACE:
+        raise ValueError(
+            "task.data=hf:... names a folder or a data set on the network, for simulations: which data a real node "
+            "has is its owner's to say; use task.data=own"
+        )
     if reads_files(spec.data) is False:
         raise ValueError(
             f"task.data={spec.data} is made and not read, for simulations: a real node's data are the files in its "

@@ -26,6 +26,7 @@ from florets.conf.consent import TRUST, import_paths, read_trust, require_trust
 from florets.conf.folders import file_of, files_below, names_of, own_dir
 from florets.conf.follow import follow, start_of_folds
 from florets.conf.layers import dotted, is_option, nest, overlay, whole_options
+from florets.conf.libraries import spell_out
 from florets.conf.overrides import GROUPS, SHORT, Given, full, read_overrides
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.run_config import quote
@@ -141,6 +142,7 @@ def compose(overrides: Sequence[str]) -> Config:
         problems.append(f"k=auto: {preset} makes {', '.join(names)} from k; {how}.")
         raise ConfigError(problems)
     resolved = _resolve(values)
+    spell_out(resolved["task"], typed)
     if not trust:
         # What stands in ${...} has its value only now; a file that was chosen with task= or train= counts as well.
         require_trust(preset, _not_typed(resolved, typed))

@@ -7,6 +7,7 @@ from hydra.core.override_parser.types import Glob, Override
 
 from florets.conf.compose import choices, preset_values
 from florets.conf.consent import IMPORTING, TRUST, require_trust
+from florets.conf.libraries import is_short
 from florets.conf.overrides import parse
 from florets.conf.problems import ConfigError
 from florets.conf.typed import show
@@ -66,7 +67,8 @@ def with_block(overrides: Sequence[str]) -> tuple[list[str], bool]:
         )
     if not any(override.value() is True for key, override in given.items() if key == TRUST):
         # From here on they stand beside what was typed.
-        paths = {key: value for key, value in block.items() if key not in given and key in IMPORTING and ":" in value}
+        importing = {key: value for key, value in block.items() if key not in given and key in IMPORTING}
+        paths = {key: value for key, value in importing.items() if ":" in value and not is_short(value)}
         require_trust(f"preset {next(iter(blocks))}: its block `{BLOCK}`", paths)
     merged = {key: texts.pop(key, f"{key}={value}") for key, value in block.items()}
     return [*texts.values(), *merged.values()], True

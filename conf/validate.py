@@ -7,6 +7,7 @@ from typing import Any
 
 from florets.conf.class_names import class_problems
 from florets.conf.drift import drift_problems
+from florets.conf.libraries import FLOWER, HUGGING_FACE
 from florets.conf.measure import measure_problems
 from florets.conf.personal import personal_problems
 from florets.conf.problems import ConfigError
@@ -315,7 +316,7 @@ def _task(task: TaskConfig) -> list[str]:
                 "task.num_clusters=0. Nodes may state theirs as true-cluster in their node config."
             )
     elif task.num_clusters < 0 or (
-        task.num_clusters == 0 and ":" not in task.partition and task.partition != NATURAL
+        task.num_clusters == 0 and ":" not in task.partition and task.partition not in (NATURAL, FLOWER)
     ):
         problems.append(
             f"task.num_clusters={task.num_clusters}: partition {task.partition} makes known clusters, "
@@ -330,7 +331,7 @@ def _task(task: TaskConfig) -> list[str]:
             f"task.loss={task.loss}: does not fit task.model={task.model}; reconstruction and autoencoder "
             f"go together. Use {remedy}."
         )
-    elif ":" not in task.data and task.loss != "reconstruction":
+    elif ":" not in task.data and task.data != HUGGING_FACE and task.loss != "reconstruction":
         regression = task.loss in ("squared_error", "half_squared_error")
         of_own = task.data_options.get("regression") is True or (regression and task.table.regression is True)
         values = of_own if task.data == OWN else task.data in _REGRESSIONS

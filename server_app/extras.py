@@ -7,6 +7,7 @@ from florets.conf.problems import ConfigError
 _BRINGS = {
     "sim": {"ray": "ray", "psutil": "psutil"},
     "ray": {"ray": "ray"},
+    "hf": {"flwr-datasets": "flwr_datasets", "datasets": "datasets"},
     "tensorboard": {"tensorboard": "tensorboard"},
     "mlflow": {"mlflow-skinny": "mlflow", "sqlalchemy": "sqlalchemy", "alembic": "alembic"},
     "wandb": {"wandb": "wandb"},

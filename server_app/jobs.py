@@ -5,9 +5,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from florets.conf.compose import compose
+from florets.conf.libraries import FLOWER, HUGGING_FACE
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.server_app.console import counted
+from florets.server_app.extras import require
 from florets.server_app.results.progress import truth_words, with_clients
 from florets.server_app.results.summary import RunSummary, ari_words, stability_words, unplaced_words
 from florets.strategies.base.waiting import named
@@ -35,7 +37,13 @@ def prepare(overrides: Sequence[str], caller: Path) -> Config:
     """
     config = compose(overrides)
     data_dir, results_dir = absolute(config.data_dir, caller), absolute(config.results_dir, caller)
-    return dataclasses.replace(config, data_dir=str(data_dir), results_dir=str(results_dir))
+    task = config.task
+    if task.data == HUGGING_FACE or task.partition == FLOWER:
+        require("hf", "task.data=hf:..." if task.data == HUGGING_FACE else "task.partition=flwr:...")
+    if task.data == HUGGING_FACE and (source := absolute(str(task.data_options.get("source")), caller)).exists():
+        # Else it is in the data folder, or a name on the hub.
+        task = dataclasses.replace(task, data_options={**task.data_options, "source": str(source)})
+    return dataclasses.replace(config, task=task, data_dir=str(data_dir), results_dir=str(results_dir))
 
 
 def absolute(folder: str, caller: Path) -> Path:

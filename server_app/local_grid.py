@@ -112,9 +112,10 @@ class LocalGrid(Grid):
 
     def share(self, task: Task) -> None:
         """Let clients and server have one task, and so one data set in memory; before the first message."""
-        # Nodes with data of their own have a task each.
-        if self._adopt is not None and not task.is_own:
-            self._adopt(task)
+        # Nodes with data of their own have a task each. Those of an earlier run may hold files and code that have
+        # changed since.
+        if self._adopt is not None:
+            self._adopt(None if task.is_own else task)
 
     def set_run(self, run: Run) -> None:
         """Set the run's information."""

@@ -131,13 +131,12 @@ def strategy_class(name: str) -> type[Any]:
     found = find_strategy(name)
     module_name, _, attribute = found.path.partition(":")
     try:
-        module = importlib.import_module(module_name)
+        cls = getattr(importlib.import_module(module_name), attribute, None)
     # A user's module may raise anything while it is imported.
     except Exception as error:
         raise UnknownStrategy(
             f"module {module_name} cannot be imported ({type(error).__name__}: {error})", strategy_names()
         ) from error
-    cls = getattr(module, attribute, None)
     if not isinstance(cls, type):
         raise UnknownStrategy(f"module {module_name} has no class {attribute}", strategy_names())
     return cls

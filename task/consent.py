@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from florets.task import given
 from florets.task.imported import module_of
 
 ALLOW = "allow"
@@ -53,6 +54,12 @@ class Consent:
         if ":" not in path:
             return
         module = module_of(f"{key}={path!r}", path)
+        if given.is_given(path) and self.packages is not None and module not in self.packages:
+            # Whoever allows all of florets has not seen it: it is no code of an installed package.
+            raise ValueError(
+                f"{key}={path}: is an object that was given in Python, which no node takes over the network; put it "
+                "into a module that the nodes have installed, and name it as package.module:name"
+            )
         if self.allows(module):
             return
         raise ValueError(

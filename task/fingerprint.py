@@ -6,9 +6,13 @@ import hashlib
 import importlib.util
 import sysconfig
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
+from types import ModuleType
+
+from florets.task import given
 
 CLIENT_FOLDERS = ("client_app", "task")
 
@@ -72,7 +76,8 @@ def file_hashes(paths: Iterable[str]) -> dict[str, str]:
     Parameters
     ----------
     paths
-        Import paths ``package.module:name``; nothing is imported.
+        Import paths ``package.module:name``; nothing is imported. Of an object that was given in Python the modules
+        count that it refers to.
 
     Returns
     -------
@@ -80,25 +85,73 @@ def file_hashes(paths: Iterable[str]) -> dict[str, str]:
         16 hexadecimal digits of each file. The name begins with the package's or is the lone module's, wherever that
         lies.
     """
-    hashes: dict[str, str] = {}
-    waiting = [(package, True) for package in sorted(map(_package, paths))]
+    return {name: digest for found in _found(paths) for name, digest in found.hashes.items()}
+
+
+def own_files(paths: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return the hashes of the files of one's own code that import paths lead to, by package; see `file_hashes`."""
+    return {found.package: found.hashes for found in _found(paths, installed=False)}
+
+
+def importers(paths: Iterable[str]) -> dict[str, set[str]]:
+    """Return, of each package that import paths lead to, which packages among them import it."""
+    by: dict[str, set[str]] = {}
+    for found in _found(paths, installed=False):
+        for name in found.imports:
+            by.setdefault(name, set()).add(found.package)
+    return by
+
+
+def forget_compiled(module: ModuleType) -> None:
+    """Remove the file with a module's compiled code, so that its source is read when it is next imported."""
+    if cached := getattr(module, "__cached__", None):
+        with contextlib.suppress(OSError):
+            Path(cached).unlink(missing_ok=True)
+
+
+def forget() -> None:
+    """Read the files of packages again whose fingerprint is next asked for."""
+    fingerprint.cache_clear()
+    code_fingerprint.cache_clear()
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A package or a lone module: whether it is one's own, the hashes of its files, and the packages they import."""
+
+    package: str
+    own: bool
+    hashes: dict[str, str]
+    imports: frozenset[str]
+
+
+def _found(paths: Iterable[str], installed: bool = True) -> Iterator[_Found]:
+    """Yield the packages that import paths lead to, and those that one's own import; installed ones if asked for."""
+    paths = list(paths)
+    named = sorted({_package(path) for path in paths if not given.is_given(path)})
+    referred = sorted({module for path in paths if given.is_given(path) for module in given.modules_of(path)})
+    waiting = [*((package, installed) for package in named), *((module, False) for module in referred)]
     seen = {_OURS}
     while waiting:
-        package, named = waiting.pop(0)
+        package, is_named = waiting.pop(0)
         if package in seen:
             continue
         seen.add(package)
-        for source in _sources(package):
-            own = not _is_installed(source)
-            if not (own or named):
-                continue
+        hashes: dict[str, str] = {}
+        imports: list[str] = []
+        sources = _sources(package)
+        own = not any(map(_is_installed, sources))
+        if not sources or not (own or is_named):
+            continue
+        for source in sources:
             for file in _python_files(source):
                 status = file.stat()
                 version = (file, status.st_mtime_ns, status.st_size)
                 hashes[file.relative_to(source.parent).as_posix()] = _hash(*version)
                 if own:
-                    waiting += [(name, False) for name in _imported(*version)]
-    return hashes
+                    imports += _imported(*version)
+        waiting += [(name, False) for name in imports]
+        yield _Found(package, own, hashes, frozenset(imports))
 
 
 # A table asks again for each of its cells.

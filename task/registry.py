@@ -13,6 +13,7 @@ model     ``f(input_shape, num_outputs, **options)``           `torch.nn.Module`
 
 import difflib
 import importlib
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -168,12 +169,26 @@ def check_options(function: Function, options: Mapping[str, Any], kind: Kind, na
     for parameter in allowed:
         if parameter.default is parameter.empty and parameter.name not in options:
             raise ValueError(f"{key}.{parameter.name} is missing: {kind} {name!r} needs it.")
-    hints = get_type_hints(function)
+    hints = _hints(function)
     for option, value in options.items():
         if option in hints and not _fits(value, hints[option]):
             raise ValueError(
                 f"{key}.{option}={value!r} does not fit {kind} {name!r}: it takes {_readable(hints[option])}."
             )
+
+
+def _hints(function: Function) -> dict[str, Any]:
+    """Return the type hints of a function, or of what a class or another callable object is called by."""
+    called: Any = function
+    if isinstance(function, type):
+        called = function.__init__  # type: ignore[misc]  # that of the very class
+    elif not inspect.isroutine(function):
+        called = type(function).__call__
+    try:
+        return get_type_hints(called)
+    except (NameError, TypeError):
+        # Written as text, with names that are known where it was written; or a callable of C's.
+        return {}
 
 
 def _fits(value: Any, hint: Any) -> bool:

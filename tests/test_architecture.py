@@ -37,7 +37,10 @@ ALLOWED = {
         *_ROUND,
     },
     "strategies": {"florets.strategies", *_ROUND},
-    "task": {"florets.task", "numpy", "torch", "torchvision", "scipy", "sklearn", "pandas"},
+    "task": {
+        *("florets.task", "numpy", "torch", "torchvision", "scipy", "sklearn", "pandas"),
+        *("datasets", "flwr_datasets", "cloudpickle"),
+    },
     # A message is a dataclass: that of a table's description belongs to tables.
     "task/wire": {
         *("florets.task.wire", "florets.task.work", "flwr", "numpy"),
@@ -90,11 +93,12 @@ HEAVY = (
     "matplotlib",
     "ray",
     "pandas",
+    *("datasets", "flwr_datasets", "cloudpickle"),
 )
 # Loaded when first needed: they cost a second or more, and a client may lack the extra.
 LAZY = {
     "client_app": ("sklearn", "torchvision", "scipy", "pandas"),
-    "task": ("sklearn", "torchvision", "scipy", "pandas"),
+    "task": ("sklearn", "torchvision", "scipy", "pandas", "datasets", "flwr_datasets", "cloudpickle"),
     "server_app": ("scipy", "ray"),
     "api": ("torch", "pandas", "matplotlib", "flwr"),
     "reports": ("scipy", "sklearn", "matplotlib"),

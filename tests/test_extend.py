@@ -15,6 +15,7 @@ from florets.api.extend import extend
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.server_app.resume.checkpoint import Checkpoints
+from florets.strategies.registry import strategy_class
 
 OF_GROUP = {"north": 0, "east": 0, "south": 1, "west": 1, "fifth": 1}
 
@@ -105,7 +106,7 @@ def test_a_run_that_patience_ended_goes_on_from_its_best_models(tmp_path: Path) 
     assert run.summary.best_round < done < 30
     target = tmp_path / "prepared"
     assert main(["extend", f"run={run.folder}", f"to={target}", "prepare=true"]) == 0
-    saved = Checkpoints(target).load("florets.strategies.fedavg.strategy")
+    saved = Checkpoints(target).load(strategy_class("fedavg"))
     assert saved is not None
     final = load_file(run.folder / "models.safetensors")
     assert {name: array.numpy().tolist() for name, array in saved.models.items()} == {

@@ -137,19 +137,19 @@ def test_a_run_of_an_own_class_leaves_its_folder_and_goes_on(
     assert find_strategy(OWN).folder in folder.parts
     saved = yaml.safe_load((folder / "config.yaml").read_text())["strategy"]
     assert (saved["name"], saved["swap_every"]) == (OWN, 2)
-    checkpoint = Checkpoints(folder).load("tests.own_strategy")
+    checkpoint = Checkpoints(folder).load(EvenOdd)
     assert checkpoint is not None
     assert isinstance(checkpoint.state, EvenOddState)
     assert checkpoint.state.swaps == 1
     assert main([f"resume={folder}", "num_rounds=4"]) == 2
     assert "add trust=true" in capsys.readouterr().err
     assert main([f"resume={folder}", "num_rounds=4", "trust=true"]) == 0
-    checkpoint = Checkpoints(folder).load("tests.own_strategy")
+    checkpoint = Checkpoints(folder).load(EvenOdd)
     assert checkpoint is not None
     assert (checkpoint.server_round, checkpoint.state.swaps) == (4, 2)  # type: ignore[attr-defined]
     # Its state is decoded for the run's own strategy alone.
     with pytest.raises(RuntimeError, match="own package"):
-        Checkpoints(folder).load("florets.strategies.clove.strategy")
+        Checkpoints(folder).load(strategy_class("clove"))
 
 
 @pytest.mark.parametrize("form", ["mapping", "name"])

@@ -1,7 +1,6 @@
 """`train.custom`, `evaluate.custom`, `query.custom`: a handler that the strategy brings, named by its import path."""
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from flwr.app import RecordDict
@@ -44,11 +43,6 @@ def handler_of(client: Client, path: str) -> Callable[..., Any]:
     """
     module_of(f"{kinds.HANDLER}={path!r}", path)
     consent_of(client.context).require(kinds.HANDLER, path)
-    return _handler(path)
-
-
-@cache
-def _handler(path: str) -> Callable[..., Any]:
     what = f"{kinds.HANDLER}={path!r}"
     function = imported(what, path)
     other_parameters(what, function, [_CLIENT], options=False)

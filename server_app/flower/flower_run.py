@@ -13,8 +13,10 @@ from florets.server_app.console import say
 from florets.server_app.flower.app_folder import write_app
 from florets.server_app.flower.superlink import NAME, SuperLink
 from florets.server_app.results.summary import RunSummary
+from florets.server_app.resume.own_code import paths_of
 from florets.server_app.resume.resume import refuse_interrupted
 from florets.server_app.workers.ray_address import check_simulation
+from florets.task import given
 
 _POLL_SECONDS = 2.0
 
@@ -50,7 +52,7 @@ def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
         If the environment names a Ray cluster that does not answer.
     """
     check_simulation()
-    with SuperLink() as superlink:
+    with given.for_children(paths_of(config)), SuperLink() as superlink:
         home = Path(superlink.environment["FLWR_HOME"])
         app, settings = write_app(home / "app"), home / "run.toml"
         # JSON texts are TOML texts.

@@ -24,7 +24,13 @@ from florets.server_app.new_client.saved_descriptors import pack_descriptors, un
 from florets.server_app.new_client.saved_groups import pack_groups, unpack_groups
 from florets.server_app.results.arrays_file import write_arrays
 from florets.server_app.results.folder import whole_file
-from florets.server_app.resume.own_code import changed_files, changed_words, code_on_disk, recorded_code
+from florets.server_app.resume.own_code import (
+    changed_files,
+    changed_words,
+    code_on_disk,
+    look_for_given,
+    recorded_code,
+)
 from florets.strategies.base.class_shares import ClassShares
 from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.frozen_descriptors import FrozenDescriptors
@@ -147,6 +153,8 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     if not folder.is_dir():
         raise ConfigError([f"run={folder}: there is no such folder; give the folder of a finished run."])
     # The run's own data are not read again, nor shared out.
+    if trust:
+        look_for_given(folder)
     config = saved_config(folder, trust=trust, unused=("task.data", "task.partition", TRACKER))
     _warn_of_changed_model(folder, config)
     models, _ = _read(folder / MODELS)

@@ -126,10 +126,10 @@ class Checkpoints:
             old.unlink()
         return path
 
-    def load(self, home: str = "") -> Checkpoint | None:
+    def load(self, strategy: type[Any] | None = None) -> Checkpoint | None:
         """Return the newest checkpoint that can be read; None where there is no file at all.
 
-        `home` is the module of the run's strategy, of whose package dataclasses are built (`base.encoding`).
+        `strategy` is the class of the run's strategy, of whose package dataclasses are built (`base.encoding`).
 
         Raises
         ------
@@ -139,7 +139,7 @@ class Checkpoints:
         problems = []
         for path in self.files():
             try:
-                checkpoint = _unpack(path, home)
+                checkpoint = _unpack(path, strategy)
             except (CheckpointError, OSError) as error:
                 problems.append(str(error))
                 continue
@@ -187,9 +187,9 @@ def _pack_best(best: Best, arrays: Arrays) -> dict[str, Any]:
     return {"round": best.server_round, "models": models, "state": encode(best.state, arrays, "best state")}
 
 
-def _unpack(path: Path, home: str) -> Checkpoint:
+def _unpack(path: Path, strategy: type[Any] | None) -> Checkpoint:
     try:
-        return _read(path, home)
+        return _read(path, strategy)
     except (CheckpointError, OSError):
         raise
     # A file from anywhere: what a damaged or made-up one raises is not all safetensors' or json's own.
@@ -200,7 +200,7 @@ def _unpack(path: Path, home: str) -> Checkpoint:
         ) from error
 
 
-def _read(path: Path, home: str) -> Checkpoint:
+def _read(path: Path, strategy: type[Any] | None) -> Checkpoint:
     with safe_open(path, framework="np") as file:
         metadata = file.metadata() or {}
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
@@ -215,7 +215,7 @@ def _read(path: Path, home: str) -> Checkpoint:
             f"checkpoint {path} has version {content.get('version')}, this is version {VERSION}; run the experiment "
             "again, or use the release of florets that wrote it"
         )
-    state, server_round, config = decode(content["state"], arrays, home), content["round"], content["config"]
+    state, server_round, config = decode(content["state"], arrays, strategy), content["round"], content["config"]
     if type(server_round) is not int or not isinstance(config, dict) or not isinstance(state, State):
         raise ValueError("its round, configuration or state is of another type")
     best = content["best"]
@@ -231,7 +231,7 @@ def _read(path: Path, home: str) -> Checkpoint:
         # Those of an earlier release have none.
         best=None
         if best is None
-        else Best(best["round"], decode_record(best["models"], arrays), decode(best["state"], arrays, home)),
+        else Best(best["round"], decode_record(best["models"], arrays), decode(best["state"], arrays, strategy)),
     )
 
 

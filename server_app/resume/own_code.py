@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from florets.conf.schema import Config
-from florets.server_app.results.folder import write_whole
+from florets.server_app.results.folder import naming, whole_file, write_whole
 from florets.strategies import STRATEGIES
 from florets.strategies.registry import find_strategy, strategy_class
+from florets.task import given
+from florets.task.edited_modules import note
 from florets.task.fingerprint import file_hashes
 
 CODE = "code.json"
@@ -25,16 +27,17 @@ Hashes = Mapping[str, str]
 
 def code_on_disk(config: Config) -> dict[str, str]:
     """Return the hashes of its author's files that a run of this configuration would import now."""
-    return file_hashes(_paths(config))
+    return file_hashes(paths_of(config))
 
 
 def code_imported(config: Config) -> dict[str, str]:
     """Return the hashes of the files as this process has imported them, as far as it can know.
 
-    A file that is edited while a process runs is not imported again: what counts is how it was when first asked for.
+    A file that is edited during a run is not imported again: what counts is how it was when first asked for.
     """
-    paths = _paths(config)
-    return dict(_as_imported(paths, tuple(sys.modules.get(path.partition(":")[0]) for path in paths)))
+    paths = paths_of(config)
+    referred = [given.modules_of(path) if given.is_given(path) else [path.partition(":")[0]] for path in paths]
+    return dict(_as_imported(paths, tuple(sys.modules.get(name) for names in referred for name in names)))
 
 
 @lru_cache(maxsize=32)
@@ -42,7 +45,12 @@ def _as_imported(paths: tuple[str, ...], _modules: tuple[object, ...]) -> Hashes
     return file_hashes(paths)
 
 
-def _paths(config: Config) -> tuple[str, ...]:
+def look_for_given(folder: Path) -> None:
+    """Let objects that were given in Python be read from a run's folder, whose author is trusted."""
+    given.look_in(folder / given.FOLDER)
+
+
+def paths_of(config: Config) -> tuple[str, ...]:
     """Return the import paths that a configuration names, those of its strategy's client handlers among them."""
     task = config.task
     named = (task.data, task.partition, task.model, config.train.augment or "")
@@ -54,7 +62,9 @@ def _paths(config: Config) -> tuple[str, ...]:
 
 
 def record_code(folder: Path, config: Config, goes_on: bool) -> str:
-    """Leave in a run's folder the code that it runs; return a warning where that is not the code that it began with.
+    """Leave in a run's folder the code that it runs: objects given in Python, and the hashes of files.
+
+    Return a warning where that is not the code that it began with.
 
     Parameters
     ----------
@@ -62,6 +72,9 @@ def record_code(folder: Path, config: Config, goes_on: bool) -> str:
         The folder's run is continued from a checkpoint. What has changed since it began stays marked in the record:
         the run is of several versions then, and not taken for one of either.
     """
+    # In a process that goes on to run others, they may be edited from now on.
+    note(paths_of(config))
+    _write_given(folder / given.FOLDER, given.files_of(paths_of(config)))
     now = code_imported(config)
     then = recorded_code(folder) if goes_on else now
     # A run that began without a record goes on without one.
@@ -70,6 +83,14 @@ def record_code(folder: Path, config: Config, goes_on: bool) -> str:
     changed = changed_files(then, now)
     write_whole(folder / CODE, json.dumps(now | dict.fromkeys(changed, _SEVERAL), indent=1) + "\n")
     return f"the run's code has changed since it began: {changed_words(changed)}" if changed else ""
+
+
+def _write_given(folder: Path, files: Mapping[str, bytes]) -> None:
+    for name, data in files.items():
+        with naming(folder):
+            folder.mkdir(exist_ok=True)
+        with whole_file(folder / f"{name}{given.SUFFIX}", "wb") as file:
+            file.write(data)
 
 
 def recorded_code(folder: Path) -> Any:

@@ -18,7 +18,13 @@ from florets.server_app.results.folder import FINISHED, FolderLock
 from florets.server_app.results.recorder import read_summary
 from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
-from florets.server_app.resume.own_code import changed_files, changed_words, code_on_disk, recorded_code
+from florets.server_app.resume.own_code import (
+    changed_files,
+    changed_words,
+    code_on_disk,
+    look_for_given,
+    recorded_code,
+)
 from florets.strategies.registry import UnknownStrategy, find_strategy, strategy_class
 
 log = logging.getLogger("florets")
@@ -71,6 +77,8 @@ def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] |
     if "data_dir" in given:
         path = str(absolute(str(given["data_dir"].value), caller))
         given["data_dir"] = Given("data_dir", path, given["data_dir"].text)
+    if trust:
+        look_for_given(folder)
     config = saved_config(folder, list(given.values()), trust)
     if not accepts:
         refuse_changed_code(f"resume={folder}", folder, config)
@@ -169,8 +177,7 @@ def find_checkpoint(folder: Path, config: Config) -> Checkpoint | None:
         If checkpoints are there but damaged, are another configuration's, or were never to be written.
     """
     # Its state is made of the strategy's own classes: they are built only if they are loaded.
-    home = strategy_class(config.strategy.name).__module__
-    checkpoint = Checkpoints(folder, config.checkpoint_keep).load(home)
+    checkpoint = Checkpoints(folder, config.checkpoint_keep).load(strategy_class(config.strategy.name))
     if checkpoint is None:
         if saved_config(folder, trust=True).checkpoint_every == 0:
             raise CheckpointError(

@@ -31,6 +31,7 @@ from florets.server_app.sweep.sweep_job import Sweep, read_records, run_job
 from florets.server_app.sweep.sweep_keys import check_jobs, count_jobs, decode, encode, read_sweep, values_of
 from florets.server_app.sweep.sweep_report import write_sweep
 from florets.server_app.trackers.of_sweep import end_sweep
+from florets.task import given
 
 _INTERRUPTED = "interrupted"
 
@@ -84,7 +85,7 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
         say(f"{number} of {total} jobs cannot run: {problem}", sys.stderr)
     ended_early = None
     with tempfile.TemporaryDirectory(prefix="florets-sweep-") as records:
-        sweep = Sweep(folder, Path(records), caller, total, engine, keep)
+        sweep = Sweep(folder, Path(records), caller, total, engine, keep, given.files_in(texts))
         try:
             _run_hydra([*map(encode, parsed), *for_hydra], sweep)
         except KeyboardInterrupt:

@@ -5,8 +5,8 @@ Jobs may run in other processes (hydra/launcher=joblib), so they report by files
 
 import json
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from florets.server_app.resume.go_on import Engine, finished_run, go_on, plain
 from florets.server_app.resume.own_code import changed_files, changed_words, code_on_disk, recorded_code
 from florets.server_app.sweep.sweep_groups import JobResult
 from florets.server_app.trackers.of_sweep import part_of
+from florets.task import given
+from florets.task.edited_modules import reload_edited
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Sweep:
         Runs one experiment.
     keep : bool
         Whether jobs that are finished are kept, and stopped ones go on; otherwise all begin anew.
+    given : mapping
+        Objects that were given in Python, see `florets.task.given`.
     """
 
     folder: Path
@@ -49,6 +53,19 @@ class Sweep:
     total: int | None
     engine: Engine
     keep: bool = False
+    given: Mapping[str, bytes] = field(default_factory=dict)
+
+
+_sweeps: set[Path] = set()
+"""Sweeps of which this process has run a job."""
+
+
+def _take_over(sweep: Sweep, alone: bool) -> None:
+    """Use the code of the process that began the sweep; one that joblib keeps has run jobs of an earlier sweep."""
+    given.adopt(sweep.given)
+    if not alone and sweep.folder not in _sweeps:
+        reload_edited()
+    _sweeps.add(sweep.folder)
 
 
 def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) -> float | None:
@@ -71,6 +88,7 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
     folder, summary, failure, participation, measure = None, None, None, None, ""
     kept = ""
     try:
+        _take_over(sweep, alone)
         config = jobs.prepare(overrides, sweep.caller)
         participation, measure = config.strategy.settings.fraction_train, jobs.measure_name(config)
         folder = results_folder(config, overrides)

@@ -2,8 +2,11 @@
 
 import multiprocessing
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from flwr.app import Message
@@ -31,11 +34,18 @@ class ProcessBackend(Backend):
         Brings the ClientApp; other processes import it by its name.
     start_limit
         Seconds that a process may take to start.
+    files
+        Objects that were given in Python, see `florets.task.given`.
     """
 
-    def __init__(self, load: LoadClientSide, start_limit: float = float("inf")) -> None:
+    def __init__(
+        self,
+        load: LoadClientSide,
+        start_limit: float = float("inf"),
+        files: Mapping[str, bytes] = MappingProxyType({}),
+    ) -> None:
         self.start_limit = start_limit
-        self._load = load
+        self._load, self._files = load, dict(files)
         self._file = SharedFile()
         self._clients: Place | None = None
         self._writer: MessageWriter | None = None
@@ -55,7 +65,7 @@ class ProcessBackend(Backend):
 
     def start(self, number: int) -> "ProcessWorker":
         """Start a process."""
-        return ProcessWorker(number, self._load, self._file, self._clients, self._order)
+        return ProcessWorker(number, self._load, self._file, self._clients, self._files, self._order)
 
     def begin(self, messages: Iterable[Message]) -> None:
         """Begin an exchange; its messages stand behind the clients' data."""
@@ -108,6 +118,7 @@ class ProcessWorker(Worker):
         load: LoadClientSide,
         file: SharedFile,
         clients: Place | None,
+        files: Mapping[str, bytes],
         order: Callable[[Unit], Order],
     ) -> None:
         super().__init__(number)
@@ -115,9 +126,11 @@ class ProcessWorker(Worker):
         context = multiprocessing.get_context("forkserver")
         self.pipe: Connection[Any, Any]
         self.pipe, theirs = context.Pipe()
-        self._process = context.Process(target=work, args=(theirs, load, file, clients), name=f"worker {number}")
+        arguments = (theirs, load, file, clients, files)
+        self._process = context.Process(target=work, args=arguments, name=f"worker {number}")
         try:
-            self._process.start()
+            with _without_script():
+                self._process.start()
         finally:
             theirs.close()
 
@@ -158,3 +171,17 @@ class ProcessWorker(Worker):
         self._process.kill()
         self._process.join()
         self.pipe.close()
+
+
+@contextmanager
+def _without_script() -> Iterator[None]:
+    """Keep a process that is started from running the caller's script: it would start the same run again.
+
+    Python does so for the sake of what stands in the script; workers are handed that (`florets.task.given`).
+    """
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script

@@ -13,6 +13,7 @@ from florets.server_app.workers.client_side import ClientSide, LoadClientSide
 from florets.server_app.workers.shared_messages import MessageReader
 from florets.server_app.workers.worker import answered_unit
 from florets.strategies.base.garbage import seldom_collected
+from florets.task import given
 from florets.task.shared_file import Place
 from florets.task.task import Task, TaskSpec
 from florets.task.threads import one_thread_for_good
@@ -43,7 +44,7 @@ class RayActor:
         self._reader = MessageReader(self._objects)
         self._while_it_lives = ExitStack()
 
-    def start(self, load: LoadClientSide, task: str, folders: Sequence[str]) -> Started:
+    def start(self, load: LoadClientSide, task: str, folders: Sequence[str], files: Mapping[str, bytes]) -> Started:
         """Load the ClientApp and the data.
 
         Parameters
@@ -54,10 +55,13 @@ class RayActor:
             The `TaskSpec`, as JSON; empty where each node has data of its own.
         folders
             Those of such nodes, which must be on this machine too.
+        files
+            Objects that were given in Python, see `florets.task.given`.
         """
         where = f"{platform.node()}, process {os.getpid()}"
         one_thread_for_good()
         as_flowers_process()
+        given.adopt(files)
         self._side = load()
         if missing := [folder for folder in folders if not Path(folder).is_dir()]:
             return Started(where, f"the folder {missing[0]} does not exist there")

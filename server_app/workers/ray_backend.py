@@ -4,8 +4,9 @@ import logging
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -38,16 +39,24 @@ class RayBackend(Backend):
         How long to wait for the actors.
     data_dir
         Folder of the data, for messages.
+    files
+        Objects that were given in Python, see `florets.task.given`.
     """
 
     # A call of an actor costs milliseconds.
     units = 6
 
-    def __init__(self, load: LoadClientSide, start_seconds: float, data_dir: str) -> None:
+    def __init__(
+        self,
+        load: LoadClientSide,
+        start_seconds: float,
+        data_dir: str,
+        files: Mapping[str, bytes] = MappingProxyType({}),
+    ) -> None:
         import ray
 
         self.start_seconds = start_seconds
-        self._load, self._data_dir = load, data_dir
+        self._load, self._data_dir, self._files = load, data_dir, dict(files)
         self._task, self._folders = "", list[str]()
         self._objects = _Objects()
         self._writer = MessageWriter(self._objects)
@@ -73,7 +82,9 @@ class RayBackend(Backend):
     def start(self, number: int) -> "RayWorker":
         """Ask Ray for an actor, which starts as soon as a node has a CPU for it."""
         actor = self._actors.remote()
-        return RayWorker(number, actor, actor.start.remote(self._load, self._task, self._folders), self._ask)
+        return RayWorker(
+            number, actor, actor.start.remote(self._load, self._task, self._folders, self._files), self._ask
+        )
 
     def begin(self, messages: Iterable[Message]) -> None:
         """Begin an exchange; Ray forgets the objects of the last one."""

@@ -10,11 +10,13 @@ from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.server_app.console import counted, say
 from florets.server_app.local_grid import LocalGrid, NodeConfig
+from florets.server_app.resume.own_code import paths_of
 from florets.server_app.workers.backend import WorkersFailed
 from florets.server_app.workers.client_side import LoadClientSide
 from florets.server_app.workers.number import num_workers
 from florets.server_app.workers.process_backend import ProcessBackend
 from florets.server_app.workers.worker_grid import WorkerGrid
+from florets.task import given
 from florets.task.task import Task
 
 
@@ -35,8 +37,9 @@ def worker_grid(load: LoadClientSide, config: Config, nodes: list[NodeConfig]) -
         If there are more workers than clients, or a Ray cluster cannot be reached or has too few CPUs.
     """
     num_nodes = len(nodes) or config.num_clients
+    files = given.files_of(paths_of(config))
     if config.engine != "ray":
-        processes = ProcessBackend(load, config.start_timeout)
+        processes = ProcessBackend(load, config.start_timeout, files)
         count = num_workers(config.workers, num_nodes)
         with closing(WorkerGrid(load, num_nodes, nodes or None, count, processes)) as grid:
             yield grid
@@ -49,7 +52,7 @@ def worker_grid(load: LoadClientSide, config: Config, nodes: list[NodeConfig]) -
     with connected(config.ray_address, wait=not isinstance(config.workers, int)) as cpus:
         count = num_actors(config.workers, num_nodes, *cpus)
         say(f"Ray: {counted(count, 'actor')}, on a cluster of {counted(cpus[0], 'CPU')}", sys.stderr)
-        backend = RayBackend(load, config.start_timeout, config.data_dir)
+        backend = RayBackend(load, config.start_timeout, config.data_dir, files)
         with closing(WorkerGrid(load, num_nodes, nodes or None, count, backend)) as grid:
             yield grid
 

@@ -4,7 +4,7 @@ import contextlib
 import pickle
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -16,6 +16,7 @@ from florets.server_app.workers.client_side import ClientSide, LoadClientSide
 from florets.server_app.workers.message_pickling import Answer, Sent, pickled
 from florets.server_app.workers.shared_messages import MessageReader
 from florets.strategies.base.garbage import seldom_collected
+from florets.task import given
 from florets.task.shared_clients import SharedTask
 from florets.task.shared_file import Place, SharedFile
 from florets.task.threads import one_thread_for_good
@@ -40,7 +41,13 @@ class Order:
     block: int = 0
 
 
-def work(pipe: "Connection[Any, Any]", load: LoadClientSide, file: SharedFile, clients: Place | None) -> None:
+def work(
+    pipe: "Connection[Any, Any]",
+    load: LoadClientSide,
+    file: SharedFile,
+    clients: Place | None,
+    files: Mapping[str, bytes],
+) -> None:
     """Answer the orders that come through a pipe.
 
     Parameters
@@ -53,6 +60,8 @@ def work(pipe: "Connection[Any, Any]", load: LoadClientSide, file: SharedFile, c
         Where messages and data stand.
     clients
         Place of the `SharedClients`, None where each node has data of its own.
+    files
+        Objects that were given in Python, see `florets.task.given`.
     """
     # Ctrl-C and the end of a terminal reach all of its processes: the first one ends the others.
     for name in ("SIGINT", "SIGHUP"):
@@ -60,6 +69,7 @@ def work(pipe: "Connection[Any, Any]", load: LoadClientSide, file: SharedFile, c
             signal.signal(number, signal.SIG_IGN)
     end_with_parent()
     as_flowers_process()
+    given.adopt(files)
     side, reader = load(), MessageReader(file)
     one_thread_for_good()
     if clients is not None:

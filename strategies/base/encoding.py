@@ -89,13 +89,13 @@ def encode(value: object, arrays: Arrays, path: str = "state") -> Any:
     )
 
 
-def decode(data: Any, arrays: Mapping[str, npt.NDArray[Any]], home: str = "") -> Any:
+def decode(data: Any, arrays: Mapping[str, npt.NDArray[Any]], strategy: type[Any] | None = None) -> Any:
     """Return what `encode` was given.
 
     Parameters
     ----------
-    home
-        Module of the run's own strategy: dataclasses of its top-level package are built as well.
+    strategy
+        The class of the run's own strategy: its state is built, and dataclasses of its top-level package.
 
     Raises
     ------
@@ -103,18 +103,18 @@ def decode(data: Any, arrays: Mapping[str, npt.NDArray[Any]], home: str = "") ->
         If the data or an array that they name are not what `encode` writes.
     """
     if isinstance(data, list):
-        return [decode(item, arrays, home) for item in data]
+        return [decode(item, arrays, strategy) for item in data]
     if not isinstance(data, dict):
         return data
     match data:
         case {"tuple": items}:
-            return tuple(decode(items, arrays, home))
+            return tuple(decode(items, arrays, strategy))
         case {"set": items}:
-            return set(decode(items, arrays, home))
+            return set(decode(items, arrays, strategy))
         case {"frozenset": items}:
-            return frozenset(decode(items, arrays, home))
+            return frozenset(decode(items, arrays, strategy))
         case {"dict": items}:
-            return {decode(key, arrays, home): decode(value, arrays, home) for key, value in items}
+            return {decode(key, arrays, strategy): decode(value, arrays, strategy) for key, value in items}
         case {"rows": [keys, name]}:
             return {key: row.copy() for key, row in zip(keys, _find(name, arrays), strict=True)}
         case {"array": name}:
@@ -124,7 +124,7 @@ def decode(data: Any, arrays: Mapping[str, npt.NDArray[Any]], home: str = "") ->
         case {"record": names}:
             return decode_record(names, arrays)
         case {"object": name, "fields": fields}:
-            return _class(name, home)(**{key: decode(value, arrays, home) for key, value in fields.items()})
+            return _class(name, strategy)(**{key: decode(value, arrays, strategy) for key, value in fields.items()})
     raise ValueError(f"a state holds no {sorted(data)}")
 
 
@@ -184,8 +184,13 @@ def _find(name: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]
     return arrays[name]
 
 
-def _class(name: str, home: str) -> Any:
+def _class(name: str, strategy: type[Any] | None) -> Any:
+    state = getattr(strategy, "State", None)
+    # That of a class which is no module's, as one of a notebook, is looked for nowhere else.
+    if isinstance(state, type) and dataclasses.is_dataclass(state) and _fields(state)[0] == name:
+        return state
     module, _, qualname = str(name).partition(":")
+    home = "" if strategy is None else strategy.__module__
     own = "" if home.startswith("florets.") else home.partition(".")[0]
 
     def may(place: str) -> bool:

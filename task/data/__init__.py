@@ -8,6 +8,7 @@ from florets.task.data.dataset import Dataset
 from florets.task.data.digits import digits
 from florets.task.data.emnist import emnist
 from florets.task.data.femnist import femnist
+from florets.task.data.hugging_face import hugging_face
 from florets.task.data.linear import linear
 from florets.task.data.lines import lines
 from florets.task.data.mnist import fashion_mnist, mnist, mnist_and_fashion
@@ -26,6 +27,7 @@ __all__ = [
     "emnist",
     "fashion_mnist",
     "femnist",
+    "hugging_face",
     "linear",
     "lines",
     "mnist",

@@ -4,6 +4,7 @@ from florets.task.partitions.by_class import by_class
 from florets.task.partitions.composed import composed
 from florets.task.partitions.concept_shift import concept_shift
 from florets.task.partitions.dominant_label import label_skew_4
+from florets.task.partitions.flower_partitioner import flower_partitioner
 from florets.task.partitions.label_counts import label_counts
 from florets.task.partitions.label_skew import label_skew_1, label_skew_2, label_skew_3
 from florets.task.partitions.n_way import n_way
@@ -22,6 +23,7 @@ __all__ = [
     "check_shards",
     "composed",
     "concept_shift",
+    "flower_partitioner",
     "label_counts",
     "label_skew_1",
     "label_skew_2",

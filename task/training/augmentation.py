@@ -110,12 +110,11 @@ BUILT_IN: Mapping[str, Callable[[Tensor, np.random.Generator], Tensor]] = {
 }
 
 
-@cache
 def _resolved(name: str) -> Function:
     if ":" in name:
-        what = f"{KEY}={name}"
-        function = imported(what, name)
-        other_parameters(what, function, _PARAMETERS, options=False)
+        # Looked up each time: its module may have been edited, and imported anew, since.
+        function = imported(f"{KEY}={name}", name)
+        _check_parameters(function, name)
         return function
     if name not in BUILT_IN:
         near = difflib.get_close_matches(name, BUILT_IN, n=1)
@@ -125,3 +124,8 @@ def _resolved(name: str) -> Function:
             "package.module:function, or null for none."
         )
     return BUILT_IN[name]
+
+
+@cache
+def _check_parameters(function: Function, name: str) -> None:
+    other_parameters(f"{KEY}={name}", function, _PARAMETERS, options=False)

@@ -1,0 +1,98 @@
+"""Model functions made of what is given in Python: a function of two parameters, a class, a module."""
+
+import copy
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch.nn import Module
+
+_GIVEN = ("input_shape", "num_outputs")
+_FORM = (
+    "give a function or class of two parameters, the shape of one input and the number of outputs, a torch.nn.Module "
+    "class without required parameters, or a module"
+)
+
+
+@dataclass(frozen=True)
+class ByPosition:
+    """A function or class that takes the shape of one input and the number of outputs, whatever it calls them."""
+
+    build: Callable[..., Module]
+
+    def __call__(self, input_shape: tuple[int, ...], num_outputs: int, **options: Any) -> Module:
+        """Build a module."""
+        try:
+            return self.build(input_shape, num_outputs, **options)
+        except TypeError as error:
+            raise TypeError(f"{error} (its first argument is the shape of one input, {input_shape})") from error
+
+
+@dataclass(frozen=True)
+class AsItIs:
+    """A class or function that knows its sizes."""
+
+    build: Callable[..., Module]
+
+    def __call__(self, input_shape: tuple[int, ...], num_outputs: int, **options: Any) -> Module:
+        """Build a module."""
+        return self.build(**options)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A module, of which each model is a copy whose parameters are drawn anew.
+
+    Layers without a trainable parameter keep what they have: they are frozen.
+    """
+
+    module: Module
+
+    def __call__(self, input_shape: tuple[int, ...], num_outputs: int) -> Module:
+        """Build a copy."""
+        module = copy.deepcopy(self.module).cpu().train()
+        for layer in module.modules():
+            if any(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
+                layer.reset_parameters()  # type: ignore[operator]  # `model_function` has looked
+        return module
+
+
+def model_function(given: Any) -> Callable[..., Any]:
+    """Return what a model function is made of `given`: itself where it has the parameters of one.
+
+    Raises
+    ------
+    ValueError
+        If there is no way to build modules from it.
+    """
+    if isinstance(given, Module):
+        for name, layer in given.named_modules():
+            trained = any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
+            if trained and not callable(getattr(layer, "reset_parameters", None)):
+                raise ValueError(
+                    f"layer {name or 'itself'!r} ({type(layer).__name__}) has parameters and no reset_parameters(): "
+                    "no further models can be drawn from the module; give its class, or a function that builds it"
+                )
+        return Architecture(given)
+    if not callable(given):
+        raise ValueError(f"a {type(given).__name__} builds no module; {_FORM}")
+    try:
+        parameters = inspect.signature(given).parameters.values()
+    except (ValueError, TypeError):
+        raise ValueError(f"its parameters cannot be read; {_FORM}") from None
+    by_keyword = {one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
+    if by_keyword.issuperset(_GIVEN):
+        return given  # type: ignore[no-any-return]  # callable() was checked
+    required = [
+        one
+        for one in parameters
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
+    positional = [one for one in required if one.kind is not one.KEYWORD_ONLY]
+    if len(required) == len(positional) == 2:
+        return ByPosition(given)
+    if not required:
+        return AsItIs(given)
+    names = ", ".join(one.name for one in required)
+    raise ValueError(f"it requires {len(required)} parameters ({names}); {_FORM}")

@@ -1,0 +1,238 @@
+"""Objects as values of keys: their names, their files, who may read them, and the model functions made of them."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import florets
+from florets.api.keys import choices_of, overrides_of
+from florets.conf.problems import ConfigError
+from florets.server_app.resume.checkpoint import Checkpoints
+from florets.strategies.clove.strategy import CLoVE
+from florets.strategies.registry import UnknownStrategy, strategy_class
+from florets.strategies.settings import ManyModels
+from florets.task import given
+from florets.task.consent import EVERYTHING, Consent
+from florets.task.fingerprint import file_hashes
+from florets.task.models.given_model import model_function
+
+SMALL: dict[str, Any] = {
+    **{"num_clients": 4, "num_rounds": 1, "k": 2, "task": {"num_clusters": 2}},
+    **{"pictures": False, "loss_matrix": False, "quiet": True},
+}
+SOURCE = """
+WIDTH = 8
+class Net:
+    kinds = ("a b", 2.5)
+    def width(self, name):
+        return WIDTH if name in {"x", "yy", "zzz"} else super().__sizeof__()
+"""
+
+
+def net_of_source(source: str, file: str = "cell") -> type:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(source, file, "exec"), names)
+    return names["Net"]  # type: ignore[no-any-return]
+
+
+def test_the_same_code_has_the_same_name_in_every_process() -> None:
+    path = given.hold(net_of_source(SOURCE), "Net")
+    assert given.hold(net_of_source(f"# A comment\n\n{SOURCE}", "another cell"), "Net") == path
+    assert given.hold(net_of_source(SOURCE.replace("WIDTH = 8", "WIDTH = 9")), "Net") != path
+    assert given.hold(net_of_source(SOURCE.replace("2.5", "2")), "Net") != path
+    code = (
+        f"names = {{'__name__': '__main__'}}; exec({SOURCE!r}, names)\n"
+        "from florets.task import given; print(given.hold(names['Net'], 'Net'))"
+    )
+    for seed in ("1", "2"):
+        environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[1])}
+        found = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=True
+        )
+        assert found.stdout.strip() == path
+
+
+def test_a_run_keeps_what_it_was_given_for_whoever_trusts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Net(nn.Module):
+        def __init__(self, shape: tuple[int, ...], classes: int, hidden: int = 4) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layers(x)  # type: ignore[no-any-return]
+
+    @dataclass(frozen=True)
+    class TurnsSettings(ManyModels):
+        """Clients take the models in turn."""
+
+    @dataclass
+    class TurnsState(florets.State):
+        rounds: int = 0
+
+    class Turns(florets.Strategy[TurnsSettings, TurnsState]):
+        Settings = TurnsSettings
+        State = TurnsState
+
+        def plan(self, context: florets.Round) -> florets.Plan[florets.Update]:
+            self.state.rounds += 1
+            return context.train_assigned({one.key: one.number % 2 for one in context.participants})
+
+    keys = {**SMALL, "model": Net, "task": {"num_clusters": 2, "model_options": {"hidden": 6}}}
+    run = florets.run("quickstart", strategy=Turns, results_dir=tmp_path, **keys)
+    assert run.accuracy is not None
+    assert sorted(run.models[0].state_dict()) == [f"layers.{n}.{part}" for n in (1, 3) for part in ("bias", "weight")]
+    path = run.config["task"]["model"]
+    assert path.startswith("florets.task.given:Net_")
+    # As in another process.
+    for name, empty in (("_held", {}), ("_objects", {}), ("_folders", [])):
+        monkeypatch.setattr(given, name, empty)
+    with pytest.raises(ConfigError, match="add trust=true"):
+        _ = florets.load(run.folder).models  # type: ignore[union-attr]
+    with pytest.raises(UnknownStrategy, match="give the object again, or put it into a module"):
+        strategy_class(run.config["strategy"]["name"])
+    again = florets.load(run.folder, trust=True)
+    assert isinstance(again, florets.Run)
+    for name, value in run.models[1].state_dict().items():
+        assert torch.equal(again.models[1].state_dict()[name], value)
+    # The state of a class that no module has is built for the run's own strategy alone.
+    checkpoint = Checkpoints(run.folder).load(strategy_class(run.config["strategy"]["name"]))
+    assert checkpoint is not None
+    assert checkpoint.state.rounds == 1  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match="own package"):
+        Checkpoints(run.folder).load(CLoVE)
+    (file,) = (run.folder / given.FOLDER).glob("Net_*")
+    header, _, data = file.read_bytes().partition(b"\n")
+    file.write_bytes(json.dumps({**json.loads(header), "python": "3.9"}).encode() + b"\n" + data)
+    given.read_again()
+    with pytest.raises(ValueError, match=r"by Python 3\.9"):
+        _ = florets.load(run.folder, trust=True).models  # type: ignore[union-attr]
+
+
+@pytest.mark.slow
+def test_workers_and_flowers_processes_take_the_same_objects(tmp_path: Path) -> None:
+    def run(**keys: Any) -> bytes:
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+        found = florets.run("quickstart", model=model, results_dir=tmp_path, **SMALL, **keys)
+        return (found.folder / "models.safetensors").read_bytes()
+
+    assert run() == run(workers=2) == run(engine="flwr")
+
+
+@pytest.mark.slow
+def test_a_script_needs_no_guard_for_workers(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "print('begins')\nimport florets\nfrom torch import nn\n"
+        "def net(shape, classes):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n"
+        f"print(florets.run('quickstart', model=net, workers=2, **{SMALL}).accuracy > 0)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    found = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert found.stdout.split() == ["begins", "True"], found.stderr
+
+
+def test_what_a_module_has_is_named_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "forms_of_models.py").write_text("class Mine: ...\ndef flat(inputs, outputs): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("forms_of_models")
+    assert overrides_of(None, {"strategy": module.Mine}) == ["strategy='forms_of_models:Mine'"]
+    assert overrides_of(None, {"task": {"partition": module.flat}}) == ["task.partition='forms_of_models:flat'"]
+    # Its parameters have other names than a model function's: it is wrapped, and its module counts all the same.
+    (text,) = overrides_of(None, {"model": module.flat})
+    path = text.removeprefix("task.model=")
+    assert path.startswith("'florets.task.given:flat_")
+    assert list(file_hashes([path.strip("'")])) == ["forms_of_models.py"]
+    assert choices_of(None, {"model": ["mlp", module.flat]}) == [f"task.model=mlp,{path}"]
+    named = {"data": "digits", "partition": "rotation"}
+    assert overrides_of(None, named) == ["task.data=digits", "task.partition=rotation"]
+
+
+def test_an_instance_of_a_strategy_gives_its_keys() -> None:
+    found = overrides_of(None, {"strategy": CLoVE(k=3, probes=2, quorum=0.75)})
+    assert found == [
+        "strategy='florets.strategies.clove.strategy:CLoVE'",
+        *("k=3", "quorum=0.75", "strategy.probes=2"),
+    ]
+    with pytest.raises(ConfigError, match="averaging= as a key"):
+        overrides_of(None, {"strategy": CLoVE(averaging="gradients")})
+    with pytest.raises(ConfigError, match="its class, and its settings as keys"):
+        choices_of(None, {"strategy": [CLoVE(k=3)]})
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        (lambda inputs, outputs: nn.Linear(inputs[0], outputs), {}),
+        (lambda num_outputs, input_shape: nn.Linear(input_shape[0], num_outputs), {}),
+        (lambda bias=True: nn.Linear(3, 2, bias=bias), {"bias": True}),
+        (nn.Linear(3, 2), {}),
+    ],
+)
+def test_models_are_given_in_several_forms(model: Any, options: dict[str, Any]) -> None:
+    function = model_function(model)
+    built = function(input_shape=(3,), num_outputs=2, **options)
+    other = function(input_shape=(3,), num_outputs=2, **options)
+    assert built.weight.shape == (2, 3)
+    # The parameters of a module that was given are drawn anew as well.
+    assert not torch.equal(built.weight, other.weight)
+    assert model is not built
+
+
+def test_frozen_layers_of_a_module_stay_as_they_are() -> None:
+    module = nn.Sequential(nn.Linear(3, 2).requires_grad_(False), nn.Linear(2, 2))
+    built = model_function(module)(input_shape=(3,), num_outputs=2)
+    assert torch.equal(built[0].weight, module[0].weight)
+    assert not torch.equal(built[1].weight, module[1].weight)
+
+
+class _Scale(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (
+            "model",
+            lambda inputs: nn.Linear(inputs, 1),
+            r"requires 1 parameters \(inputs\); give a function or class of two",
+        ),
+        ("model", _Scale(), "layer 'itself' .* give its class"),
+        ("model", 2 + 3j, "a complex builds no module"),
+        ("data", object(), "a object is no function"),
+        ("strategy", object(), "a object is no value here"),
+        ("seed", object(), "a object is no value of a key"),
+        ("partition", lambda lock=threading.Lock(): lock, "cannot be pickled .* put it into a module"),  # noqa: B008
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_a_remedy(key: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        overrides_of(None, {key: value})
+
+
+@pytest.mark.parametrize("allowed", ["florets", "florets.task", "tests"])
+def test_no_real_node_takes_an_object(allowed: str) -> None:
+    path = given.hold(net_of_source(SOURCE), "Net")
+    with pytest.raises(ValueError, match="put it into a module that the nodes have"):
+        Consent.of({"allow": allowed}).require("task.model", path)
+    EVERYTHING.require("task.model", path)
+
+
+def test_a_function_by_position_says_what_its_arguments_are() -> None:
+    wrong: Callable[..., Any] = model_function(lambda inputs, outputs: nn.Linear(inputs, outputs))
+    with pytest.raises(TypeError, match=r"the shape of one input, \(3,\)"):
+        wrong(input_shape=(3,), num_outputs=2)
