@@ -23,7 +23,7 @@ class Exported:
     models
         Arrays of each model.
     sites
-        Share of each model in a site's predictions, by client key; one model with share 1 but where clients mix them.
+        Share of each model in a site's predictions, by client key; one model with share 1 unless clients mix models.
     rows
         The run's ``clients.csv``.
     """
@@ -35,7 +35,7 @@ class Exported:
 
     @property
     def task(self) -> str:
-        """What a prediction is: of a class, of a value, or the error of a reconstruction."""
+        """What a prediction is: a class, a value, or the error of a reconstruction."""
         loss = self.run.task.spec.loss
         return {"cross_entropy": "classification", "reconstruction": "reconstruction"}.get(loss, "regression")
 

@@ -53,7 +53,7 @@ class Sweep:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """One row a job, failed ones too: its keys, its figures, its folder, and why it failed."""
+        """One row per job, failed ones included: its keys, its figures, its folder, and why it failed."""
         import pandas as pd
 
         return pd.read_csv(self.folder / SUMMARY, keep_default_na=False, na_values=[""])
@@ -145,7 +145,7 @@ class Sweep:
         Parameters
         ----------
         caption, label : str, optional
-            LaTeX of a ``table`` around it; without either there is the ``tabular`` alone.
+            LaTeX of a ``table`` around it; without either the result is the ``tabular`` alone.
         **choices
             The other parameters of `table`.
         """
@@ -213,12 +213,12 @@ class Sweep:
         Parameters
         ----------
         measure : str, optional
-            One of `measures`. By default over the rounds those that say most; else the accuracy, or the loss.
+            One of `measures`. By default, over the rounds, the most informative ones; else the accuracy, or the loss.
         x : str
             ``"round"``, or a key of the sweep.
         lines : str, optional
             With a key as ``x``: the key with a line for each of its values; by default all others that vary. Where
-            these make more than eight lines, as after `florets.tune`, there is a point for each setting instead.
+            these make more than eight lines, as after `florets.tune`, each setting is a point instead.
         where : mapping, optional
             Keys and values of the jobs that are drawn.
 
@@ -350,7 +350,7 @@ def _value(job: JobResult, key: str) -> str:
 
 
 def _combinations(jobs: Sequence[JobResult], keys: Sequence[str]) -> dict[tuple[str, ...], list[JobResult]]:
-    """Return the jobs by their values of some keys, in the order of the first jobs."""
+    """Return the jobs by their values of some keys, in the order of their first jobs."""
     found: dict[tuple[str, ...], list[JobResult]] = {}
     for job in jobs:
         found.setdefault(tuple(_value(job, key) for key in keys), []).append(job)

@@ -6,12 +6,13 @@ from florets.server_app.console import say
 from florets.server_app.given_keys import read_keys
 
 HELP = """florets export run=<folder> to=<new folder> [onnx=true] [license=<identifier>] [trust=true]
-  Write a finished run's models so that they can be used without Florets: for each model, also those of single
-  clients, a torch.export program (.pt2) and its state dict (.safetensors); a model card (README.md) in Hugging Face's
-  form; predict.py, which needs torch alone and takes raw records where the run was on tables; preprocessing.json.
+  Write a finished run's models so that they can be used without Florets: for each model, those of single clients
+  included, a torch.export program (.pt2) and its state dict (.safetensors); a model card (README.md) in Hugging
+  Face's form; predict.py, which needs only torch and takes raw records where the run was on tables;
+  preprocessing.json.
 
 onnx=true also writes each model as ONNX (extra "onnx"). license= names a licence on the card, such as apache-2.0.
-trust=true lets a run's own model function (task.model=package.module:function) be imported."""
+trust=true permits importing a model function of your own (task.model=package.module:function)."""
 
 _KEYS = ("run", "to", "onnx", "license", "trust")
 

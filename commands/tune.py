@@ -17,7 +17,7 @@ HELP = """florets tune <key>=<values> ... [trials=20] [sampler=tpe|random|grid] 
   sampler=tpe      proposes by what the earlier trials gave (Optuna, the extra `tune`)
   sampler=random   draws at random (Optuna)
   sampler=grid     all combinations, with several seeds too: the mean over them counts
-  n_jobs=4         trials at a time, each in a process of its own (the extra `sweep`)"""
+  n_jobs=4         trials at a time, in separate processes (the extra `sweep`)"""
 
 _OWN = ("trials", "sampler", "n_jobs")
 

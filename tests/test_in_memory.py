@@ -99,9 +99,9 @@ class Endless(IterableDataset[Any]):
 GAPS = X.copy()
 GAPS[3, 1], GAPS[5, 0] = np.nan, np.inf
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
-    "nobody": ([], {}, "clients: there is none; give (x, y) of arrays"),
+    "nobody": ([], {}, "clients: none is given; give (x, y) of arrays"),
     "one array": (X, {}, "clients: is one ndarray; give a list with (x, y)"),
-    "one client": ({"train": (X, Y)}, {}, "clients: is the data of one client; give a list"),
+    "one client": ({"train": (X, Y)}, {}, "clients: these are the parts of one client; give a list"),
     "three": ([(X, Y, X)], {}, "clients: 0: is a tuple of 3; give (x, y)"),
     "stream": ([Endless()], {}, "clients: 0: is a torch IterableDataset; give a map-style Dataset"),
     "parts": ([{"train": (X, Y), "dev": (X, Y)}], {}, "clients: 0: has the parts 'train', 'dev'; give"),
@@ -143,7 +143,11 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
         "clients: 0: column 'z' holds ndarray; give numbers or",
     ),
     "NA": ([(X[:2], pd.Series(["a", pd.NA]))], {}, "clients: 0: 1 of the targets are missing, the first in sample 1"),
-    "whose": (FRAME, {"target": "ill"}, "clients: one data frame or data set; say whose each record is, owner=<col"),
+    "whose": (
+        FRAME,
+        {"target": "ill"},
+        "clients: one data frame or data set; name the column that says whose a record is",
+    ),
     "owner": (FRAME, {"target": "ill", "owner": "city"}, "owner=city: there is no such column; there are age, sex"),
     "forms": ([FRAME, (X, Y)], {"target": "ill"}, "clients: 0 has a table and 1 arrays; give all clients the same"),
     "name": ({"=1": (X, Y)}, {}, "clients: the name '=1' must not begin with one of"),
@@ -378,8 +382,8 @@ def test_a_sweep_tries_its_keys_and_not_the_names_of_classes(tmp_path: Path, mon
     ("first", "keys", "text"),
     [
         (None, {"data_dir": "x"}, "data_dir=x: clients= are the data already; leave out one of them."),
-        ("quickstart", {}, "experiment=quickstart: has data of its own, and clients= are others; leave it out"),
-        (None, {"clients": [OTHER]}, "clients: there is one, '0'; give at least 2."),
+        ("quickstart", {}, "experiment=quickstart: names data, and clients= are others; leave it out"),
+        (None, {"clients": [OTHER]}, "clients: only '0' is given; give at least 2."),
         (None, {"clients": Federation([OTHER, OTHER]), "owner": "a"}, "owner: give it to the Federation itself."),
     ],
 )

@@ -16,7 +16,7 @@ from florets.server_app.sweep.sweep_groups import Group, JobResult, group_jobs, 
 from florets.server_app.sweep.sweep_measures import mean_std, measures_of
 
 MOST_LINES = 8
-"""More curves than this cannot be told apart in one figure."""
+"""More curves than this cannot be distinguished in one figure."""
 
 
 def summary_markdown(jobs: Sequence[JobResult]) -> str:

@@ -1,4 +1,4 @@
-"""All trackers of a run: made from their names, called in turn, and never a reason for the run to end."""
+"""All trackers of a run: made from their names and called in turn; their failures do not end the run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -40,7 +40,7 @@ _FILES = (
 
 
 def make_trackers(config: Config, objects: Sequence[Tracker] = ()) -> dict[str, Tracker]:
-    """Return the trackers of a run by name: those of the key `tracker`, and objects of one's own.
+    """Return the trackers of a run by name: those of the key `tracker`, and the given objects.
 
     Raises
     ------
@@ -90,7 +90,7 @@ class Tracking:
         self._failed: set[str] = set()
         self._too_many = False
         self.summary: RunSummary | None = None
-        """Set it once the run has come to its end."""
+        """Set once the run is finished."""
 
     def start(self, config: Config, num_rounds: int, done_rounds: int) -> None:
         """Pass on what is run."""
@@ -122,7 +122,7 @@ class Tracking:
             self._too_many = True
             self._recorder.note(
                 f"more than {MOST_CLIENTS} clients: tensorboard, mlflow and wandb get quantiles over them, and no "
-                "curves of each"
+                "curves of single clients"
             )
         for name, tracker in going.items():
             self._call(name, lambda tracker=tracker: tracker.on_round(line, clients))  # type: ignore[misc]

@@ -19,7 +19,7 @@ MOST_ROUNDS = 20
 
 
 class Move(NamedTuple):
-    """A client that has another model than before."""
+    """A client that changed its model."""
 
     server_round: int
     client: str
@@ -50,7 +50,7 @@ class ClientHistory:
     moves
         The last ones, oldest first. A client's first model is no move.
     troubles
-        Replies of each client that failed or were of no use.
+        Number of each client's replies that failed, were missing or were invalid.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -111,7 +111,7 @@ class ClientHistory:
                     del of[next(iter(of))]
 
     def losses(self) -> tuple[str, Sequence[int], Mapping[str, Mapping[int, float]]]:
-        """Return which loss there is of the clients, the rounds (at most `MOST_ROUNDS`) and the losses themselves."""
+        """Return the name of the loss that is known, the rounds (at most `MOST_ROUNDS`) and the losses by client."""
         name = LOSS if any(of.test for of in self._losses.values()) else TRAIN_LOSS
         found = {key: of.test if name == LOSS else of.train for key, of in self._losses.items()}
         rounds = sorted({server_round for of in found.values() for server_round in of})[-MOST_ROUNDS:]
