@@ -381,10 +381,10 @@ def test_a_sweep_tries_its_keys_and_not_the_names_of_classes(tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("first", "keys", "text"),
     [
-        (None, {"data_dir": "x"}, "data_dir=x: clients= are the data already; leave out one of them."),
+        (None, {"data_dir": "x"}, "data_dir=x: clients= are the data already; leave one of them out."),
         ("quickstart", {}, "experiment=quickstart: names data, and clients= are others; leave it out"),
         (None, {"clients": [OTHER]}, "clients: only '0' is given; give at least 2."),
-        (None, {"clients": Federation([OTHER, OTHER]), "owner": "a"}, "owner: give it to the Federation itself."),
+        (None, {"clients": Federation([OTHER, OTHER]), "owner": "a"}, "owner: give it to Federation(...) itself."),
     ],
 )
 def test_data_are_said_once(first: str | None, keys: dict[str, Any], text: str) -> None:
