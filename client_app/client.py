@@ -1,4 +1,4 @@
-"""`Client`: what a handler works with. Handlers of a strategy's own are given the same; see docs/extending.md."""
+"""`Client`: what our handlers work with; those of an author's own are given `authors_client.Client`."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -173,7 +173,7 @@ class Client:
         """Number of the round, from 1; 0 where the server names none."""
         return int(self.number(kinds.SERVER_ROUND, 0))
 
-    def random(self, purpose: Purpose = Purpose.CUSTOM_HANDLER) -> np.random.Generator:
+    def random(self, purpose: Purpose | str) -> np.random.Generator:
         """Return the generator of one of this client's draws in this round: the same at every call."""
         return generator(self._seed, self.server_round, purpose, self._number)
 

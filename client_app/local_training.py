@@ -192,7 +192,7 @@ class Training:
     state: State
     settings: TrainSettings
     objective: Objective
-    purpose: Purpose
+    purpose: Purpose | str
     fraction: float
 
     def on_whole_loss(self) -> "Training":
@@ -219,7 +219,7 @@ class Training:
 def trained(
     client: Client,
     state: State,
-    purpose: Purpose = Purpose.LOCAL_TRAINING,
+    purpose: Purpose | str = Purpose.LOCAL_TRAINING,
     fraction: float = 1.0,
     objective: Objective | None = None,
     settings: TrainSettings | None = None,

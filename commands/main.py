@@ -36,7 +36,7 @@ _FLAGS = {
     "--version": "version",
 }
 
-_WORDS = ("advise", "check", "discover", "export", "extend", "tune", "watch")
+_WORDS = ("advise", "check", "discover", "export", "extend", "new", "tune", "watch")
 """First words with a module here: `HELP`, and `main` of the words after it."""
 
 

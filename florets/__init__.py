@@ -21,37 +21,62 @@ if TYPE_CHECKING:
     from florets.api.extend import extend
     from florets.api.federation import Federation
     from florets.api.load import load
+    from florets.api.prepare import prepare
     from florets.api.reproduce import reproduce
     from florets.api.run import Run, run
     from florets.api.sweep import Sweep, sweep
     from florets.api.tune import tune
-    from florets.client_app.client import Client
+    from florets.client_app.authors_client import Client
     from florets.strategies.base.context import Plan, Round
+    from florets.strategies.base.method import Method
+    from florets.strategies.base.per_client import PerClient
     from florets.strategies.base.state import State
     from florets.strategies.base.strategy import Strategy
-    from florets.strategies.settings import Settings, setting
+    from florets.strategies.settings import ManyModels, OneModel, Settings, Weighted, setting
+    from florets.task.data.dataset import Dataset
+    from florets.task.declared import dataset, handler, model, partition
+    from florets.task.partitions.shard import Shard
+    from florets.task.training.objective import Anchored, LinearTerm, Objective, Proximal, Term
     from florets.task.wire.replies import Update
 
 __all__ = [
     "Advice",
+    "Anchored",
     "Client",
+    "Dataset",
     "Federation",
     "Groups",
+    "LinearTerm",
+    "ManyModels",
+    "Method",
+    "Objective",
+    "OneModel",
+    "PerClient",
     "Plan",
+    "Proximal",
     "Round",
     "Run",
     "Settings",
+    "Shard",
     "State",
     "Strategy",
     "Sweep",
+    "Term",
     "Update",
+    "Weighted",
     "__version__",
     "advise",
+    "apps",
     "check",
+    "dataset",
     "discover",
     "export",
     "extend",
+    "handler",
     "load",
+    "model",
+    "partition",
+    "prepare",
     "reproduce",
     "run",
     "setting",
@@ -67,23 +92,40 @@ if not (_HERE / "strategies").is_dir():
 
 _HOMES = {
     "Advice": "api.advise",
-    "Client": "client_app.client",
+    "Anchored": "task.training.objective",
+    "Client": "client_app.authors_client",
+    "Dataset": "task.data.dataset",
     "Federation": "api.federation",
     "Groups": "api.discover",
+    "LinearTerm": "task.training.objective",
+    "ManyModels": "strategies.settings",
+    "Method": "strategies.base.method",
+    "Objective": "task.training.objective",
+    "OneModel": "strategies.settings",
+    "PerClient": "strategies.base.per_client",
     "Plan": "strategies.base.context",
+    "Proximal": "task.training.objective",
     "Round": "strategies.base.context",
     "Run": "api.run",
     "Settings": "strategies.settings",
+    "Shard": "task.partitions.shard",
     "State": "strategies.base.state",
     "Strategy": "strategies.base.strategy",
     "Sweep": "api.sweep",
+    "Term": "task.training.objective",
     "Update": "task.wire.replies",
+    "Weighted": "strategies.settings",
     "advise": "api.advise",
     "check": "api.check",
+    "dataset": "task.declared",
     "discover": "api.discover",
     "export": "api.export",
     "extend": "api.extend",
+    "handler": "task.declared",
     "load": "api.load",
+    "model": "task.declared",
+    "partition": "task.declared",
+    "prepare": "api.prepare",
     "reproduce": "api.reproduce",
     "run": "api.run",
     "setting": "strategies.settings",

@@ -35,6 +35,8 @@ Usage
   florets show-partition experiment=<preset>    who holds which samples
   florets plan experiment=<preset>              what a run sends, needs and
                                                 takes, before it is run
+  florets new strategy|data|project <name>      a skeleton with a test, to write
+                                                one's own from
   florets watch <folder>                        a page that shows a run while it
                                                 goes on
   florets assign run=<folder> data=<file>       which model fits these data
@@ -52,8 +54,9 @@ Options
   --debug         show Python's traceback of an error
   --version       the version, and end
   -h, --help      this text, with strategy=<module>:<Class> also its keys;
-                  of advise, assign, check, discover, export, extend, plan,
-                  predict, reproduce, show-partition, tune and watch, theirs
+                  of advise, assign, check, discover, export, extend, new,
+                  plan, predict, reproduce, show-partition, tune and watch,
+                  theirs
 
 A key given by hand wins over the preset, which wins over the defaults.
 task.data_options.noise=1 changes one option of a preset,

@@ -3,7 +3,45 @@
 A folder holds `settings.py` (keys, defaults, ranges, checks; it imports the standard library alone, so that a
 mistyped key costs no Flower), `strategy.py` (the algorithm: its state and `plan`), and the functions that it alone
 uses. Parts of several algorithms are in `shared/`, the machinery of a round in `base/`, array functions in `core/`.
+
+The classes are attributes of this package by their names, `florets.strategies.CLoVE`, imported when first used.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    # Type checkers see here what `__getattr__` imports.
+    from florets.strategies.centralised.strategy import Centralised as Centralised
+    from florets.strategies.cfl_gp.strategy import CFLGP as CFLGP
+    from florets.strategies.cfl_s.strategy import CFLS as CFLS
+    from florets.strategies.clove.strategy import CLoVE as CLoVE
+    from florets.strategies.discovery.strategy import Discovery as Discovery
+    from florets.strategies.ditto.strategy import Ditto as Ditto
+    from florets.strategies.fedala.strategy import FedALA as FedALA
+    from florets.strategies.fedavg.strategy import FedAvg as FedAvg
+    from florets.strategies.fedclust.strategy import FedClust as FedClust
+    from florets.strategies.feddrift.strategy import FedDrift as FedDrift
+    from florets.strategies.fedem.strategy import FedEM as FedEM
+    from florets.strategies.fedgwc.strategy import FedGWC as FedGWC
+    from florets.strategies.fedpac.strategy import FedPAC as FedPAC
+    from florets.strategies.fedproto.strategy import FedProto as FedProto
+    from florets.strategies.fedprox.strategy import FedProx as FedProx
+    from florets.strategies.fedrc.strategy import FedRC as FedRC
+    from florets.strategies.fedsoft.strategy import FedSoft as FedSoft
+    from florets.strategies.fesem.strategy import FeSEM as FeSEM
+    from florets.strategies.flexcfl.strategy import FlexCFL as FlexCFL
+    from florets.strategies.flux.strategy import FLUX as FLUX
+    from florets.strategies.ifca.strategy import IFCA as IFCA
+    from florets.strategies.k_fed.strategy import KFED as KFED
+    from florets.strategies.local.strategy import Local as Local
+    from florets.strategies.one_shot.strategy import OneShot as OneShot
+    from florets.strategies.oracle.strategy import Oracle as Oracle
+    from florets.strategies.pacfl.strategy import PACFL as PACFL
+    from florets.strategies.per_fedavg.strategy import PerFedAvg as PerFedAvg
+    from florets.strategies.sr_fca.strategy import SRFCA as SRFCA
+    from florets.strategies.stocfl.strategy import StoCFL as StoCFL
+    from florets.strategies.two_phase.strategy import TwoPhase as TwoPhase
 
 STRATEGIES = {
     "clove": "CLoVE",
@@ -53,3 +91,16 @@ TITLES = STRATEGIES | {
     "sr_fca": "SR-FCA",
 }
 """The names that papers give them, for tables and figures."""
+
+
+def __getattr__(name: str) -> Any:
+    folders = {cls: folder for folder, cls in STRATEGIES.items()}
+    if name not in folders:
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}; its strategies are {', '.join(folders)}"
+        )
+    return getattr(import_module(f"{__name__}.{folders[name]}.strategy"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *STRATEGIES.values()})

@@ -26,7 +26,6 @@ class Purpose(IntEnum):
     FEATURES = 20
     ESTIMATE = 23
     LOCAL_KMEANS = 24
-    CUSTOM_HANDLER = 25
     HELD_OUT = 30
     LOSS_BATCH = 31
     FINE_TUNING = 40
@@ -46,9 +45,13 @@ class Purpose(IntEnum):
     AUGMENTATION = 110
 
 
-def generator(seed: int, server_round: int, purpose: Purpose, client: int = 0) -> np.random.Generator:
-    """Return the generator of one draw; `server_round` and `client` are 0 where none is meant."""
-    return np.random.default_rng([seed, server_round, int(purpose), client])
+def generator(seed: int, server_round: int, purpose: Purpose | str, client: int = 0) -> np.random.Generator:
+    """Return the generator of one draw; `server_round` and `client` are 0 where none is meant.
+
+    An author's own purpose is a name; its number is one that no `Purpose` has.
+    """
+    number = _hashed(purpose) if isinstance(purpose, str) else int(purpose)
+    return np.random.default_rng([seed, server_round, number, client])
 
 
 def client_number(client_key: str) -> int:
@@ -60,4 +63,8 @@ def client_number(client_key: str) -> int:
     # Longer texts of digits are no partition ids, and Python refuses to read very long ones.
     if client_key.isascii() and client_key.isdecimal() and len(client_key) <= 18:
         return int(client_key)
-    return int.from_bytes(hashlib.sha256(client_key.encode()).digest()[:8], "big")
+    return _hashed(client_key)
+
+
+def _hashed(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")

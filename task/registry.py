@@ -24,7 +24,7 @@ Kind = Literal["data", "partition", "model"]
 F = TypeVar("F", bound=Function)
 
 # Parameters that the task fills in itself, by kind.
-_GIVEN: dict[Kind, list[str]] = {
+GIVEN: dict[Kind, list[str]] = {
     "data": ["data_dir", "seed", "num_clusters"],
     "partition": ["data", "num_clients", "num_clusters", "rng"],
     "model": ["input_shape", "num_outputs"],
@@ -153,7 +153,7 @@ def check_options(function: Function, options: Mapping[str, Any], kind: Kind, na
         If the function does not have the parameters of its kind, takes no such option, misses one, or a value does
         not fit its annotation.
     """
-    key, given = f"task.{kind}_options", _GIVEN[kind]
+    key, given = f"task.{kind}_options", GIVEN[kind]
     others = other_parameters(f"task.{kind}={name!r}", function, given)
     takes_any = any(p.kind is p.VAR_KEYWORD for p in others)
     allowed = [p for p in others if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]

@@ -1,36 +1,32 @@
 """Client handlers of a strategy's own: local training on weighted samples, and some that go wrong."""
 
 import torch
-from flwr.app import RecordDict
+from flwr.app import MetricRecord, RecordDict
 
-from florets.client_app.client import Client
-from florets.client_app.local_training import trained
-from florets.client_app.outgoing import packed, reply
-from florets.task.training.objective import Objective
-from florets.task.wire import kinds
+import florets
 
 called: list[str] = []
 
 
-def weighted(client: Client) -> RecordDict:
+@florets.handler
+def weighted(client: florets.Client) -> RecordDict:
     """Train the body of the model that came, on samples of the first class alone."""
     called.append(client.key)
-    objective = Objective(
-        weights=(client.data.y_train == client.number("class")).to(torch.float32),
-        frozen=client.task.body_and_head(client.module)[1],
+    objective = florets.Objective(
+        weights=(client.data.y_train == client.config["class"]).to(torch.float32), frozen=client.layers()[1]
     )
-    arrays, loss = trained(client, client.states()[0], objective=objective)
-    return reply(packed(arrays), {kinds.TRAIN_LOSS: loss, kinds.NUM_EXAMPLES: client.num_examples})
+    return client.reply(client.train(objective=objective))
 
 
-def draws(client: Client) -> RecordDict:
-    return reply(None, {"first": float(client.random().random()), "again": float(client.random().random())})
+def draws(client: florets.Client) -> RecordDict:
+    found = {"first": client.random().random(), "again": client.random().random()}
+    return RecordDict({"metrics": MetricRecord(found)})
 
 
-def nothing(client: Client) -> None:
+def nothing(client: florets.Client) -> None:
     """Forget the reply."""
 
 
-def of_two(client: Client, path: str) -> RecordDict:
+def of_two(client: florets.Client, path: str) -> RecordDict:
     """Take more than a client."""
     return RecordDict()

@@ -27,6 +27,7 @@ ALLOWED = {
         "florets.strategies.core",
         "florets.strategies.settings",
         "florets.task.data.tables.description",
+        "florets.task.given",
         *_ROUND,
     },
     "strategies/shared": {

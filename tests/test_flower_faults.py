@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKED = (
     "florets",
+    "reports",
     "server_app",
     "client_app",
     "strategies",

@@ -1,8 +1,10 @@
 """Client handlers that a strategy brings: what they are given, where they may run, and how their code is compared."""
 
 import importlib
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import ClassVar
 
 import pytest
@@ -154,6 +156,30 @@ def test_the_fingerprint_of_a_package_that_is_not_there() -> None:
         ValueError, match="package 'florets_nowhere' of the strategy's client handlers is not installed"
     ):
         code_fingerprint(("florets_nowhere.fold:fold",))
+
+
+def test_a_handler_of_a_notebook_is_handed_over_as_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = """
+import florets
+
+@florets.handler
+def train(client):
+    return client.reply(client.train())
+
+class Plain(florets.Method):
+    handler = train
+
+class Mine(florets.strategies.FedAvg):
+    method = Plain
+"""
+    main = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    exec(cell, vars(main))
+    # Other processes are handed a copy of it, under this path.
+    assert main.Mine.client_handlers[0].startswith("florets.task.given:train_")
+    strategy = main.Mine(fingerprint=code_fingerprint(main.Mine.client_handlers))
+    strategy.start(LocalGrid(app, 4), build_models(CONFIG, TASK), num_rounds=1, train_config=SETTINGS)
+    assert len(strategy.assignment) == 4
 
 
 def test_hello_reports_the_code_of_the_handlers_and_the_server_compares_it() -> None:

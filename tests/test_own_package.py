@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "own_strategy"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-FOLDERS = ("server_app", "client_app", "strategies", "task", "conf", "deploy")
+FOLDERS = ("api", "commands", "reports", "server_app", "client_app", "strategies", "task", "conf", "deploy")
 SMALL = ["num_clients=8", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]", "num_rounds=3"]
 
 # Against a SuperLink of the environment's own.
@@ -79,7 +79,9 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 def test_the_wheel_holds_one_package_with_all_of_its_files(environment: Environment) -> None:
     names = set(zipfile.ZipFile(environment.wheel).namelist())
     assert {name.split("/")[0] for name in names} == {"florets", f"florets-{VERSION}.dist-info"}
-    files = [path for folder in FOLDERS for end in ("py", "yaml") for path in (ROOT / folder).rglob(f"*.{end}")]
+    files = [
+        path for folder in FOLDERS for end in ("py", "yaml", "txt") for path in (ROOT / folder).rglob(f"*.{end}")
+    ]
     inside = {f"florets/{path.relative_to(ROOT).as_posix()}" for path in files}
     assert {name for name in names if name.startswith("florets/")} == {
         *inside,

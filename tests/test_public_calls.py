@@ -1,6 +1,7 @@
 """`florets x` and `florets.x()` do the same, with equal bits; keyword arguments are the command's keys."""
 
 import hashlib
+import subprocess
 import sys
 from pathlib import Path
 
@@ -110,3 +111,10 @@ def test_an_unknown_name_is_named() -> None:
         florets.runn  # noqa: B018 - the access is what is tested
     assert "run" in dir(florets)
     assert sys.modules["florets"].__version__
+
+
+def test_importing_florets_loads_nothing_heavy() -> None:
+    heavy = ("numpy", "torch", "flwr", "hydra", "pandas", "matplotlib", "scipy", "sklearn", "yaml")
+    code = f"import florets, sys; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -47,7 +47,11 @@ def test_nothing_that_is_read_can_run_code(folder: str) -> None:
                 if isinstance(node.func, ast.Name):
                     assert node.func.id not in CALLS, f"{path}:{node.lineno}"
                 elif isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
-                    safe = [word.arg for word in node.keywords if ast.unparse(word) == "allow_pickle=False"]
+                    safe = [
+                        word.arg
+                        for word in node.keywords
+                        if ast.unparse(word) in ("allow_pickle=False", "weights_only=True")
+                    ]
                     assert (node.func.value.id, node.func.attr) not in LOADS or safe, f"{path}:{node.lineno}"
 
 

@@ -179,7 +179,7 @@ def test_models_of_single_clients_are_kept_exactly_in_float32_where_they_are() -
     start, kept = Models(models(4.0, 6.0)), PersonalModels()
     assert thetas(kept.of("a", start).record) == [4.0], "who has none starts from the first model"
     odd = np.array([np.float32(0.1), 7.0], dtype=np.float64)
-    kept.put("a", odd)
+    kept["a"] = odd
     assert kept.vectors["a"].dtype == np.float32
     assert kept.of("a", start).bank.tobytes() == odd[np.newaxis].tobytes()
     assert thetas(kept.of("b", start).record) == [4.0]
@@ -192,7 +192,7 @@ def test_a_counter_beyond_float32_keeps_every_digit() -> None:
         return ArrayRecord({"0/theta": theta, "0/steps": Array(np.array(count, dtype=np.int64))})
 
     start, kept = Models(large(0)), PersonalModels()
-    kept.put("a", Models(large(2**24 + 1)).bank[0])
+    kept["a"] = Models(large(2**24 + 1)).bank[0]
     assert kept.vectors["a"].dtype == np.float64
     assert int(kept.of("a", start).record["0/steps"].numpy()) == 2**24 + 1
 

@@ -5,13 +5,12 @@ from typing import Any
 
 from flwr.app import RecordDict
 
+from florets.client_app.authors_client import Client as AuthorsClient
 from florets.client_app.client import Client
 from florets.client_app.session import consent_of
-from florets.task.imported import imported, module_of, other_parameters
+from florets.task.declared import check_handler
+from florets.task.imported import imported, module_of
 from florets.task.wire import kinds
-
-_CLIENT = "client"
-"""Name of a handler's one parameter."""
 
 
 def custom(client: Client) -> RecordDict:
@@ -26,7 +25,7 @@ def custom(client: Client) -> RecordDict:
     path = client.config.get(kinds.HANDLER)
     if not isinstance(path, str):
         raise ValueError(f"the message's config has no {kinds.HANDLER!r}: name one as package.module:function")
-    content = handler_of(client, path)(client=client)
+    content = handler_of(client, path)(client=AuthorsClient(client))
     if not isinstance(content, RecordDict):
         raise ValueError(f"handler {path} returned a {type(content).__name__}, not a flwr.app.RecordDict")
     return content
@@ -45,5 +44,5 @@ def handler_of(client: Client, path: str) -> Callable[..., Any]:
     consent_of(client.context).require(kinds.HANDLER, path)
     what = f"{kinds.HANDLER}={path!r}"
     function = imported(what, path)
-    other_parameters(what, function, [_CLIENT], options=False)
+    check_handler(what, function)
     return function

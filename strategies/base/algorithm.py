@@ -9,6 +9,8 @@ from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.frozen_descriptors import FrozenDescriptors
 from florets.strategies.base.frozen_groups import FrozenGroups
+from florets.strategies.base.handlers import handler_paths
+from florets.strategies.base.method import Method
 from florets.strategies.base.models import Models
 from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.base.report import CostEstimate, Detail
@@ -48,8 +50,13 @@ class Algorithm(ABC, Generic[S, M]):
     """Class of the algorithm's settings."""
     State: ClassVar[type[Any]] = State
     """Class of what the algorithm remembers."""
-    client_handlers: ClassVar[tuple[str, ...]] = ()
-    """Import paths ``package.module:function`` of the algorithm's own client handlers; see docs/extending.md."""
+    client_handlers: ClassVar[tuple[Any, ...]] = ()
+    """The algorithm's own client handlers, functions or import paths ``package.module:function``.
+
+    In a class that was made they are import paths, its method's handler among them; see docs/extending.md.
+    """
+    method: ClassVar[type[Method[Any, Any]] | None] = None
+    """How clients train within their groups; None: local training as the run has it."""
 
     settings: S
     state: M
@@ -63,6 +70,11 @@ class Algorithm(ABC, Generic[S, M]):
     loss: str
     seed: int
     personal: PersonalMethod[Any, Any] | None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        by_method = () if cls.method is None or cls.method.handler is None else (cls.method.handler,)
+        cls.client_handlers = handler_paths((*cls.client_handlers, *by_method))
 
     @abstractmethod
     def plan(self, context: Round) -> Plan[Update]:
@@ -116,7 +128,11 @@ class Algorithm(ABC, Generic[S, M]):
         return None
 
     def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
-        """Learn from the round's valid updates, beside their average; by default nothing."""
+        """Learn from the round's valid updates, beside their average; by default nothing.
+
+        Called once a round, after the updates were checked and before they are averaged. It may change the state,
+        and `assignment`, which is then overwritten by the updates' own models; not the updates, nor the models.
+        """
 
     def details(self) -> dict[str, Detail]:
         """Return what this algorithm alone has to tell of the round that just ended."""

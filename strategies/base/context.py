@@ -13,6 +13,7 @@ from florets.strategies.base.averaging import Averaging
 from florets.strategies.base.evaluation import EvaluationSettings
 from florets.strategies.base.exchange import Patience, Read, Replies, Request, T, send, sort_replies
 from florets.strategies.base.federation import RoundFailed
+from florets.strategies.base.handlers import Handler, handler_path
 from florets.strategies.base.meter import Meter
 from florets.strategies.base.models import Models
 from florets.strategies.base.plan import Plan as Plan
@@ -25,11 +26,13 @@ from florets.task.wire import is_stable, kinds
 from florets.task.wire.messages import new_message
 from florets.task.wire.records import Record, filled, record_dict
 from florets.task.wire.replies import (
+    Answer,
     Losses,
     TestResult,
     Update,
     check_examples,
     largest_of,
+    read_answer,
     read_losses,
     read_selected_update,
     read_update,
@@ -104,8 +107,8 @@ class Round:
         # A search and no table: only the few that an exchange still waits for are looked up.
         return next((client.key for client in self.online if client.node_id == node_id), f"node {node_id}")
 
-    def random(self, purpose: Purpose) -> np.random.Generator:
-        """Return the generator of one of the server's draws in this round."""
+    def random(self, purpose: Purpose | str) -> np.random.Generator:
+        """Return the generator of one of the server's draws in this round; an author's own draw has a name."""
         return generator(self.seed, self.server_round, purpose)
 
     def train_assigned(
@@ -144,7 +147,9 @@ class Round:
         kept: Container[str],
     ) -> Plan[Update]:
         if self.personal is not None and self.personal.is_active:
-            return _declared(self.personal.train(self, assignment), own)
+            # Settings of this exchange, such as FedProx's term, hold for the method's messages, too.
+            context = replace(self, config=filled(self.config.copy(), settings)) if settings else self
+            return _declared(self.personal.train(context, assignment), own)
         layout = self.models.layout
         config = {**self.averaging.settings, **settings}
         requests = []
@@ -235,9 +240,52 @@ class Round:
         message = new_message(content, client.node_id, kind, self.timeout, str(self.server_round))
         return Request(client.key, message)
 
+    def query(
+        self,
+        handler: Handler,
+        clients: Iterable[Client],
+        *,
+        returns: Mapping[str, Sequence[int]] | None = None,
+        numbers: Sequence[str] = (),
+        settings: Mapping[str, object] | None = None,
+        model: int | None = None,
+        needed: bool = False,
+    ) -> dict[str, Answer]:
+        """Ask clients something by a handler of the strategy's own (one exchange); return the valid answers.
+
+        Parameters
+        ----------
+        handler
+            One of the strategy's `client_handlers`.
+        clients
+            Whom to ask.
+        returns
+            Shape of each array that the handler returns, by name.
+        numbers
+            Names of the numbers that it returns.
+        settings
+            What the message tells the handler.
+        model
+            The model that is sent; None: none.
+        needed
+            Whether the round is repeated where fewer than the quorum send a valid answer.
+
+        Returns
+        -------
+        dict
+            By client key, sorted. Whoever sent other names, shapes or types, or a value that is not finite, is left
+            out and counted as invalid.
+        """
+        arrays = None if model is None else self.models.one(model)
+        requests = [self.request_custom(handler, one, arrays, settings, category="query") for one in clients]
+        replies = self.ask(requests, lambda _, content: read_answer(content, returns or {}, numbers))
+        if needed:
+            self.require(replies, "answer")
+        return dict(replies.ok)
+
     def request_custom(
         self,
-        handler: str,
+        handler: Handler,
         client: Client,
         arrays: ArrayRecord | None = None,
         settings: Mapping[str, object] | None = None,
@@ -251,9 +299,10 @@ class Round:
         ValueError
             If the algorithm does not declare the handler: clients would not have been asked whether they allow it.
         """
-        if handler not in self.client_handlers:
-            raise ValueError(f"handler {handler!r} is not in the strategy's client_handlers={self.client_handlers}")
-        own = {**(settings or {}), kinds.HANDLER: handler}
+        path = handler_path(handler)
+        if path not in self.client_handlers:
+            raise ValueError(f"handler {path!r} is not in the strategy's client_handlers={self.client_handlers}")
+        own = {**(settings or {}), kinds.HANDLER: path}
         return self.request(f"{category}.{kinds.CUSTOM}", client, arrays, own, others)
 
     def triage(self, requests: Sequence[Request], replies: list[Message], read: Read[T]) -> Replies[T]:

@@ -7,7 +7,6 @@ import numpy as np
 
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.cluster import centroids, nearest_centroid
 from florets.strategies.core.outliers import clipped
 
 
@@ -46,10 +45,15 @@ class FrozenClusters:
         limit: float = math.inf,
     ) -> "FrozenClusters":
         """Save the clusters found from `vectors` (M, K)."""
+        # SciPy is for the server: a node that imports a strategy of its author's for a handler may lack it.
+        from florets.strategies.core.cluster import centroids
+
         return cls(models, centroids(vectors, clusters), model_of_cluster, square_root, limit)
 
     def nearest_model(self, losses: FloatArray) -> int:
         """Return the model of the cluster whose centroid is nearest to one loss vector (K,)."""
+        from florets.strategies.core.cluster import nearest_centroid
+
         vector = np.sqrt(np.maximum(losses, 0.0)) if self.square_root else losses
         nearest = nearest_centroid(clipped(np.atleast_2d(vector), self.limit), self.centroids)[0]
         return int(self.model_of_cluster[nearest])

@@ -76,6 +76,10 @@ class PersonalMethod(ABC, Generic[S, K]):
     def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
         """Plan the evaluation in which each tester with a group tests its own model, or its group's before it has."""
 
+    def averaged(self, models: Models, updates: Sequence[tuple[str, Update]], bank: FloatArray) -> FloatArray:
+        """Return the next bank (K, R), given the plain averages of the updates: by default these."""
+        return bank
+
     @abstractmethod
     def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:
         """Return the model (R,) of each client that has one of its own."""
@@ -96,11 +100,22 @@ def within_groups(host: Host, method: PersonalMethod[Any, Any]) -> PersonalMetho
     Raises
     ------
     ValueError
-        If the algorithm cannot have it, or averages gradients.
+        If the algorithm cannot have it.
     """
     choice_of(host.settings, "personal", method.name)
+    return method_of(host, method)
+
+
+def method_of(host: Host, method: PersonalMethod[Any, Any]) -> PersonalMethod[Any, Any]:
+    """Return a method that runs within the groups of an algorithm, which trains by `Round.train_assigned`.
+
+    Raises
+    ------
+    ValueError
+        If the algorithm averages gradients.
+    """
     if isinstance(host.averaging, GradientAveraging):
-        raise ValueError(f"personal={method.name}: its clients send models; use averaging=models")
+        raise ValueError(f"averaging=gradients: clients of {method.name} send models; use averaging=models")
     return method.within(lambda: host.state, host.num_outputs)
 
 

@@ -26,7 +26,9 @@ class Plan(Generic[R]):
         How a reply is read.
     combine
         How the valid updates, in the order of the client keys, become the next bank (K, R); None: the strategy's
-        averaging (`Strategy.average`).
+        averaging (`Strategy.average`). It may change the state and the assignment, and return another number of
+        models; not the updates, nor the models that it averages. Outliers have been rejected; `weighting`,
+        `shared_layers` and a method's `average` are its own affair.
     models
         The models that the round starts from, where there are more or fewer than before; None: the last round's.
     participants

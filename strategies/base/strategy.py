@@ -20,8 +20,9 @@ from florets.strategies.base.federation import Federation, FederationError, Roun
 from florets.strategies.base.freed_memory import give_back_freed
 from florets.strategies.base.loop import NOTHING, Earlier, EvaluateModels, RoundObserver, run_rounds
 from florets.strategies.base.meter import Meter
+from florets.strategies.base.method import Method
 from florets.strategies.base.models import Models, untrained_of
-from florets.strategies.base.personal import PersonalMethod, within_groups
+from florets.strategies.base.personal import PersonalMethod, method_of, within_groups
 from florets.strategies.base.report import Evaluation, RoundReport
 from florets.strategies.base.snapshot import snapshot
 from florets.strategies.base.wrapper import refuse_wrapper
@@ -128,7 +129,11 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         self.round_timeout = round_timeout
         self.grace = grace
         self.round_tries = round_tries
+        if self.method is not None and personal is not None:
+            raise ValueError(f"personal={personal.name}: {type(self).__name__} has a method of its own; leave it out")
         self.personal = None if personal is None else within_groups(self, personal)
+        if self.method is not None:
+            self.personal = method_of(self, self.method(self.settings))
         self.federation = Federation(num_clients, start_timeout, fingerprint, min_clients, self.client_handlers)
         self.last_round: int | None = None
         self.state: M = self.State()
@@ -160,6 +165,9 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         plan = self._plan = self.plan(self.context)
         if not isinstance(plan, Plan):
             raise TypeError(f"{type(self).__name__}.plan() returned {plan!r}, and must return a Plan")
+        # Round 1 may find groups in a way of its own.
+        if isinstance(self.personal, Method) and server_round > self.first_rounds + 1 and plan.requests:
+            self.personal.refuse_unused(type(self).__name__, plan, server_round)
         self._context = replace(
             self.context,
             models=plan.models or self.context.models,
@@ -219,13 +227,18 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         return self.context.models.record, MetricRecord({kinds.TRAIN_LOSS: loss, kinds.NUM_EXAMPLES: sum(weights)})
 
     def average(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
-        """Return the next bank (K, R): each model's updates averaged as `averaging` says."""
-        return self.context.averaging.next_bank(
+        """Return the next bank (K, R): each model's updates averaged as `averaging` says.
+
+        A subclass may leave updates out or weight them otherwise; it must return all K models, and change neither the
+        updates nor the models (`context.models`).
+        """
+        bank = self.context.averaging.next_bank(
             self.context.models,
             Updates(updates),
             np.array([update.model for _, update in updates]),
             np.array([update.num_examples for _, update in updates], dtype=np.float64),
         )
+        return bank if self.personal is None else self.personal.averaged(self.context.models, updates, bank)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

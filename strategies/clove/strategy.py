@@ -273,14 +273,58 @@ class CLoVE(Strategy[CLoVESettings, CLoVEState]):
         if k == "auto":
             rng = context.random(Purpose.CHOOSE_K)
             k = choose_k(vectors, most, self.choose_k or "silhouette", own.k_min_improvement, rng)
-        return cluster(vectors, k, own.clustering, context.random(Purpose.CLUSTERING))
+        clusters = self.cluster_losses(vectors, k, context.random(Purpose.CLUSTERING))
+        if clusters.shape != (len(vectors),) or set(clusters.tolist()) != set(range(int(clusters.max()) + 1)):
+            raise ValueError(
+                f"{type(self).__name__}.cluster_losses returned {clusters!r}: give each of {len(vectors)} clients a "
+                "cluster, numbered from 0 without a gap"
+            )
+        return clusters
+
+    def cluster_losses(self, losses: FloatArray, k: int, rng: np.random.Generator) -> IntArray:
+        """Return the cluster of each client, (M,), numbered from 0 without a gap; at most K clusters.
+
+        By default as `strategy.clustering` says; a subclass may cluster otherwise.
+
+        Parameters
+        ----------
+        losses : (M, K + probes)
+            Loss vectors as they are embedded, in the order of the client keys. Not to be changed.
+        k
+            Number of clusters to find.
+        rng
+            For every draw.
+        """
+        return cluster(losses, k, self.settings.clustering, rng)
 
     def _match(self, vectors: FloatArray, clusters: IntArray, keys: Sequence[str]) -> IntArray:
-        num_models = vectors.shape[1]
+        previous = np.array([self.assignment.get(key, -1) for key in keys])
+        found, count = self.match(vectors, clusters, previous), int(clusters.max()) + 1
+        if found.shape != (count,) or len(set(found.tolist()) & set(range(vectors.shape[1]))) < count:
+            raise ValueError(
+                f"{type(self).__name__}.match returned {found!r}: give each of {count} clusters a model of its own, "
+                f"from 0 to {vectors.shape[1] - 1}"
+            )
+        return found
+
+    def match(self, losses: FloatArray, clusters: IntArray, previous: IntArray) -> IntArray:
+        """Return the model of each cluster, (C,), all different.
+
+        By default as `strategy.matching` says; a subclass may match otherwise.
+
+        Parameters
+        ----------
+        losses : (M, K)
+            Loss vectors as they are embedded, in the order of the client keys. Not to be changed.
+        clusters : (M,)
+            What `cluster_losses` returned.
+        previous : (M,)
+            Model of each client so far, -1 for none.
+        """
+        num_models = losses.shape[1]
         if self.settings.matching == "min_cost":
-            return match_min_cost(vectors, clusters)
+            return match_min_cost(losses, clusters)
         if self.settings.matching == "overlap":
-            previous = np.array([self.assignment.get(key, -1) for key in keys])
             return match_overlap(clusters, previous, num_models)
         if self.settings.matching == "none":
             return match_in_order(int(clusters.max()) + 1, num_models)

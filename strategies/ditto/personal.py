@@ -60,7 +60,7 @@ class DittoClients(PersonalMethod[DittoSettings, DittoKept]):
     def _keep(self, updates: Sequence[tuple[str, Update]]) -> list[tuple[str, Update]]:
         """Keep the clients' models, and return those of the groups."""
         for key, update in updates:
-            self.kept.personal.put(key, update.vector)
+            self.kept.personal[key] = update.vector
         return of_groups(updates, [cast(BilevelUpdate, update).shared for _, update in updates])
 
     def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:

@@ -67,9 +67,9 @@ class FedALAClients(PersonalMethod[FedALASettings, FedALAKept]):
         def keep(updates: Sequence[tuple[str, Update]]) -> Sequence[tuple[str, Update]]:
             upper = self._upper(models)
             for key, update in updates:
-                self.kept.upper.put(key, update.vector[upper])
+                self.kept.upper[key] = update.vector[upper]
                 if (mix := cast(MixedUpdate, update).mix) is not None:
-                    self.kept.mixes.put(key, mix)
+                    self.kept.mixes[key] = mix
             return updates
 
         return Plan(requests, read, keep=keep)

@@ -114,7 +114,7 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
         spreads = known_spreads(np.array([update.spread for _, update in updates]), samples)
         combined = head_weights(statistics, spreads, self.settings.least_weight) @ heads
         for (key, _), head in zip(updates, combined, strict=True):
-            state.heads.put(key, head.astype(np.float32).astype(np.float64))
+            state.heads[key] = head.astype(np.float32).astype(np.float64)
         prototypes, classes = global_prototypes(
             [update.prototypes for _, update in updates], [update.counts for _, update in updates]
         )

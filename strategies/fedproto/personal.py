@@ -81,7 +81,7 @@ class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
         def keep(updates: Sequence[tuple[str, Update]]) -> Sequence[tuple[str, Update]]:
             for key, update in updates:
                 own = cast(PrototypeUpdate, update)
-                self.kept.personal.put(key, own.vector)
+                self.kept.personal[key] = own.vector
                 self.kept.prototypes[key], self.kept.counts[key] = own.prototypes, own.counts
                 self.kept.groups[key] = groups[key]
             return updates

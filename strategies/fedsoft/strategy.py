@@ -112,7 +112,7 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
 
         def combine(updates: Sequence[tuple[str, Update]]) -> FloatArray:
             for key, update in updates:
-                state.personal.put(key, update.vector)
+                state.personal[key] = update.vector
             return self._centres(updates, drawn, context.models)
 
         return Plan(

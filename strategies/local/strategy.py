@@ -48,7 +48,7 @@ class Local(Strategy[LocalSettings, LocalState]):
             for key, update in updates:
                 models, only = own.of(key, context.models), np.zeros(1, dtype=np.int64)
                 weight = np.array([update.num_examples], dtype=np.float64)
-                own.put(key, context.averaging.next_bank(models, update.vector[np.newaxis], only, weight)[0])
+                own[key] = context.averaging.next_bank(models, update.vector[np.newaxis], only, weight)[0]
             return context.models.bank
 
         return Plan(requests, lambda key, content: read_update(content, layout, self.assignment[key]), keep)

@@ -29,17 +29,17 @@ class OneGroup(Strategy[S, M]):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self.method = self.Method(self.settings).within(lambda: self.state, self.num_outputs)
+        self.clients = self.Method(self.settings).within(lambda: self.state, self.num_outputs)
 
     def check(self, models: Models) -> None:
         """Raise ValueError where the method does not fit the first model."""
         super().check(models)
-        self.method.check(models)
+        self.clients.check(models)
 
     def plan(self, context: Round) -> Plan[Update]:
         """Let every participant train as the method has it."""
-        number_clients(self.assignment, context.online, first=int(self.method.trains_groups))
-        plan = self.method.train(context, {client.key: 0 for client in context.participants})
+        number_clients(self.assignment, context.online, first=int(self.clients.trains_groups))
+        plan = self.clients.train(context, {client.key: 0 for client in context.participants})
 
         def read(key: str, content: RecordDict) -> Update:
             return replace(plan.read(key, content), model=self.assignment[key])
@@ -56,12 +56,12 @@ class OneGroup(Strategy[S, M]):
 
     def plan_evaluation(self, context: Round) -> Plan[TestResult]:
         """Let every tester test what is its own, or the common model where it has nothing yet."""
-        return self.method.test(context, dict.fromkeys(self.assignment, 0))
+        return self.clients.test(context, dict.fromkeys(self.assignment, 0))
 
     def final_models(self, models: Models) -> Models:
         """Return the common model, if there is one, and behind it the clients', in the order of their numbers."""
-        own = self.method.own_models(models, dict.fromkeys(self.assignment, 0))
+        own = self.clients.own_models(models, dict.fromkeys(self.assignment, 0))
         rows = [own.get(key, models.bank[0]) for key in sorted(self.assignment, key=self.assignment.__getitem__)]
-        if self.method.trains_groups:
+        if self.clients.trains_groups:
             rows.insert(0, models.bank[0])
         return models.replaced(np.stack(rows)) if rows else models

@@ -1,44 +1,27 @@
 """`PersonalModels`: models of single clients, kept by the server apart from the bank."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
+from florets.strategies.base.per_client import PerClient
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray
 from florets.task.wire.replies import TestResult
 
 
-@dataclass
-class PersonalModels:
-    """One flat model per client, by client key: part of a strategy's state, so that clients keep none.
-
-    Attributes
-    ----------
-    vectors
-        (R,) each, float32; float64 where the models hold integers beyond float32's.
-    """
-
-    vectors: dict[str, NDArray[np.floating]] = field(default_factory=dict)
-
-    def __deepcopy__(self, _: object) -> "PersonalModels":
-        # Vectors are replaced, never changed: a copy of a strategy's state can share them.
-        return PersonalModels(dict(self.vectors))
+@dataclass(eq=False)
+class PersonalModels(PerClient):
+    """One flat model (R,) per client."""
 
     def of(self, key: str, start: Models, index: int = 0) -> Models:
         """Return a client's model; one that has none yet starts from model `index` of `start`."""
         if key not in self.vectors:
             return start if start.count == 1 else start.replaced(start.bank[index : index + 1])
         return start.replaced(self.vectors[key][np.newaxis].astype(np.float64))
-
-    def put(self, key: str, vector: FloatArray) -> None:
-        """Keep a client's model."""
-        narrow = vector.astype(np.float32)
-        self.vectors[key] = narrow if np.array_equal(narrow, vector) else vector
 
     def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
         """Plan the evaluation in which each tester with a group tests its own model, or its group's before it has."""
@@ -47,7 +30,7 @@ class PersonalModels:
 
     def by_client(self) -> dict[str, FloatArray]:
         """Return the models (R,) of the clients that have one, float64."""
-        return {key: vector.astype(np.float64) for key, vector in self.vectors.items()}
+        return dict(self)
 
     def in_order(self, assignment: dict[str, int], start: Models) -> Models:
         """Return the models of all clients, in the order of their numbers; see `of` for `start`."""

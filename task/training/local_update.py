@@ -1,6 +1,6 @@
 """Local training of a model on a client's data, and its gradient."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from math import ceil, isfinite
@@ -180,6 +180,25 @@ def local_update(
             left -= len(batches)
     count(gradients=passes)
     return seen.item() / in_epoch
+
+
+def steps_of(module: Module, num_samples: int, settings: TrainSettings) -> int:
+    """Return the number of steps that `local_update` takes."""
+    return settings.num_steps(len(_batches(num_samples, settings.batch_size, joined=normalises(module))))
+
+
+def training_batches(
+    module: Module, x: Tensor, y: Tensor, settings: TrainSettings, rng: np.random.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield inputs and targets of each step that `local_update` takes, in its order; see there."""
+    batches = _batches(len(x), settings.batch_size, joined=normalises(module))
+    left = settings.num_steps(len(batches))
+    torch_seed(rng)
+    while left > 0:
+        order = torch.from_numpy(rng.permutation(len(x))).to(x.device)
+        x_epoch, y_epoch = samples(x, order), y[order]
+        yield from ((x_epoch[begin:end], y_epoch[begin:end]) for begin, end in batches[:left])
+        left -= len(batches)
 
 
 def _seeded(module: Module, objective: Objective, rng: np.random.Generator) -> AbstractContextManager[None]:

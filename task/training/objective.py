@@ -109,6 +109,34 @@ class Anchored(Term):
                 parameter.grad.add_(parameter.detach() - anchor, alpha=self.mu)
 
 
+class LinearTerm(Term):
+    """A term <direction, theta>: the direction is added to every gradient.
+
+    Parameters
+    ----------
+    direction
+        Its entries, by their names in the state dict; parameters without one are left as they are.
+
+    Source: Karimireddy et al. 2020 (SCAFFOLD), eq. (3), with c - c_i as the direction.
+    """
+
+    def __init__(self, direction: Mapping[str, Tensor]) -> None:
+        self._direction = direction
+        self._pairs: list[tuple[Parameter, Tensor]] = []
+
+    def begin(self, module: Module, parameters: Sequence[Parameter]) -> None:
+        """Find each parameter's part of the direction."""
+        named = {id(parameter): name for name, parameter in module.named_parameters()}
+        found = [(p, self._direction.get(named[id(p)])) for p in parameters]
+        self._pairs = [(p, part.to(p.device)) for p, part in found if part is not None]
+
+    def add_gradient(self) -> None:
+        """Add the direction."""
+        for parameter, part in self._pairs:
+            if parameter.grad is not None:
+                parameter.grad.add_(part)
+
+
 @dataclass(frozen=True)
 class Objective:
     """What one client minimises: mean of w_i loss_i, plus the terms, over the layers that are not frozen.

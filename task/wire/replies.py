@@ -11,7 +11,7 @@ import numpy.typing as npt
 from flwr.app import ArrayRecord, MetricRecord, MetricRecordValues, RecordDict
 
 from florets.task.wire import kinds
-from florets.task.wire.layout import Layout, MalformedMessage, PackedVector, Vector, largest_values
+from florets.task.wire.layout import Layout, MalformedMessage, PackedVector, Vector, largest_values, write_array
 from florets.task.wire.records import entries
 from florets.task.wire.scores import SentScores, read_scores
 from florets.task.wire.sums import PARTS, PartSums, read_sums
@@ -39,9 +39,10 @@ class Losses:
 
 @dataclass(frozen=True)
 class Update:
-    """Reply to `train` and `train.select`: new parameters or a gradient (R,) of model `model`.
+    """Reply to a training message: new parameters or a gradient (R,) of model `model`.
 
-    `stable` is the client's declaration that its last assignments are equal; False where it was not asked.
+    `stable` is the client's declaration that its last assignments are equal; False where it was not asked. `arrays`
+    and `numbers` are what a handler of an author's own returns beside the model, by name; arrays are flat (R,).
     """
 
     model: int
@@ -50,6 +51,8 @@ class Update:
     train_loss: float
     losses: npt.NDArray[np.float64] | None = None
     stable: bool = field(default=False, kw_only=True)
+    arrays: Mapping[str, Vector] = field(default_factory=dict, kw_only=True)
+    numbers: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
     @property
     def vector(self) -> Vector:
@@ -66,7 +69,7 @@ class Update:
     @property
     def others(self) -> npt.NDArray[np.floating] | None:
         """All that the server will use in place of `vector` or beside it; None where there is nothing else."""
-        return None
+        return np.concatenate(list(self.arrays.values())) if self.arrays else None
 
 
 @dataclass(frozen=True)
@@ -108,23 +111,67 @@ def read_losses(content: RecordDict, num_models: int) -> Losses:
     return Losses(reply_losses(metrics, num_models), example_count(metrics), _flag(metrics, kinds.KEPT))
 
 
-def read_update(content: RecordDict, layout: Layout, model: int) -> Update:
+def read_update(
+    content: RecordDict, layout: Layout, model: int, returns: Sequence[str] = (), numbers: Sequence[str] = ()
+) -> Update:
     """Read the update of the model that the client was told to train.
+
+    Parameters
+    ----------
+    returns, numbers
+        Names of the records of this layout, and of the numbers, that must come beside the model.
 
     Raises
     ------
     MalformedMessage
         If keys, types, shapes or a value is wrong.
     """
-    keys = {kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES}
-    metrics = reply_metrics(content, keys, arrays=True, optional={kinds.STABLE})
+    keys = {kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES, *numbers}
+    metrics = reply_metrics(content, keys, arrays=True, optional={kinds.STABLE}, beside=returns)
     return Update(
         model,
         _update_values(content, layout),
         example_count(metrics),
         finite_number(metrics, kinds.TRAIN_LOSS),
         stable=kinds.STABLE in metrics and _flag(metrics, kinds.STABLE),
+        arrays={name: _update_values(content, layout, name).unpacked() for name in returns},
+        numbers={name: finite_number(metrics, name) for name in numbers},
     )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Reply to a query of an author's own: its arrays and numbers by name, and the client's number of examples."""
+
+    arrays: Mapping[str, npt.NDArray[np.float32]]
+    numbers: Mapping[str, float]
+    num_examples: int
+
+
+def read_answer(content: RecordDict, returns: Mapping[str, Sequence[int]], numbers: Sequence[str]) -> Answer:
+    """Read the reply to a query.
+
+    Parameters
+    ----------
+    returns
+        Shape of each array, by name.
+    numbers
+        Names of the numbers.
+
+    Raises
+    ------
+    MalformedMessage
+        If keys, types, shapes or a value is wrong.
+    """
+    metrics = reply_metrics(content, {kinds.NUM_EXAMPLES, *numbers}, arrays=bool(returns))
+    found = {name: finite_number(metrics, name) for name in numbers}
+    arrays: dict[str, npt.NDArray[np.float32]] = {}
+    if returns:
+        zeros = {name: write_array(np.zeros(tuple(shape), dtype=np.float32)) for name, shape in returns.items()}
+        layout = Layout.of(zeros)
+        flat = _update_values(content, layout).unpacked().astype(np.float32)
+        arrays = {entry.name: flat[entry.place].reshape(entry.shape) for entry in layout.entries}
+    return Answer(arrays, found, example_count(metrics))
 
 
 def read_selected_update(content: RecordDict, layout: Layout, num_models: int) -> Update:
@@ -269,10 +316,10 @@ def update_vector(content: RecordDict, layout: Layout) -> Vector:
     return _update_values(content, layout).unpacked()
 
 
-def _update_values(content: RecordDict, layout: Layout) -> PackedVector:
-    arrays = content[kinds.ARRAYS]
+def _update_values(content: RecordDict, layout: Layout, name: str = kinds.ARRAYS) -> PackedVector:
+    arrays = content.get(name)
     if not isinstance(arrays, ArrayRecord):
-        raise MalformedMessage(f"record {kinds.ARRAYS!r} is a {type(arrays).__name__}, not an ArrayRecord")
+        raise MalformedMessage(f"record {name!r} is a {type(arrays).__name__}, not an ArrayRecord")
     return layout.checked(arrays)
 
 

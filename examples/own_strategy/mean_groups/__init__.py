@@ -2,39 +2,42 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, RecordDict
+import torch
+from flwr.app import RecordDict
+from torch.nn.functional import one_hot
 
-from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.state import State
-from florets.strategies.base.strategy import Strategy
-from florets.strategies.core.cluster import cluster
-from florets.strategies.settings import ManyModels, setting
-from florets.task.randomness import Purpose
-from florets.task.wire import Layout, kinds
-from florets.task.wire.layout import Vector
-from florets.task.wire.replies import Update, reply_metrics, update_vector
+import florets
+
+
+@florets.handler
+def mean(client: florets.Client) -> RecordDict:
+    """Return the mean input of the training set, or how often each class occurs in it."""
+    rows = client.data.x_train
+    if client.config["compare"] == "labels":
+        rows = one_hot(client.data.y_train, client.num_outputs)
+    return client.reply(mean=rows.flatten(1).to(torch.float32).mean(0))
 
 
 @dataclass(frozen=True)
-class MeanGroupsSettings(ManyModels):
+class MeanGroupsSettings(florets.ManyModels):
     """Clients send the mean of their inputs or labels, k-means groups these once, then FedAvg in each group."""
 
-    compare: Literal["inputs", "labels"] = setting(
+    compare: Literal["inputs", "labels"] = florets.setting(
         "inputs", "what is averaged: the inputs, or the classes' frequencies"
     )
 
 
 @dataclass
-class Means(State):
+class Means(florets.State):
     """What is remembered: every client's mean, by its key."""
 
-    means: dict[str, Vector] = field(default_factory=dict)
+    means: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-class MeanGroups(Strategy[MeanGroupsSettings, Means]):
+class MeanGroups(florets.Strategy[MeanGroupsSettings, Means]):
     """Group clients by the means of their data, then average the models of each group.
 
     A mean tells something of the data, as k-FED's centres do.
@@ -42,30 +45,30 @@ class MeanGroups(Strategy[MeanGroupsSettings, Means]):
 
     Settings = MeanGroupsSettings
     State = Means
-    client_handlers: ClassVar = ("mean_groups.handlers:mean",)
+    client_handlers = (mean,)
 
-    def plan(self, context: Round) -> Plan[Update]:
+    def plan(self, context: florets.Round) -> florets.Plan[florets.Update]:
         """Ask new clients for their means and place them; then every participant trains its group's model."""
         new = [client for client in context.online if client.key not in self.state.means]
-        settings, handler = {"compare": self.settings.compare}, self.client_handlers[0]
-        requests = [context.request_custom(handler, one, settings=settings, category="query") for one in new]
-        replies = context.ask(requests, lambda _, content: self._read(content))
-        known, means = dict(self.assignment), dict(replies.ok)
+        compare = self.settings.compare
+        length = math.prod(self.input_shape) if compare == "inputs" else self.num_outputs
+        # Names, shapes and values of what comes back are checked: nothing that a client sends is trusted.
+        known = dict(self.assignment)
+        answers = context.query(
+            mean, new, returns={"mean": (length,)}, settings={"compare": compare}, needed=not known
+        )
+        means = {key: answer.arrays["mean"] for key, answer in answers.items()}
         if not known:
-            context.require(replies, "mean")
-            vectors, rng = np.stack(list(means.values())), context.random(Purpose.CLUSTERING)
-            groups = cluster(vectors, context.models.count, "kmeans", rng)
+            # The server's affair: a node that imports this file for the handler needs no scikit-learn.
+            from sklearn.cluster import KMeans
+
+            seed = int(context.random("groups").integers(2**31))
+            kmeans = KMeans(context.models.count, n_init=10, random_state=seed)
+            groups = kmeans.fit_predict(np.stack(list(means.values())))
             self.assignment.update(zip(means, map(int, groups), strict=True))
         else:
-            for one, mean in means.items():
-                nearest = min(known, key=lambda other: float(np.linalg.norm(self.state.means[other] - mean)))
+            for one, mine in means.items():
+                nearest = min(known, key=lambda other: float(np.linalg.norm(self.state.means[other] - mine)))
                 self.assignment[one] = known[nearest]
         self.state.means.update(means)
         return context.train_assigned(self.assignment)
-
-    def _read(self, content: RecordDict) -> Vector:
-        """Check a reply's records, names, shape and values: nothing that a client sends is trusted."""
-        reply_metrics(content, {kinds.NUM_EXAMPLES}, arrays=True)
-        length = math.prod(self.input_shape) if self.settings.compare == "inputs" else self.num_outputs
-        expected = Layout.of(ArrayRecord({"mean": Array(np.zeros(length, dtype=np.float32))}))
-        return update_vector(content, expected)

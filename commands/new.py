@@ -1,0 +1,80 @@
+"""`florets new`: a skeleton of a strategy, a data set or a project, with a test and a README."""
+
+import keyword
+import re
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from florets.conf.problems import ConfigError, did_you_mean
+from florets.server_app.console import say
+
+HELP = """florets new: a folder to start from, which runs as it is.
+
+Usage
+  florets new strategy <name>   one file: settings, state, who trains what
+  florets new data <name>       one file: a data set, its partition, a model
+  florets new project <name>    a package of both, with a preset, that can be
+                                installed and is a Flower app as well
+
+Each comes with a test and a README, in a new folder <name>."""
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_KINDS = ("strategy", "data", "project")
+_BORROWED = {
+    "project/NAME/strategy.py.txt": "strategy/NAME.py.txt",
+    "project/NAME/data.py.txt": "data/NAME.py.txt",
+}
+"""Files of a skeleton that are those of another."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write a skeleton into a new folder in the working folder.
+
+    Raises
+    ------
+    ConfigError
+        If the kind is none of the three, the name is no free module name, or the folder exists.
+    """
+    if not arguments:
+        print(HELP)
+        return 0
+    if len(arguments) != 2:
+        raise ConfigError([f"florets new {' '.join(arguments)}: give a kind ({', '.join(_KINDS)}) and a name."])
+    kind, name = arguments
+    if kind not in _KINDS:
+        raise ConfigError([f"florets new {kind}: the kinds are {', '.join(_KINDS)}.{did_you_mean(kind, _KINDS)}"])
+    _check(name)
+    folder = Path.cwd() / name
+    if folder.exists():
+        raise ConfigError([f"florets new {kind} {name}: {folder} exists; take another name, or move it away."])
+    for path, text in _files(kind, name):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+    say(f"{folder}: a {'data set' if kind == 'data' else kind} that runs as it is; its README.md says how.")
+    return 0
+
+
+def _check(name: str) -> None:
+    """Refuse what cannot be the name of a module of the user's own."""
+    rule = ""
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or keyword.iskeyword(name):
+        rule = "must be a Python module's name of small letters, digits and _, such as my_method"
+    elif name.startswith("test_"):
+        rule = "must not begin with test_: Flower leaves such modules out of an app"
+    elif find_spec(name) is not None and not (Path.cwd() / name).exists():
+        rule = "is the name of a module that Python finds already; take another"
+    if rule:
+        raise ConfigError([f"florets new: name={name} {rule}."])
+
+
+def _files(kind: str, name: str) -> Iterator[tuple[str, str]]:
+    """Yield path and text of each file of a skeleton."""
+    own = {path.relative_to(_TEMPLATES).as_posix(): path for path in (_TEMPLATES / kind).rglob("*.txt")}
+    borrowed = {path: _TEMPLATES / of for path, of in _BORROWED.items() if path.startswith(f"{kind}/")}
+    words = {"name": name, "Class": "".join(part.capitalize() for part in name.split("_"))}
+    for path, template in sorted((own | borrowed).items()):
+        text = template.read_text(encoding="utf-8")
+        for word, value in words.items():
+            text = text.replace(f"{{{{{word}}}}}", value)
+        yield path.removeprefix(f"{kind}/").removesuffix(".txt").replace("NAME", name), text

@@ -1,0 +1,182 @@
+"""`Method`: how the clients of a group train the group's model together, as an author writes it down."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
+
+from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.handlers import Handler, handler_path
+from florets.strategies.base.models import Models
+from florets.strategies.base.per_client import PerClient
+from florets.strategies.base.personal import K, PersonalMethod, S
+from florets.strategies.core import FloatArray
+from florets.strategies.settings import Settings
+from florets.task.wire import Layout, kinds
+from florets.task.wire.records import array_record
+from florets.task.wire.replies import TestResult, Update, read_update
+
+Sent = FloatArray | ConfigRecordValues
+_SENT_ANYHOW = (kinds.ARRAYS, kinds.CONFIG, kinds.SERVER_ROUND, kinds.CLIENT_NUMBER, kinds.HANDLER)
+
+
+class Method(PersonalMethod[S, K]):
+    """What clients are sent, compute and return within their groups, and what the server keeps for each of them.
+
+    A strategy takes it by ``method = <subclass>``: FedAvg has one group, CLoVE, IFCA and the others find theirs.
+    Every hook has a default, with which clients train as without the method. Vectors are flat models (R,) of float64
+    in the order of `layout`, and clients are named by their keys.
+
+    Attributes
+    ----------
+    settings
+        The strategy's.
+    kept
+        What the server keeps, of class `Kept`; a part of the strategy's state, so that checkpoints hold it.
+    layout
+        Names and places of the entries of a model: `mask(prefixes)` of layers, `trained`, `integers`, `untrained`.
+    models
+        The groups' models (K, R) at present; not to be changed.
+    """
+
+    Settings = Settings
+    Kept: ClassVar[type[Any]] = PerClient
+    """Class of `kept`: a dataclass that can be made without arguments."""
+    handler: ClassVar[Handler | None] = None
+    """How clients train, a function decorated with `florets.handler`; None: local training as the run has it."""
+    returns: ClassVar[tuple[str, ...]] = ()
+    """Names of what the handler returns beside the model, each of a model's names and shapes."""
+    numbers: ClassVar[tuple[str, ...]] = ()
+    """Names of the numbers that it returns beside the training loss."""
+    name = "method"
+
+    layout: Layout
+    models: FloatArray
+    _groups: Mapping[str, int] = {}
+    _round = 0
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        taken = {kinds.ARRAYS, kinds.METRICS, kinds.CONFIG, kinds.WORK, kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES}
+        if wrong := sorted(taken.intersection((*cls.returns, *cls.numbers))):
+            raise ValueError(f"{cls.__name__}: a reply has {wrong[0]!r} anyhow; give what it returns another name")
+        if cls.handler is not None:
+            cls.handler = handler_path(cls.handler)
+
+    def start(self, client: str, model: FloatArray) -> FloatArray:
+        """Return the model that a client starts its training from; `model` is its group's, and not to be changed."""
+        return model
+
+    def sends(self, client: str, group: int) -> Mapping[str, Sent]:
+        """Return what a client is sent beside the model, by name.
+
+        Vectors travel as models, others (numbers, strings, lists of them) as settings of the message. Of the names
+        that the project sends itself none may be used (ValueError).
+        """
+        return {}
+
+    def keep(self, updates: Sequence[tuple[str, Update]]) -> None:
+        """Keep what of the round's valid updates is the clients' own, in `kept`; before the models are averaged."""
+
+    def average(self, model: FloatArray, updates: Sequence[Update]) -> FloatArray:
+        """Return a group's next model from its last one and its members' updates; by default their mean.
+
+        Only the trained entries of what it returns are used, and of them those that are not in `shared_layers`.
+        Running statistics and counters are averaged as without the method.
+        """
+        raise NotImplementedError
+
+    def uses(self, client: str, model: FloatArray) -> FloatArray:
+        """Return the model that a client tests and predicts with; `model` is its group's. By default `start`'s."""
+        return self.start(client, model)
+
+    def members(self, group: int) -> list[str]:
+        """Return the keys of all clients that belong to a group, those of this round and of earlier ones, sorted."""
+        known = {**self._state().assignment, **self._groups}
+        return sorted(key for key, own in known.items() if own == group)
+
+    def check(self, models: Models) -> None:
+        """Raise ValueError where the method does not fit the first models; see `layout`."""
+        self._see(models)
+
+    def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
+        """Ask every participant with a group to train."""
+        models, self._groups, self._round = context.models, dict(groups), context.server_round
+        self._see(models)
+        requests = []
+        for client in context.participants:
+            if client.key not in groups:
+                continue
+            group = groups[client.key]
+            row = self.models[group]
+            start = self.start(client.key, row)
+            record = models.one(group) if start is row else self._record(start)
+            beside = self.sends(client.key, group)
+            settings = {name: value for name, value in beside.items() if not hasattr(value, "dtype")}
+            others = {name: self._record(value) for name, value in beside.items() if name not in settings}
+            if taken := sorted({*_SENT_ANYHOW, *context.config}.intersection(beside)):
+                raise ValueError(f"{type(self).__name__}.sends: messages have {taken[0]!r} anyhow; take another name")
+            if self.handler is None:
+                settings = {**context.averaging.settings, **settings}
+                requests.append(context.request(kinds.TRAIN, client, record, settings, others))
+            else:
+                requests.append(context.request_custom(self.handler, client, record, settings, others))
+
+        def read(key: str, content: RecordDict) -> Update:
+            return read_update(content, models.layout, groups[key], self.returns, self.numbers)
+
+        def keep(updates: Sequence[tuple[str, Update]]) -> Sequence[tuple[str, Update]]:
+            self.keep(updates)
+            return updates
+
+        return Plan(requests, read, keep=keep)
+
+    def refuse_unused(self, strategy: str, plan: Plan[Update], server_round: int) -> None:
+        """Raise ValueError where a round's plan does without what the method says."""
+        if self._round != server_round:
+            raise ValueError(
+                f"{strategy} does not train by Round.train_assigned: {type(self).__name__} has no effect on it"
+            )
+        if plan.combine is not None and type(self).average is not Method.average:
+            raise ValueError(f"{strategy} averages in its own way; {type(self).__name__}.average has no effect on it")
+
+    def averaged(self, models: Models, updates: Sequence[tuple[str, Update]], bank: FloatArray) -> FloatArray:
+        """Return the next bank (K, R), in which `bank` has the plain averages."""
+        if type(self).average is Method.average:
+            return bank
+        self._see(models)
+        ours = models.layout.trained & ~models.shared
+        for group in sorted({update.model for _, update in updates}):
+            members = [update for _, update in updates if update.model == group]
+            bank[group, ours] = self.average(self.models[group], members)[ours]
+        return bank
+
+    def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
+        """Let every tester with a group test the model that it uses."""
+        models, tested = context.models, {}
+        self._see(models)
+        for client in context.testers:
+            if client.key in groups:
+                row = self.models[groups[client.key]]
+                own = self.uses(client.key, row)
+                tested[client.key] = models.one(groups[client.key]) if own is row else self._record(own)
+        return context.test(tested)
+
+    def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:
+        """Return the models that clients use where these are not their groups'."""
+        self._see(models)
+        own = {}
+        for key, group in groups.items():
+            row = self.models[group]
+            used = self.uses(key, row)
+            if used is not row:
+                own[key] = used
+        return own
+
+    def _see(self, models: Models) -> None:
+        self.layout, self.models = models.layout, models.bank.view()
+        # A hook that writes into a group's model would change it for everybody.
+        self.models.flags.writeable = False
+
+    def _record(self, vector: Any) -> ArrayRecord:
+        return array_record(self.layout.arrays(vector))

@@ -1,0 +1,118 @@
+"""Methods within strategies, queries and decorators as an author writes them, and what is refused of each."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import florets
+from florets.strategies.base.federation import FederationError
+from florets.strategies.ditto.personal import DittoClients
+from florets.task.randomness import Purpose, generator
+from tests.method_runs import play
+from tests.own_methods import Asking, HalvedFedAvg, WithoutItsReturns
+
+HERE = "tests.own_methods"
+
+
+def test_a_query_returns_the_valid_answers_alone() -> None:
+    found = play(f"strategy={HERE}:Asking", "num_rounds=1")
+    assert list(Asking.answers) == ["0", "4", "5"]
+    answer = Asking.answers["0"]
+    assert answer.arrays["mean"].shape == (64,)
+    assert answer.numbers["scaled"] == 2 * answer.num_examples == 192
+    refused = found.reports[0].replies["invalid"]
+    assert refused == 3
+
+
+def test_a_method_averages_the_trained_entries() -> None:
+    found = play(f"strategy={HERE}:HalvedFedAvg", "num_rounds=1")
+    start = play(f"strategy={HERE}:HalvedFedAvg", "num_rounds=2").strategy.context.models.bank
+    np.testing.assert_allclose(start, found.strategy.context.models.bank / 2, rtol=1e-6)
+
+
+def test_a_handler_follows_what_the_strategy_asks_of_local_training() -> None:
+    own = play(f"strategy={HERE}:FedProxByHandler", "strategy.proximal_mu=5.0")
+    assert own.final == play("strategy=fedprox", "strategy.proximal_mu=5.0").final
+
+
+def test_a_client_that_returns_less_than_its_method_says_is_refused() -> None:
+    with pytest.raises(FederationError, match="record 'change' is a NoneType, not an ArrayRecord"):
+        play(f"strategy={HERE}:WithoutItsReturns")
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("Selected", "Selected does not train by Round.train_assigned: Halved has no effect on it"),
+        ("Combined", "Combined averages in its own way; Halved.average has no effect on it"),
+    ],
+)
+def test_a_method_without_effect_is_refused(name: str, rule: str) -> None:
+    with pytest.raises(ValueError, match=rule):
+        play(f"strategy={HERE}:{name}")
+
+
+def test_what_a_method_cannot_run_with_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"averaging=gradients: clients of method send models"):
+        HalvedFedAvg(averaging="gradients")
+    with pytest.raises(ValueError, match="personal=ditto: HalvedFedAvg has a method of its own"):
+        HalvedFedAvg(personal=DittoClients())
+    with pytest.raises(ValueError, match="a reply has 'train_loss' anyhow"):
+        type("Wrong", (florets.Method,), {"numbers": ("train_loss",)})
+    sending = type("Sending", (florets.Method,), {"sends": lambda self, client, group: {"seed": 1}})
+    with pytest.raises(ValueError, match=r"Sending.sends: messages have 'seed' anyhow"):
+        run(type("InUse", (florets.strategies.FedAvg,), {"method": sending}))
+
+
+def run(strategy: Any) -> None:
+    from florets.server_app.local_grid import LocalGrid
+
+    models, settings = florets.prepare(num_clients=4, task={"model_options": {"hidden": [8]}})
+    strategy().start(LocalGrid(florets.apps.client, 4), models, num_rounds=1, train_config=settings)
+
+
+def test_a_handler_must_be_one_that_a_client_can_import() -> None:
+    def nested(client: florets.Client) -> None:
+        """Do nothing."""
+
+    with pytest.raises(ValueError, match="write a function at the top of a module"):
+        type("Wrong", (florets.strategies.FedAvg,), {"client_handlers": (nested,)})
+    assert Asking.client_handlers == (f"{HERE}:statistics",)
+    assert WithoutItsReturns.client_handlers == (f"{HERE}:forgetful",)
+
+
+@pytest.mark.parametrize("decorator", ["handler", "dataset", "partition", "model"])
+def test_a_decorator_returns_the_function_and_refuses_other_parameters(decorator: str) -> None:
+    right = {
+        "handler": lambda client: None,
+        "dataset": lambda data_dir, seed, num_clusters, more=1: None,
+        "partition": lambda data, num_clients, num_clusters, rng: None,
+        "model": lambda input_shape, num_outputs, width=1: None,
+    }
+    declare = getattr(florets, decorator)
+    assert declare(right[decorator]) is right[decorator]
+    with pytest.raises(ValueError, match="it has no parameter"):
+        declare(lambda path: None)
+    with pytest.raises(ValueError, match="'path' as well"):
+        florets.handler(lambda client, path: None)
+
+
+def test_an_authors_draws_have_names_and_numbers_of_their_own() -> None:
+    own = generator(0, 1, "mine").random()
+    assert own == generator(0, 1, "mine").random()
+    assert own not in {generator(0, 1, "other").random(), *(generator(0, 1, one).random() for one in Purpose)}
+
+
+def test_what_a_client_keeps_is_kept_exactly_and_shared_by_copies() -> None:
+    import copy
+
+    kept = florets.PerClient()
+    kept["a"] = np.array([0.5, 2.0**24 + 1])
+    kept["b"] = np.array([0.5, 1.5])
+    assert (kept["a"] == [0.5, 2.0**24 + 1]).all()
+    assert kept.vectors["b"].dtype == np.float32
+    again = copy.deepcopy(kept)
+    del again["a"]
+    assert (list(kept), list(again)) == (["a", "b"], ["b"])
+    assert again.vectors["b"] is kept.vectors["b"]

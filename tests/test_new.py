@@ -1,0 +1,88 @@
+"""`florets new`: skeletons that run as they are."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from florets.commands.main import main
+
+ROOT = Path(__file__).parents[1]
+KINDS = {
+    "strategy": {"README.md", "mine.py", "test_mine.py"},
+    "data": {"README.md", "mine.py", "test_mine.py"},
+    "project": {
+        *("README.md", "pyproject.toml", "mine/__init__.py", "mine/strategy.py", "mine/data.py"),
+        *("presets/experiment/mine.yaml", "tests/test_mine.py"),
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_skeleton_has_its_files_and_no_gaps(kind: str, tmp_path: Path) -> None:
+    assert main(["new", kind, "mine"]) == 0
+    files = {path.relative_to(tmp_path / "mine").as_posix(): path for path in (tmp_path / "mine").rglob("*.*")}
+    assert set(files) == KINDS[kind]
+    for name, path in files.items():
+        text = path.read_text(encoding="utf-8")
+        assert "{{" not in text
+        assert "from florets" not in text
+        if name.endswith(".py"):
+            compile(text, name, "exec")
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--isolated", "--line-length", "118", "mine"], check=False
+    )
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        (["data"], "give a kind"),
+        (["strat", "mine"], "Did you mean strategy?"),
+        (["strategy", "My-Method"], "must be a Python module's name"),
+        (["strategy", "../mine"], "must be a Python module's name"),
+        (["strategy", "class"], "must be a Python module's name"),
+        (["strategy", "test_mine"], "must not begin with test_"),
+        (["project", "torch"], "is the name of a module that Python finds already"),
+        (["project", "there"], "exists; take another name"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(
+    arguments: list[str], rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "there").mkdir()
+    assert main(["new", *arguments]) == 2
+    assert rule in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_skeletons_own_test_and_the_commands_of_its_readme_pass(kind: str, tmp_path: Path) -> None:
+    assert main(["new", kind, "mine"]) == 0
+    lines = (tmp_path / "mine" / "README.md").read_text(encoding="utf-8").splitlines()
+    commands = [shlex.split(line) for line in lines if line.startswith("    ")]
+    assert len(commands) >= 3
+    for program, *arguments in commands:
+        module = ["-m", "florets"] if program == "florets" else []
+        if program == "florets" and "--help" not in arguments and "show-partition" not in arguments:
+            arguments = [*(text.replace("seed=0,1,2", "seed=0") for text in arguments), "num_rounds=1"]
+        done = subprocess.run(
+            [sys.executable, *module, *arguments],
+            cwd=tmp_path / "mine",
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            text=True,
+            capture_output=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
