@@ -1,9 +1,11 @@
 """`florets export`: a finished run's models for use without Florets."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from florets.server_app.console import say
 from florets.server_app.given_keys import read_keys
+from florets.task.callers_folder import import_from
 
 HELP = """florets export run=<folder> to=<new folder> [onnx=true] [license=<identifier>] [trust=true]
   Write a finished run's models so that they can be used without Florets: for each model, those of single clients
@@ -28,6 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     given = read_keys("export", arguments, _KEYS, ("run", "to"), ("onnx", "trust"))
     from florets.api.export import export
 
+    import_from(Path.cwd())
     target = export(
         given["run"],
         given["to"],

@@ -124,7 +124,6 @@ def _of_words(given: Sequence[str]) -> int:
         if {"-h", "--help"} & set(rest):
             print(command.HELP)
             return 0
-        import_from(caller)
         code: int = command.main(rest)
         return code
     if word in ("assign", "predict"):
