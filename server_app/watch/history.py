@@ -99,6 +99,8 @@ class ClientHistory:
             self.clusters[client] = int(cluster)
             if before not in (None, int(cluster)):
                 self.moves.append(Move(server_round, client, before, int(cluster)))
+        else:
+            self.clusters.pop(client, None)
         if row.get("reply") not in (None, "", "ok"):
             self.troubles[client] = self.troubles.get(client, 0) + 1
         if (losses := self._losses.get(client)) is None:
