@@ -37,7 +37,7 @@ class Cell:
     is_best: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ResultTable:
     """A table of means ± standard deviations; a notebook shows it with the best in bold.
 
@@ -134,7 +134,7 @@ class ResultTable:
         text = markdown_table([[self.corner, *self.columns], *body])
         return f"{text}\n\n{self.note}" if self.note else text
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.markdown()
 
     def _repr_html_(self) -> str:
