@@ -189,7 +189,8 @@ def test_too_few_clients_and_folds_for_a_level(clients: int, folds: int, level: 
 
 
 @pytest.mark.parametrize(
-    ("sizes", "folds", "smallest"), [([2, 2], 4, 1 / 216), ([3, 1], 4, 1 / 64), ([3, 3], 3, 1 / 400), ([1, 1], 2, 1 / 2)]
+    ("sizes", "folds", "smallest"),
+    [([2, 2], 4, 1 / 216), ([3, 1], 4, 1 / 64), ([3, 3], 3, 1 / 400), ([1, 1], 2, 1 / 2)],
 )
 def test_the_smallest_p_value_is_one_in_so_many_ways_to_form_the_groups(
     sizes: list[int], folds: int, smallest: float

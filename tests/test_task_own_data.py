@@ -18,7 +18,7 @@ from florets.deploy.demo_data import write_folders
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
 from florets.server_app.own_nodes import own_nodes
-from florets.task.data.own import own
+from florets.task.data.own import describe, own
 from florets.task.task import Task, TaskSpec
 from florets.task.wire import kinds
 from florets.task.wire.introduction import read_introduction
@@ -381,3 +381,29 @@ def test_a_dry_run_without_folders_or_with_a_damaged_node_file_is_refused(tmp_pa
     (tmp_path / "a" / "node.toml").write_text("true-cluster")
     with pytest.raises(ConfigError, match="is not TOML"):
         own_nodes(config)
+
+
+RNG = np.random.default_rng(0)
+PIXELS = RNG.integers(0, 256, (40, 1, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("x", "scale"),
+    [
+        (RNG.normal(0, 1, (40, 5)), ""),
+        (RNG.uniform(0, 1, (40, 1, 8, 8)), ""),
+        (np.eye(20)[RNG.integers(0, 20, 40)], ""),
+        (PIXELS.astype(np.uint8), ""),
+        (PIXELS.astype(np.float64), "pixels"),
+        (PIXELS.reshape(40, 64), "pixels"),
+        (RNG.normal(700, 300, (40, 5)), "raw"),
+        (RNG.normal(0, [1, 1e-3, 1e-3, 1e-3], (40, 4)), "raw"),
+        (RNG.normal(0, 1e-4, (40, 5)), "raw"),
+        # Of so few records nothing is said.
+        (RNG.normal(700, 300, (9, 5)), ""),
+    ],
+)
+def test_a_description_says_whether_an_archive_is_far_from_a_standard_scale(tmp_path, x, scale):
+    for name in ("train", "test"):
+        np.savez(tmp_path / f"{name}.npz", x=x, y=np.arange(len(x)) % 2)
+    assert describe(tmp_path, {}, {}, 0).scale == scale

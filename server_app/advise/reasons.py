@@ -55,7 +55,7 @@ class Reasons:
         if advice.evidence.unscaled:
             said.append(
                 "The inputs are far from a standard scale: standardise them, by the same numbers at all "
-                f"{self.site}s, or give data frames or tables, which are standardised; images as uint8. Then ask again."
+                f"{self.site}s, or give data frames or tables, which are standardised, and images as uint8."
             )
         return [
             *said,

@@ -173,7 +173,9 @@ class _Study:
             )
         prepared = read_preprocessing(place)
         classes = () if prepared is None else tuple(prepared.classes)
-        evidence = Evidence(after, one_class, read_names(place), tuple(reasons), described, tuple(tried), classes, any_unscaled(place))
+        evidence = Evidence(
+            after, one_class, read_names(place), tuple(reasons), described, tuple(tried), classes, any_unscaled(place)
+        )
         advice = advise(finding, outcomes, criterion, constant, evidence)
         rule = self._rule(advice)
         found = tuple([rule, *(one for one in reasons if one.kind != "labels")] if rule else reasons)

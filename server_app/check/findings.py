@@ -332,13 +332,13 @@ def _unscaled(sites: Mapping[str, Description]) -> Iterator[Finding]:
     for scale, text, remedy in (
         (
             "raw",
-            "the arrays' inputs are far from a standard scale, which models learn badly from",
+            "the arrays' inputs are far from a standard scale, from which many models learn badly",
             "Standardise them, by the same numbers at all sites, or give data frames or tables, which are "
             "standardised. A model that scales its inputs itself, or takes them as indices, needs neither.",
         ),
         (
             "pixels",
-            "the arrays' inputs look like pixels of 0 to 255, which models learn badly from",
+            "the arrays' inputs look like pixels of 0 to 255, from which many models learn badly",
             "Give them as uint8, which becomes 0 to 1, or divide them by 255.",
         ),
     ):

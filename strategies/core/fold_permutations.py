@@ -32,7 +32,7 @@ def smallest_p_value(sizes: IntArray, num_folds: int) -> float:
 
     Where members of one group change places the score changes by noise alone. What counts is in how many ways clients
     can be given to groups of these sizes, M! / prod n!, to the power m - 1: 216 for two pairs and four folds, 64 for
-    one client beside three, 125 for one beside four. Groups whose p value is above the level are found by chance only.
+    one client beside three, 125 for one beside four. Groups that cannot get below the level are found by chance only.
     """
     ways = math.lgamma(int(sizes.sum()) + 1) - sum(math.lgamma(size + 1) for size in sizes.tolist())
     return math.exp(-(num_folds - 1) * ways)

@@ -19,7 +19,7 @@ _FEWEST_PIXELS = 64
 
 
 def scale_of(x: FloatArray) -> Scale:
-    """Return how the inputs of training records (n, ...) are scaled, see `florets.task.data.tables.description.Scale`.
+    """Return how the inputs of training records (n, ...) are scaled; see `tables.description.Scale`.
 
     Spreads are compared with the median of those that are not 0, and in vectors only: in images, and among rare
     categories, single features that hardly vary are common.

@@ -16,7 +16,7 @@ from florets.task.data.read_npz import read_arrays, read_npz
 from florets.task.data.samples import Samples
 from florets.task.data.tables.agreement import agree
 from florets.task.data.tables.declaration import SUFFIXES, is_table
-from florets.task.data.tables.description import Description
+from florets.task.data.tables.description import Description, Scale
 from florets.task.data.tables.site_table import SiteTable
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import register_data
@@ -181,7 +181,7 @@ def _describe_archive(files: Files, options: Mapping[str, Any], seed: int) -> De
     n = len(data.x_train), len(data.x_test)
     classes = () if regression else tuple(map(str, range(data.num_outputs)))
     # Bytes have been divided by 255 already.
-    scale = "" if data.scaled else scale_of(data.x_train)
+    scale: Scale = scale_of(data.x_train) if isinstance(data.x_train, np.ndarray) and not data.scaled else ""
     return Description("archive", sum(n), n[0], shape=data.input_shape, classes=classes, scale=scale)
 
 

@@ -22,7 +22,7 @@ MOST_GUESSED = 10
 Kind = Literal["numeric", "text", "empty"]
 Role = Literal["input", "id", "date", "words"]
 Scale = Literal["", "raw", "pixels"]
-"""Of an archive's inputs: near a standard scale or not known, far from it, or whole numbers as of pixels of 0 to 255."""
+"""Of an archive's inputs: near a standard scale or not known, far from it, or as pixels of 0 to 255."""
 
 
 @dataclass(frozen=True)
