@@ -21,6 +21,7 @@ NAMES = [
     "Anchored",
     "Client",
     "Dataset",
+    "Experiment",
     "Federation",
     "Groups",
     "LinearTerm",
