@@ -221,7 +221,7 @@ def targets_of(values: Any) -> NDArray[Any]:
 def _unpacked(y: NDArray[Any]) -> NDArray[Any]:
     """Return targets that are Python objects in an array of one type."""
     cells = y.tolist()
-    missing = [cell is None or cell != cell for cell in cells]
+    missing = list(map(_is_missing, cells))
     if any(missing):
         raise WrongData(
             f"{sum(missing)} of the targets are missing, the first in sample {missing.index(True)}; leave those "
@@ -230,6 +230,15 @@ def _unpacked(y: NDArray[Any]) -> NDArray[Any]:
     if not all(isinstance(cell, str) for cell in cells) and not all(isinstance(cell, int | float) for cell in cells):
         raise WrongData("y holds Python objects of several types; give strings or numbers alone.")
     return np.array(cells)
+
+
+def _is_missing(cell: Any) -> bool:
+    """Return whether a cell is None, NaN or pandas' NA."""
+    try:
+        return cell is None or bool(cell != cell)
+    except (TypeError, ValueError):
+        # Comparing NA gives NA, which is neither true nor false; a cell that is an array is of a wrong type instead.
+        return type(cell).__name__ == "NAType"
 
 
 def _part(data: Any, target: str | None) -> Arrays | Table:
@@ -287,24 +296,23 @@ def table_of(frame: "pd.DataFrame", target: str | None) -> Table:
         if column.dtype != object:
             continue
         known = column.dropna()
-        if wrong_cell := next((cell for cell in known if not isinstance(cell, _CELLS)), None):
-            raise WrongData(
-                f"column {name!r} holds {type(wrong_cell).__name__}; give numbers or words, or leave the column out."
-            )
+        if wrong_type := next((type(cell).__name__ for cell in known if not isinstance(cell, _CELLS)), ""):
+            raise WrongData(f"column {name!r} holds {wrong_type}; give numbers or words, or leave the column out.")
     return Table(frame, target)
 
 
 def _of_torch(data: Any) -> Arrays:
     """Read a map-style data set sample by sample, one of tensors at once."""
-    subset = sys.modules["torch.utils.data"].Subset
-    rows = None
-    if isinstance(data, subset) and hasattr(data.dataset, "tensors"):
-        data, rows = data.dataset, list(data.indices)
-    if len(tensors := getattr(data, "tensors", ())) == 2:
-        return arrays(*(one if rows is None else one[rows] for one in tensors))
+    torch_data = sys.modules["torch.utils.data"]
+    whole, rows = data, None
+    if isinstance(data, torch_data.Subset):
+        whole, rows = data.dataset, list(data.indices)
+    # A subclass may change its samples as they are taken.
+    if type(whole) is torch_data.TensorDataset and len(whole.tensors) == 2:
+        return arrays(*(one if rows is None else one[rows] for one in whole.tensors))
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         raise WrongData("is a torch IterableDataset; give a map-style Dataset, with len() and [index].")
-    samples = [data[row] for row in (range(len(data)) if rows is None else rows)]
+    samples = [data[row] for row in range(len(data))]
     if not samples:
         raise WrongData("is empty; give samples, or leave the client out.")
     if not all(isinstance(sample, tuple | list) and len(sample) == 2 for sample in samples):

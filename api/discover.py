@@ -2,7 +2,6 @@
 
 import csv
 import html
-import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +18,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
 from florets.server_app import engine, jobs
+from florets.server_app.results.summary import last_evidence, read_lines
 from florets.strategies.registry import find_strategy
 from florets.task.callers_folder import import_from
 from florets.task.threads import one_thread_within
@@ -59,22 +59,19 @@ class Groups:
 
     @property
     def k(self) -> int:
-        """Number of groups; 1 where the clients cannot be told apart, or grouping them explains nothing."""
+        """Number of groups; 1 where clients cannot be distinguished, or grouping them explains nothing."""
         return max(1, len(set(self.assignment.values()) - {-1}))
 
     @property
     def p_value(self) -> float | None:
-        """Of the test that all clients are alike; None where nothing could be tested."""
+        """P value of the test that all clients are alike; None where nothing could be tested."""
         value: float | None = self.evidence["p_value"]
         return value
 
     @cached_property
     def evidence(self) -> dict[str, Any]:
         """What was found, as the run's ``rounds.jsonl`` has it: verdict, scores of each k, similarity of clients."""
-        from florets.server_app.results.summary import last_evidence
-
-        lines = (self.run.folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-        found = last_evidence([json.loads(line) for line in lines])
+        found = last_evidence(read_lines(self.run.folder))
         assert found is not None
         return found
 
@@ -99,10 +96,10 @@ class Groups:
         Raises
         ------
         ConfigError
-            If nothing could be tested, so that there is none.
+            If nothing could be tested.
         """
         if not self.evidence["scores"] or not self.evidence["similarity"]:
-            raise ConfigError([f"plot: there is no evidence to draw: {self.evidence['text']}."])
+            raise ConfigError([f"plot: no evidence to draw: {self.evidence['text']}."])
         from florets.server_app.results.evidence_plot import evidence_figure
 
         return evidence_figure(self.evidence)
@@ -129,7 +126,7 @@ class Groups:
 
 @one_thread_within()
 def discover(clients: Any = None, /, **keys: Any) -> Groups:
-    """Look for groups among clients, and train no longer than that takes.
+    """Look for groups among clients, and stop training as soon as that is decided.
 
     Parameters
     ----------
@@ -178,7 +175,7 @@ def discover_overrides(overrides: Sequence[str], caller: Path | None = None) -> 
         "pictures": "false",
         "checkpoint_every": 0,
         "strategy.fraction_train": 1,
-        # Sites with records of one class say nothing of a rule that tells classes apart: they are placed afterwards.
+        # Sites with records of one class say nothing about a classifier: they are placed afterwards.
         **({"strategy.place_one_class": "true"} if base.task.partition == "own" else {}),
     }
     own = [f"{key}={value}" for key, value in ours.items() if key not in typed]

@@ -1,4 +1,4 @@
-"""`florets.export`: a finished run's models in a folder of their own, usable without Florets."""
+"""`florets.export`: a finished run's models in a new folder, usable without Florets."""
 
 import json
 import shutil
@@ -31,8 +31,7 @@ def export(run: str | Path, to: str | Path, *, onnx: bool = False, license: str 
 
     Per model there is a `torch.export` program with a dynamic batch dimension (``.pt2``) and a state dict
     (``.safetensors``); in addition a model card (``README.md``), ``predict.py`` with ``preprocess.py``, which need
-    torch alone, ``export.json`` and, of tables, ``preprocessing.json``. Clients with a model of their own have theirs
-    exported as well.
+    only torch, ``export.json`` and, for tables, ``preprocessing.json``. Models of single clients are included.
 
     Parameters
     ----------

@@ -4,6 +4,7 @@ import csv
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ class Exported:
     models
         Arrays of each model.
     sites
-        Share of each model in a site's predictions, by client key; one model with share 1 but where clients mix them.
+        Share of each model in a site's predictions, by client key; one model with share 1 unless clients mix models.
     rows
         The run's ``clients.csv``.
     """
@@ -34,7 +35,7 @@ class Exported:
 
     @property
     def task(self) -> str:
-        """What a prediction is: of a class, of a value, or the error of a reconstruction."""
+        """What a prediction is: a class, a value, or the error of a reconstruction."""
         loss = self.run.task.spec.loss
         return {"cross_entropy": "classification", "reconstruction": "reconstruction"}.get(loss, "regression")
 
@@ -78,20 +79,24 @@ def _names_of(keys: Sequence[str]) -> dict[str, str]:
     """Return a file's name for each client's own model, different even where file systems ignore the case."""
     names: dict[str, str] = {}
     taken: set[str] = set()
-    for number, key in enumerate(keys):
-        name = f"client_{re.sub(r'[^A-Za-z0-9._-]+', '-', key)[:100]}"
-        name = f"{name}-{number}" if name.casefold() in taken else name
+    for key in keys:
+        stem = f"client_{re.sub(r'[^A-Za-z0-9._-]+', '-', key)[:100]}"
+        name = next(name for number in count(1) if (name := _numbered(stem, number)).casefold() not in taken)
         taken.add(name.casefold())
         names[key] = name
     return names
 
 
-def _shares(row: Mapping[str, str], count: int, names: Mapping[str, str]) -> dict[str, float]:
+def _numbered(stem: str, number: int) -> str:
+    return stem if number == 1 else f"{stem}-{number}"
+
+
+def _shares(row: Mapping[str, str], models: int, names: Mapping[str, str]) -> dict[str, float]:
     """Return the share of each model in a client's predictions; none where it has no model."""
     if row["client"] in names:
         return {names[row["client"]]: 1.0}
-    mixed = {f"model_{k}": float(share) for k in range(count) if (share := row.get(f"share_{k}"))}
+    mixed = {f"model_{k}": float(share) for k in range(models) if (share := row.get(f"share_{k}"))}
     if any(mixed.values()):
         return {name: share for name, share in mixed.items() if share}
     text = row["found_cluster"] or ""
-    return {f"model_{text}": 1.0} if text.isdecimal() and int(text) < count else {}
+    return {f"model_{text}": 1.0} if text.isdecimal() and int(text) < models else {}

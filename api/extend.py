@@ -31,7 +31,7 @@ from florets.server_app.resume.resume import CHANGEABLE, read_accept, refuse_cha
 from florets.task.callers_folder import import_from
 
 OTHERS = tuple(key for key in CHANGEABLE if key not in ("num_rounds", "data_dir", "results_dir"))
-"""Keys of the run that may change beside data and rounds."""
+"""Keys of the run that may change besides data and rounds."""
 
 
 def extend(
@@ -43,7 +43,7 @@ def extend(
     trust: bool = False,
     **keys: Any,
 ) -> Run:
-    """Go on from a finished run with new data of its sites, and with new sites, in a folder of its own.
+    """Go on from a finished run with new data of its sites, and with new sites, in a new folder.
 
     The models, the clients' groups and all that the strategy remembers are the earlier run's, and so is the way in
     which tables become inputs; a new site is placed by the strategy as a newcomer in the next round. Rounds continue
@@ -74,8 +74,8 @@ def extend(
     Raises
     ------
     ConfigError
-        If the run has not come to its end, kept no checkpoint or had no data of its sites' own, a key may not change,
-        or a site's data do not have the form of the run's.
+        If the run is not finished, kept no checkpoint or was on simulated clients, a key may not change, or a site's
+        data do not have the form of the run's.
     """
     given: dict[str, Any] = {"run": str(run), "data_dir": str(data_dir), **keys}
     given |= {key: value for key, value in (("to", to), ("num_rounds", num_rounds)) if value is not None}
@@ -118,8 +118,8 @@ def prepare_extension(overrides: Sequence[str], caller: Path, on_nodes: bool = F
     needed = ("run",) if on_nodes else ("run", "data_dir")
     problems += [f"{key} is missing: give {key}=<folder>." for key in needed if paths[key] is None]
     problems += [
-        f"{entry.text}: an extended run is the earlier one on other data; beside run, data_dir, to and num_rounds go "
-        f"{', '.join(OTHERS)}."
+        f"{entry.text}: an extended run is the earlier one on other data; besides run, data_dir, to and num_rounds "
+        f"it takes {', '.join(OTHERS)}."
         for key, entry in given.items()
         if key not in ("num_rounds", *OTHERS)
     ]
@@ -156,7 +156,7 @@ def _finished(parent: Path) -> RunSummary:
     if not (parent / FINISHED).is_file():
         raise ConfigError(
             [
-                f"run={parent}: has not come to its end, and is not extended before; go on with: "
+                f"run={parent}: is not finished, and only a finished run is extended; finish it with: "
                 f"{resume_command(parent)}"
             ]
         )
@@ -239,7 +239,7 @@ def _free_name(parent: Path) -> Path:
 
 
 def _write(folder: Path, parent: Path, before: Config, config: Config, checkpoint: Any) -> None:
-    """Make a folder what an interrupted run's would be that had done the parent's rounds."""
+    """Write what the folder of a run would hold that was interrupted after the parent's rounds."""
     from florets.server_app.data_agreement import ASKED, CHECK, DESCRIPTION, PREPROCESSING
     from florets.server_app.resume.checkpoint import Checkpoints
 

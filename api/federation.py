@@ -36,6 +36,8 @@ _NODE_FILE = "node.toml"
 _KEYS = ("target", "owner", "clusters", "names", "classes")
 """Keyword arguments of the public functions that belong to the clients' data."""
 _MOST_PROBLEMS = 10
+# Neither a device of Windows, nor with a blank at its end, nor the name of a client that cannot have its own.
+_FOLDER_NAME = re.compile(r"(?i)(?!(con|prn|aux|nul|com\d|lpt\d|client-\d+)$)\w([\w -]{0,79}\w)?", re.ASCII)
 # As `to_csv` writes it: nothing is left to be detected.
 _FORM = 'separator = ","\ndecimal = "."\n'
 
@@ -176,10 +178,11 @@ class Federation:
         return Targets(regression)
 
     def _folder_of(self, place: int) -> str:
+        """Return the folder of a client: its name, unless a file system could refuse or confuse that."""
         name = self.names[place]
         # Names that differ in case alone are one folder to some file systems.
         others = {other.lower() for other in self.names[:place] + self.names[place + 1 :]}
-        if re.fullmatch(r"\w[\w -]{0,80}", name, re.ASCII) and name.lower() not in others:
+        if _FOLDER_NAME.fullmatch(name) and name.lower() not in others:
             return name
         return f"client-{place:0{len(str(len(self)))}d}"
 
@@ -226,8 +229,8 @@ def with_clients(
     experiment
         Name of the preset, several names, or None.
     keys
-        The keyword arguments; `clients` is a Federation or what it takes, and the arguments of a Federation may stand
-        beside it.
+        The keyword arguments; `clients` is a Federation or what it takes, and the arguments of a Federation may be
+        among them.
     fewest
         Clients that there must be, unless `min_clients` says so.
 
@@ -239,18 +242,18 @@ def with_clients(
     Raises
     ------
     ConfigError
-        As a Federation raises it; if the data are said twice; or if the preset has data of its own.
+        As a Federation raises it; if the data are given twice; or if the preset names data.
     """
     if keys.get("clients") is None:
         return experiment, {name: value for name, value in keys.items() if name != "clients"}, None
     rest = {name: value for name, value in keys.items() if name not in ("clients", *_KEYS)}
     federation = _federation(keys, rest)
     if "data_dir" in rest:
-        raise ConfigError([f"data_dir={rest['data_dir']}: clients= are the data already; leave out one of them."])
+        raise ConfigError([f"data_dir={rest['data_dir']}: clients= are the data already; leave one of them out."])
     if experiment is None and "experiment" not in rest:
         experiment = OWN_DATA
     if len(federation) < fewest and "min_clients" not in rest:
-        raise ConfigError([f"clients: there is one, {federation.names[0]!r}; give at least {fewest}."])
+        raise ConfigError([f"clients: only {federation.names[0]!r} is given; give at least {fewest}."])
     chosen = rest.get("experiment", experiment)
     for one in [chosen] if isinstance(chosen, str) else chosen:
         _refuse_other_data(str(one))
@@ -266,7 +269,7 @@ def _federation(keys: Mapping[str, Any], rest: Mapping[str, Any]) -> Federation:
     own = {name: keys[name] for name in _KEYS if keys.get(name) is not None}
     if isinstance(keys["clients"], Federation):
         if own:
-            raise ConfigError([f"{name}: give it to the Federation itself." for name in own])
+            raise ConfigError([f"{name}: give it to Federation(...) itself." for name in own])
         return keys["clients"]
     given = _dotted(rest)
     classes = given.get("task.data_options.classes")
@@ -292,13 +295,13 @@ def _refuse_other_data(experiment: str) -> None:
     try:
         task = preset_values(experiment).get("task", {})
     except ConfigError:
-        # There is no such preset, as will be said.
+        # An unknown preset is refused later.
         return
     if (task.get("data"), task.get("partition")) != ("own", "own"):
         raise ConfigError(
             [
-                f"experiment={experiment}: has data of its own, and clients= are others; leave it out, or give a "
-                f"preset for nodes with data of their own, such as {OWN_DATA}."
+                f"experiment={experiment}: names data, and clients= are others; leave it out, or give a preset for "
+                f"nodes with data of their own, such as {OWN_DATA}."
             ]
         )
 
@@ -322,13 +325,15 @@ def _by_name(clients: Any, owner: str | None, names: Sequence[str] | None) -> di
             raise ConfigError(["names: the clients' mapping has them already; leave names out."])
         found = {str(name): data for name, data in clients.items()}
         if len(found) < len(clients):
-            raise ConfigError(["clients: two names are the same as strings; give each client a name of its own."])
+            raise ConfigError(["clients: two names are the same as strings; give each client a different one."])
         if found and set(found) <= {"train", "test"}:
-            raise ConfigError(["clients: is the data of one client; give a list of clients, or a mapping of names."])
+            raise ConfigError(
+                ["clients: these are the parts of one client; give a list of clients, or a mapping from names."]
+            )
     else:
         found = _of_list(clients, names)
     if not found:
-        raise ConfigError([f"clients: there is none; give {FORMS} for each client."])
+        raise ConfigError([f"clients: none is given; give {FORMS} for each client."])
     if problems := [f"clients: the name {name!a} {text}." for name in found if (text := key_problem(name))]:
         raise ConfigError(problems[:_MOST_PROBLEMS])
     return found
@@ -337,7 +342,10 @@ def _by_name(clients: Any, owner: str | None, names: Sequence[str] | None) -> di
 def _of_list(clients: Any, names: Sequence[str] | None) -> dict[str, Any]:
     if is_frame(clients) or is_hugging_face(clients):
         raise ConfigError(
-            ["clients: one data frame or data set; say whose each record is, owner=<column>, or give a list of them."]
+            [
+                "clients: one data frame or data set; name the column that says whose a record is, owner=<column>, "
+                "or give a list of them."
+            ]
         )
     if isinstance(clients, str | bytes | np.ndarray) or is_torch_data(clients) or not isinstance(clients, Iterable):
         raise ConfigError(
@@ -351,7 +359,7 @@ def _of_list(clients: Any, names: Sequence[str] | None) -> dict[str, Any]:
         raise ConfigError([f"names: there are {len(names)}, and {len(each)} clients; give each client one."])
     found = dict(zip(map(str, names), each, strict=True))
     if len(found) < len(each):
-        raise ConfigError(["names: two clients have the same; give each a name of its own."])
+        raise ConfigError(["names: two clients have the same; give each client a different one."])
     return found
 
 

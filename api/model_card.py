@@ -2,6 +2,7 @@
 
 import platform
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version as installed
 from pathlib import Path
@@ -89,11 +90,11 @@ def _what(found: Exported, label: str) -> str:
     if len(found.models) == 1:
         how = "federated learning: all sites share one model"
     elif _is_mixed(found):
-        how = "federated learning of mixtures: each site predicts with the models in shares of its own"
+        how = "federated learning of mixtures: each site predicts with all models, each with its own weights"
     elif found.run.own:
-        how = "personalised federated learning: each site has a model of its own beside that of its group"
+        how = "personalised federated learning: each site has its own model in addition to that of its group"
     elif len(set(used)) == len(used):
-        how = "local training: each site has a model of its own"
+        how = "local training: each site has its own model"
     else:
         how = "clustered federated learning: sites whose data are alike share a model"
     return (
@@ -110,7 +111,7 @@ def _licence(license: str) -> str:
     return (
         f"Licence: {_plain(license)}."
         if license
-        else "No licence was named: whoever wants to use the models asks those who trained them."
+        else "No licence was named: ask those who trained the models before you use them."
     )
 
 
@@ -136,7 +137,7 @@ def _groups(found: Exported) -> str:
 
 
 def _is_in(row: Mapping[str, str], name: str, found: Exported) -> bool:
-    """Return whether a site with a model of its own is of a group."""
+    """Return whether a site with its own model belongs to a group."""
     return row["client"] in found.run.own and name == f"model_{row['found_cluster']}"
 
 
@@ -169,11 +170,11 @@ def _inputs(found: Exported) -> Iterator[str]:
     if found.task == "classification":
         names = ", ".join(map(_plain, found.classes[:50])) + (" and more" if len(found.classes) > 50 else "")
         yield (
-            f"The programs return logits `(n, {len(found.classes)})`, whose softmax are the probabilities of the "
-            f"classes in this order: {names}."
+            f"The programs return logits `(n, {len(found.classes)})`, whose softmax is the probabilities of the "
+            f"classes, in this order: {names}."
         )
     elif found.task == "reconstruction":
-        yield "The programs return reconstructions, one flat row for each input."
+        yield "The programs return reconstructions, one flat row per input."
     elif run.preprocessing is not None:
         target = run.preprocessing
         unit = target.units.get(target.target, "")
@@ -209,9 +210,9 @@ def _preprocessing_words(prepared: Preprocessing) -> str:
         "none": "Numbers are not standardised.",
     }
     return (
-        f"{how[prepared.standardise]} A word that no site had counts as unknown. `preprocess.py` applies "
-        "`preprocessing.json`; what a file has otherwise (names, units, marks of missing values) a `node.toml` next "
-        "to it says: `rename`, `scale`, `missing`."
+        f"{how[prepared.standardise]} A category that no site had counts as unknown. `preprocess.py` "
+        "applies `preprocessing.json`; where a file differs (names, units, marks of missing values), a `node.toml` "
+        "next to it says so: `rename`, `scale`, `missing`."
     )
 
 
@@ -235,13 +236,13 @@ def _use(found: Exported, onnx: bool) -> Iterator[str]:
     which = next(iter(found.sites), next(iter(found.models)))
     model = next(iter(found.sites.get(which, found.models)))
     is_table = found.run.preprocessing is not None
-    word = which if re.fullmatch(r"[\w.-]+", which) else f"'{which}'"
     yield (
         f"```bash\npip install torch{'' if is_table else ' numpy'}\n"
-        f"python predict.py {word} new.{'csv' if is_table else 'npy'} > predictions.csv\n```"
+        # A name comes from its site, and the line is made to be pasted into a shell.
+        f"python predict.py {shlex.quote(which)} new.{'csv' if is_table else 'npy'} > predictions.csv\n```"
     )
     yield (
-        "The first word is a site, whose model it is, or a model. "
+        "The first argument is a site, whose model is used, or a model. "
         + ("Records are raw, as the sites have them: CSV or a JSON list of objects. " if is_table else "")
         + ("" if is_table else "Arrays may be `.npy`, `.npz` (`x`), `.pt` or `.json`; the last two need no NumPy. ")
         + "Python 3.11 or later. In a program of your own:"
@@ -253,7 +254,7 @@ def _use(found: Exported, onnx: bool) -> Iterator[str]:
         f"`{model}.safetensors`: its state dict",
         *([f"`{model}.onnx`: for ONNX runtimes, input `x`, output `outputs`"] if onnx else []),
     ]
-    yield "; ".join(files) + "; likewise of the other models. `export.json`: who uses which."
+    yield "; ".join(files) + "; likewise for the other models. `export.json`: which site uses which model."
 
 
 def _training(found: Exported, summary: RunSummary, label: str) -> str:
@@ -284,24 +285,24 @@ def _training(found: Exported, summary: RunSummary, label: str) -> str:
 
 def _limits(found: Exported, summary: RunSummary) -> Iterator[str]:
     run = found.run
-    yield "The figures are of test records of the sites that trained the models; other sites may differ."
+    yield "The figures are for test records of the sites that trained the models; other sites may differ."
     yield (
-        "Which model fits a new site, `florets assign` says from data with their targets; without Florets, compare "
-        "the models' losses on them."
+        "`florets assign` says which model fits a new site, from data with targets; without Florets, compare the "
+        "models' losses on them."
     )
     used = {name for shares in found.sites.values() for name in shares}
     if not found.run.own and (unused := [name for name in found.models if name not in used]):
         names = ", ".join(f"`{name}`" for name in unused)
-        yield f"No site uses {names}: untrained or left behind, do not use."
+        yield f"No site uses {names}: untrained or out of date, do not use."
     if lost := [row["client"] for row in found.rows if row["client"] not in found.sites]:
         yield f"{counted(len(lost), 'site')} got no model: {', '.join(map(_plain, lost[:_MOST_CATEGORIES]))}."
     if run.config.strategy.settings.adapts:
         yield (
-            "Sites adapt these models by a gradient step on their own training data, and the figures are of adapted "
-            "ones; as exported they are not adapted."
+            "Sites adapt these models by a gradient step on their own training data, and the figures are for "
+            "adapted models; the exported ones are not adapted."
         )
     if _is_mixed(found):
-        yield "A site's figures are of its mixture, not of a single model."
+        yield "A site's figures are for its mixture, not for a single model."
     yield (
         "No record has left a site, but models can reveal something of the records that they were trained on; "
         "no differential privacy was applied."

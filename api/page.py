@@ -18,7 +18,7 @@ def in_notebook() -> bool:
 
 
 def framed(page: Path) -> str:
-    """Return a page as HTML that stands in another one, with a style of its own."""
+    """Return a page as HTML within another one, whose style it does not take."""
     source = html.escape(page.read_text(encoding="utf-8"))
     return f'<iframe srcdoc="{source}" style="width: 100%; height: {_HEIGHT}px; border: 0"></iframe>'
 

@@ -1,4 +1,4 @@
-"""`florets.reproduce` and its result: a table or figure of a paper, run or made of what is finished."""
+"""`florets.reproduce` and its result: a table or figure of a paper, run or made from what is finished."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Reproduction:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """One row a run: row, column, seed, how far it is and why it failed, and its measures."""
+        """One row per run: row, column, seed, its state and why it failed, and its measures."""
         import pandas as pd
 
         plain = [name for name in self.measures if read_measure(name)[1] is None]
@@ -106,7 +106,7 @@ class Reproduction:
         Parameters
         ----------
         caption, label : str, optional
-            LaTeX of a ``table`` around it; without either there is the ``tabular`` alone.
+            LaTeX of a ``table`` around it; without either the result is the ``tabular`` alone.
         **choices
             The other parameters of `table`.
         """
@@ -140,7 +140,7 @@ class Reproduction:
             "columns": (columns, [column.name for column in item.columns]),
         }
         problems = [
-            f"{kind}={name}: {item.name} has no such one. There are: {', '.join(names)}."
+            f"{kind}={name}: {item.name} has no such {kind[:-1]}. It has: {', '.join(names)}."
             for kind, (wanted, names) in known.items()
             for name in wanted or ()
             if name not in names

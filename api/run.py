@@ -166,7 +166,7 @@ class Run:
         Returns
         -------
         Assignment
-            `model`, `losses` of all models, `accuracy`, and why it is that model.
+            `model`, `losses` of all models, `accuracy`, and `why` it is that model.
 
         Raises
         ------
@@ -202,7 +202,7 @@ def run(experiment: str | None = None, /, **keys: Any) -> Run:
         ``train={"learning_rate": 0.1}``. `model`, `data` and `partition` are short for ``task.model`` and so on; they
         and the strategy may be classes and functions, the model a module and the strategy an instance as well. Data
         in memory are given as ``clients=``, a `Federation` or what it takes; its arguments ``target=``, ``owner=``,
-        ``clusters=``, ``names=`` and ``classes=`` may stand beside it. ``tracker=`` also takes objects of one's own,
+        ``clusters=``, ``names=`` and ``classes=`` may be given as well. ``tracker=`` also takes objects of your own,
         see docs/trackers.md.
 
     Returns
@@ -255,7 +255,7 @@ def _resumed(overrides: Sequence[str], caller: Path, trackers: Sequence["Tracker
     assert found is not None
     config, folder = found
     if (summary := finished_summary(folder, config)) is not None:
-        say(f"{folder} holds a run that has come to its end: there is nothing left to do.")
+        say(f"{folder} holds a finished run: nothing is left to do.")
         return summary
     try:
         return engine.resume(config, folder, trackers)

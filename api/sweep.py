@@ -53,7 +53,7 @@ class Sweep:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """One row a job, failed ones too: its keys, its figures, its folder, and why it failed."""
+        """One row per job, failed ones included: its keys, its figures, its folder, and why it failed."""
         import pandas as pd
 
         return pd.read_csv(self.folder / SUMMARY, keep_default_na=False, na_values=[""])
@@ -145,7 +145,7 @@ class Sweep:
         Parameters
         ----------
         caption, label : str, optional
-            LaTeX of a ``table`` around it; without either there is the ``tabular`` alone.
+            LaTeX of a ``table`` around it; without either the result is the ``tabular`` alone.
         **choices
             The other parameters of `table`.
         """
@@ -171,11 +171,13 @@ class Sweep:
         Raises
         ------
         ConfigError
-            If there is no such measure, strategy or job.
+            If there is no such measure, strategy or job, or all jobs failed.
         """
         import pandas as pd
 
         groups = group_jobs(self._where(where))[1]
+        if not any(group.runs for group in groups):
+            raise ConfigError([f"{self.folder}: nothing to compare: all of these jobs failed."])
         if against is not None:
             _check(against, [group.strategy for group in groups], "against", "no such strategy ran")
             groups.sort(key=lambda group: group.strategy != against)
@@ -211,12 +213,12 @@ class Sweep:
         Parameters
         ----------
         measure : str, optional
-            One of `measures`. By default over the rounds those that say most; else the accuracy, or the loss.
+            One of `measures`. By default, over the rounds, the most informative ones; else the accuracy, or the loss.
         x : str
             ``"round"``, or a key of the sweep.
         lines : str, optional
             With a key as ``x``: the key with a line for each of its values; by default all others that vary. Where
-            these make more than eight lines, as after `florets.tune`, there is a point for each setting instead.
+            these make more than eight lines, as after `florets.tune`, each setting is a point instead.
         where : mapping, optional
             Keys and values of the jobs that are drawn.
 
@@ -260,19 +262,24 @@ class Sweep:
 
     def _where(self, where: Mapping[str, Any] | None) -> list[JobResult]:
         wanted = {key: str(value) for key, value in (where or {}).items()}
-        found = [job for job in self._jobs if all(job.overrides.get(key) == value for key, value in wanted.items())]
+        # A strategy goes by its key and by the name that tables show.
+        found = [
+            job
+            for job in self._jobs
+            if all(value in (job.overrides.get(key), _value(job, key)) for key, value in wanted.items())
+        ]
         if not found:
             text = ", ".join(f"{key}={value}" for key, value in wanted.items()) or "the sweep"
             raise ConfigError([f"where: {text}: no job has these."])
         return found
 
     def _measure(self, name: str | None) -> SweepMeasure:
-        return main_measure(self._jobs) if name is None else self._chosen([name])[0]
+        return main_measure(self._jobs) if name is None else self._chosen([name], "measure")[0]
 
-    def _chosen(self, names: Sequence[str]) -> list[SweepMeasure]:
+    def _chosen(self, names: Sequence[str], what: str = "columns") -> list[SweepMeasure]:
         known = measures_of(self._jobs)
         for name in names:
-            _check(name, known, "columns", "the sweep has no such measure or key")
+            _check(name, known, what, f"the sweep has no such measure{' or key' if what == 'columns' else ''}")
         return [known[name] for name in names or known]
 
     def _of_groups(self, jobs: Sequence[JobResult], names: Sequence[str], best: str | None) -> ResultTable:
@@ -343,7 +350,7 @@ def _value(job: JobResult, key: str) -> str:
 
 
 def _combinations(jobs: Sequence[JobResult], keys: Sequence[str]) -> dict[tuple[str, ...], list[JobResult]]:
-    """Return the jobs by their values of some keys, in the order of the first jobs."""
+    """Return the jobs by their values of some keys, in the order of their first jobs."""
     found: dict[tuple[str, ...], list[JobResult]] = {}
     for job in jobs:
         found.setdefault(tuple(_value(job, key) for key in keys), []).append(job)

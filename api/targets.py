@@ -75,7 +75,9 @@ def agree_on_targets(
         return Targets(regression=True)
     if "f" in found:
         name = next(name for name, own in kinds.items() if "f" in own)
-        raise ConfigError([f"clients: {name}: its targets have fractions, and are no classes; give labels or names."])
+        raise ConfigError(
+            [f"clients: {name}: its targets have fractions and cannot be classes; give labels or names."]
+        )
     declared = [part.classes for own in parts.values() for part in own if part.classes]
     if classes is None and declared:
         classes = list(dict.fromkeys(text for names in declared for text in names))
@@ -84,7 +86,7 @@ def agree_on_targets(
     if classes is not None:
         names = tuple(map(str, classes))
         if len(set(names)) < len(names):
-            raise ConfigError([f"classes={list(names)}: must be different."])
+            raise ConfigError([f"classes={list(names)}: two are the same; name each class once."])
         for name, own in occurring.items():
             if unknown := sum(str(value) not in names for value in own):
                 raise ConfigError(
@@ -99,5 +101,5 @@ def agree_on_targets(
             [f"clients: the class {wrong[0]!r} holds ${{, which stands for a key; give it another name."]
         )
     if len(every) < 2:
-        raise ConfigError(["clients: the targets of all clients are of one class; there is nothing to learn."])
+        raise ConfigError(["clients: the targets of all clients are of one class; nothing can be learned."])
     return Targets(classes=names)

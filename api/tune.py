@@ -32,7 +32,7 @@ def tune(
         How the next setting is proposed: by what the earlier ones gave, at random, or all combinations in turn. The
         first two need the extra ``tune``.
     n_jobs : int
-        Trials at a time, each in a process of its own; more than one needs the extra ``sweep``.
+        Trials at a time, in separate processes; more than one needs the extra ``sweep``.
     intervals : dict of str to (low, high), optional
         Keys that are searched between two numbers, ``{"train.learning_rate": (0.001, 0.1)}``: integers if both are.
         An interval of floats whose ends are a factor of 10 or more apart is searched on a logarithmic scale.

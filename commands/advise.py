@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from florets.api.advise import advise_overrides
-from florets.conf.problems import ConfigError
 from florets.server_app.console import say
+from florets.server_app.given_keys import key_texts
 
 HELP = """florets advise [<key>=<value> ...]
   Should these clients be grouped, and what should they use? Looks for groups, then compares FedAvg (plain, with
@@ -26,13 +26,6 @@ code 1: nothing was learned that is better than a constant answer."""
 
 def main(arguments: Sequence[str]) -> int:
     """Answer the question of a command line and return the exit code: 1 where nothing can be advised."""
-    options = [text for text in arguments if text.startswith("-")]
-    if {"-h", "--help"} & set(options):
-        print(HELP)
-        return 0
-    if unknown := [text for text in options if text not in ("--debug", "-q", "--quiet")]:
-        raise ConfigError([f"{text}: florets advise has no such option (-h, -q, --debug)." for text in unknown])
-    overrides = [text for text in arguments if not text.startswith("-")]
-    found = advise_overrides([*overrides, *(["quiet=true"] if {"-q", "--quiet"} & set(options) else [])])
+    found = advise_overrides(key_texts("advise", arguments))
     say(found.text)
     return 0 if found.chosen is not None else 1

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from florets.api.check import check_overrides
-from florets.conf.problems import ConfigError
 from florets.server_app.console import say
+from florets.server_app.given_keys import key_texts
 
 HELP = """florets check data_dir=<folder> [target=<column>] [<key>=<value> ...]
   Look at sites' data before anything is trained: a folder (or a table) for each site in data_dir, or the data of one
-  site alone before it joins. One line a finding, with its remedy; exit code 1 where a site could not take part.
+  site before it joins. One line per finding, with its remedy; exit code 1 where a site could not take part.
 
     florets check data_dir=sites target=disease
     florets check data_dir=pupils.csv target=math owner=school
@@ -18,12 +18,6 @@ Page: <results_dir>/check/<name of data_dir>/check.html, with check.json and des
 
 def main(arguments: Sequence[str]) -> int:
     """Check the data that a command line names, and return the exit code: 1 where a site could not take part."""
-    options = [text for text in arguments if text.startswith("-")]
-    if {"-h", "--help"} & set(options):
-        print(HELP)
-        return 0
-    if unknown := [text for text in options if text != "--debug"]:
-        raise ConfigError([f"{text}: florets check has no such option (-h, --debug)." for text in unknown])
-    found = check_overrides([text for text in arguments if not text.startswith("-")])
+    found = check_overrides(key_texts("check", arguments))
     say(found.text)
     return 0 if found.is_usable else 1

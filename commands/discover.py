@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from florets.api.discover import discover_overrides
-from florets.conf.problems import ConfigError
 from florets.server_app.console import say
+from florets.server_app.given_keys import key_texts
 
 HELP = """florets discover [<key>=<value> ...]
   Do these clients form groups, how many, and which? Runs strategy=discovery until it has decided, and no longer.
@@ -19,14 +19,7 @@ Results: <results_dir>/<experiment>/discover/<other keys>/seed-<seed>/, a run's 
 
 def main(arguments: Sequence[str]) -> int:
     """Look for groups among the clients that a command line names, and return the exit code."""
-    options = [text for text in arguments if text.startswith("-")]
-    if {"-h", "--help"} & set(options):
-        print(HELP)
-        return 0
-    if unknown := [text for text in options if text not in ("--debug", "-q", "--quiet")]:
-        raise ConfigError([f"{text}: florets discover has no such option (-h, -q, --debug)." for text in unknown])
-    overrides = [text for text in arguments if not text.startswith("-")]
-    found = discover_overrides([*overrides, *(["quiet=true"] if {"-q", "--quiet"} & set(options) else [])])
+    found = discover_overrides(key_texts("discover", arguments))
     say(found.text)
     say(f"Results: {found.run.folder}")
     return 0

@@ -1,17 +1,20 @@
 """`florets export`: a finished run's models for use without Florets."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from florets.server_app.console import say
 from florets.server_app.given_keys import read_keys
+from florets.task.callers_folder import import_from
 
 HELP = """florets export run=<folder> to=<new folder> [onnx=true] [license=<identifier>] [trust=true]
-  Write a finished run's models so that they can be used without Florets: for each model, also those of single
-  clients, a torch.export program (.pt2) and its state dict (.safetensors); a model card (README.md) in Hugging Face's
-  form; predict.py, which needs torch alone and takes raw records where the run was on tables; preprocessing.json.
+  Write a finished run's models so that they can be used without Florets: for each model, those of single clients
+  included, a torch.export program (.pt2) and its state dict (.safetensors); a model card (README.md) in Hugging
+  Face's form; predict.py, which needs only torch and takes raw records where the run was on tables;
+  preprocessing.json.
 
 onnx=true also writes each model as ONNX (extra "onnx"). license= names a licence on the card, such as apache-2.0.
-trust=true lets a run's own model function (task.model=package.module:function) be imported."""
+trust=true permits importing a model function of your own (task.model=package.module:function)."""
 
 _KEYS = ("run", "to", "onnx", "license", "trust")
 
@@ -24,14 +27,10 @@ def main(arguments: Sequence[str]) -> int:
     ConfigError
         If a key is wrong, or the run cannot be exported.
     """
-    if {"-h", "--help"} & set(arguments):
-        print(HELP)
-        return 0
-    given = read_keys(
-        "export", [text for text in arguments if text != "--debug"], _KEYS, ("run", "to"), ("onnx", "trust")
-    )
+    given = read_keys("export", arguments, _KEYS, ("run", "to"), ("onnx", "trust"))
     from florets.api.export import export
 
+    import_from(Path.cwd())
     target = export(
         given["run"],
         given["to"],

@@ -7,6 +7,7 @@ import threading
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import yaml
@@ -35,8 +36,8 @@ _FLAGS = {
     "--version": "version",
 }
 
-_COMMANDS = ("assign", "predict")
-"""First words that use a finished run; without one the command runs an experiment."""
+_WORDS = ("advise", "check", "discover", "export", "extend", "new", "tune", "watch")
+"""First words with a module here: `HELP`, and `main` of the words after it."""
 
 
 @dataclass(frozen=True)
@@ -116,23 +117,36 @@ def _coded(given: Sequence[str]) -> int:
 
 def _of_words(given: Sequence[str]) -> int:
     """Do what the first word says; without one, run what the keys describe."""
-    if given[:1] and given[0] in _COMMANDS:
-        return _for_a_client(given[0], given[1:])
-    words = {
-        "advise": _advise,
-        "check": _check,
-        "discover": _discover,
-        "export": _export,
-        "extend": _extend,
-        "new": _new,
-        "plan": _plan,
-        "reproduce": _reproduce,
-        "show-partition": _show_partition,
-        "tune": _tune,
-        "watch": _watch,
-    }
-    if given[:1] and given[0] in words:
-        return words[given[0]](given[1:])
+    word, rest = (given[0], [text for text in given[1:] if text != "--debug"]) if given else ("", [])
+    caller = Path.cwd()
+    if word in _WORDS:
+        command = import_module(f"florets.commands.{word}")
+        if {"-h", "--help"} & set(rest):
+            print(command.HELP)
+            return 0
+        code: int = command.main(rest)
+        return code
+    if word in ("assign", "predict"):
+        from florets.commands import new_client
+
+        import_from(caller)
+        return new_client.main(word, rest)
+    if word == "plan":
+        from florets.server_app.plan.command import main as plan
+
+        import_from(caller)
+        return plan(rest, caller, engine.client_side)
+    if word == "reproduce":
+        from florets.server_app.reproduce.command import main as reproduce
+        from florets.server_app.resume.go_on import Engine
+
+        import_from(caller)
+        return reproduce(rest, Engine(engine.run, engine.resume))
+    if word == "show-partition":
+        from florets.server_app.partition_view.command import main as show_partition
+
+        import_from(caller)
+        return show_partition(rest, caller)
     return _act(read_arguments(given))
 
 
@@ -171,86 +185,6 @@ def _act(arguments: Arguments) -> int:
 
     _tell(run_overrides(arguments.overrides, caller))
     return 0
-
-
-def _for_a_client(command: str, arguments: Sequence[str]) -> int:
-    from florets.commands import new_client
-
-    import_from(Path.cwd())
-    return new_client.main(command, arguments)
-
-
-def _advise(arguments: Sequence[str]) -> int:
-    from florets.commands.advise import main as advise
-
-    return advise(arguments)
-
-
-def _discover(arguments: Sequence[str]) -> int:
-    from florets.commands.discover import main as discover
-
-    return discover(arguments)
-
-
-def _show_partition(arguments: Sequence[str]) -> int:
-    from florets.server_app.partition_view import command
-
-    caller = Path.cwd()
-    import_from(caller)
-    return command.main(arguments, caller)
-
-
-def _check(arguments: Sequence[str]) -> int:
-    from florets.commands.check import main as check
-
-    return check(arguments)
-
-
-def _new(arguments: Sequence[str]) -> int:
-    from florets.commands import new
-
-    return new.main(arguments)
-
-
-def _export(arguments: Sequence[str]) -> int:
-    from florets.commands.export import main as export
-
-    import_from(Path.cwd())
-    return export(arguments)
-
-
-def _extend(arguments: Sequence[str]) -> int:
-    from florets.commands.extend import main as extend
-
-    return extend(arguments)
-
-
-def _plan(arguments: Sequence[str]) -> int:
-    from florets.server_app.plan import command
-
-    caller = Path.cwd()
-    import_from(caller)
-    return command.main(arguments, caller, engine.client_side)
-
-
-def _watch(arguments: Sequence[str]) -> int:
-    from florets.commands import watch
-
-    return watch.main(arguments)
-
-
-def _reproduce(arguments: Sequence[str]) -> int:
-    from florets.server_app.reproduce.command import main as reproduce
-    from florets.server_app.resume.go_on import Engine
-
-    import_from(Path.cwd())
-    return reproduce(arguments, Engine(engine.run, engine.resume))
-
-
-def _tune(arguments: Sequence[str]) -> int:
-    from florets.commands.tune import main as tune
-
-    return tune(arguments)
 
 
 def _tell(summary: RunSummary) -> None:

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     ConfigError
         If the kind is none of the three, the name is no free module name, or the folder exists.
     """
-    if not arguments or set(arguments) & {"-h", "--help"}:
+    if not arguments:
         print(HELP)
         return 0
     if len(arguments) != 2:

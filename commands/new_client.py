@@ -18,8 +18,8 @@ from florets.server_app.results.arrays_file import write_arrays
 
 HELP = """florets assign run=<folder> data=<file or folder> [save=<file>] [client=<key>] [unlabelled=true]
   Say which of a finished run's models fits data with their targets, and how well. CLoVE's frozen clusters, the
-  groups of a discovery or those of FLUX decide where the run has them, else the lowest loss; of a run of FedEM or
-  FedRC the share of each model is told. save= writes that model alone (.safetensors), and for tables next to it how
+  groups of a discovery or those of FLUX decide where the run has them, else the lowest loss; for FedEM and FedRC the
+  share of each model is printed. save= writes that model alone (.safetensors), and for tables next to it how
   they become its inputs (.preprocessing.json). unlabelled=true: the data have no targets; for runs of FLUX.
 
 florets predict run=<folder> data=<file or folder> model=<number> | client=<key> [output=predictions.csv]
@@ -58,7 +58,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
     if {"-h", "--help"} & set(arguments):
         print(HELP)
         return 0
-    given = _read_keys(command, [text for text in arguments if text != "--debug"])
+    given = _read_keys(command, arguments)
     run = load_run(_path(given["run"]), given.get("trust") == "true")
     try:
         (_assign if command == "assign" else _predict)(run, given)
@@ -86,7 +86,7 @@ def _assign(run: RunModels, given: Mapping[str, str]) -> None:
     # An autoencoder's targets are its inputs.
     new = read_data(run, _path(given["run"]), given, labelled=run.task.spec.loss != "reconstruction")
     if "client" in given and new.preprocessing is None:
-        raise ConfigError([f"client={given['client']}: says whose scale a table has, and these data are none."])
+        raise ConfigError([f"client={given['client']}: says whose scale a table has, and these data are no table."])
     _print_notes(new, given)
     found = assign_data(run, new)
     if found.shares is not None:
@@ -127,8 +127,8 @@ def _print_shares(found: Assignment) -> None:
     print("  model  share")
     for model, share in enumerate(found.shares):
         print(f"  {model:5d}  {share:.3f}")
-    told = "" if found.accuracy is None else f"accuracy {found.accuracy:.1%}, "
-    print(f"Mixed in these shares, on {counted(found.num_examples, 'sample')}: {told}loss {found.loss:.4g}")
+    accuracy = "" if found.accuracy is None else f"accuracy {found.accuracy:.1%}, "
+    print(f"Mixed in these shares, on {counted(found.num_examples, 'sample')}: {accuracy}loss {found.loss:.4g}")
 
 
 def _print_notes(new: NewData, given: Mapping[str, str]) -> None:
@@ -138,7 +138,7 @@ def _print_notes(new: NewData, given: Mapping[str, str]) -> None:
 
 def _save_model(run: RunModels, chosen: int | None, save: Path | None) -> None:
     if save is not None and chosen is not None:
-        # As for predictions, the file system itself refuses a name that is there already.
+        # As for predictions, the file system itself refuses a name that exists.
         with save.open("xb") as file:
             write_arrays(file, run.models[chosen])
         print(f"Model: {save}")
@@ -189,7 +189,7 @@ def _path(text: str) -> Path:
 
 
 def _new_file(text: str, suffix: str) -> Path:
-    """Return the path of a file that is to be written; never one that is there."""
+    """Return the path of a file that is to be written; never one that exists."""
     path = _path(text)
     if path.suffix != suffix:
         raise ConfigError([f"{text}: must end in {suffix}."])
@@ -201,4 +201,4 @@ def _new_file(text: str, suffix: str) -> Path:
 
 
 def _taken(path: Path | str) -> str:
-    return f"{path} is there already and is not overwritten; name another file, or remove it."
+    return f"{path} exists and is not overwritten; name another file, or remove it."

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from florets.conf.problems import ConfigError
+from florets.server_app.given_keys import key_texts
 
 HELP = """florets tune <key>=<values> ... [trials=20] [sampler=tpe|random|grid] [n_jobs=1] [<key>=<value> ...]
   Run an experiment with different settings, and name the best by its validation figure (`measure`), never by test
@@ -16,7 +17,7 @@ HELP = """florets tune <key>=<values> ... [trials=20] [sampler=tpe|random|grid] 
   sampler=tpe      proposes by what the earlier trials gave (Optuna, the extra `tune`)
   sampler=random   draws at random (Optuna)
   sampler=grid     all combinations, with several seeds too: the mean over them counts
-  n_jobs=4         trials at a time, each in a process of its own (the extra `sweep`)"""
+  n_jobs=4         trials at a time, in separate processes (the extra `sweep`)"""
 
 _OWN = ("trials", "sampler", "n_jobs")
 
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     ConfigError
         If an option or a key is wrong.
     """
-    if not arguments or {"-h", "--help"} & set(arguments):
+    if not arguments:
         print(HELP)
         return 0
     search = read_words(arguments)
@@ -47,9 +48,7 @@ def read_words(arguments: Sequence[str]) -> tuple[list[str], int | None, str, in
     ConfigError
         If an option is unknown, or a number is none.
     """
-    if options := [text for text in arguments if text.startswith("-") and text != "--debug"]:
-        raise ConfigError([f"{text}: florets tune has no such option; florets tune --help." for text in options])
-    words = [text for text in arguments if not text.startswith("-")]
+    words = key_texts("tune", arguments)
     own = {key: text.partition("=")[2] for text in words if (key := text.partition("=")[0]) in _OWN}
     numbers = {key: own[key] for key in ("trials", "n_jobs") if key in own}
     if wrong := [key for key, text in numbers.items() if not text.removeprefix("-").isdecimal()]:

@@ -20,8 +20,8 @@ _LAST_SECONDS = 5.0
 
 HELP = """florets watch <folder> [port=<number>] [until_end=true]
   Serve a page for this machine's browser that refreshes itself while the run in the folder goes on: curves of ARI and
-  accuracy, who is in which group and who moved, each client's losses, replies, the time that is left. The folder may
-  be a run's that has not begun yet, goes on, or is over. Ctrl-C ends the command.
+  accuracy, who is in which group and who moved, each client's losses, replies, the time that is left. The run may not
+  have begun yet, be going on, or be finished. Ctrl-C ends the command.
 
   port=0        where it listens, on 127.0.0.1 alone; 0: a free port
   until_end     true: end with the run, with exit code 0, or 1 where the run ended early"""
@@ -33,12 +33,9 @@ def main(arguments: Sequence[str]) -> int:
     Raises
     ------
     ConfigError
-        If an argument is wrong, or the port cannot be had.
+        If an argument is wrong, or the port cannot be used.
     """
-    if {"-h", "--help"} & set(arguments):
-        print(HELP)
-        return 0
-    folder, port, until_end = _read([text for text in arguments if text != "--debug"])
+    folder, port, until_end = _read(arguments)
     # They load what reads a run: --help needs none of it.
     from florets.server_app.watch.server import WatchServer
     from florets.server_app.watch.state import Watched
@@ -47,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
         server = WatchServer(Watched(folder), port)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise ConfigError([f"port={port}: cannot be had ({reason}); give another, or 0 for a free one."]) from error
+        raise ConfigError([f"port={port}: cannot be used ({reason}); give another, or 0 for a free one."]) from error
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
     thread.start()
     say(f"{server.url} shows {folder}" + ("" if until_end else "; ctrl-C ends"))

@@ -146,16 +146,14 @@ class TrainConfig:
         None, "steps in one round, whatever a client's samples; null: local_epochs counts", least=1
     )
     batch_size: int = setting(100, "samples per step", least=1)
-    optimizer: Optimizer = setting(
-        "adam", "class of torch.optim, in any case of its letters; built anew for every round"
-    )
+    optimizer: Optimizer = setting("adam", "class of torch.optim, in upper or lower case; built anew for every round")
     optimizer_options: dict[str, Any] = setting(
         {}, "further parameters of that class: {betas: [0.9, 0.99]}, {nesterov: true}; PyTorch's defaults"
     )
     momentum: float = setting(0.0, "momentum of sgd and rmsprop", least=0, below=1)
-    weight_decay: float = setting(0.0, "L2 penalty; of adamw decoupled from the gradient", least=0)
+    weight_decay: float = setting(0.0, "L2 penalty; with adamw decoupled from the gradient", least=0)
     clip_norm: float | None = setting(
-        None, "largest norm of the gradient of a step, over all parameters; null: any", above=0
+        None, "largest norm of a step's gradient, over all parameters; null: not clipped", above=0
     )
     augment: str | None = setting(
         None,
@@ -263,9 +261,7 @@ class Config(RunKeys):
         "seconds that the loss matrix may take; in process it is left out where it would take longer",
         above=0,
     )
-    pictures: bool = setting(
-        True, "draw the curves and the loss matrix; without them the tables and the page are there"
-    )
+    pictures: bool = setting(True, "draw the curves and the loss matrix; false: only the tables and the report")
     tracker: str | list[str] = setting(
         [],
         "where the run is logged as well: tensorboard, mlflow, wandb (extras of the same names), a class as "

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from florets.reports.statistics import FEWEST_PAIRS, Spread, holm, paired, paired_p
 
 LEGEND = (
-    "Intervals are 95 %, by Student's t; those of accuracies and ARI are on the logit scale and stay inside their "
-    "range. Differences are paired by the seed; p is that of the paired t test, by Holm's correction for the number "
-    f"of comparisons. Fewer than {FEWEST_PAIRS} pairs, or equal differences, have no test."
+    "Intervals are 95 %, by Student's t; those of accuracies and ARI are computed on the logit scale and stay inside "
+    "their range. Differences are paired by seed; p is that of the paired t test, with Holm's correction for the "
+    f"number of comparisons. Fewer than {FEWEST_PAIRS} pairs, or equal differences, have no test."
 )
 
 
@@ -19,13 +19,13 @@ class Compared:
     Attributes
     ----------
     spread
-        Of its own values.
+        Mean and interval of its values.
     against
-        The other method; empty where it is the one that others are compared with.
+        The other method; empty for the one that others are compared with.
     difference
-        Of the paired differences, its own values less the other's; of no value without pairs.
+        Mean and interval of the paired differences, its values minus the other's.
     p, p_holm
-        Of the paired t test, plain and by Holm's correction over all comparisons; None where there is no test.
+        p value of the paired t test, plain and with Holm's correction over all comparisons; None without a test.
     """
 
     name: str

@@ -66,7 +66,7 @@ class Embedding:
         Parameters
         ----------
         method : str
-            ``pca``: the two directions in which the vectors differ most. ``tsne``: who is near whom alone.
+            ``pca``: the two directions in which the vectors differ most. ``tsne``: neighbourhoods alone.
 
         Returns
         -------
@@ -166,8 +166,8 @@ def embedding(folder: Path, round: int | None = None) -> Embedding:
     if not path.is_file():
         raise ConfigError(
             [
-                f"{folder}: there is no {EMBEDDINGS}; the strategy compared no clients, or the run has not come to "
-                "its end, or an earlier version wrote it: run the experiment again."
+                f"{folder}: holds no {EMBEDDINGS}; the strategy compared no clients, the run is not finished, or an "
+                "earlier version wrote it: run the experiment again."
             ]
         )
     with np.load(path, allow_pickle=False) as file:
@@ -175,7 +175,7 @@ def embedding(folder: Path, round: int | None = None) -> Embedding:
         wanted = rounds[-1] if round is None else round
         if wanted not in rounds:
             raise ConfigError(
-                [f"round={wanted}: in this round no clients were compared; the run has {_listed(rounds)}."]
+                [f"round={wanted}: no clients were compared in this round; the run has {_listed(rounds)}."]
             )
         return Embedding(wanted, str(file[f"{wanted}/kind"]), *(file[f"{wanted}/{name}"] for name in _FIELDS))
 

@@ -28,8 +28,8 @@ def rounds(folder: Path) -> "DataFrame":
     """Return a row for each round, from ``rounds.jsonl``.
 
     Nested figures are columns: ``seconds_train``, ``replies_ok``, ``cluster_size_0``, ``accuracy_worst_tenth``.
-    ``rejected`` counts clients. What only an algorithm reports has its name, after that of the detail where it is
-    nested (``discovery_p_value``); its lists are in the file alone. A score's mean over the clients has its name.
+    ``rejected`` counts clients. Details of single algorithms keep their names, nested ones joined by ``_``
+    (``discovery_p_value``); lists are in the file alone. A score's mean over the clients has the score's name.
 
     Raises
     ------
@@ -105,14 +105,14 @@ def assignments(folder: Path) -> "DataFrame":
 
 
 def _text(path: Path) -> str:
-    """Return the whole lines of a file."""
+    """Return a file's complete lines."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise ConfigError(
             [
-                f"{path}: there is no such file; the run has not come so far, or an earlier version wrote it: run "
-                "the experiment again."
+                f"{path}: does not exist; the run has not got that far, or an earlier version wrote it: run the "
+                "experiment again."
             ]
         ) from error
     return text[: text.rfind("\n") + 1]

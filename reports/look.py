@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette, in an order that keeps neighbours apart for every kind of colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A00")
 MARKERS = "os^DvP*X"
-# Together with the colour, so that lines can be told apart in grey.
+# Together with the colour, so that lines can be distinguished in grey.
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (9, 2)), (0, (3, 1, 1, 1, 1, 1)))
 INK, QUIET, GRID = "#1F2933", "#66727F", "#E4E8EC"
 # Any: the type that matplotlib 3.11 asks for, a union of all its setting names, is not in older releases.

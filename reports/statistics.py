@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 
 LEVEL = 0.95
 FEWEST_PAIRS = 3
-"""Pairs from which on a test is claimed."""
+"""Fewest pairs for which a test is reported."""
 
 FRACTION, PERCENT, ARI = (0.0, 1.0), (0.0, 100.0), (-0.5, 1.0)
 """Ranges of figures. No adjusted Rand index lies below -1/2.
@@ -21,9 +21,9 @@ class Spread:
     Attributes
     ----------
     number
-        Values that there are.
+        Number of values.
     mean
-        NaN where there is none.
+        NaN without values.
     deviation
         Sample standard deviation (n - 1); NaN below two values.
     low, high
@@ -77,10 +77,10 @@ def paired(ours: Mapping[int, float], others: Mapping[int, float]) -> list[float
 
 
 def paired_p(differences: Sequence[float]) -> float | None:
-    """Return the two-sided p of the paired t test, None where it says nothing.
+    """Return the two-sided p value of the paired t test.
 
-    That is with fewer than `FEWEST_PAIRS` pairs, and where all differences are equal: without a spread there is
-    nothing to measure them by.
+    None with fewer than `FEWEST_PAIRS` pairs, and where all differences are equal: without a spread the statistic is
+    not defined.
     """
     if len(differences) < FEWEST_PAIRS:
         return None

@@ -37,7 +37,7 @@ class Cell:
     is_best: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ResultTable:
     """A table of means ± standard deviations; a notebook shows it with the best in bold.
 
@@ -69,7 +69,7 @@ class ResultTable:
         Parameters
         ----------
         higher
-            Whether a higher value is better, for all cells or for each column; None: there is no better one.
+            Whether a higher value is better, for all cells or for each column; None: neither is.
         along
             What is compared: the cells of each column with each other, or those of each row.
         """
@@ -134,7 +134,7 @@ class ResultTable:
         text = markdown_table([[self.corner, *self.columns], *body])
         return f"{text}\n\n{self.note}" if self.note else text
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.markdown()
 
     def _repr_html_(self) -> str:
@@ -155,7 +155,7 @@ class ResultTable:
         Parameters
         ----------
         caption, label
-            LaTeX of a `table` around it; without either there is the `tabular` alone.
+            LaTeX of a `table` around it; without either the result is the `tabular` alone.
         """
         lines = tabular(self.texts, [[False, *(cell.is_best for cell in row)] for row in self.cells])
         if caption or label:

@@ -1,8 +1,22 @@
-"""The `key=value` arguments of a command that runs no experiment."""
+"""The arguments of a command that has a word of its own: `key=value`, and few options."""
 
 from collections.abc import Collection, Sequence
 
 from florets.conf.problems import ConfigError, did_you_mean
+
+
+def key_texts(command: str, arguments: Sequence[str]) -> list[str]:
+    """Return the `key=value` texts of a command that takes an experiment's keys, `quiet=true` for -q among them.
+
+    Raises
+    ------
+    ConfigError
+        If there is another option.
+    """
+    options = [text for text in arguments if text.startswith("-")]
+    if unknown := [text for text in options if text not in ("-q", "--quiet")]:
+        raise ConfigError([f"{text}: florets {command} has no such option (-h, -q, --debug)." for text in unknown])
+    return [*(text for text in arguments if text not in options), *(["quiet=true"] if options else [])]
 
 
 def read_keys(

@@ -1,7 +1,7 @@
 """A new folder with a result: written aside and renamed, so that a failure leaves nothing of it."""
 
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,16 +26,16 @@ def whole_folder(target: Path) -> Iterator[Path]:
     ConfigError
         If it cannot be written.
     """
-    aside = None
+    # Unlike a folder of `tempfile`, it has the permissions that the user's own have.
+    aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
-        # A temporary folder is its owner's alone.
-        aside.chmod(0o755)
+        aside.mkdir(parents=True)
         yield aside
+        if target.is_dir():
+            # An empty one, which not every system replaces.
+            target.rmdir()
         aside.replace(target)
     except OSError as error:
         raise ConfigError([f"to={target}: cannot be written ({error.strerror or error})."]) from error
     finally:
-        if aside is not None:
-            shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(aside, ignore_errors=True)

@@ -27,6 +27,13 @@ class Calls:
         self.ends.append(end)
 
 
+class NotStarting(Calls):
+    """Fails at the start."""
+
+    def on_start(self, run: RunStart) -> None:
+        raise ConnectionError("no\nserver")
+
+
 class Failing(Calls):
     """Fails in its first round, and counts how often it is called."""
 

@@ -350,8 +350,8 @@ def test_a_model_that_branches_on_values_is_refused(tmp_path: Path) -> None:
 
 
 def test_clients_have_different_files_whatever_they_are_called() -> None:
-    names = _names_of(["A b", "a-b", "é"])
-    assert list(names.values()) == ["client_A-b", "client_a-b-1", "client_-"]
+    names = _names_of(["A b", "a-b-2", "a-b", "é"])
+    assert list(names.values()) == ["client_A-b", "client_a-b-2", "client_a-b-3", "client_-"]
 
 
 def test_arrays_are_read_and_mixtures_are_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,3 +391,10 @@ def test_arrays_are_read_and_mixtures_are_mixed(tmp_path: Path, monkeypatch: pyt
     torch.save(x[:, :5], tmp_path / "short.pt")
     with pytest.raises(ValueError, match="but the models take"):
         shipped["read_inputs"](str(tmp_path / "short.pt"), "s")
+    np.savez(tmp_path / "other.npz", z=x.numpy())
+    (tmp_path / "broken.pt").write_bytes(b"no zip")
+    for name in ("other.npz", "broken.pt"):
+        monkeypatch.setattr(sys, "argv", ["predict.py", "s", str(tmp_path / name)])
+        with pytest.raises(SystemExit, match=f"{name} cannot be read"):
+            runpy.run_path(str(tmp_path / "predict.py"), run_name="__main__")
+        monkeypatch.delitem(sys.modules, "preprocess")

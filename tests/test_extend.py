@@ -146,7 +146,7 @@ def test_what_cannot_be_extended_is_refused_before_anything_is_written(parent: P
     unfinished = tmp_path / "unfinished"
     shutil.copytree(parent, unfinished)
     (unfinished / "report.html").unlink()
-    with pytest.raises(ConfigError, match=r"has not come to its end.*florets resume="):
+    with pytest.raises(ConfigError, match=r"is not finished, and only a finished.*florets resume="):
         extend(unfinished, good)
     lost = tmp_path / "lost"
     shutil.copytree(parent, lost)

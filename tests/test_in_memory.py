@@ -99,9 +99,9 @@ class Endless(IterableDataset[Any]):
 GAPS = X.copy()
 GAPS[3, 1], GAPS[5, 0] = np.nan, np.inf
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
-    "nobody": ([], {}, "clients: there is none; give (x, y) of arrays"),
+    "nobody": ([], {}, "clients: none is given; give (x, y) of arrays"),
     "one array": (X, {}, "clients: is one ndarray; give a list with (x, y)"),
-    "one client": ({"train": (X, Y)}, {}, "clients: is the data of one client; give a list"),
+    "one client": ({"train": (X, Y)}, {}, "clients: these are the parts of one client; give a list"),
     "three": ([(X, Y, X)], {}, "clients: 0: is a tuple of 3; give (x, y)"),
     "stream": ([Endless()], {}, "clients: 0: is a torch IterableDataset; give a map-style Dataset"),
     "parts": ([{"train": (X, Y), "dev": (X, Y)}], {}, "clients: 0: has the parts 'train', 'dev'; give"),
@@ -136,8 +136,18 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no column": ([FRAME], {"target": "il"}, "clients: 0: has no column 'il', the target; its columns are age, sex"),
     "unnamed": ([FRAME], {}, "clients: 0: is a data frame; name the column of its targets, target=<column>."),
     "numbers": ([pd.DataFrame(X)], {"target": "0"}, "clients: 0: 4 columns have no string as name; name them"),
-    "cells": ([FRAME.assign(z=[[1]] * 20)], {"target": "ill"}, "clients: 0: column 'z' holds list; give numbers or"),
-    "whose": (FRAME, {"target": "ill"}, "clients: one data frame or data set; say whose each record is, owner=<col"),
+    "cells": ([FRAME.assign(z=[[]] * 20)], {"target": "ill"}, "clients: 0: column 'z' holds list; give numbers or"),
+    "vectors": (
+        [FRAME.assign(z=list(X))],
+        {"target": "ill"},
+        "clients: 0: column 'z' holds ndarray; give numbers or",
+    ),
+    "NA": ([(X[:2], pd.Series(["a", pd.NA]))], {}, "clients: 0: 1 of the targets are missing, the first in sample 1"),
+    "whose": (
+        FRAME,
+        {"target": "ill"},
+        "clients: one data frame or data set; name the column that says whose a record is",
+    ),
     "owner": (FRAME, {"target": "ill", "owner": "city"}, "owner=city: there is no such column; there are age, sex"),
     "forms": ([FRAME, (X, Y)], {"target": "ill"}, "clients: 0 has a table and 1 arrays; give all clients the same"),
     "name": ({"=1": (X, Y)}, {}, "clients: the name '=1' must not begin with one of"),
@@ -174,9 +184,26 @@ def test_a_frame_is_dealt_out_by_its_owner_and_kept_as_raw_records(tmp_path: Pat
 
 
 def test_a_name_that_is_no_folder_stands_in_the_nodes_file(tmp_path: Path) -> None:
-    folder = Federation({"St. Mary/2": (X, Y), "A": (X, Y), "a": OTHER}).write(tmp_path)
-    assert sorted(path.name for path in folder.iterdir()) == ["client-0", "client-1", "client-2"]
+    # Bad characters, names that differ in case alone, a device of Windows, one that a generated name could meet.
+    names = ["St. Mary/2", "A", "a", "con", "client-0", "b ", "north 1"]
+    folder = Federation([(X, Y)] * len(names), names=names).write(tmp_path)
+    assert sorted(path.name for path in folder.iterdir()) == [*(f"client-{place}" for place in range(6)), "north 1"]
     assert (folder / "client-0" / "node.toml").read_text() == 'client-id = "St. Mary/2"\n'
+
+
+class Doubled(TensorDataset):
+    """Changes its inputs as they are taken."""
+
+    def __getitem__(self, index: int) -> Any:
+        x, y = super().__getitem__(index)
+        return 2 * x, y
+
+
+def test_a_data_set_that_changes_its_samples_is_read_by_them(tmp_path: Path) -> None:
+    data = Doubled(torch.from_numpy(X), torch.from_numpy(Y))
+    for number, one in enumerate((data, Subset(data, range(20)))):
+        folder = Federation([one, OTHER]).write(tmp_path / str(number))
+        np.testing.assert_array_equal(np.load(folder / "0" / "data.npz")["x"], 2 * X)
 
 
 def test_hugging_face_data_sets_are_tables_or_arrays(tmp_path: Path) -> None:
@@ -354,10 +381,10 @@ def test_a_sweep_tries_its_keys_and_not_the_names_of_classes(tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("first", "keys", "text"),
     [
-        (None, {"data_dir": "x"}, "data_dir=x: clients= are the data already; leave out one of them."),
-        ("quickstart", {}, "experiment=quickstart: has data of its own, and clients= are others; leave it out"),
-        (None, {"clients": [OTHER]}, "clients: there is one, '0'; give at least 2."),
-        (None, {"clients": Federation([OTHER, OTHER]), "owner": "a"}, "owner: give it to the Federation itself."),
+        (None, {"data_dir": "x"}, "data_dir=x: clients= are the data already; leave one of them out."),
+        ("quickstart", {}, "experiment=quickstart: names data, and clients= are others; leave it out"),
+        (None, {"clients": [OTHER]}, "clients: only '0' is given; give at least 2."),
+        (None, {"clients": Federation([OTHER, OTHER]), "owner": "a"}, "owner: give it to Federation(...) itself."),
     ],
 )
 def test_data_are_said_once(first: str | None, keys: dict[str, Any], text: str) -> None:

@@ -440,7 +440,7 @@ def test_a_file_that_appears_while_the_data_are_read_is_not_overwritten(
     monkeypatch.setattr(
         assignment, "evaluate_model", lambda *_: (target.write_bytes(b"another's"), None)[1] or (0, 1)
     )
-    with pytest.raises(ConfigError, match=r"mine\.safetensors is there already"):
+    with pytest.raises(ConfigError, match=r"mine\.safetensors exists and is not overwritten"):
         new_client.main("assign", [f"run={runs['ifca']}", f"data={data / '0.npz'}", f"save={target}"])
     assert target.read_bytes() == b"another's"
 

@@ -172,16 +172,16 @@ def test_vectors_are_read_by_round_with_groups_and_true_clusters(tmp_path: Path)
     np.testing.assert_array_equal(found.vectors, VECTORS)
     assert (found.labels.tolist(), found.true_labels.tolist()) == ([1, 1, 0, 0], [0, 0, 1, 1])
     assert run.embedding().round == 4
-    with pytest.raises(ConfigError, match=r"round=3: in this round no clients were compared; the run has 2, 4\."):
+    with pytest.raises(ConfigError, match=r"round=3: no clients were compared in this round; the run has 2, 4\."):
         run.embedding(3)
 
 
 def test_files_that_a_run_lacks_are_named(tmp_path: Path) -> None:
     run = Run(written(tmp_path / "run", four_rounds()[:1]))
-    with pytest.raises(ConfigError, match=r"there is no embeddings\.npz; the strategy compared no clients"):
+    with pytest.raises(ConfigError, match=r"holds no embeddings\.npz; the strategy compared no clients"):
         run.embedding()
     (run.folder / "clients_over_rounds.csv").unlink()
-    with pytest.raises(ConfigError, match=r"clients_over_rounds\.csv: there is no such file.*an earlier version"):
+    with pytest.raises(ConfigError, match=r"clients_over_rounds\.csv: does not exist.*an earlier version"):
         _ = run.assignments
 
 

@@ -403,7 +403,7 @@ def test_a_finished_run_says_so_and_changes_nothing(tmp_path: Path, capsys: pyte
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
     capsys.readouterr()
     assert main([f"resume={folder}"]) == 0
-    assert "nothing left to do" in capsys.readouterr().out
+    assert "nothing is left to do" in capsys.readouterr().out
     after = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
     assert after == before
 

@@ -163,6 +163,22 @@ def test_settings_are_compared_on_equal_seeds(sweep: florets.Sweep) -> None:
     assert turned.loc["CLoVE"].difference == pytest.approx(-2.0)
 
 
+def test_jobs_are_chosen_by_a_strategys_key_or_its_name(sweep: florets.Sweep) -> None:
+    with pytest.raises(ConfigError, match=r"choose with where=\{'strategy': 'CLoVE'\}"):
+        sweep.table("k", ["accuracy"])
+    by_name = sweep.table("k", ["accuracy"], where={"strategy": "CLoVE"})
+    assert texts(by_name) == texts(sweep.table("k", ["accuracy"], where={"strategy": "clove"}))
+
+
+def test_a_measure_is_refused_by_its_own_word_and_failed_jobs_are_not_compared(tmp_path: Path) -> None:
+    write_jobs(tmp_path / "summary.csv", [job("clove", 2, 0, 0.5), job("fedavg", 2, 0, None)])
+    sweep = florets.Sweep(tmp_path)
+    with pytest.raises(ConfigError, match="measure=acuracy: the sweep has no such measure"):
+        sweep.compare("acuracy")
+    with pytest.raises(ConfigError, match="nothing to compare: all of these jobs failed"):
+        sweep.compare(where={"strategy": "fedavg"})
+
+
 def test_the_best_setting_is_that_of_the_validation_figures(sweep: florets.Sweep) -> None:
     assert sweep.best is not None
     assert sweep.best.overrides == {"k": "4", "task.data": "my_data", "strategy": "clove"}

@@ -82,6 +82,11 @@ def test_a_tracker_that_fails_is_named_once_and_changes_nothing(
     assert plain.relative_to(tmp_path / "plain") == failing.relative_to(tmp_path / "failing")
 
 
+def test_a_tracker_that_does_not_start_is_still_ended(tmp_path: Path) -> None:
+    ran(small(tmp_path, f"tracker={OWN}:NotStarting"))
+    assert (len(Calls.seen.rounds), len(Calls.seen.ends)) == (0, 1)
+
+
 def test_in_python_a_tracker_is_an_object(tmp_path: Path) -> None:
     calls = Calls()
     keys: dict[str, Any] = {"num_clients": 4, "k": 2, "task": {"num_clusters": 2}, "num_rounds": 1}
@@ -263,6 +268,8 @@ def test_wandb_is_offline_and_goes_on_under_the_same_id(tmp_path: Path, monkeypa
     run_id = read_ids(folder)["wandb"]
     gone_on(folder, "tracker=wandb")
     assert read_ids(folder)["wandb"] == run_id
+    # Another process writes the store, and may not be done.
+    wandb.teardown()
     stores = sorted((tmp_path / "wandb").glob(f"offline-run-*-{run_id}/run-{run_id}.wandb"))
     assert stores
     assert wandb.run is None

@@ -131,6 +131,11 @@ def test_who_moved_is_read_as_the_file_grows(tmp_path: Path) -> None:
     assert (name, rounds) == ("test_loss", [1, 2, 3])
     assert losses["a"] == {1: 0.5}
     assert (losses["b"][1], losses["b"][3]) == (0.7, 0.25)
+    # A client that no longer has a model is in no group.
+    with path.open("a") as file:
+        file.write("4,b,,false,,,\n")
+    history.update()
+    assert history.clusters == {"a": 1}
     # The run begins anew: the file is another one.
     new = tmp_path / "new"
     new.write_text(HEAD + "".join(f"{number},a,2,true,ok,0.5,\n" for number in range(1, 40)))

@@ -1,13 +1,12 @@
 """The finding of discovery in the terms of advice: groups, a client that fits nobody, or one population."""
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from florets.server_app.advise.outcomes import read_outcome
-from florets.server_app.results.summary import last_evidence
+from florets.server_app.results.summary import last_evidence, read_lines
 
 Kind = Literal["groups", "lone", "none", "all_differ", "too_few", "open", "moving"]
 
@@ -73,7 +72,7 @@ def finding_of(evidence: Mapping[str, Any], models: Mapping[str, int], placed: C
 
 def finding_in(folder: Path, placed: Collection[str] = ()) -> Finding:
     """Return what a finished run's discovery says; see `finding_of`."""
-    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = read_lines(folder)
     evidence = last_evidence(lines)
     assert evidence is not None
     return finding_of(evidence, read_outcome("discovery", folder).groups, placed)

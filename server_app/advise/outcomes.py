@@ -1,7 +1,6 @@
 """The results of one method on every client, read from its run's folder."""
 
 import csv
-import json
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from florets.server_app.advise.measures import FloatArray
-from florets.server_app.results.summary import round_seconds
+from florets.server_app.results.summary import read_lines, round_seconds
 from florets.server_app.results.sums_of_tests import (
     PartStatistics,
     TestStatistics,
@@ -77,7 +76,7 @@ def read_outcome(name: str, folder: Path, rate: float = math.nan, tuned: bool = 
     """
     with (folder / "clients.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = read_lines(folder)
     told = read_test_statistics(folder) or {row["client"]: _without_sums(row) for row in rows}
     prefix = "tuned_" if tuned else ""
     tests = 0.0 if tuned else math.fsum(line["seconds"].get("evaluate", 0.0) for line in lines)

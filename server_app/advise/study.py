@@ -42,7 +42,7 @@ from florets.server_app.data_agreement import CHECK, read_preprocessing
 from florets.server_app.jobs import absolute
 from florets.server_app.results.folder import write_whole
 from florets.server_app.results.progress import listening
-from florets.server_app.results.summary import RunSummary
+from florets.server_app.results.summary import RunSummary, read_lines
 from florets.server_app.results.sums_of_tests import read_test_statistics
 from florets.strategies.base.federation import FederationError
 
@@ -238,7 +238,7 @@ class _Study:
         return methods
 
     def _say_budget(self, methods: Mapping[str, object], setup: Setup, place: Path) -> None:
-        lines = [json.loads(line) for line in (place / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+        lines = read_lines(place)
         runs, rounds = len(methods) * len(setup.rates), self._question.rounds
         clients = max(line["participants"] for line in lines)
         self._meter.note(f"advise: {Budget.of(runs, rounds, clients, lines).text}")

@@ -20,9 +20,8 @@ from florets.server_app.results.spectrum_plot import (
     draw_singular_values,
     read_spectra,
 )
-from florets.server_app.results.summary import RoundLine
+from florets.server_app.results.summary import RoundLine, read_lines
 from florets.server_app.sweep.sweep_plots import draw_sweep
-from florets.server_app.sweep.sweep_report import read_lines
 
 _OF_RUNS = {"features": draw_feature_grid, "singular_values": draw_singular_values}
 """Plots of single runs, one for each row."""

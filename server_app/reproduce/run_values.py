@@ -1,13 +1,11 @@
 """Values of a finished run: what all measures are made of, read from its folder."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from florets import strategies
 from florets.server_app.reproduce.mixtures import read_mixtures
-from florets.server_app.results.folder import MARKER
-from florets.server_app.results.summary import ARI_RECOVERED, ARI_ROUND, RunSummary
+from florets.server_app.results.summary import ARI_RECOVERED, ARI_ROUND, RunSummary, read_lines
 from florets.strategies.base.report import EVIDENCE
 from florets.task.fingerprint import CLIENT_FOLDERS, fingerprint
 
@@ -33,7 +31,7 @@ def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall:
         CPU and wall time of the whole run in seconds, None where they are not known: it ended in another process
         than it began in.
     """
-    lines = [json.loads(line) for line in (folder / MARKER).read_text(encoding="utf-8").splitlines()]
+    lines = read_lines(folder)
     evidence = [line["details"][EVIDENCE] for line in lines if EVIDENCE in line["details"]]
     clients = sum(seconds for line in lines for part, seconds in line["seconds"].items() if part not in _SERVER_PARTS)
     return {

@@ -34,9 +34,9 @@ _Place = tuple[int | None, int | None]
 class ClientRows:
     """Append each round's rows.
 
-    A client has no row in a round in which nothing happened to it: it was neither sampled, nor sent a message, nor
-    tested, and has the model and the true cluster of its last row. Columns of tests are those of the evaluations so
-    far; where an evaluation brings new ones, the file is written anew with them.
+    A client has no row for a round in which nothing happened to it: neither sampled, nor sent a message, nor tested,
+    and with the model and the true cluster of its last row. Columns of tests are those of the evaluations so far;
+    where an evaluation brings new ones, the file is rewritten.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class ClientRows:
                 reader = csv.reader(file)
                 head = next(reader, [])
                 for row in reader:
-                    # A row of which the power left a part lies behind the rounds that a checkpoint has.
+                    # A row that a power failure cut off lies after the rounds of the checkpoint.
                     if int(row[0]) > rounds:
                         break
                     kept.append(row)
@@ -104,7 +104,7 @@ class ClientRows:
             self._widen(list(new))
         sampled = set(report.participants)
         models, before = report.assignment, self._places
-        # All that are known, of whom a round may sample few: one pass, and no rows but of those it found.
+        # One pass over all known clients, of which a round may sample few; only those that changed get a row.
         moved = {key: at for key in clients if before.get(key) != (at := (models.get(key), truth.get(key)))}
         before.update(moved)
         text = io.StringIO()

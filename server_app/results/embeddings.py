@@ -34,7 +34,7 @@ class Embeddings:
             if int(part.stem) > done_rounds:
                 part.unlink()
         if self._file.is_file():
-            # A run that had come to its end, and goes on.
+            # A finished run that is resumed.
             self._join(lambda server_round: server_round <= done_rounds)
 
     def add(self, report: RoundReport, truth: Mapping[str, int]) -> None:
@@ -59,7 +59,7 @@ class Embeddings:
             np.savez(file, **part.arrays())
 
     def finish(self) -> None:
-        """Join the parts into the file; of a run that never compared clients there is none."""
+        """Join the parts into the file; a run that never compared clients has none."""
         if self._found():
             self._join(lambda _: True)
             # Only now: a run that is killed before has its parts, and joins them again.

@@ -176,7 +176,7 @@ class Recorder:
         """
         line = round_line(report, self._truth, figures, self._clients, data_changed)
         line["validation"] = validation
-        # Before the line, which says that the round is there whole.
+        # Before the line, which says that the round is complete.
         self._rows.add(report, self._clients, self._truth)
         self._embeddings.add(report, self._truth)
         append_lines(self.folder / MARKER, json.dumps(line, allow_nan=False) + "\n")

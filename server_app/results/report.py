@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import csv
-import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -21,7 +20,7 @@ from florets.server_app.results.plots import draw_curves
 from florets.server_app.results.report_figures import Row
 from florets.server_app.results.report_template import PAGE, STYLE
 from florets.server_app.results.spectrum_plot import draw_spectra, spectra_of
-from florets.server_app.results.summary import RoundLine, RunSummary, last_evidence
+from florets.server_app.results.summary import RoundLine, RunSummary, last_evidence, read_lines
 
 NO_PICTURES: dict[str, dict[str, Any] | None] = dict.fromkeys(("curves", "heatmap", "discovery", "spectrum"))
 """The page's pictures where nothing is drawn."""
@@ -91,7 +90,7 @@ def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
         If one of those files is missing: only a run that came to its end has them all.
     """
     summary = RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
-    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = read_lines(folder)
     clients = _rows(folder / "clients.csv")
     num_models = len({row["found_cluster"] for row in clients if row["found_cluster"]})
     verdict, recovered = figures.verdict(summary, clients, num_models)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,7 @@ from numpy.typing import NDArray
 from florets.reports.embedding import embedding
 from florets.reports.look import GRID, INK, QUIET, STYLE, colour_of, marker_of
 from florets.reports.picture import Picture
-from florets.server_app.results.folder import MARKER
-from florets.server_app.results.summary import RoundLine
+from florets.server_app.results.summary import RoundLine, read_lines
 from florets.strategies.base.report import SPECTRUM
 
 _PANEL = 2.15
@@ -66,7 +64,7 @@ def spectra_of(lines: Sequence[RoundLine], folder: Path) -> list[Spectrum]:
 
 def read_spectra(folder: Path) -> list[Spectrum]:
     """Return the spectra that a run's folder holds; none where the run has kept none."""
-    lines = [json.loads(line) for line in (folder / MARKER).read_text(encoding="utf-8").splitlines()]
+    lines = read_lines(folder)
     return spectra_of(lines, folder)
 
 

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from florets.server_app.console import counted
@@ -22,6 +23,11 @@ FIGURES = ("model_error", "cluster_error", "cluster_loss")
 
 RoundLine = dict[str, Any]
 """One line of ``rounds.jsonl``; ``round_line`` says what it holds."""
+
+
+def read_lines(folder: Path) -> list[RoundLine]:
+    """Return the rounds of a run, as ``rounds.jsonl`` in its folder has them."""
+    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 @dataclass(frozen=True)

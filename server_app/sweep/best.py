@@ -33,7 +33,7 @@ class Best:
     validation
         That figure over the runs of the setting.
     test
-        Its figures on test data, by name (`accuracy` from 0 to 1, `loss`, `ari`): they had no part in the choice.
+        Its figures on test data, by name (`accuracy` from 0 to 1, `loss`, `ari`), which played no part in the choice.
     settings
         Number of settings that it was chosen from.
     """
@@ -52,7 +52,7 @@ class Best:
     @property
     def words(self) -> str:
         """The choice in one line."""
-        # A loss says little beside an accuracy.
+        # Next to an accuracy, a loss says little.
         names = [name for name in self.test if name != "loss" or "accuracy" not in self.test]
         shown = [f"test {_TITLES.get(name, name)} {_value(name, self.test[name].mean)}" for name in names]
         figures = ", ".join([f"validation {_value(self.measure, self.validation.mean)}", *shown])
@@ -68,7 +68,7 @@ class Best:
             "test": {name: _figures(spread) for name, spread in self.test.items()},
             "settings": self.settings,
         }
-        head = "# Chosen by validation data; the test figures had no part in the choice.\n"
+        head = "# Chosen by validation data; the test figures played no part in the choice.\n"
         return head + yaml.safe_dump(content, sort_keys=False, width=10_000, allow_unicode=True)
 
 
@@ -94,7 +94,7 @@ def best_of(jobs: Sequence[JobResult]) -> Best | None:
 
 
 def write_best(folder: Path, jobs: Sequence[JobResult]) -> str:
-    """Write `best.yaml` into a sweep's folder and return the choice in words; neither where there is none."""
+    """Write `best.yaml` into a sweep's folder and return the choice in words; without a choice return ""."""
     best = best_of(jobs)
     if best is None:
         return ""

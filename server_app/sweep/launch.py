@@ -84,6 +84,7 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
     for problem, number in refused.items():
         say(f"{number} of {total} jobs cannot run: {problem}", sys.stderr)
     ended_early = None
+    chosen = ""
     with tempfile.TemporaryDirectory(prefix="florets-sweep-") as records:
         sweep = Sweep(folder, Path(records), caller, total, engine, keep, given.files_in(texts))
         try:
@@ -98,12 +99,13 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
         results = read_records(sweep.records)
     if results:
         table = write_sweep(folder, results)
+        chosen = write_best(folder, results)
         end_sweep(folder, ended_early == _INTERRUPTED)
         say(f"\n{table}\nResults of the sweep: {folder}")
     if ended_early:
         whole = counted(total, "job") if total else "its jobs"
         say(f"florets: the sweep ended early, after {len(results)} of {whole}: {ended_early}", sys.stderr)
-    if chosen := write_best(folder, results):
+    if chosen:
         say(chosen)
     if ended_early == _INTERRUPTED:
         return 130, folder
@@ -112,7 +114,7 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
 
 
 def _trials(for_hydra: Sequence[str]) -> int | None:
-    """Return how many jobs a sweeper that optimises will run, where it was told so."""
+    """Return how many jobs a sweeper that optimises will run, if that was given."""
     given = dict(text.lstrip("+~").split("=", 1) for text in for_hydra if "=" in text)
     number = given.get("hydra.sweeper.n_trials", "")
     return int(number) if number.isdecimal() else None

@@ -11,7 +11,7 @@ from florets.server_app.sweep.sweep_measures import SweepMeasure, main_measure
 def compared(groups: Sequence[Group], measure: SweepMeasure) -> Sequence[Compared]:
     """Return the groups that have runs, each compared with the first of equal settings.
 
-    Where there is one strategy alone, with the first group.
+    With a single strategy, all are compared with the first group.
     """
     shown = [group for group in groups if group.runs]
     by_settings = len({group.strategy for group in shown}) > 1

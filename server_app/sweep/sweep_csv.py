@@ -29,7 +29,7 @@ _LISTS = ("warnings", "left_out")
 def write_jobs(path: Path, jobs: Sequence[JobResult]) -> None:
     """Write jobs, in their order."""
     runs = [job.summary for job in jobs if job.summary is not None]
-    scores = {f"{name}.{figure}": None for run in runs for name, told in run.final_metrics.items() for figure in told}
+    scores = {f"{name}.{figure}": None for run in runs for name, of in run.final_metrics.items() for figure in of}
     measure = [MEASURE] if any(run.final_validation is not None for run in runs) else []
     names = [*(name for name in _FIELDS if name != "final_metrics"), *measure, *scores]
     keys = [key for key in dict.fromkeys(k for job in jobs for k in job.overrides) if key not in names]
@@ -45,7 +45,7 @@ def write_jobs(path: Path, jobs: Sequence[JobResult]) -> None:
                 row.update({**asdict(job.summary), **lists, MEASURE: job.measure})
                 # A column for each figure of each score.
                 metrics: dict[str, dict[str, object]] = row.pop("final_metrics")  # type: ignore[assignment]
-                row.update({f"{name}.{figure}": v for name, told in metrics.items() for figure, v in told.items()})
+                row.update({f"{name}.{figure}": v for name, of in metrics.items() for figure, v in of.items()})
             writer.writerow({**row, "error": job.error or ""})
 
 
@@ -86,7 +86,7 @@ def read_jobs(folder: Path) -> list[JobResult]:
         If it holds no sweep's table.
     """
     rows = read_rows(folder / SUMMARY)
-    # What was given by hand stands in every row; of a failed job there is no summary that would add it.
+    # Keys given by hand are in every row; those that only a summary adds are missing for failed jobs.
     left_out = {name for name in ("experiment", "strategy", "seed") for row in rows if not row.get(name)}
     try:
         return [_job(row, left_out) for row in rows]

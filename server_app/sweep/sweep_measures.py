@@ -40,9 +40,9 @@ class SweepMeasure:
     bounds
         Range of the multiplied value, None where it has no two ends.
     says_missing
-        Where some runs have no value, whether a cell says how many have one.
+        Whether a cell says how many runs have a value, where some have none.
     always_says
-        Whether it says so in any case.
+        Whether it always says so.
     over_clients
         Whether it is a mean over the clients that have a model: a cell then says how many have none.
     """
@@ -83,9 +83,9 @@ class SweepMeasure:
 def mean_std(
     values: Sequence[float | None], form: str = "{:.2f}", of: int | None = None, always: bool = False
 ) -> str:
-    """Return "mean ± sample std" of the values that are not None, of one the value alone; "-" where there is none.
+    """Return "mean ± sample std" of the values that are not None; of a single one the value, of none "-".
 
-    Where some of ``of`` runs have no value (never recovered, say), and ``always`` in any case, the text tells how
+    Where some of ``of`` runs have no value (never recovered, say), and with ``always`` in any case, the text says how
     many have one.
     """
     known = [value for value in values if value is not None]
@@ -113,7 +113,7 @@ def measures_of(jobs: Sequence[JobResult]) -> dict[str, SweepMeasure]:
     if known("final_worst_tenth"):
         found["worst_tenth"] = replace(percent, title="worst 10 % of clients", field="final_worst_tenth")
     loss = SweepMeasure("loss", "final_loss", "{:.4g}", higher=False)
-    # A loss says little beside an accuracy: it is shown where some run has nothing else.
+    # Next to an accuracy, a loss says little: it is shown where some run has nothing else.
     if any(run.final_accuracy is None for run in runs):
         found["loss"] = replace(loss, over_clients=True)
     if known("final_validation"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,14 +9,14 @@ from florets.reports.compare import LEGEND
 from florets.reports.tables import Cell, ResultTable, markdown_table, tabular
 from florets.server_app.console import counted
 from florets.server_app.results.folder import naming, write_whole
-from florets.server_app.results.summary import RoundLine
+from florets.server_app.results.summary import RoundLine, read_lines
 from florets.server_app.sweep.sweep_compare import comparison
 from florets.server_app.sweep.sweep_csv import SUMMARY, write_jobs
 from florets.server_app.sweep.sweep_groups import Group, JobResult, group_jobs, job_name, short
 from florets.server_app.sweep.sweep_measures import mean_std, measures_of
 
 MOST_LINES = 8
-"""More curves than this cannot be told apart in one figure."""
+"""More curves than this cannot be distinguished in one figure."""
 
 
 def summary_markdown(jobs: Sequence[JobResult]) -> str:
@@ -106,11 +105,6 @@ def summary_latex(jobs: Sequence[JobResult]) -> str:
     if compared := comparison(groups, titles=True):
         lines += ["", f"% {LEGEND}", *tabular(compared)]
     return "\n".join(lines) + "\n"
-
-
-def read_lines(folder: Path) -> list[RoundLine]:
-    """Return the rounds of a run, as its ``rounds.jsonl`` has them."""
-    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def _draw(folder: Path, groups: Sequence[Group]) -> None:

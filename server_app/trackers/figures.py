@@ -11,7 +11,7 @@ from florets.server_app.trackers.protocol import ClientFigures
 from florets.strategies.base.report import RoundReport
 
 MOST_CLIENTS = 100
-"""With more clients than this there are no curves of single clients: the figures over them (quantiles) remain."""
+"""With more clients than this only figures over them (quantiles) are logged, and no curves of single clients."""
 
 _OF_A_LINE = (
     *("ari", "ari_participants", "accuracy", "accuracy_std", "loss", "loss_std"),
@@ -56,7 +56,7 @@ def client_figures(report: RoundReport) -> ClientFigures:
 
 
 def curves(clients: ClientFigures) -> dict[str, float]:
-    """Return each client's figures as ``clients/<key>/<figure>``; nothing of more than `MOST_CLIENTS` clients."""
+    """Return each client's figures as ``clients/<key>/<figure>``; none for more than `MOST_CLIENTS` clients."""
     if len(clients) > MOST_CLIENTS:
         return {}
     return {f"clients/{_safe(key)}/{name}": value for key, of in clients.items() for name, value in of.items()}

@@ -37,7 +37,7 @@ class MlflowTracker:
         """Make the run in the store, or take up again the one that was interrupted."""
         # Parallel jobs of a sweep would make the store's tables and their parent several times.
         with _held(run.results_dir), warnings.catch_warnings():
-            # Those of MLflow, of the libraries that it uses: nobody here can do anything about them.
+            # MLflow's own, of the libraries that it uses: the user can do nothing about them.
             warnings.simplefilter("ignore")
             self._client = _client(run.results_dir)
             parent = None if run.sweep is None else _parent(self._client, run, run.sweep)
@@ -63,13 +63,13 @@ class MlflowTracker:
             return False
         self._id = run_id
         self._client.update_run(run_id, status="RUNNING")
-        # Parameters never change there: what a resumed run has otherwise stands in tags.
+        # MLflow's parameters never change: where a resumed run differs, tags say so.
         before = run.data.params
         changed = {name: short_text(value) for name, value in params(values).items()}
         changed = {name: text for name, text in changed.items() if before.get(name) != text}
         for name, text in {**tags, **{f"resumed.{name}": text for name, text in changed.items()}}.items():
             self._client.set_tag(run_id, name, text)
-        # Rounds after the last checkpoint are run again, with equal figures; a store takes none back.
+        # Rounds after the last checkpoint are run again, with equal figures; a store removes none.
         self._known_rounds = int(run.data.metrics.get("round", 0))
         return True
 
@@ -161,7 +161,7 @@ def end_parent(sweep: Path, results_dir: Path, files: Sequence[Path], interrupte
 
 @contextlib.contextmanager
 def _held(folder: Path) -> Iterator[None]:
-    """Let one process at a time do what is inside; systems that cannot lock a folder do not wait."""
+    """Let one process at a time run the block; systems that cannot lock a folder do not wait."""
     handle = None
     try:
         import fcntl  # not on Windows

@@ -34,8 +34,8 @@ def present_sweep() -> Path | None:
 
 
 def end_sweep(sweep: Path, interrupted: bool = False) -> None:
-    """Tell the trackers of a sweep's jobs that it has come to its end; what fails there is logged and no more."""
-    files = [path for kind in ("*.csv", "*.md", "*.png") for path in sorted(sweep.glob(kind))]
+    """End the trackers' common run of a sweep's jobs; a failure is logged and changes nothing else."""
+    files = [path for kind in ("*.csv", "*.md", "*.png", "best.yaml") for path in sorted(sweep.glob(kind))]
     try:
         # <results_dir>/sweeps/<time>
         end_parent(sweep, sweep.parents[1], files, interrupted)

@@ -1,4 +1,4 @@
-"""The three calls that a tracker takes, and what it is given."""
+"""The protocol of a tracker: its three methods, and what they are given."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ class RunStart:
 
 @dataclass(frozen=True)
 class RunEnd:
-    """A run that has come to its end, or was ended.
+    """A run that has finished, failed or was interrupted.
 
     Attributes
     ----------
@@ -100,5 +100,5 @@ def read_ids(folder: Path) -> dict[str, str]:
 
 
 def write_id(folder: Path, tracker: str, run_id: str) -> None:
-    """Keep the id of a tracker in a folder, beside those of others."""
+    """Keep the id of a tracker in a folder, in addition to those of others."""
     write_whole(folder / IDS, json.dumps({**read_ids(folder), tracker: run_id}, indent=1) + "\n")

@@ -19,7 +19,7 @@ class TensorBoardTracker:
     """Write to ``<results_dir>/tensorboard/<name of the run>``; the runs of a sweep lie in one folder of it.
 
     TensorBoard reads the folder while the run goes on. The configuration is in its tab HParams, the pictures are in
-    Images. It has no files beside them: Text names the folder with the report.
+    Images. It holds no other files: Text names the folder with the report.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""All trackers of a run: made from their names, called in turn, and never a reason for the run to end."""
+"""All trackers of a run: made from their names and called in turn; their failures do not end the run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -40,7 +40,7 @@ _FILES = (
 
 
 def make_trackers(config: Config, objects: Sequence[Tracker] = ()) -> dict[str, Tracker]:
-    """Return the trackers of a run by name: those of the key `tracker`, and objects of one's own.
+    """Return the trackers of a run by name: those of the key `tracker`, and the given objects.
 
     Raises
     ------
@@ -76,10 +76,10 @@ def _checked(name: str, made: Tracker) -> Tracker:
 
 
 class Tracking:
-    """Call all trackers of a run; leaving the block tells them how it ended.
+    """Call all trackers of a run; leaving the block passes on how it ended.
 
-    One that fails is named in a warning and left out of further rounds; its end is still called, so that it can close
-    what it has open.
+    One that fails, at the start or later, is named in a warning and left out of further rounds; `on_end` is still
+    called, so that it can close what it has open.
     """
 
     def __init__(self, trackers: Mapping[str, Tracker], recorder: Recorder) -> None:
@@ -90,10 +90,10 @@ class Tracking:
         self._failed: set[str] = set()
         self._too_many = False
         self.summary: RunSummary | None = None
-        """Set it once the run has come to its end."""
+        """Set once the run is finished."""
 
     def start(self, config: Config, num_rounds: int, done_rounds: int) -> None:
-        """Tell what is run."""
+        """Pass on what is run."""
         if not self._trackers:
             return
         root = Path(config.results_dir).expanduser().absolute()
@@ -109,8 +109,8 @@ class Tracking:
             sweep=present_sweep(),
         )
         for name, tracker in self._trackers.items():
-            if self._call(name, lambda tracker=tracker: tracker.on_start(run)):  # type: ignore[misc]
-                self._started[name] = tracker
+            self._started[name] = tracker
+            self._call(name, lambda tracker=tracker: tracker.on_start(run))  # type: ignore[misc]
 
     def round(self, line: RoundLine, report: RoundReport) -> None:
         """Pass a finished round on."""
@@ -122,12 +122,12 @@ class Tracking:
             self._too_many = True
             self._recorder.note(
                 f"more than {MOST_CLIENTS} clients: tensorboard, mlflow and wandb get quantiles over them, and no "
-                "curves of each"
+                "curves of single clients"
             )
         for name, tracker in going.items():
             self._call(name, lambda tracker=tracker: tracker.on_round(line, clients))  # type: ignore[misc]
 
-    def _call(self, name: str, call: Callable[[], None]) -> bool:
+    def _call(self, name: str, call: Callable[[], None]) -> None:
         try:
             call()
         except Exception as error:  # a tracker may fail in any way, and no result depends on it
@@ -137,8 +137,6 @@ class Tracking:
                     f"tracker={name} failed ({type(error).__name__}: {reason}); the run goes on without it"
                 )
             self._failed.add(name)
-            return False
-        return True
 
     def __enter__(self) -> Self:
         return self

@@ -22,9 +22,9 @@ def curve(
     points
         Round and value; at least one.
     text
-        Returns a value as it is written at the end of the curve or, with True, beside the axis.
+        Formats a value for the end of the curve or, with True, for the axis.
     name
-        For readers who do not see the picture.
+        For screen readers.
     bounded
         The quantity ends at 1.
     last_round
@@ -74,7 +74,7 @@ def _path(places: Sequence[tuple[float, float]]) -> str:
 def _limits(values: Sequence[float], bounded: bool) -> tuple[float, float]:
     least, most = min(values), max(values)
     if bounded:
-        # From a tenth below the lowest value, so that 97 % and 99 % can be told apart.
+        # From a tenth below the lowest value, so that 97 % and 99 % can be distinguished.
         return (min(least, 0.0), 1.0) if least <= 0.1 else (max(least - 0.1 * (1 - least), 0.0), 1.0)
     room = 0.08 * (most - least) or 0.1 * abs(most) or 0.1
     return (max(least - room, 0.0) if least >= 0 else least - room), most + room

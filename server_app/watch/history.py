@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ MOST_ROUNDS = 20
 
 
 class Move(NamedTuple):
-    """A client that has another model than before."""
+    """A client that changed its model."""
 
     server_round: int
     client: str
@@ -49,7 +50,7 @@ class ClientHistory:
     moves
         The last ones, oldest first. A client's first model is no move.
     troubles
-        Replies of each client that failed or were of no use.
+        Number of each client's replies that failed, were missing or were invalid.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -68,7 +69,8 @@ class ClientHistory:
         """Read what was appended since the last call; of a file that was replaced, all."""
         try:
             with self._path.open("rb") as file:
-                status = self._path.stat()
+                # Of the open file: the path may lead to another one by now.
+                status = os.fstat(file.fileno())
                 # A run that begins or goes on writes the file anew.
                 if status.st_ino != self._inode or status.st_size < self._offset:
                     self._begin(status.st_ino)
@@ -97,6 +99,8 @@ class ClientHistory:
             self.clusters[client] = int(cluster)
             if before not in (None, int(cluster)):
                 self.moves.append(Move(server_round, client, before, int(cluster)))
+        else:
+            self.clusters.pop(client, None)
         if row.get("reply") not in (None, "", "ok"):
             self.troubles[client] = self.troubles.get(client, 0) + 1
         if (losses := self._losses.get(client)) is None:
@@ -109,7 +113,7 @@ class ClientHistory:
                     del of[next(iter(of))]
 
     def losses(self) -> tuple[str, Sequence[int], Mapping[str, Mapping[int, float]]]:
-        """Return which loss there is of the clients, the rounds (at most `MOST_ROUNDS`) and the losses themselves."""
+        """Return the name of the loss that is known, the rounds (at most `MOST_ROUNDS`) and the losses by client."""
         name = LOSS if any(of.test for of in self._losses.values()) else TRAIN_LOSS
         found = {key: of.test if name == LOSS else of.train for key, of in self._losses.items()}
         rounds = sorted({server_round for of in found.values() for server_round in of})[-MOST_ROUNDS:]

@@ -86,7 +86,7 @@ def _words(state: RunState) -> str:
         return f"Ended early, after {counted(len(state.lines), 'round')}."
     if state.status == "silent":
         return (
-            f"No news for {duration(state.age)}, after {rounds}: the run may have been killed, or wait for clients."
+            f"No news for {duration(state.age)}, after {rounds}: the run may be waiting for clients, or was killed."
         )
     if state.left is None:
         return f"Running: {rounds}."

@@ -94,14 +94,14 @@ async function refresh() {
     }
     if (document.activeElement.id !== focused) document.getElementById(focused)?.focus({ preventScroll: true });
   } catch {
-    if (++lost === 2) link.textContent = "florets watch has ended: this is the last state that it showed.";
+    if (++lost === 2) link.textContent = "florets watch has ended; this is the last state that it showed.";
   }
 }
 pause.addEventListener("click", () => {
   paused = !paused;
-  pause.textContent = paused ? "Go on" : "Pause";
+  pause.textContent = paused ? "Resume" : "Pause";
   pause.setAttribute("aria-pressed", String(paused));
-  link.textContent = paused ? "The page does not refresh itself." : "";
+  link.textContent = paused ? "Paused: the page is not refreshed." : "";
   refresh();
 });
 document.addEventListener("visibilitychange", refresh);
@@ -187,8 +187,8 @@ aria-valuenow="{{ done }}"><div style="width: {{ [100 * done / total, 100] | min
 <h2>Losses</h2>
 <p>The {{ losses.kind }} of each client in its group's model, over the last rounds:
 {{ losses.low }} <span class="legend"></span> {{ losses.high }}; ! diverged.
-{%- if losses.left_out %} The {{ losses.rows | length }} clients with the highest; {{ losses.left_out }} more have
-lower ones.{% endif %}</p>
+{%- if losses.left_out %} Shown are the {{ losses.rows | length }} clients with the
+highest; {{ losses.left_out }} more have lower ones.{% endif %}</p>
 <div class="wide" id="heat" tabindex="0" role="region" aria-label="Losses by client and round"><table class="heat">
 <thead><tr><th scope="col">client</th><th scope="col">model</th>
 <th scope="col">last</th>{% for round in losses.rounds %}<th scope="col" class="cell">

@@ -89,7 +89,7 @@ class WatchServer(ThreadingHTTPServer):
 
 
 class _Pages(BaseHTTPRequestHandler):
-    """The pages, by their whole paths; there are no others, and no files."""
+    """The pages, by their exact paths; no other path and no file is served."""
 
     server: WatchServer
     protocol_version = "HTTP/1.1"
@@ -98,8 +98,8 @@ class _Pages(BaseHTTPRequestHandler):
     timeout = 30.0
 
     def do_GET(self) -> None:
-        """Answer with a page, 404 where there is none, 421 where another host's name led here."""
-        # A page of another site can let its own name point to this machine, and would read what is served to it.
+        """Answer with a page, 404 for any other path, 421 for another host name."""
+        # DNS rebinding: another site can make its own name resolve to this machine, and would read what is served.
         host = self.headers.get("Host", "")
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if name.lower() not in _OWN_NAMES:
@@ -128,7 +128,7 @@ class _Pages(BaseHTTPRequestHandler):
         elif path == "/report.html" and (report := self.server.report()) is not None:
             self._answer(HTTPStatus.OK, report, "text/html")
         else:
-            self._answer(HTTPStatus.NOT_FOUND, b"There is no such page.\n", "text/plain")
+            self._answer(HTTPStatus.NOT_FOUND, b"No such page.\n", "text/plain")
 
     def _answer(self, status: HTTPStatus, content: bytes, kind: str, nonce: str = "", tag: str = "") -> None:
         self.send_response(status)

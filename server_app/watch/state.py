@@ -69,7 +69,7 @@ class RunState:
 
     @property
     def left(self) -> float | None:
-        """Seconds until the last round is over, by the time that the last ones took; None where nobody can say."""
+        """Estimated seconds until the last round is over, from the last rounds' times; None where not known."""
         if self.status != "running" or self.total is None or self.round_time is None:
             return None
         rounds = self.total - len(self.lines)
@@ -181,7 +181,7 @@ def _end_of_log(path: Path) -> str | None:
     except OSError:
         return None
     _, found, last = text.rpartition(_ENDED)
-    # A run that went on has written lines of its own since.
+    # A resumed run has written lines since.
     return None if not found or _is_logged_again(last) else last.partition(": ")[2].strip()
 
 

@@ -10,46 +10,12 @@ from florets.task.data.pixels import Pixels
 from florets.task.data.vision import pool, read
 from florets.task.registry import register_data
 
-_COARSE_OF_FINE = np.array(
-    [
-        *(4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11, 6, 11, 5, 10, 7, 6, 13, 15, 3, 15, 0, 11),
-        *(1, 10, 12, 14, 16, 9, 11, 5, 5, 19, 8, 8, 15, 13, 14, 17, 18, 10, 16, 4, 17, 4, 2, 0, 17, 4, 18, 17, 10, 3),
-        *(
-            2,
-            12,
-            12,
-            16,
-            12,
-            1,
-            9,
-            19,
-            2,
-            10,
-            0,
-            1,
-            16,
-            12,
-            9,
-            13,
-            15,
-            13,
-            16,
-            19,
-            2,
-            4,
-            6,
-            19,
-            5,
-            5,
-            8,
-            19,
-            18,
-            1,
-            2,
-        ),
-        *(15, 6, 0, 17, 8, 14, 13),
-    ]
-)
+_COARSE_OF_FINE = np.array([
+    4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11, 6, 11, 5, 10, 7, 6, 13, 15, 3, 15,
+    0, 11, 1, 10, 12, 14, 16, 9, 11, 5, 5, 19, 8, 8, 15, 13, 14, 17, 18, 10, 16, 4, 17, 4, 2, 0, 17, 4, 18, 17,
+    10, 3, 2, 12, 12, 16, 12, 1, 9, 19, 2, 10, 0, 1, 16, 12, 9, 13, 15, 13, 16, 19, 2, 4, 6, 19, 5, 5, 8, 19,
+    18, 1, 2, 15, 6, 0, 17, 8, 14, 13,
+])  # fmt: skip
 """Superclass of each of the 100 classes, both in the order of their names; torchvision reads the classes alone."""
 
 
@@ -60,8 +26,8 @@ def cifar10(data_dir: Path | None, seed: int, num_clusters: int, pooled: bool = 
     The files are torchvision's, under ``<data_dir>/cifar-10-batches-py``. `seed` and `num_clusters` are not used.
     With `pooled` all 60,000 are one pool; see `florets.task.data.mnist`.
 
-    These files, and those of CIFAR-100, are pickles, the only ones that the project reads. torchvision first holds
-    each to its published MD5, and nobody knows how to make another file of a given MD5.
+    These files, and those of CIFAR-100, are pickles, the only ones that the project reads. torchvision first checks
+    each against its published MD5, for which no second preimage is known.
 
     Deviation: the published CLoVE code feeds raw bytes, 0 to 255; networks train better on [0, 1].
 

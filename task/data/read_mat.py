@@ -1,4 +1,4 @@
-"""One array of a MATLAB file, by SciPy."""
+"""Arrays of a MATLAB file, by SciPy."""
 
 from pathlib import Path
 from typing import Any

@@ -43,6 +43,8 @@ if __name__ == "__main__":
         inputs, columns = read_inputs(sys.argv[2], sys.argv[1])
     except (OSError, ValueError) as error:
         sys.exit(f"{error}")
+    except Exception as error:  # damaged files: zlib, csv, pickle and torch raise their own errors
+        sys.exit(f"{sys.argv[2]} cannot be read ({type(error).__name__}: {error})")
     found, classes = predict(sys.argv[1], inputs), ABOUT["classes"]
     table = csv.writer(sys.stdout, lineterminator="\n")
     table.writerow(map(harmless, ["sample", *columns, "prediction", *(f"p({name})" for name in classes)]))

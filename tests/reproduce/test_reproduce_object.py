@@ -43,7 +43,7 @@ def test_an_item_is_run_and_read_as_data(item: Path, ran: list[tuple[str, int, i
 
 def test_what_an_item_does_not_have_is_refused(item: Path) -> None:
     found = florets.reproduce("item.yaml", run=False, scale="small")
-    with pytest.raises(ConfigError, match=r"rows=two: item has no such one\. There are: four\."):
+    with pytest.raises(ConfigError, match=r"rows=two: item has no such row\. It has: four\."):
         found.table(rows=["two"])
     with pytest.raises(ConfigError, match=r"measure=acuracy: there is no such measure\. Did you mean accuracy\?"):
         found.table("acuracy")
