@@ -64,7 +64,6 @@ NAMES = [
 ]
 
 WRITTEN_FOR_OTHERS = [
-    ROOT / "tests" / "ten_line_app.py",
     *sorted((ROOT / "examples").rglob("*.py")),
     *sorted((ROOT / "commands" / "templates").rglob("*.py.txt")),
 ]
