@@ -354,8 +354,8 @@ class Round:
         Raises
         ------
         RoundFailed
-            If fewer clients than the quorum sent a valid reply. The round is then repeated, unless in this process all
-            clients of a strategy with handlers of its own have failed alike: the fault is in these.
+            If fewer clients than the quorum sent a valid reply. The round is then repeated, unless all clients of this
+            process have failed alike and the strategy has handlers of its own: the fault is in these.
         """
         needed = self.patience.needed(replies.asked)
         if len(replies.ok) < needed:
