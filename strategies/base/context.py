@@ -354,7 +354,7 @@ class Round:
         Raises
         ------
         RoundFailed
-            If fewer clients than the quorum sent a valid reply. The round is then repeated, unless all clients of this
+            If fewer clients than the quorum sent a valid reply. The round is repeated, unless all clients of this
             process have failed alike and the strategy has handlers of its own: the fault is in these.
         """
         needed = self.patience.needed(replies.asked)
