@@ -20,7 +20,7 @@ from scipy.cluster.hierarchy import linkage
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import canonical
 from florets.strategies.core.fold_joining import joined, joined_scores
-from florets.strategies.core.fold_permutations import can_reject, permutation_p_value, smallest_p_value
+from florets.strategies.core.fold_permutations import can_reject, permutation_p_value, p_value_far_apart
 from florets.strategies.core.fold_scores import LINKAGES, centred_rows, distances, gram_of, scores
 from florets.strategies.core.placement import centres, unit_mean
 from florets.strategies.core.ward import cut
@@ -59,9 +59,9 @@ class Groups:
     best
         The number of groups, of those that can be found, whose score is the largest, or a smaller one within the
         tolerance; 0 for fewer than two clients.
-    smallest_p
-        The p value that groups such as these have where they are as far apart as can be: above the level, that no
-        groups were found says nothing. 0 where K was given, or for fewer than two clients.
+    p_far_apart
+        Up to which value the p value of groups of such sizes is, however far apart they are: where that is above the
+        level, that no groups were found says nothing. 0 where K was given, or for fewer than two clients.
     """
 
     verdict: Verdict
@@ -73,7 +73,7 @@ class Groups:
     similarity: FloatArray
     sample: IntArray | None = None
     best: int = 0
-    smallest_p: float = 0.0
+    p_far_apart: float = 0.0
 
 
 TOLERANCE = 0.01
@@ -184,8 +184,8 @@ def _discover(
     labels = grouped(found)
     best = smallest_of(values[: max(num_clients // 2, 2) - 1], tolerance)
     likely = labels if best == found else grouped(best)
-    smallest_p = 0.0 if k is not None else smallest_p_value(np.bincount(likely[large]), num_folds)
-    return Groups(verdict, found, labels, values, candidates, p_value, similarity, None, best, smallest_p)
+    p_far_apart = 0.0 if k is not None else p_value_far_apart(np.bincount(likely[large]), num_folds)
+    return Groups(verdict, found, labels, values, candidates, p_value, similarity, None, best, p_far_apart)
 
 
 def _everybody(folds: FloatArray, sample: IntArray, part: Groups) -> Groups:

@@ -23,8 +23,8 @@ class Evidence:
     Attributes
     ----------
     verdict
-        "open" until enough clients have taken part, or the model has learned what they share; "too_few": groups such
-        as the best ones cannot have a p value at the level.
+        "open" until enough clients have taken part, or the model has learned what they share; "too_few": groups of such
+        sizes as the best ones are not found at the level, however far apart.
     k
         Groups found; the number of clients where every client differs.
     sizes
@@ -41,8 +41,9 @@ class Evidence:
         Clients whose rows there are, and how many it takes to decide; 0 while the model still learns what all share.
     small
         Clients with too few samples for folds, placed afterwards.
-    best, smallest_p
-        Of "too_few": the number of groups with the best score, and the smallest p value that such groups can have.
+    best, p_far_apart
+        Of "too_few": the number of groups with the best score, and up to which value such groups have a p value,
+        however far apart.
     """
 
     verdict: Literal["groups", "none", "all_differ", "too_few", "open"]
@@ -59,7 +60,7 @@ class Evidence:
     needed: int = 0
     small: int = 0
     best: int = 0
-    smallest_p: float = 0.0
+    p_far_apart: float = 0.0
 
     @classmethod
     def of(cls, groups: Groups, keys: Sequence[str], given: bool, level: float = 0.005) -> "Evidence":
@@ -69,7 +70,7 @@ class Evidence:
         `level` of the test.
         """
         untested = math.isnan(groups.p_value)
-        blind = groups.verdict == "none" and groups.smallest_p > level
+        blind = groups.verdict == "none" and groups.p_far_apart > level
         verdict = "too_few" if not given and (untested or blind) else groups.verdict
         shown = np.arange(len(keys)) if groups.sample is None else groups.sample
         order = np.argsort(groups.labels[shown], kind="stable")
@@ -89,7 +90,7 @@ class Evidence:
             seen=len(keys),
             needed=len(keys),
             best=groups.best if verdict == "too_few" else 0,
-            smallest_p=round(groups.smallest_p, 6) if verdict == "too_few" else 0.0,
+            p_far_apart=round(groups.p_far_apart, 6) if verdict == "too_few" else 0.0,
         )
 
     def with_placed(self, small: int) -> "Evidence":
@@ -109,8 +110,8 @@ class Evidence:
         if self.verdict == "open":
             return f"groups are looked for once {self.needed} clients have taken part ({self.seen} so far)"
         if self.verdict == "too_few":
-            smallest = f" (smallest possible p {self.smallest_p:.2g}; {self._figures()})" if self.best else ""
-            return f"groups cannot be tested for: too few records or clients{smallest}; one model for all"
+            why = f" (p up to {self.p_far_apart:.2g} however far apart; {self._figures()})" if self.best else ""
+            return f"groups cannot be tested for: too few records or clients{why}; one model for all"
         if self.verdict == "none" and self.given:
             return "one group of all clients, as k says; one model for all"
         if self.verdict == "none":
