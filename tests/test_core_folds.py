@@ -9,7 +9,7 @@ from florets.strategies.core import FloatArray, IntArray, fold_permutations
 from florets.strategies.core import folds as folds_module
 from florets.strategies.core.cluster import canonical
 from florets.strategies.core.fold_joining import joined, joined_scores
-from florets.strategies.core.fold_permutations import can_reject, permutation_p_value, p_value_far_apart
+from florets.strategies.core.fold_permutations import can_reject, p_value_far_apart, permutation_p_value
 from florets.strategies.core.fold_scores import LINKAGES, centred_rows, gram_of, permuted, scores
 from florets.strategies.core.folds import choose, discover
 from florets.strategies.core.placement import centres, place

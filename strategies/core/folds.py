@@ -20,7 +20,7 @@ from scipy.cluster.hierarchy import linkage
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import canonical
 from florets.strategies.core.fold_joining import joined, joined_scores
-from florets.strategies.core.fold_permutations import can_reject, permutation_p_value, p_value_far_apart
+from florets.strategies.core.fold_permutations import can_reject, p_value_far_apart, permutation_p_value
 from florets.strategies.core.fold_scores import LINKAGES, centred_rows, distances, gram_of, scores
 from florets.strategies.core.placement import centres, unit_mean
 from florets.strategies.core.ward import cut

@@ -23,8 +23,8 @@ class Evidence:
     Attributes
     ----------
     verdict
-        "open" until enough clients have taken part, or the model has learned what they share; "too_few": groups of such
-        sizes as the best ones are not found at the level, however far apart.
+        "open" until enough clients have taken part, or the model has learned what they share; "too_few": groups of
+        such sizes as the best ones are not found at the level, however far apart.
     k
         Groups found; the number of clients where every client differs.
     sizes
