@@ -14,7 +14,7 @@ class ConfigError(ValueError):
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = tuple(problems)
+        self.problems = tuple(map(_short, problems))
         super().__init__(str(self))
 
     def __str__(self) -> str:
@@ -26,6 +26,15 @@ class ConfigError(ValueError):
     def __reduce__(self) -> tuple[type["ConfigError"], tuple[tuple[str, ...]]]:
         # Without this a sweep's worker process could not hand the error over: pickle would pass the text.
         return ConfigError, (self.problems,)
+
+
+_LONGEST = 4000
+"""Characters of a problem that is shown whole: longer ones quote a value that nobody wants to read."""
+
+
+def _short(problem: str) -> str:
+    """Return a problem without the middle of a long value that it begins with: the rule stands at its end."""
+    return problem if len(problem) <= _LONGEST else f"{problem[:100]} ... {problem[-400:]}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -44,6 +53,17 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     last_parts = [key for key in names if key.rpartition(".")[2] == name.rpartition(".")[2]]
     if last_parts:
         return last_parts[0] if len(last_parts) == 1 else None
+    # An abbreviation, as lr of learning_rate.
+    group, _, short = name.rpartition(".")
+    abbreviated = [
+        key
+        for key in names
+        if len(short) > 1
+        and key.rpartition(".")[0] == (group or key.rpartition(".")[0])
+        and "".join(word[:1] for word in key.rpartition(".")[2].split("_")) == short
+    ]
+    if len(abbreviated) == 1:
+        return abbreviated[0]
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return close[0] if close else None
 
