@@ -1,6 +1,7 @@
 """`ConfigError`: every problem of a configuration in one error, with its remedy."""
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 
 
@@ -28,13 +29,14 @@ class ConfigError(ValueError):
         return ConfigError, (self.problems,)
 
 
-_LONGEST = 4000
-"""Characters of a problem that is shown whole: longer ones quote a value that nobody wants to read."""
+# `key=value: rule`, where the value is a list, a mapping, or a text that is longer than paths are.
+_LONG_VALUE = re.compile(r"([\w./-]+=)(\[.{200,}\]|\{.{200,}\}|\S{500,}): ", re.DOTALL)
 
 
 def _short(problem: str) -> str:
-    """Return a problem without the middle of a long value that it begins with: the rule stands at its end."""
-    return problem if len(problem) <= _LONGEST else f"{problem[:100]} ... {problem[-400:]}"
+    """Return a problem with the beginning of a long value that it quotes."""
+    found = _LONG_VALUE.match(problem)
+    return problem if found is None else f"{found[1]}{found[2][:100]} ...: {problem[found.end() :]}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
