@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from florets.strategies.base.per_client import PerClient
     from florets.strategies.base.state import State
     from florets.strategies.base.strategy import Strategy
-    from florets.strategies.settings import ManyModels, OneModel, Settings, Weighted, setting
+    from florets.strategies.settings import Experiment, ManyModels, OneModel, Settings, Weighted, setting
     from florets.task.data.dataset import Dataset
     from florets.task.declared import dataset, handler, model, partition
     from florets.task.partitions.shard import Shard
@@ -46,6 +46,7 @@ __all__ = [
     "Client",
     "ConfigError",
     "Dataset",
+    "Experiment",
     "Federation",
     "Groups",
     "LinearTerm",
@@ -98,6 +99,7 @@ _HOMES = {
     "Client": "client_app.authors_client",
     "ConfigError": "conf.problems",
     "Dataset": "task.data.dataset",
+    "Experiment": "strategies.settings",
     "Federation": "api.federation",
     "Groups": "api.discover",
     "LinearTerm": "task.training.objective",

@@ -354,12 +354,15 @@ class Round:
         Raises
         ------
         RoundFailed
-            If fewer clients than the quorum sent a valid reply; the round is then repeated.
+            If fewer clients than the quorum sent a valid reply. The round is repeated, unless all clients of this
+            process have failed alike and the strategy has handlers of its own: the fault is in these.
         """
         needed = self.patience.needed(replies.asked)
         if len(replies.ok) < needed:
             found = f"{len(replies.ok) or 'none'} of {replies.asked} asked, and needs {needed}"
-            raise RoundFailed(f"round {self.server_round} returned a valid {what} from {found}: {replies.failures()}")
+            text = f"round {self.server_round} returned a valid {what} from {found}: {replies.failures()}"
+            is_here = bool(self.client_handlers) and getattr(self.grid, "fails_alike", False)
+            raise RoundFailed(text, certain=is_here and replies.is_one_error)
 
     def reject_outliers(self, updates: Replies[Update], known: float = 0.0) -> Replies[Update]:
         """Return the updates without those whose values no benign training gives (`core.outliers`).

@@ -106,7 +106,7 @@ def _train(
         try:
             return strategy.attempt(server_round, arrays, config, grid)
         except RoundFailed as failure:
-            if attempt == strategy.round_tries:
+            if failure.certain or attempt == strategy.round_tries:
                 tries = f" (tried {attempt} times)" if attempt > 1 else ""
                 raise FederationError(f"{failure}{tries}") from failure
             log.warning("%s. The round is repeated: try %d of %d", failure, attempt + 1, strategy.round_tries)
