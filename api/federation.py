@@ -290,7 +290,7 @@ class Federation:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """Return the size of each file of a federation's folder, by its path in there, but the manifest and hidden ones."""
+    """Return the sizes of a federation's files by their paths in its folder, without the manifest and hidden ones."""
     sizes = {path.relative_to(folder): path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}
     hidden = [path for path in sizes if path.name == _MANIFEST or any(part.startswith(".") for part in path.parts)]
     return {path.as_posix(): size for path, size in sizes.items() if path not in hidden}

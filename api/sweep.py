@@ -58,7 +58,10 @@ class Sweep:
         """One row per job, failed ones included: its keys, its figures, its folder, and why it failed."""
         import pandas as pd
 
-        return pd.read_csv(self.folder / SUMMARY, keep_default_na=False, na_values=[""])
+        try:
+            return pd.read_csv(self.folder / SUMMARY, keep_default_na=False, na_values=[""])
+        except ValueError as error:
+            raise ConfigError([f"{self.folder / SUMMARY}: is damaged; run the sweep again."]) from error
 
     @property
     def measures(self) -> dict[str, str]:
