@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from florets.api.sweep import Sweep, sweep
     from florets.api.tune import tune
     from florets.client_app.authors_client import Client
+    from florets.conf.problems import ConfigError
     from florets.strategies.base.context import Plan, Round
     from florets.strategies.base.method import Method
     from florets.strategies.base.per_client import PerClient
@@ -43,6 +44,7 @@ __all__ = [
     "Advice",
     "Anchored",
     "Client",
+    "ConfigError",
     "Dataset",
     "Experiment",
     "Federation",
@@ -95,6 +97,7 @@ _HOMES = {
     "Advice": "api.advise",
     "Anchored": "task.training.objective",
     "Client": "client_app.authors_client",
+    "ConfigError": "conf.problems",
     "Dataset": "task.data.dataset",
     "Experiment": "strategies.settings",
     "Federation": "api.federation",

@@ -20,6 +20,7 @@ NAMES = [
     "Advice",
     "Anchored",
     "Client",
+    "ConfigError",
     "Dataset",
     "Experiment",
     "Federation",
