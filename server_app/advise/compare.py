@@ -162,9 +162,9 @@ class Criterion:
         resamples for every method, so that differences are paired).
 
         Source: over clients the standard error of a ratio, and the jackknife for figures over all records (Efron
-        1982). R2 over all records: see `error_of_joint_r2`. Over records one record on which the methods differ is added, as for small samples of paired
-        proportions (Agresti and Min 2005): where two models have the same mistakes no resample differs, and the
-        bootstrap alone would have no width.
+        1982); of R2 over all records of a few sites see `error_of_joint_r2`. Over records one record on which the
+        methods differ is added, as for small samples of paired proportions (Agresti and Min 2005): where two models
+        have the same mistakes no resample differs, and the bootstrap alone would have no width.
         """
         first, second = self.compared(first), self.compared(second)
         keys = sorted(
