@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from florets.strategies.base.averaging import Averaging
 from florets.strategies.base.evaluation import EvaluationSettings
 from florets.strategies.base.exchange import Patience, Read, Replies, Request, T, send, sort_replies
-from florets.strategies.base.federation import RoundFailed
+from florets.strategies.base.federation import RoundFailed, TrainingDiverged
 from florets.strategies.base.handlers import Handler, handler_path
 from florets.strategies.base.meter import Meter
 from florets.strategies.base.models import Models
@@ -354,12 +354,14 @@ class Round:
         Raises
         ------
         RoundFailed
-            If fewer clients than the quorum sent a valid reply; the round is then repeated.
+            If fewer clients than the quorum sent a valid reply; the round is then repeated. `TrainingDiverged` where
+            that is because losses or models are not finite.
         """
         needed = self.patience.needed(replies.asked)
         if len(replies.ok) < needed:
             found = f"{len(replies.ok) or 'none'} of {replies.asked} asked, and needs {needed}"
-            raise RoundFailed(f"round {self.server_round} returned a valid {what} from {found}: {replies.failures()}")
+            kind = TrainingDiverged if replies.has_diverged else RoundFailed
+            raise kind(f"round {self.server_round} returned a valid {what} from {found}: {replies.failures()}")
 
     def reject_outliers(self, updates: Replies[Update], known: float = 0.0) -> Replies[Update]:
         """Return the updates without those whose values no benign training gives (`core.outliers`).

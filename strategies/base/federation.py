@@ -46,6 +46,10 @@ class RoundFailed(FederationError):
     """A round brought too few valid replies: it can be repeated."""
 
 
+class TrainingDiverged(RoundFailed):
+    """A round brought too few valid replies because losses or models are no longer finite."""
+
+
 class WrongNodeCount(FederationError):
     """Flower simulates another number of nodes than the experiment has clients.
 
