@@ -300,8 +300,18 @@ def _prolonged(config: Config, checkpoint: Checkpoint | None, parent: Parent | N
     )
 
 
+def _never_decides(config: Config, line: RoundLine) -> bool:
+    """Say whether all clients have answered and fewer than two can be compared: no later round changes that."""
+    evidence, replies = line["details"][EVIDENCE], line["replies"]
+    everybody = config.strategy.settings.fraction_train == 1 and not any(
+        count for kind, count in replies.items() if kind != "ok"
+    )
+    return bool(evidence["needed"]) and everybody and evidence["seen"] < 2
+
+
 def _is_reached(config: Config, line: RoundLine) -> bool:
     """Say whether the run ends early, with the round of this line."""
-    if config.stop_at_groups and line["details"].get(EVIDENCE, {"verdict": "open"})["verdict"] != "open":
+    evidence = line["details"].get(EVIDENCE)
+    if config.stop_at_groups and evidence and (evidence["verdict"] != "open" or _never_decides(config, line)):
         return True
     return config.stop_at_ari is not None and reaches(line, config.stop_at_ari)

@@ -94,7 +94,8 @@ def test_warnings_are_shown_and_logged_and_the_run_ends_well(
     given = ["k=2", "num_rounds=2", "train.learning_rate=1e9", "quiet=true", f"results_dir={tmp_path}"]
     assert main(given) == 0
     shown = capsys.readouterr().err
-    logged = next(tmp_path.rglob("run.log")).read_text()
+    (log,) = tmp_path.rglob("run.log")
+    logged = log.read_text()
     for text in ("k=2 models for task.num_clusters=4", "the models have diverged: the test loss at the end"):
         assert f"warning: {text}" in shown
         assert f"WARNING {text}" in logged

@@ -43,7 +43,7 @@ class Reasons:
         criterion = advice.criterion
         best, constant = criterion.figure(advice.judged(advice.best).test), advice.constant.figure(criterion)
         name = NAMES[advice.best.name].format(site=self.site)
-        if not math.isfinite(best) or any(not math.isfinite(criterion.own(t)) for t in advice.best.test.values()):
+        if math.isinf(best) or any(math.isinf(criterion.own(test)) for test in advice.best.test.values()):
             said = [f"Training diverged, also with the best method ({name})."]
         else:
             said = [

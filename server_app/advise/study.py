@@ -47,6 +47,12 @@ from florets.server_app.results.summary import RunSummary, read_lines
 from florets.server_app.results.sums_of_tests import TestStatistics, pooled, read_test_statistics, with_sums
 from florets.strategies.base.federation import FederationError, TrainingDiverged
 
+_ONE_CLASS = (
+    "advise: the records of each client are all of one class: a constant is right there, so that neither groups nor "
+    "methods can be compared on a client's own records. If a client should have several classes, look at how the "
+    "records were dealt out (owner, partition); if not, train one model for all (strategy=fedavg, train.local_steps=1) and test "
+    "it on records of all classes, or group the clients by their class (strategy=discovery k=auto)."
+)
 _FAR_OFF = 3.0
 """RMSE in units of the constant answer's from which a run has diverged."""
 
@@ -148,6 +154,8 @@ class _Study:
         first = read_outcome("discovery", place)
         counts = {} if regression else first.train
         one_class = tuple(sorted(key for key, own in counts.items() if np.count_nonzero(own) < 2))
+        if len(one_class) == len(counts) > 1:
+            raise ConfigError([_ONE_CLASS])
         finding = finding_in(place, one_class)
         if finding.num_clients < 2:
             raise ConfigError(["advise: compares what several clients should do, and there is one; add clients."])
