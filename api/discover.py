@@ -32,9 +32,9 @@ _ROUNDS = 45
 """Rounds at most: a regression's groups are looked for once its model has learned what all clients share."""
 _MOST_NAMED = 12
 _ONE_CLASS = (
-    "groups cannot be tested: the records of each client are all of one class, and only a client with several classes "
-    "shows what distinguishes them. To group clients by their class, give strategy.place_one_class=false; if a client "
-    "should have several classes, look at how the records were dealt out (owner, partition)"
+    "groups cannot be tested: the records of each client are all of one class, and only a client with several "
+    "classes shows what distinguishes them. To group clients by their class, give strategy.place_one_class=false; if "
+    "a client should have several classes, look at how the records were dealt out (owner, partition)"
 )
 
 
