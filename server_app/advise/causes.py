@@ -212,7 +212,7 @@ def _input_reasons(shifts: Mapping[str, Sequence[ColumnShift]], sites: Collectio
             odd = tuple(key for key in sites if key not in departing)
             if kind == "inputs" and 0 < len(odd) < len(departing) and (seen := _from_the_other_side(departing)):
                 # The reference is among the few.
-                reasons.append(Reason(kind, odd, seen))
+                reasons.append(Reason("inputs", odd, seen))
             else:
                 reasons.append(Reason(kind, tuple(departing), columns))  # type: ignore[arg-type]
     return reasons

@@ -151,7 +151,7 @@ class Reasons:
             whom = f"{len(reason.sites)} {self.site}s have" if many else f"{who} {have}"
             if 2 * len(reason.sites) > self.advice.finding.num_clients:
                 # They differ among one another: no column sets all of them apart from the rest.
-                return [f"Inputs: {whom} each a distribution of their own, most of all in {columns}."]
+                return [f"Inputs: {whom} a distribution of their own each, most of all in {columns}."]
             return [f"Inputs: {whom} another distribution than the other {self.site}s, most of all in {columns}."]
         if reason.kind == "labels":
             return [self._label_reason(reason, who, their, many)]

@@ -51,7 +51,8 @@ _ONE_CLASS = (
     "advise: the records of each client are all of one class: a constant is right there, so that neither groups nor "
     "methods can be compared on a client's own records. If a client should have several classes, look at how the "
     "records were dealt out (owner, partition); if not, train one model for all (strategy=fedavg, "
-    "train.local_steps=1) and test it on records of all classes, or group the clients by their class (strategy=discovery k=auto)."
+    "train.local_steps=1) and test it on records of all classes, or group the clients by their "
+    "class (strategy=discovery k=auto)."
 )
 _FAR_OFF = 3.0
 """RMSE in units of the constant answer's from which a run has diverged."""
