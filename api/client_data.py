@@ -111,6 +111,12 @@ def is_frame(data: Any) -> bool:
     return pandas is not None and isinstance(data, pandas.DataFrame)
 
 
+def is_series(data: Any) -> bool:
+    """Return whether this is a pandas Series, without importing pandas."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(data, pandas.Series)
+
+
 def is_hugging_face(data: Any) -> bool:
     """Return whether this is a `datasets.Dataset`, without importing that."""
     datasets = sys.modules.get("datasets")
@@ -129,8 +135,14 @@ def array_of(values: Any) -> NDArray[Any]:
     Raises
     ------
     WrongData
-        If rows have different lengths.
+        If rows have different lengths, or values are masked.
     """
+    for one in values if isinstance(values, list | tuple) else [values]:
+        if isinstance(one, np.ma.MaskedArray) and np.ma.is_masked(one):
+            raise WrongData(
+                "is a masked array, whose mask would be lost; leave the masked samples out, or fill them: "
+                ".filled(...)."
+            )
     torch = sys.modules.get("torch")
     if torch is not None:
         if isinstance(values, list | tuple) and values and isinstance(values[0], torch.Tensor):
@@ -221,7 +233,7 @@ def targets_of(values: Any) -> NDArray[Any]:
 def _unpacked(y: NDArray[Any]) -> NDArray[Any]:
     """Return targets that are Python objects in an array of one type."""
     cells = y.tolist()
-    missing = list(map(_is_missing, cells))
+    missing = list(map(is_missing, cells))
     if any(missing):
         raise WrongData(
             f"{sum(missing)} of the targets are missing, the first in sample {missing.index(True)}; leave those "
@@ -232,7 +244,7 @@ def _unpacked(y: NDArray[Any]) -> NDArray[Any]:
     return np.array(cells)
 
 
-def _is_missing(cell: Any) -> bool:
+def is_missing(cell: Any) -> bool:
     """Return whether a cell is None, NaN or pandas' NA."""
     try:
         return cell is None or bool(cell != cell)
@@ -247,7 +259,7 @@ def _part(data: Any, target: str | None) -> Arrays | Table:
     if is_hugging_face(data):
         return _of_hugging_face(data, target)
     if is_torch_data(data):
-        return _of_torch(data)
+        return of_torch(data)
     if isinstance(data, tuple | list) and len(data) == 2:
         return arrays(*data)
     raise WrongData(f"is {_what(data)}; give {FORMS}.")
@@ -265,6 +277,12 @@ def arrays(x: Any, y: Any, classes: tuple[str, ...] = ()) -> Arrays:
     if len(inputs) != len(targets):
         raise WrongData(f"x has {len(inputs)} samples and y {len(targets)}; give one target for each sample.")
     return Arrays(inputs, targets, classes)
+
+
+def inputs_of_torch(data: Any) -> NDArray[Any]:
+    """Return the inputs of a torch data set, whose samples may be pairs or inputs alone; see `inputs_of`."""
+    samples = _samples_of(data)
+    return inputs_of(_stacked([sample[0] if isinstance(sample, tuple | list) else sample for sample in samples]))
 
 
 def table_of(frame: "pd.DataFrame", target: str | None) -> Table:
@@ -301,7 +319,16 @@ def table_of(frame: "pd.DataFrame", target: str | None) -> Table:
     return Table(frame, target)
 
 
-def _of_torch(data: Any) -> Arrays:
+def _samples_of(data: Any) -> list[Any]:
+    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+        raise WrongData("is a torch IterableDataset; give a map-style Dataset, with len() and [index].")
+    samples = [data[row] for row in range(len(data))]
+    if not samples:
+        raise WrongData("is empty; give samples, or leave the client out.")
+    return samples
+
+
+def of_torch(data: Any) -> Arrays:
     """Read a map-style data set sample by sample, one of tensors at once."""
     torch_data = sys.modules["torch.utils.data"]
     whole, rows = data, None
@@ -310,11 +337,7 @@ def _of_torch(data: Any) -> Arrays:
     # A subclass may change its samples as they are taken.
     if type(whole) is torch_data.TensorDataset and len(whole.tensors) == 2:
         return arrays(*(one if rows is None else one[rows] for one in whole.tensors))
-    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
-        raise WrongData("is a torch IterableDataset; give a map-style Dataset, with len() and [index].")
-    samples = [data[row] for row in range(len(data))]
-    if not samples:
-        raise WrongData("is empty; give samples, or leave the client out.")
+    samples = _samples_of(data)
     if not all(isinstance(sample, tuple | list) and len(sample) == 2 for sample in samples):
         raise WrongData("is a torch Dataset whose samples are no pairs; each must be (input, target).")
     return arrays(_stacked([sample[0] for sample in samples]), np.array([array_of(sample[1]) for sample in samples]))

@@ -201,7 +201,7 @@ def discover_overrides(overrides: Sequence[str], caller: Path | None = None) -> 
     try:
         engine.run_in(config, folder)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt("; start it again") from None
+        raise KeyboardInterrupt("start it again") from None
     return Groups(folder)
 
 

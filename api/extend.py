@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from florets.api.federation import Federation
 from florets.api.keys import overrides_of
 from florets.api.run import Run, interrupted
 from florets.conf.consent import TRUST, read_trust
@@ -35,9 +36,10 @@ OTHERS = tuple(key for key in CHANGEABLE if key not in ("num_rounds", "data_dir"
 
 
 def extend(
-    run: str | Path,
-    data_dir: str | Path,
+    run: str | Path | Run,
+    data_dir: str | Path | None = None,
     *,
+    clients: Any = None,
     to: str | Path | None = None,
     num_rounds: int | None = None,
     trust: bool = False,
@@ -51,11 +53,14 @@ def extend(
 
     Parameters
     ----------
-    run : str or Path
-        The finished run's folder.
-    data_dir : str or Path
+    run : Run, str or Path
+        The finished run, or its folder.
+    data_dir : str or Path, optional
         The sites' data, in the form of the earlier `data_dir`. Sites with the same keys are the same clients; one
         that is missing keeps its group and sits out.
+    clients : Federation or data, optional
+        The sites' data in memory in place of `data_dir`, see `Federation`, whose arguments ``owner=`` and ``names=``
+        may be given as well; targets mean what they mean in the run.
     to : str or Path, optional
         The new folder; by default next to the earlier one, its name with ``-extended`` and, from the second on, a
         number.
@@ -77,11 +82,35 @@ def extend(
         If the run is not finished, kept no checkpoint or was on simulated clients, a key may not change, or a site's
         data do not have the form of the run's.
     """
-    given: dict[str, Any] = {"run": str(run), "data_dir": str(data_dir), **keys}
+    folder = run.folder if isinstance(run, Run) else run
+    if not isinstance(folder, str | Path):
+        raise ConfigError([f"run: is a {type(run).__name__}; give a finished run or its folder."])
+    if not isinstance(data_dir, str | Path | None):
+        raise ConfigError([f"data_dir: is a {type(data_dir).__name__}; data in memory are given as clients=."])
+    if (data_dir is None) == (clients is None):
+        raise ConfigError(["data_dir: give the folder of the sites' data, or clients=, and not both."])
+    if clients is not None:
+        data_dir, keys = _written(clients, absolute(str(folder), Path.cwd()), trust, keys)
+    given: dict[str, Any] = {"run": str(folder), "data_dir": str(data_dir), **keys}
     given |= {key: value for key, value in (("to", to), ("num_rounds", num_rounds)) if value is not None}
     if trust:
         given[TRUST] = True
     return Run(extend_overrides(overrides_of(None, given), Path.cwd()).folder, trust)
+
+
+def _written(clients: Any, run: Path, trust: bool, keys: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
+    """Return the folder of clients' data in memory, and the keys that are not theirs."""
+    _finished(run)
+    if trust:
+        look_for_given(run)
+    config = saved_config(run, trust=trust)
+    own = {name: keys[name] for name in ("target", "owner", "names", "clusters") if name in keys}
+    rest = {name: value for name, value in keys.items() if name not in own}
+    if not isinstance(clients, Federation):
+        clients = Federation.like(clients, config.task, **own)
+    elif own:
+        raise ConfigError([f"{name}: give it to Federation(...) itself." for name in own])
+    return clients.write(absolute(str(rest.get("results_dir", config.results_dir)), Path.cwd())), rest
 
 
 def extend_overrides(overrides: Sequence[str], caller: Path) -> RunSummary:

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -20,22 +21,32 @@ from florets.api.client_data import (
     WrongData,
     is_frame,
     is_hugging_face,
+    is_missing,
+    is_series,
     is_torch_data,
     read_client,
 )
 from florets.api.targets import Targets, agree_on_targets
 from florets.conf.compose import OWN_DATA, preset_values
-from florets.conf.problems import ConfigError
-from florets.conf.schema import Config
+from florets.conf.problems import ConfigError, did_you_mean
+from florets.conf.schema import Config, TaskConfig
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _FOLDER = "federations"
+_MANIFEST = "federation.json"
+"""File in a federation's folder, written last: every other file with its size, and the targets as they were given."""
 _NODE_FILE = "node.toml"
-_KEYS = ("target", "owner", "clusters", "names", "classes")
+_KEYS = ("target", "owner", "clusters", "names", "classes", "regression")
 """Keyword arguments of the public functions that belong to the clients' data."""
+_OF_CLIENTS = ("clusters", "names", "classes", "regression")
+"""Those that are not also keys of the command."""
 _MOST_PROBLEMS = 10
+_MOST_LABELS = 1000
+"""Classes that a manifest keeps; a target with more of them holds values."""
+Labels = dict[str, str | bool | int | float]
+"""Targets as they were given, by the names of their classes."""
 # Neither a device of Windows, nor with a blank at its end, nor the name of a client that cannot have its own.
 _FOLDER_NAME = re.compile(r"(?i)(?!(con|prn|aux|nul|com\d|lpt\d|client-\d+)$)\w([\w -]{0,79}\w)?", re.ASCII)
 # As `to_csv` writes it: nothing is left to be detected.
@@ -60,8 +71,9 @@ class Federation:
         Column of the targets, of data frames and Hugging Face's data sets.
     owner : str, optional
         Column that says whose each record is.
-    clusters : sequence or mapping, optional
-        True cluster of each client, for figures such as the ARI alone: in the order of `names`, or by name.
+    clusters : sequence, mapping or Series, optional
+        True cluster of each client, for figures such as the ARI alone: in the order of `names`; a mapping or a pandas
+        Series goes by the clients' names. All are given, or none.
     names : sequence of str, optional
         Names of the clients of a list; by default their places, from 0.
     classes : sequence, optional
@@ -108,6 +120,37 @@ class Federation:
         self._tables = {name: _tables(own) for name, own in self._clients.items() if _tables(own)}
         self._targets = self._agree(classes, regression)
 
+    @classmethod
+    def like(cls, clients: Any, task: TaskConfig, **keys: Any) -> "Federation":
+        """Return clients whose targets mean what those of an earlier run's task mean.
+
+        Parameters
+        ----------
+        clients
+            See the class.
+        task
+            The earlier run's.
+        **keys
+            Arguments of the class but for `classes` and `regression`, which are the run's.
+
+        Raises
+        ------
+        ConfigError
+            As the class raises it, or if targets are not of the run's kind.
+        """
+        regression = "squared_error" in task.loss
+        if task.table.target:
+            return cls(clients, **{"target": task.table.target, "regression": regression, **keys})
+        classes = task.data_options.get("classes")
+        found = cls(clients, classes=classes, regression=regression, **keys)
+        if not regression and not classes and not found.is_table:
+            kinds = {name: part.y.dtype.kind for name, own in found._clients.items() for part in _arrays(own)}
+            if wrong := [name for name, kind in kinds.items() if kind not in "iu"]:
+                raise ConfigError([f"clients: {wrong[0]}: its targets are no integers, and those of the run are."])
+            # Some of the run's labels may occur nowhere here.
+            found._targets = Targets()
+        return found
+
     def __len__(self) -> int:
         return len(self.names)
 
@@ -139,12 +182,29 @@ class Federation:
         return {"task.data_options.classes": list(self._targets.classes)} if self._targets.classes else {}
 
     def write(self, results_dir: Path) -> Path:
-        """Write the data below a results folder, unless equal data lie there, and return their folder."""
+        """Write the data below a results folder, unless equal data lie there, and return their folder.
+
+        Raises
+        ------
+        ConfigError
+            If the folder cannot be written.
+        """
         files = {name: self._files(place) for place, name in enumerate(self.names)}
+        labels = self._labels()
         root = results_dir / _FOLDER
-        folder = root / _digest(files)
-        if folder.is_dir():
+        folder = root / _digest(files, labels)
+        if _is_whole(folder):
             return folder
+        try:
+            self._write(files, labels, folder)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise ConfigError([f"results_dir={results_dir}: cannot be written ({reason}); name another."]) from error
+        return folder
+
+    def _write(self, files: Mapping[str, Mapping[str, Arrays | bytes]], labels: Labels, folder: Path) -> None:
+        """Write the whole folder, in place of one in which something is missing or changed."""
+        root = folder.parent
         root.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=".part-", dir=root))
         try:
@@ -156,15 +216,40 @@ class Federation:
                         np.savez(own / file, x=content.x, y=content.y)
                     else:
                         (own / file).write_bytes(content)
+            manifest = {"files": _sizes(aside), "labels": labels}
+            (aside / _MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False), encoding="utf-8")
+            if folder.is_dir() and not _is_whole(folder):
+                shutil.rmtree(folder)
             try:
                 aside.rename(folder)
             except OSError:
                 # Another process has written the same data.
-                if not folder.is_dir():
+                if not _is_whole(folder):
                     raise
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-        return folder
+
+    def _labels(self) -> Labels:
+        """Return the clients' targets as they were given, by the names of their classes; none of values.
+
+        Where a table cannot tell two targets apart, such as " M" and "M", the name stays.
+        """
+        if self._targets.regression:
+            return {}
+        if self.is_table:
+            from florets.task.data.tables.names import class_name
+
+            columns = [part.frame[part.target] for own in self._tables.values() for part in own]
+            cells = {cell for column in columns for cell in column.dropna().unique().tolist()}
+            named = [(class_name(cell), cell) for cell in cells if isinstance(cell, str | bool | int | float)]
+        else:
+            parts = [part for own in self._clients.values() for part in _arrays(own)]
+            cells = {cell for part in parts for cell in np.unique(part.y).tolist()}
+            named = [(str(cell), cell) for cell in cells]
+        if len(named) > _MOST_LABELS:
+            return {}
+        count = Counter(name for name, _ in named)
+        return {name: cell for name, cell in sorted(named, key=str) if count[name] == 1}
 
     def _agree(self, classes: Sequence[Any] | None, regression: bool | None) -> Targets:
         if not self.is_table:
@@ -202,6 +287,35 @@ class Federation:
         if toml:
             files[_NODE_FILE] = "".join(toml).encode()
         return files
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """Return the sizes of a federation's files by their paths in its folder, without the manifest and hidden ones."""
+    sizes = {path.relative_to(folder): path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}
+    hidden = [path for path in sizes if path.name == _MANIFEST or any(part.startswith(".") for part in path.parts)]
+    return {path.as_posix(): size for path, size in sizes.items() if path not in hidden}
+
+
+def _manifest(folder: Path) -> Mapping[str, Any]:
+    """Return the manifest of a folder; empty where it has none, or a damaged one."""
+    try:
+        found = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, Mapping) else {}
+
+
+def _is_whole(folder: Path) -> bool:
+    """Return whether a federation's folder has the files that it was written with, in their sizes."""
+    return _manifest(folder).get("files") == _sizes(folder)
+
+
+def original_labels(folder: Path) -> Labels:
+    """Return the targets that a federation was given with, by the names of their classes; of other folders none."""
+    found = _manifest(folder).get("labels")
+    if not isinstance(found, Mapping) or not all(isinstance(one, str | bool | int | float) for one in found.values()):
+        return {}
+    return dict(found)
 
 
 def write_table(frame: "pd.DataFrame", folder: Path) -> Path:
@@ -245,11 +359,21 @@ def with_clients(
         As a Federation raises it; if the data are given twice; or if the preset names data.
     """
     if keys.get("clients") is None:
+        if alone := [name for name in _OF_CLIENTS if keys.get(name) is not None]:
+            raise ConfigError([f"{name}: describes clients=, and none are given." for name in alone])
         return experiment, {name: value for name, value in keys.items() if name != "clients"}, None
     rest = {name: value for name, value in keys.items() if name not in ("clients", *_KEYS)}
-    federation = _federation(keys, rest)
+    try:
+        federation = _federation(keys, rest)
+    except ConfigError as error:
+        # A mistyped key may be the reason.
+        others = [name for name in rest if name not in Config.__dataclass_fields__]
+        hints = [f"{name}: there is no such key.{hint}" for name in others if (hint := did_you_mean(name, _KEYS))]
+        raise ConfigError([*hints, *error.problems]) from error
     if "data_dir" in rest:
-        raise ConfigError([f"data_dir={rest['data_dir']}: clients= are the data already; leave one of them out."])
+        raise ConfigError(
+            [f"data_dir={str(rest['data_dir'])[:100]}: clients= are the data already; leave one of them out."]
+        )
     if experiment is None and "experiment" not in rest:
         experiment = OWN_DATA
     if len(federation) < fewest and "min_clients" not in rest:
@@ -392,20 +516,60 @@ def _owners_of_hugging_face(data: Any, owner: str) -> dict[str, Any]:
 
 def _numbered(clusters: Sequence[Any] | Mapping[str, Any], names: Sequence[str]) -> list[int]:
     """Return each client's true cluster as a number: integers as they are, others in their order."""
-    if isinstance(clusters, Mapping):
-        given = {str(name): value for name, value in clusters.items()}
-        if missing := [name for name in names if name not in given]:
-            raise ConfigError([f"clusters: client {missing[0]!r} has none; give one for each client."])
-        each = [given[name] for name in names]
-    else:
-        each = list(clusters)
+    if isinstance(clusters, str | bytes) or not isinstance(clusters, Iterable):
+        raise ConfigError(
+            [
+                f"clusters: is a {type(clusters).__name__}; give one for each client, in their order or by name. A "
+                "column of a data frame is frame.groupby(<owner>)[<column>].first()."
+            ]
+        )
+    by_name = isinstance(clusters, Mapping) or is_series(clusters)
+    each = _of_names(clusters, names) if by_name else list(clusters)
     if len(each) != len(names):
         raise ConfigError([f"clusters: there are {len(each)}, and {len(names)} clients; give each client one."])
     plain = [one.item() if isinstance(one, np.generic) else one for one in each]
+    if missing := [name for name, one in zip(names, plain, strict=True) if is_missing(one)]:
+        raise ConfigError(
+            [
+                f"clusters: {len(missing)} of {len(names)} are missing, the first that of client {missing[0]!r}; "
+                "give all, or leave clusters out."
+            ]
+        )
+    scalars = [isinstance(one, str | bool | int | float) for one in plain]
+    if not all(scalars):
+        raise ConfigError([f"clusters: that of client {names[scalars.index(False)]!r} is no number or name."])
     if all(isinstance(one, int) and one >= 0 for one in plain):
         return [int(one) for one in plain]
     order = list(dict.fromkeys(map(str, plain)))
     return [order.index(str(one)) for one in plain]
+
+
+def _of_names(clusters: Any, names: Sequence[str]) -> list[Any]:
+    """Return what a mapping or a Series has for each client, in the clients' order."""
+    # Clients of a list are called by their places, which may be padded with zeros.
+    places = {place: name for place, name in enumerate(names) if name.isdecimal() and int(name) == place}
+    given: dict[str, Any] = {}
+    for label, value in clusters.items():
+        is_place = isinstance(label, int | np.integer) and len(places) == len(names)
+        name = places.get(int(label), str(label)) if is_place else str(label)
+        if name in given:
+            raise ConfigError([f"clusters: {name[:100]!r} is given twice; give one for each client."])
+        given[name] = value
+    lacking = [name for name in names if name not in given]
+    unknown = [name for name in given if name not in set(names)]
+    if lacking or unknown:
+        which = f"client {lacking[0]!r} has none" if lacking else f"there is no client {unknown[0][:100]!r}"
+        raise ConfigError(
+            [
+                f"clusters: {which}; a mapping and the index of a Series hold the clients' names ({_first(names)}), "
+                "and a list the clusters in their order."
+            ]
+        )
+    return [given[name] for name in names]
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:5])[:100] + (", ..." if len(names) > 5 else "")
 
 
 def _arrays(data: ClientData) -> list[Arrays]:
@@ -452,9 +616,9 @@ def _has_fractions(column: "pd.Series[Any]") -> bool:
     return column.dtype.kind == "f" and bool((values != np.floor(values)).any())
 
 
-def _digest(files: Mapping[str, Mapping[str, Arrays | bytes]]) -> str:
-    """Return a hash of all clients' names and files."""
-    found = hashlib.sha256()
+def _digest(files: Mapping[str, Mapping[str, Arrays | bytes]], labels: Labels) -> str:
+    """Return a hash of all clients' names and files, and of what their targets were."""
+    found = hashlib.sha256(json.dumps(labels).encode())
     for name, own in files.items():
         for file, content in own.items():
             parts = [content.x, content.y] if isinstance(content, Arrays) else [np.frombuffer(content, np.uint8)]
@@ -466,11 +630,18 @@ def _digest(files: Mapping[str, Mapping[str, Arrays | bytes]]) -> str:
 
 
 def clients_of(
-    clients: Any, keys: Mapping[str, Any], fewest: int = 2
+    clients: Any, keys: Mapping[str, Any], fewest: int = 2, several: bool = False
 ) -> tuple[Any, dict[str, Any], Federation | None]:
-    """Return what `with_clients` does, for a function whose first argument is a preset's name or clients' data."""
+    """Return what `with_clients` does, for a function whose first argument is a preset's name or clients' data.
+
+    With `several` it may be the names of several presets.
+    """
     if clients is None or isinstance(clients, str):
         return with_clients(clients, keys, fewest)
+    if isinstance(clients, list | tuple) and clients and all(isinstance(one, str) for one in clients):
+        if several:
+            return with_clients(list(clients), keys, fewest)
+        raise ConfigError(["experiment: is a list of names; give one, or florets.sweep all of them."])
     if keys.get("clients") is not None:
         raise ConfigError(["clients: are given twice; leave out one of them."])
     return with_clients(None, {**keys, "clients": clients}, fewest)

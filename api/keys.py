@@ -13,6 +13,8 @@ from florets.server_app.console import say
 from florets.task.callers_folder import import_from
 from florets.task.edited_modules import note, reload_edited
 
+_MOST_VALUES = 1000
+"""Entries of a list or an array that is the value of a key."""
 _SHORT = {name: f"task.{name}" for name in ("data", "partition", "model")}
 
 
@@ -44,13 +46,17 @@ def overrides_of(experiment: str | None, keys: Mapping[str, Any]) -> list[str]:
 
 
 def choices_of(experiment: str | Iterable[str] | None, keys: Mapping[str, Any]) -> list[str]:
-    """Return the texts of a sweep: a list, tuple or range of values is tried value by value; see `overrides_of`.
+    """Return the texts of a sweep: a list, tuple, range, array or Series of values is tried value by value.
+
+    See `overrides_of`.
 
     One value that is a list is a list in a list: ``task={"head_layers": [["fc"]]}``.
     """
     _use_edits()
     given: dict[str, Any] = dict(keys) if experiment is None else {"experiment": experiment, **keys}
-    return _noted([f"{key}={','.join(_written(key, one) for one in _choices(value))}" for key, value in _flat(given)])
+    return _noted(
+        [f"{key}={','.join(_written(key, one) for one in _choices(key, value))}" for key, value in _flat(given)]
+    )
 
 
 def _use_edits() -> None:
@@ -66,8 +72,28 @@ def _noted(texts: list[str]) -> list[str]:
     return texts
 
 
-def _choices(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple | range) else [value]
+def _choices(key: str, value: Any) -> list[Any]:
+    value = _listed(key, value)
+    if not isinstance(value, list | tuple | range):
+        return [value]
+    if not len(value):
+        raise ConfigError([f"{key}: is an empty {type(value).__name__}; give at least one value."])
+    return list(value)
+
+
+def _listed(key: str, value: Any) -> Any:
+    """Return an array, tensor or Series of one axis as a list; other values as they are."""
+    shape = None if isinstance(value, type) else getattr(value, "shape", None)
+    if not isinstance(shape, tuple) or not shape or not hasattr(value, "tolist"):
+        return value
+    if len(shape) > 1 or shape[0] > _MOST_VALUES:
+        raise ConfigError(
+            [
+                f"{key}: a {type(value).__name__} of shape {tuple(shape)} is no value of a key; clients' data are "
+                "given as clients=."
+            ]
+        )
+    return value.tolist()
 
 
 def _flat(keys: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -86,11 +112,14 @@ def _flat(keys: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def _written(key: str, value: Any) -> str:
+    value = _listed(key, value)
     if value is None:
         return "null"
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{quote(str(name))}:{_written(key, one)}" for name, one in value.items()) + "}"
     if isinstance(value, list | tuple):
+        if len(value) > _MOST_VALUES:
+            raise ConfigError([f"{key}: a {type(value).__name__} of {len(value)} entries is no value of a key."])
         return "[" + ",".join(_written(key, one) for one in value) + "]"
     if isinstance(value, Path):
         value = str(value)

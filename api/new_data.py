@@ -3,11 +3,12 @@
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from florets.api.client_data import WrongData, arrays, inputs_of, is_frame
-from florets.api.federation import write_table
+from florets.api.client_data import WrongData, arrays, inputs_of, inputs_of_torch, is_frame, is_torch_data, of_torch
+from florets.api.federation import original_labels, write_table
 from florets.api.predictions import Predictions, predict_data
 from florets.conf.problems import ConfigError
 from florets.server_app.new_client.assignment import Assignment, assign_data, assign_unlabelled
@@ -27,14 +28,15 @@ def predict_new(
         given["client"] = _key(folder, client)
     state, whose = chosen_model(run, folder, given)
     with _in_own_words():
-        return predict_data(run, state, whose, _read(folder, run, x, None, given.get("client"), labelled=False))
+        found = predict_data(run, state, whose, _read(folder, run, x, None, given.get("client"), labelled=False))
+    return replace(found, originals=original_labels(Path(run.config.data_dir)))
 
 
 @one_thread_within()
 def assign_new(folder: Path, run: RunModels, x: Any, y: Any = None, client: str | int | None = None) -> Assignment:
     """Return which model fits new data; `florets.api.run.Run.assign` explains the parameters."""
     has_targets = run.task.spec.loss != "reconstruction"
-    in_file = isinstance(x, str | Path) or is_frame(x)
+    in_file = isinstance(x, str | Path) or is_frame(x) or is_torch_data(x)
     key = None if client is None else _key(folder, client)
     with _in_own_words():
         if y is None and has_targets and (not in_file or run.descriptors is not None):
@@ -53,6 +55,12 @@ def _read(folder: Path, run: RunModels, x: Any, y: Any, client: str | None, labe
             return read_table(run, folder, write_table(x, Path(place)), client, labelled)
     if run.preprocessing is not None:
         raise ConfigError(["x: the run was on tables; give a data frame of raw records, or a file."])
+    if is_torch_data(x):
+        _refuse_targets(y)
+        if not labelled:
+            return read_arrays(run, inputs_of_torch(x), None)
+        samples = of_torch(x)
+        return read_arrays(run, samples.x, samples.y)
     if not labelled or y is None:
         return read_arrays(run, inputs_of(x), None)
     found = arrays(x, y)
@@ -61,7 +69,7 @@ def _read(folder: Path, run: RunModels, x: Any, y: Any, client: str | None, labe
 
 def _refuse_targets(y: Any) -> None:
     if y is not None:
-        raise ConfigError(["y: a data frame, file or folder has the targets in it; leave y out."])
+        raise ConfigError(["y: a data frame, data set, file or folder has the targets in it; leave y out."])
 
 
 def _key(folder: Path, client: str | int) -> str:

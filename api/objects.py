@@ -55,13 +55,17 @@ def strategy_keys(strategy: Any) -> dict[str, Any]:
     ConfigError
         If it was given something that no key says.
     """
+    from florets.strategies.base.averaging import ModelAveraging, averaging_of
+
     kind = type(strategy)
     plain = kind()
-    if type(strategy.averaging) is not type(plain.averaging):
-        raise ConfigError(
-            [f"strategy={kind.__name__}(averaging=...): is not taken over; give averaging= as a key of its own."]
-        )
     keys: dict[str, Any] = {}
+    if type(strategy.averaging) is not type(plain.averaging):
+        keys["averaging"] = "models" if isinstance(strategy.averaging, ModelAveraging) else "gradients"
+        if strategy.averaging != averaging_of(strategy.settings, keys["averaging"]):
+            raise ConfigError(
+                [f"strategy={kind.__name__}(averaging=...): is not taken over whole; give its name, or keys."]
+            )
     for name in ("k", "seed", *(field.name for field in dataclasses.fields(RunKeys))):
         value = getattr(strategy, name, None)
         if name not in ("averaging", "personal") and value != getattr(plain, name, None):

@@ -39,6 +39,8 @@ class Predictions:
         What the values are: ``prediction`` or ``reconstruction_error``.
     target, unit
         Column that a table's regression predicts, and its unit where that is declared; else empty.
+    originals
+        The targets that clients in memory were given with, by the names of their classes.
     """
 
     values: NDArray[Any]
@@ -51,6 +53,7 @@ class Predictions:
     what: str = "prediction"
     target: str = ""
     unit: str = ""
+    originals: Mapping[str, str | bool | int | float] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -60,8 +63,12 @@ class Predictions:
 
     @property
     def labels(self) -> NDArray[Any]:
-        """The predictions (n,): classes, as integers or truth values where their names are such, or values."""
-        return _in_kind(self.classes)[self.values] if self.classes else self.values
+        """The predictions (n,): classes or values.
+
+        Classes are of the type that the targets in memory had; of files, integers or truth values where their names
+        are such.
+        """
+        return _in_kind(self.classes, self.originals)[self.values] if self.classes else self.values
 
     def frame(self) -> "pd.DataFrame":
         """Return a row for each sample: ids, prediction, its probability and that of each class, or the value."""
@@ -112,8 +119,12 @@ def predict_data(run: RunModels, state: Arrays, whose: str, new: NewData) -> Pre
     )
 
 
-def _in_kind(names: Sequence[str]) -> NDArray[Any]:
+def _in_kind(names: Sequence[str], originals: Mapping[str, str | bool | int | float]) -> NDArray[Any]:
     """Return names of classes as what they were made of: integers or truth values, else the names themselves."""
+    if originals and all(isinstance(value, str) for value in originals.values()):
+        return np.array([originals.get(name, name) for name in names])
+    if originals.keys() >= set(names):
+        return np.array([originals[name] for name in names])
     if all(name.removeprefix("-").isdecimal() and str(int(name)) == name for name in names):
         return np.array([int(name) for name in names])
     if set(names) == {"False", "True"}:

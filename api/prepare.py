@@ -14,20 +14,22 @@ def prepare(experiment: str | None = None, /, **keys: Any) -> "tuple[ArrayRecord
 
     With ``florets.apps.client`` as the ClientApp, any ServerApp can hand both to a strategy::
 
-        models, settings = florets.prepare("digits_label_skew")
-        florets.strategies.CLoVE(k=5).start(grid, models, num_rounds=3, train_config=settings)
+        strategy = florets.strategies.CLoVE(k=5)
+        models, settings = florets.prepare("digits_label_skew", strategy=strategy)
+        strategy.start(grid, models, num_rounds=3, train_config=settings)
 
     Parameters
     ----------
     experiment : str, optional
         Name of the preset; by default the quickstart.
     **keys
-        The keys of the command, as `run` takes them; those of the strategy itself are its own parameters.
+        The keys of the command, as `run` takes them. With ``strategy=`` the strategy that is to be started: it is
+        checked against the others, by its `Settings.problems` as well, and gets as many models as it needs.
 
     Returns
     -------
     ArrayRecord, ConfigRecord
-        K models, with K as the experiment has it; a strategy with one model takes the first. The settings name the
+        K models, with K as the strategy or the experiment has it; one model takes the first. The settings name the
         task, so that clients build their data and model from them.
 
     Raises

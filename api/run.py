@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from florets.api.federation import with_clients
+from florets.api.federation import clients_of
 from florets.api.keys import overrides_of
 from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
@@ -52,7 +52,7 @@ class Run:
         try:
             text = (self.folder / "summary.json").read_text(encoding="utf-8")
             self.summary = RunSummary.from_json(text)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ConfigError(
                 [f"{self.folder}: holds no finished run ({error}); give the folder that a run named as its results."]
             ) from error
@@ -60,7 +60,11 @@ class Run:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The whole configuration, as ``config.yaml`` holds it."""
-        config: dict[str, Any] = yaml.safe_load((self.folder / "config.yaml").read_text(encoding="utf-8"))
+        path = self.folder / "config.yaml"
+        try:
+            config: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise ConfigError([f"{path}: cannot be read; run the experiment again."]) from error
         return config
 
     @property
@@ -128,7 +132,7 @@ class Run:
 
         Parameters
         ----------
-        x : array, tensor, DataFrame or path
+        x : array, tensor, DataFrame, torch Dataset or path
             Inputs (n, ...) as the clients have them; raw records, where the run was on tables; or a file or folder as
             `florets predict` takes it.
         client : str, optional
@@ -156,8 +160,8 @@ class Run:
 
         Parameters
         ----------
-        x : array, tensor, DataFrame or path
-            As `predict` takes it; a data frame, file or folder has the targets in it.
+        x : array, tensor, DataFrame, torch Dataset or path
+            As `predict` takes it; a data frame, data set, file or folder has the targets in it.
         y : array, optional
             Targets (n,) of arrays. Only runs that place data by their inputs alone (FLUX) need none.
         client : str, optional
@@ -190,20 +194,20 @@ class Run:
 
 
 @one_thread_within()
-def run(experiment: str | None = None, /, **keys: Any) -> Run:
+def run(experiment: Any = None, /, **keys: Any) -> Run:
     """Run one experiment and return its results.
 
     Parameters
     ----------
-    experiment : str, optional
-        Name of the preset; by default the quickstart.
+    experiment : str, Federation or data, optional
+        Name of the preset; by default the quickstart. Or clients' data, as ``clients=``.
     **keys
         The keys of the command, checked in the same way: ``strategy="clove", k=4, seed=0``. A group is a mapping,
         ``train={"learning_rate": 0.1}``. `model`, `data` and `partition` are short for ``task.model`` and so on; they
         and the strategy may be classes and functions, the model a module and the strategy an instance as well. Data
         in memory are given as ``clients=``, a `Federation` or what it takes; its arguments ``target=``, ``owner=``,
-        ``clusters=``, ``names=`` and ``classes=`` may be given as well. ``tracker=`` also takes objects of your own,
-        see docs/trackers.md.
+        ``clusters=``, ``names=``, ``classes=`` and ``regression=`` may be given as well. ``tracker=`` also takes
+        objects and classes of your own, see docs/trackers.md.
 
     Returns
     -------
@@ -215,7 +219,7 @@ def run(experiment: str | None = None, /, **keys: Any) -> Run:
     ConfigError
         With every problem of the keys, before anything is run.
     """
-    experiment, keys, _ = with_clients(experiment, keys)
+    experiment, keys, _ = clients_of(experiment, keys)
     keys, trackers = _without_objects(keys)
     return Run(run_overrides(overrides_of(experiment, keys), trackers=trackers).folder, trust=True)
 
@@ -226,7 +230,18 @@ def _without_objects(keys: Mapping[str, Any]) -> tuple[dict[str, Any], list["Tra
     given = list(value) if isinstance(value, list | tuple) else [value]
     names = [one for one in given if isinstance(one, str)]
     rest = {key: one for key, one in keys.items() if key != "tracker"}
-    return {**rest, "tracker": names} if names else rest, [one for one in given if not isinstance(one, str)]
+    objects = [_made(one) if isinstance(one, type) else one for one in given if not isinstance(one, str)]
+    return {**rest, "tracker": names} if names else rest, objects
+
+
+def _made(kind: type) -> Any:
+    """Return an instance of a tracker's class."""
+    try:
+        return kind()
+    except TypeError as error:
+        raise ConfigError(
+            [f"tracker={kind.__name__}: is a class that cannot be made without arguments; give an instance of it."]
+        ) from error
 
 
 def run_overrides(
@@ -268,5 +283,5 @@ def interrupted(config: Config, folder: Path) -> KeyboardInterrupt:
     from florets.server_app.resume.checkpoint import Checkpoints
 
     if not Checkpoints(folder).files():
-        return KeyboardInterrupt("; no round was saved yet: start it again")
-    return KeyboardInterrupt(f"; go on with: {resume_command(folder, bool(imported_functions(config)))}")
+        return KeyboardInterrupt("no round was saved yet: start it again")
+    return KeyboardInterrupt(f"go on with: {resume_command(folder, bool(imported_functions(config)))}")

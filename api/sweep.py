@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from florets.api.federation import with_clients
+from florets.api.federation import clients_of
 from florets.api.keys import choices_of
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.reports.tables import Cell, ResultTable
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from florets.reports.picture import Picture
 
 _STRATEGY, _ROUND = "strategy", "round"
+INTERRUPTED = 130
+"""Exit code of a sweep that was interrupted."""
 _OF_ROUNDS = ("ari", "accuracy", "loss", "validation", "model_error", "cluster_error", "cluster_loss")
 """Measures that rounds have, under the names of `rounds.jsonl`."""
 
@@ -56,7 +58,10 @@ class Sweep:
         """One row per job, failed ones included: its keys, its figures, its folder, and why it failed."""
         import pandas as pd
 
-        return pd.read_csv(self.folder / SUMMARY, keep_default_na=False, na_values=[""])
+        try:
+            return pd.read_csv(self.folder / SUMMARY, keep_default_na=False, na_values=[""])
+        except ValueError as error:
+            raise ConfigError([f"{self.folder / SUMMARY}: is damaged; run the sweep again."]) from error
 
     @property
     def measures(self) -> dict[str, str]:
@@ -294,15 +299,18 @@ class Sweep:
 
 
 @one_thread_within()
-def sweep(experiment: str | Iterable[str] | None = None, /, **keys: Any) -> Sweep:
+def sweep(experiment: Any = None, /, *, keep: bool = False, **keys: Any) -> Sweep:
     """Run every combination of values and return the results.
 
     Parameters
     ----------
-    experiment : str or several, optional
-        Name of the preset, or the presets to compare; by default the quickstart.
+    experiment : str, several, Federation or data, optional
+        Name of the preset, or the presets to compare; by default the quickstart. Or clients' data, as ``clients=``.
+    keep : bool
+        Whether jobs that are finished already are kept, and interrupted ones go on, as with the command's
+        ``--continue``.
     **keys
-        The keys of the command; a list, tuple or range of values is tried value by value:
+        The keys of the command; a list, tuple, range, array or Series of values is tried value by value:
         ``strategy=["clove", "ifca"], seed=range(3)``. Hydra's own keys are given as
         ``**{"hydra/launcher": "joblib"}``. Data in memory are given as in `run`.
 
@@ -315,17 +323,33 @@ def sweep(experiment: str | Iterable[str] | None = None, /, **keys: Any) -> Swee
     ------
     ConfigError
         If a value is wrong in every job that has it, or no job can run.
+    KeyboardInterrupt
+        If it is interrupted, once the summary of the jobs that ran is written.
     """
     from florets.server_app.resume.go_on import Engine
     from florets.server_app.sweep.launch import run_sweep
 
     caller = Path.cwd()
     import_from(caller)
-    experiment, keys, federation = with_clients(experiment, keys)
-    for name in () if federation is None else federation.settings:
-        # A list is one value here, not several to try.
-        keys[name] = [keys[name]]
-    _, folder = run_sweep(choices_of(experiment, keys), caller, Engine(engine.run, engine.resume))
+    texts = choices_of(*with_choices(experiment, keys))
+    return finished(*run_sweep(texts, caller, Engine(engine.run, engine.resume), keep))
+
+
+def with_choices(experiment: Any, keys: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return a preset, or several, and keys with several values, with clients' data in their folder.
+
+    See `florets.api.federation.clients_of`.
+    """
+    experiment, keys, federation = clients_of(experiment, keys, several=True)
+    # A list is one value here, not several to try.
+    own = {name: [keys[name]] for name in (() if federation is None else federation.settings)}
+    return experiment, {**keys, **own}
+
+
+def finished(code: int, folder: Path) -> Sweep:
+    """Return a sweep that has ended; raise KeyboardInterrupt where it was interrupted."""
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt(f"the sweep's folder is {folder}; go on with the same call and keep=True")
     return Sweep(folder)
 
 

@@ -1,6 +1,6 @@
 """The targets of all clients: values, or class labels that mean the same everywhere."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,11 @@ from florets.api.client_data import Arrays
 from florets.conf.problems import ConfigError
 
 _KINDS = {"b": "truth values", "i": "integers", "u": "integers", "U": "names", "f": "values"}
+
+_MANY, _MANY_WITH_GAPS = 20, 50
+"""Different integers above which they may be values."""
+_FEW = 5
+"""Samples of a class."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,8 @@ def agree_on_targets(
     Raises
     ------
     ConfigError
-        If clients have different kinds of targets, a target is none of the classes, or all are of one class.
+        If clients have different kinds of targets, a target is none of the classes, all are of one class, or integers
+        look like values.
     """
     kinds = {name: {part.y.dtype.kind for part in own} for name, own in parts.items()}
     found = set().union(*kinds.values())
@@ -65,6 +71,7 @@ def agree_on_targets(
                     f"{_KINDS[others[0]]}; give all clients the same kind."
                 ]
             )
+    is_chosen = regression is not None
     if regression is None:
         regression = "f" in found and classes is None
     if regression:
@@ -83,6 +90,8 @@ def agree_on_targets(
         classes = list(dict.fromkeys(text for names in declared for text in names))
     occurring = {name: set().union(*(set(np.unique(part.y).tolist()) for part in own)) for name, own in parts.items()}
     every = set().union(*occurring.values())
+    if classes is None and not is_chosen:
+        _refuse_values(every, sum(len(part.y) for own in parts.values() for part in own))
     if classes is not None:
         names = tuple(map(str, classes))
         if len(set(names)) < len(names):
@@ -103,3 +112,17 @@ def agree_on_targets(
     if len(every) < 2:
         raise ConfigError(["clients: the targets of all clients are of one class; nothing can be learned."])
     return Targets(classes=names)
+
+
+def _refuse_values(every: Collection[Any], count: int) -> None:
+    """Refuse integers that look like values: many different ones, with few samples each or with gaps between them."""
+    if not all(type(value) is int for value in every) or len(every) <= _MANY:
+        return
+    has_gaps = max(every) - min(every) >= len(every)
+    if count < _FEW * len(every) or (has_gaps and len(every) > _MANY_WITH_GAPS):
+        raise ConfigError(
+            [
+                f"clients: the targets are {len(every)} different integers in {count} samples, which look like "
+                "values: give regression=True, or regression=False where they are classes."
+            ]
+        )

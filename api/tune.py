@@ -1,17 +1,17 @@
 """`florets.tune`: settings chosen by validation data."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from florets.api.keys import choices_of
-from florets.api.sweep import Sweep
+from florets.api.sweep import INTERRUPTED, Sweep, with_choices
 from florets.server_app import engine
 from florets.task.callers_folder import import_from
 
 
 def tune(
-    experiment: str | Iterable[str] | None = None,
+    experiment: Any = None,
     /,
     *,
     trials: int | None = None,
@@ -24,8 +24,8 @@ def tune(
 
     Parameters
     ----------
-    experiment : str, optional
-        Name of the preset; by default the quickstart.
+    experiment : str, Federation or data, optional
+        Name of the preset; by default the quickstart. Or clients' data, as ``clients=``.
     trials : int, optional
         Number of settings that are tried; by default 20, or with a grid all combinations.
     sampler : {"tpe", "random", "grid"}
@@ -37,7 +37,7 @@ def tune(
         Keys that are searched between two numbers, ``{"train.learning_rate": (0.001, 0.1)}``: integers if both are.
         An interval of floats whose ends are a factor of 10 or more apart is searched on a logarithmic scale.
     **keys
-        The keys of the command; those with a list, tuple or range of values are searched over.
+        The keys of the command; those with a list, tuple, range, array or Series of values are searched over.
 
     Returns
     -------
@@ -49,9 +49,16 @@ def tune(
     ------
     ConfigError
         If a value is wrong, nothing is searched over, or an extra is missing.
+    KeyboardInterrupt
+        If it is interrupted, once the summary of the trials that ran is written.
     """
-    texts = choices_of(experiment, keys) + [f"{key}={_interval(*ends)}" for key, ends in (intervals or {}).items()]
-    return Sweep(run_tune(texts, trials, sampler, n_jobs)[1])
+    texts = choices_of(*with_choices(experiment, keys)) + [
+        f"{key}={_interval(*ends)}" for key, ends in (intervals or {}).items()
+    ]
+    code, folder = run_tune(texts, trials, sampler, n_jobs)
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt(f"the trials that ran are in {folder}")
+    return Sweep(folder)
 
 
 def run_tune(overrides: Sequence[str], trials: int | None, sampler: str, n_jobs: int) -> tuple[int, Path]:

@@ -105,7 +105,7 @@ def _client(kind: Kind, count: int, shares: np.ndarray | None, rng: np.random.Ge
 
 
 def plan_of(clients: Sequence[Data], recipe: Recipe) -> FoldPlan:
-    plan = FoldPlan.of([len(y) for _, y in clients])
+    plan = FoldPlan.of([len(y) for _, y in clients], tests=True)
     if recipe.folds or recipe.size:
         folds = recipe.folds or plan.folds
         plan = replace(plan, folds=folds, size=recipe.size or plan.samples // folds)

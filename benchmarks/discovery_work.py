@@ -39,7 +39,7 @@ def work(data_dir: str, repetitions: int, only: str) -> None:
         grid, model = LocalGrid(app, config.num_clients), bank.model(build_models(config, task), 0)
         # A regression looks for groups at a trained model.
         fine = config.task.loss != "cross_entropy"
-        plan = FoldPlan.of([task.num_examples_of(client) for client in range(config.num_clients)], fine)
+        plan = FoldPlan.of([task.num_examples_of(client) for client in range(config.num_clients)], fine, tests=True)
         form = RowForm.of("projection", None, int(Layout.of(model).trained.sum()), plan.folds)
         asked = {
             kinds.NUM_FOLDS: plan.folds, kinds.FOLD_SIZE: plan.size, kinds.FOLD_STEPS: plan.steps,

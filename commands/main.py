@@ -102,7 +102,7 @@ def _coded(given: Sequence[str]) -> int:
         _complain(str(error), "--debug" in given)
         return 2
     except KeyboardInterrupt as interrupt:
-        _complain(f"interrupted{interrupt.args[0] if interrupt.args else ''}", False)
+        _complain(f"interrupted; {interrupt.args[0]}" if interrupt.args else "interrupted", False)
         return 130
     except BrokenPipeError:
         # `florets --help | head`: the reader has gone; Python must not fail again when it flushes at its end.

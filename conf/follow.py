@@ -5,9 +5,10 @@ from typing import Any
 
 from florets.conf.overrides import Given
 from florets.conf.problems import did_you_mean
-from florets.conf.schema import Config, type_hints
+from florets.conf.schema import Config
 from florets.conf.typed import show, words_of
 from florets.strategies import STRATEGIES
+from florets.strategies.key_types import type_hints
 from florets.strategies.settings import Settings
 
 CHOICES = ("averaging", "first_round", "choose_k", "loss_data", "personal")

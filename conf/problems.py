@@ -1,6 +1,7 @@
 """`ConfigError`: every problem of a configuration in one error, with its remedy."""
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 
 
@@ -14,7 +15,7 @@ class ConfigError(ValueError):
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = tuple(problems)
+        self.problems = tuple(map(_short, problems))
         super().__init__(str(self))
 
     def __str__(self) -> str:
@@ -26,6 +27,16 @@ class ConfigError(ValueError):
     def __reduce__(self) -> tuple[type["ConfigError"], tuple[tuple[str, ...]]]:
         # Without this a sweep's worker process could not hand the error over: pickle would pass the text.
         return ConfigError, (self.problems,)
+
+
+# `key=value: rule`, where the value is a list, a mapping, or a text that is longer than paths are.
+_LONG_VALUE = re.compile(r"([\w./-]+=)(\[.{200,}\]|\{.{200,}\}|\S{500,}): ", re.DOTALL)
+
+
+def _short(problem: str) -> str:
+    """Return a problem with the beginning of a long value that it quotes."""
+    found = _LONG_VALUE.match(problem)
+    return problem if found is None else f"{found[1]}{found[2][:100]} ...: {problem[found.end() :]}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -44,6 +55,17 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     last_parts = [key for key in names if key.rpartition(".")[2] == name.rpartition(".")[2]]
     if last_parts:
         return last_parts[0] if len(last_parts) == 1 else None
+    # An abbreviation, as lr of learning_rate.
+    group, _, short = name.rpartition(".")
+    abbreviated = [
+        key
+        for key in names
+        if len(short) > 1
+        and key.rpartition(".")[0] == (group or key.rpartition(".")[0])
+        and "".join(word[:1] for word in key.rpartition(".")[2].split("_")) == short
+    ]
+    if len(abbreviated) == 1:
+        return abbreviated[0]
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return close[0] if close else None
 

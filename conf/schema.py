@@ -10,8 +10,9 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
+from florets.strategies.key_types import type_hints
 from florets.strategies.registry import DEFAULT, settings_type
 from florets.strategies.settings import RunKeys, Settings, setting
 
@@ -291,10 +292,6 @@ OPTION_KEYS = (
     "personal_options",
 )
 """Keys whose value is a free mapping: the function that takes the options checks them."""
-
-
-type_hints = cache(get_type_hints)
-"""As `typing.get_type_hints`, which evaluates every annotation anew."""
 
 
 def walk(kind: type, prefix: str = "") -> Iterator[tuple[str, "dataclasses.Field[Any]"]]:

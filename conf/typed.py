@@ -1,27 +1,15 @@
 """From plain mappings to the schema's dataclasses: every value is held to its declared type."""
 
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping
-from types import NoneType, UnionType
+from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from florets.conf.problems import did_you_mean
-from florets.conf.schema import Chosen, Config, type_hints
+from florets.conf.schema import Chosen, Config
+from florets.strategies.key_types import Mismatch, convert, describe, type_hints
 from florets.strategies.registry import DEFAULT, UnknownStrategy, find_strategy, settings_type
 from florets.strategies.settings import Settings
-
-_WORDS: dict[Any, str] = {
-    int: "an integer",
-    float: "a number",
-    bool: "true or false",
-    str: "a string",
-    NoneType: "null",
-}
-
-
-class _Mismatch(Exception):
-    """A value is not of the type asked for."""
 
 
 def read_config(values: Mapping[str, Any], problems: list[str]) -> tuple[Config | None, list[str]]:
@@ -85,7 +73,7 @@ def _wrong_defaults(settings: type[Settings]) -> Iterator[str]:
         try:
             words = describe(hints[field.name])
             convert(default, hints[field.name])
-        except _Mismatch:
+        except Mismatch:
             yield f"{field.name}={show(default)}: the default must be {words}"
         except (KeyError, TypeError):
             yield f"{field.name}: a key cannot be of type {hints[field.name]}"
@@ -111,7 +99,7 @@ def _read_fields(
         else:
             try:
                 read[name] = convert(value, hints[name])
-            except _Mismatch:
+            except Mismatch:
                 defaulted.append(path)
                 problems.append(
                     f"{path}={show(value)}: must be {describe(hints[name])}, "
@@ -119,59 +107,6 @@ def _read_fields(
                     f"{did_you_mean(show(value), words_of(hints[name]))}"
                 )
     return read
-
-
-def convert(value: Any, kind: Any) -> Any:
-    """Return `value` as the annotated type `kind`, or raise `_Mismatch`.
-
-    Only what loses nothing is converted: an integer serves as a float. Text is never read as a number, and
-    a truth value never as one; NaN and infinities are refused.
-    """
-    if get_origin(kind) in (Union, UnionType):
-        for option in get_args(kind):
-            try:
-                return convert(value, option)
-            except _Mismatch:
-                continue
-        raise _Mismatch
-    if get_origin(kind) is Literal:
-        if isinstance(value, str):
-            # `AdamW` is adamw: names of classes are copied as their libraries write them.
-            for word in (value, value.lower()):
-                if word in get_args(kind):
-                    return word
-        raise _Mismatch
-    if get_origin(kind) is list:
-        if isinstance(value, list | tuple):
-            # Names may be numbers, as those of the layers of a Sequential are, and Hydra reads them as such.
-            texts = [str(item) if type(item) is int and get_args(kind) == (str,) else item for item in value]
-            return [convert(item, get_args(kind)[0]) for item in texts]
-        raise _Mismatch
-    if get_origin(kind) is dict:
-        if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
-            return dict(value)
-        raise _Mismatch
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
-        if isinstance(value, float) and not math.isfinite(value):
-            raise _Mismatch
-        return value
-    raise _Mismatch
-
-
-def describe(kind: Any) -> str:
-    """Return an annotated type in words: `int | Literal["auto"]` is "an integer or auto"."""
-    if get_origin(kind) in (Union, UnionType):
-        return " or ".join(describe(option) for option in get_args(kind))
-    if get_origin(kind) is Literal:
-        options = get_args(kind)
-        return str(options[0]) if len(options) == 1 else f"one of {', '.join(options)}"
-    if get_origin(kind) is list:
-        return "a list of integers" if get_args(kind) == (int,) else "a list of strings"
-    if get_origin(kind) is dict:
-        return "a mapping of option names to values"
-    return _WORDS[kind]
 
 
 def words_of(kind: Any) -> tuple[str, ...]:

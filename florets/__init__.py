@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from florets.api.sweep import Sweep, sweep
     from florets.api.tune import tune
     from florets.client_app.authors_client import Client
+    from florets.conf.problems import ConfigError
     from florets.strategies.base.context import Plan, Round
     from florets.strategies.base.method import Method
     from florets.strategies.base.per_client import PerClient
     from florets.strategies.base.state import State
     from florets.strategies.base.strategy import Strategy
-    from florets.strategies.settings import ManyModels, OneModel, Settings, Weighted, setting
+    from florets.strategies.settings import Experiment, ManyModels, OneModel, Settings, Weighted, setting
     from florets.task.data.dataset import Dataset
     from florets.task.declared import dataset, handler, model, partition
     from florets.task.partitions.shard import Shard
@@ -43,7 +44,9 @@ __all__ = [
     "Advice",
     "Anchored",
     "Client",
+    "ConfigError",
     "Dataset",
+    "Experiment",
     "Federation",
     "Groups",
     "LinearTerm",
@@ -94,7 +97,9 @@ _HOMES = {
     "Advice": "api.advise",
     "Anchored": "task.training.objective",
     "Client": "client_app.authors_client",
+    "ConfigError": "conf.problems",
     "Dataset": "task.data.dataset",
+    "Experiment": "strategies.settings",
     "Federation": "api.federation",
     "Groups": "api.discover",
     "LinearTerm": "task.training.objective",

@@ -1,6 +1,9 @@
 """The vectors by which a round compared its clients: `embeddings.npz` of a run's folder, and their picture."""
 
-from collections.abc import Mapping
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -170,7 +173,7 @@ def embedding(folder: Path, round: int | None = None) -> Embedding:
                 "earlier version wrote it: run the experiment again."
             ]
         )
-    with np.load(path, allow_pickle=False) as file:
+    with _opened(path) as file:
         rounds = sorted({round_of(name) for name in file.files})
         wanted = rounds[-1] if round is None else round
         if wanted not in rounds:
@@ -178,6 +181,18 @@ def embedding(folder: Path, round: int | None = None) -> Embedding:
                 [f"round={wanted}: no clients were compared in this round; the run has {_listed(rounds)}."]
             )
         return Embedding(wanted, str(file[f"{wanted}/kind"]), *(file[f"{wanted}/{name}"] for name in _FIELDS))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """Open an archive of arrays; raise ConfigError where it is damaged, whatever NumPy and zipfile raise."""
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            yield file
+    except ConfigError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ConfigError([f"{path}: is damaged; run the experiment again."]) from error
 
 
 def _listed(rounds: list[int]) -> str:

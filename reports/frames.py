@@ -39,7 +39,10 @@ def rounds(folder: Path) -> "DataFrame":
     import pandas as pd
 
     text = _text(folder / ROUNDS)
-    table = pd.DataFrame([dict(_flat(json.loads(line))) for line in text.splitlines()])
+    try:
+        table = pd.DataFrame([dict(_flat(json.loads(line))) for line in text.splitlines()])
+    except (ValueError, AttributeError, TypeError) as error:
+        raise _damaged(folder / ROUNDS) from error
     # Columns of what no round has are numbers, too.
     return table.astype(dict.fromkeys(table.columns[table.isna().all()], "float64"))
 
@@ -52,7 +55,7 @@ def clients(folder: Path) -> "DataFrame":
     ConfigError
         If the folder has no such file: it is written at the end.
     """
-    return _table(_text(folder / CLIENTS))
+    return _table(folder / CLIENTS)
 
 
 def clients_over_rounds(folder: Path) -> "DataFrame":
@@ -68,7 +71,7 @@ def clients_over_rounds(folder: Path) -> "DataFrame":
     """
     import pandas as pd
 
-    found = _table(_text(folder / CLIENTS_OVER_ROUNDS))
+    found = _table(folder / CLIENTS_OVER_ROUNDS)
     # Of a run that goes on, or was killed, the last round may be there in part: its line is written last.
     found = found[found["round"] <= _text(folder / ROUNDS).count("\n")]
     keys, rows = np.unique(found["client"].to_numpy(dtype=object), return_inverse=True)
@@ -108,6 +111,8 @@ def _text(path: Path) -> str:
     """Return a file's complete lines."""
     try:
         text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise _damaged(path) from error
     except FileNotFoundError as error:
         raise ConfigError(
             [
@@ -118,7 +123,21 @@ def _text(path: Path) -> str:
     return text[: text.rfind("\n") + 1]
 
 
-def _table(text: str) -> "DataFrame":
+def _damaged(path: Path) -> ConfigError:
+    return ConfigError([f"{path}: is damaged; run the experiment again."])
+
+
+def _table(path: Path) -> "DataFrame":
+    try:
+        return _read_table(_text(path))
+    except ConfigError:
+        raise
+    except (ValueError, TypeError) as error:
+        # What pandas raises is a ValueError.
+        raise _damaged(path) from error
+
+
+def _read_table(text: str) -> "DataFrame":
     import pandas as pd
 
     head = pd.read_csv(io.StringIO(text), nrows=0, dtype=str).columns

@@ -9,6 +9,8 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from florets.conf.problems import ConfigError
+
 # Without dates and versions in it, equal results leave equal files.
 _METADATA: dict[str, dict[str, Any]] = {
     ".png": {"Software": None},
@@ -27,8 +29,15 @@ class Picture(Figure):
         ----------
         path
             With a suffix that matplotlib knows, the one file; else PNG (160 dots per inch), PDF and SVG of that name.
+
+        Raises
+        ------
+        ConfigError
+            If its folder does not exist.
         """
         path = Path(path)
+        if not path.parent.is_dir():
+            raise ConfigError([f"{path}: there is no folder {path.parent}; make it, or name another."])
         known = path.suffix.lower().removeprefix(".") in self.canvas.get_supported_filetypes()
         paths = [path] if known else [path.with_name(path.name + suffix) for suffix in _METADATA]
         for one in paths:

@@ -1,5 +1,6 @@
 """Runs a checked experiment on its engine: this process, workers, a Ray cluster, or Flower's own command."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from florets.server_app.local_grid import LocalGrid
     from florets.server_app.trackers.protocol import Tracker
     from florets.server_app.workers.client_side import ClientSide
+
+_running = threading.Lock()
+"""Held while a run goes on in this process."""
 
 
 def run(config: Config, overrides: Sequence[str], trackers: Sequence["Tracker"] = ()) -> RunSummary:
@@ -89,6 +93,20 @@ def _refuse_objects(trackers: Sequence["Tracker"]) -> None:
 
 @contextmanager
 def _local_grid(config: Config) -> "Iterator[LocalGrid]":
+    # Clients in this process share what they keep between messages.
+    if not _running.acquire(blocking=False):
+        raise ConfigError(
+            ["a run is going on in another thread of this process; wait for it, or use another process."]
+        )
+    try:
+        with _grid(config) as grid:
+            yield grid
+    finally:
+        _running.release()
+
+
+@contextmanager
+def _grid(config: Config) -> "Iterator[LocalGrid]":
     if config.engine == "ray":
         # Before seconds of imports.
         check_address(config.ray_address)

@@ -13,6 +13,7 @@ from florets.server_app.extras import require
 from florets.server_app.results.progress import truth_words, with_clients
 from florets.server_app.results.summary import RunSummary, ari_words, stability_words, unplaced_words
 from florets.strategies.base.waiting import named
+from florets.task.raised_in import raised_in
 
 Runner = Callable[[Config, Sequence[str]], RunSummary]
 """Runs a checked experiment; the overrides name its results folder."""
@@ -89,7 +90,7 @@ def is_foreseen(error: Exception) -> bool:
 
 def explain(error: Exception) -> str:
     """Return why a job failed, for a reader who has not seen the code."""
-    text = str(error).strip()
+    text = str(error).strip() or raised_in(error)
     if is_foreseen(error):
         return text
     # Anything else was not foreseen: its type says more than its text, which may be a bare name.

@@ -1,6 +1,6 @@
 """Settings of an algorithm: how keys are declared and checked, by the standard library alone, without Flower."""
 
-# ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
+# ruff: noqa: RUF009 - `setting` is dataclasses.field with a help text, safe as a default
 
 import dataclasses
 import math
@@ -155,7 +155,15 @@ class TrainFacts(Protocol):
     """What a check may ask about local training."""
 
     @property
-    def optimizer(self) -> str: ...  # noqa: D102 - the keys of `train`, see conf/schema.py
+    def learning_rate(self) -> float: ...  # noqa: D102 - the keys of `train`, see conf/schema.py
+    @property
+    def local_epochs(self) -> float: ...  # noqa: D102
+    @property
+    def local_steps(self) -> int | None: ...  # noqa: D102
+    @property
+    def batch_size(self) -> int: ...  # noqa: D102
+    @property
+    def optimizer(self) -> str: ...  # noqa: D102
     @property
     def momentum(self) -> float: ...  # noqa: D102
     @property
@@ -172,11 +180,13 @@ class TrainFacts(Protocol):
     def schedule(self) -> str: ...  # noqa: D102
 
 
-class Run(Protocol):
-    """What a check may ask about the run: its keys, by their names."""
+class Experiment(Protocol):
+    """The keys of a run, which `Settings.problems` is given: what a check may ask about it, by the keys' names."""
 
     @property
-    def k(self) -> int | Literal["auto"]: ...  # noqa: D102 - the run-level keys, see conf/schema.py
+    def seed(self) -> int: ...  # noqa: D102 - the run-level keys, see conf/schema.py
+    @property
+    def k(self) -> int | Literal["auto"]: ...  # noqa: D102
     @property
     def k_max(self) -> int: ...  # noqa: D102
     @property
@@ -201,7 +211,8 @@ class Run(Protocol):
 class Settings:
     """Keys of an algorithm, and what others may ask about it without importing it.
 
-    A subclass declares its keys with `key`; its docstring's first line is the algorithm's line in `florets --help`.
+    A subclass declares its keys with `setting`. Its docstring's first line is the algorithm's line in
+    `florets --help`.
     """
 
     fraction_train: float = setting(
@@ -251,8 +262,12 @@ class Settings:
         """Return one line for each combination of these settings that cannot work: key and value, rule, remedy."""
         return []
 
-    def problems(self, run: Run) -> list[str]:
-        """Return one line for each setting that cannot work in this run: key and value, rule, remedy."""
+    def problems(self, run: Experiment) -> list[str]:
+        """Return one line for each setting that cannot work in this run: key and value, rule, remedy.
+
+        Called with the keys of the run by the command, `florets.run` and all that start runs; and by
+        `florets.prepare` with ``strategy=``, without which a ServerApp of one's own does not ask it.
+        """
         return []
 
     @property
@@ -305,7 +320,7 @@ def range_problems(values: Any, prefix: str = "") -> list[str]:
     Parameters
     ----------
     values
-        An instance of a dataclass whose fields are declared with `key`.
+        An instance of a dataclass whose fields are declared with `setting`.
     prefix
         What stands before a key's name, e.g. "strategy.".
     """

@@ -42,6 +42,27 @@ class Halved(florets.Method[Any, Any]):
         return model / 2
 
 
+class Mean(florets.Method[Any, Any]):
+    def average(self, model: Any, updates: Any) -> Any:
+        """Return the mean that a method has by itself."""
+        return super().average(model, updates)
+
+
+class Failing(florets.Method[Any, Any]):
+    def uses(self, client: str, model: Any) -> Any:
+        raise NotImplementedError
+
+
+@florets.handler
+def unwritten(client: florets.Client) -> Any:
+    """Fail in each client alike, without a word."""
+    raise NotImplementedError
+
+
+class Unwritten(florets.Method[Any, Any]):
+    handler = unwritten
+
+
 class Asking(florets.strategies.FedAvg):
     """FedAvg that asks for statistics in round 1."""
 
@@ -89,3 +110,15 @@ class Combined(florets.strategies.FedAvg):
 
 class HalvedFedAvg(florets.strategies.FedAvg):
     method = Halved
+
+
+class MeanCLoVE(florets.strategies.CLoVE):
+    method = Mean
+
+
+class FailingFedAvg(florets.strategies.FedAvg):
+    method = Failing
+
+
+class UnwrittenFedAvg(florets.strategies.FedAvg):
+    method = Unwritten

@@ -6,7 +6,7 @@ from typing import ClassVar
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.settings import ManyModels, Run, setting
+from florets.strategies.settings import Experiment, ManyModels, setting
 from florets.task.wire.replies import Update
 
 
@@ -18,7 +18,7 @@ class EvenOddSettings(ManyModels):
 
     finds_k: ClassVar[bool] = False
 
-    def problems(self, run: Run) -> list[str]:
+    def problems(self, run: Experiment) -> list[str]:
         if self.swap_every <= run.num_rounds:
             return []
         return [f"strategy.swap_every={self.swap_every}: there are num_rounds={run.num_rounds}; use at most that."]

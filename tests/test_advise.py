@@ -177,11 +177,16 @@ def test_nothing_useful_is_said_first_with_what_was_tried() -> None:
     assert "Use:" not in said.short
 
 
+def test_scaling_is_named_where_nothing_was_learned_of_unscaled_arrays() -> None:
+    said = words(given(NONE, Evidence(unscaled=True), fedavg=[0.5] * 5, local=[0.5] * 5))
+    assert any("standardise them, by the same numbers at all sites" in reason for reason in said.reasons)
+
+
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
         ("all_differ", "5 sites, each different from all others (p = 0.0025): "),
-        ("too_few", "5 sites, too few records or sites to test for groups: "),
+        ("too_few", "5 sites; groups cannot be tested for: too few records or sites: "),
         ("open", "5 sites; groups were not tested for, because too few sent what the test needs: "),
         ("moving", "5 sites; groups were not tested for, because the common model was still improving: "),
     ],

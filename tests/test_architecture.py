@@ -26,6 +26,7 @@ ALLOWED = {
         "florets.strategies.base",
         "florets.strategies.core",
         "florets.strategies.settings",
+        "florets.strategies.key_types",
         "florets.task.data.tables.description",
         "florets.task.given",
         *_ROUND,
@@ -72,6 +73,7 @@ ALLOWED = {
     "conf": {
         "florets.conf",
         "florets.strategies.STRATEGIES",
+        "florets.strategies.key_types",
         "florets.strategies.settings",
         "florets.strategies.registry",
         *("hydra", "omegaconf"),
@@ -112,7 +114,7 @@ WIRES_BOTH_APPS = "server_app/engine.py"
 ALGORITHMS = sorted(
     path.stem
     for path in (ROOT / "strategies").iterdir()
-    if path.stem not in ("__init__", "__pycache__", "settings", "registry", "base", "core", "shared")
+    if path.stem not in ("__init__", "__pycache__", "key_types", "settings", "registry", "base", "core", "shared")
 )
 MAY_BUILD_ON: dict[str, set[str]] = {"fedrc": {"fedem"}}
 """Algorithms that are another one with something added, and that one."""

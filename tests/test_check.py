@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from florets.commands import main
+from florets.server_app.check.findings import find
+from florets.task.data.tables.description import Description
 
 Change = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 
@@ -95,3 +97,12 @@ def test_where_half_of_the_sites_depart_neither_half_is_wrong(tmp_path: Path) ->
     assert finding["site"] == ""
     assert finding["text"].endswith("'s1', 's3', 's5' against 's0', 's2', 's4'")
     assert "Agree on one unit" in finding["remedy"]
+
+
+def test_arrays_far_from_a_standard_scale_are_a_warning_with_its_remedy() -> None:
+    plain = Description("archive", 90, 80, shape=(3,), classes=("0", "1"))
+    raw = Description("archive", 90, 80, shape=(3,), classes=("0", "1"), scale="raw")
+    assert find({"a": plain, "b": plain}, None, {}) == []
+    (some,) = find({"a": plain, "b": raw}, None, {})
+    assert (some.level, some.text.endswith("('b')")) == ("warning", True)
+    assert some.remedy.startswith("Standardise them, by the same numbers at all sites")

@@ -9,7 +9,7 @@ from florets.strategies.core import FloatArray, IntArray, fold_permutations
 from florets.strategies.core import folds as folds_module
 from florets.strategies.core.cluster import canonical
 from florets.strategies.core.fold_joining import joined, joined_scores
-from florets.strategies.core.fold_permutations import can_reject, permutation_p_value
+from florets.strategies.core.fold_permutations import can_reject, p_value_far_apart, permutation_p_value
 from florets.strategies.core.fold_scores import LINKAGES, centred_rows, gram_of, permuted, scores
 from florets.strategies.core.folds import choose, discover
 from florets.strategies.core.placement import centres, place
@@ -186,6 +186,23 @@ def test_the_permutations_stop_early_without_groups_and_only_then(monkeypatch: p
 )
 def test_too_few_clients_and_folds_for_a_level(clients: int, folds: int, level: float, expected: bool) -> None:
     assert can_reject(clients, folds, level) is expected
+
+
+@pytest.mark.parametrize(
+    ("sizes", "folds", "smallest"),
+    [([2, 2], 4, 1 / 216), ([3, 1], 4, 1 / 64), ([3, 3], 3, 1 / 400), ([1, 1], 2, 1 / 2)],
+)
+def test_the_p_value_far_apart_is_one_in_so_many_ways_to_form_the_groups(
+    sizes: list[int], folds: int, smallest: float
+) -> None:
+    assert p_value_far_apart(np.array(sizes), folds) == pytest.approx(smallest)
+
+
+def test_groups_far_apart_that_cannot_be_found_are_named_as_such() -> None:
+    found = discover(planted([2, 2], seed=0, signal=9.0, folds=3), None, rng=np.random.default_rng(0))
+    assert (found.verdict, found.best, found.p_far_apart) == ("none", 2, pytest.approx(1 / 36))
+    enough = discover(planted([2, 2], seed=0, signal=9.0, folds=6), None, rng=np.random.default_rng(0))
+    assert (enough.verdict, enough.k) == ("groups", 2)
 
 
 def test_two_clients_differ_or_do_not() -> None:

@@ -1,5 +1,6 @@
 """Fit with Flower: the app's parts in other Flower apps, the FAB, and the in-process Grid."""
 
+import ast
 import io
 import pickle
 import shutil
@@ -8,6 +9,7 @@ import sys
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -17,23 +19,37 @@ from flwr.common.config import get_project_config
 from flwr.serverapp import ServerApp
 from flwr.supercore.object_ref import load_app, validate
 
+import florets
 from florets.client_app.app import app as client_app
 from florets.conf.problems import ConfigError
 from florets.server_app.app import app as server_app
 from florets.server_app.flower.app_folder import write_app
 from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.federation import WrongNodeCount
+from florets.strategies.base.models import Models
 from florets.strategies.core.metrics import adjusted_rand_index
-from tests import ten_line_app
+from tests.own_strategy import EvenOdd
+from tests.pages import blocks
 
 ROOT = Path(__file__).parents[1]
 
 
-def test_clove_runs_in_a_server_app_of_ten_lines() -> None:
+def test_clove_runs_in_the_pages_server_app(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = [block.code for block in blocks(ROOT / "docs" / "extending.md") if block.how == "server.py"]
+    names: dict[str, Any] = {}
+    exec(compile(code, "server.py", "exec"), names)
     context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
-    ten_line_app.app(LocalGrid(client_app, 20), context)
-    truth = [client // 4 for client in range(20)]
-    assert adjusted_rand_index(truth, [ten_line_app.found[key] for key in sorted(ten_line_app.found)]) == 1.0
+    names["app"](LocalGrid(client_app, 20), context)
+    found = ast.literal_eval(capsys.readouterr().out)
+    assert adjusted_rand_index([client // 4 for client in range(20)], [found[key] for key in sorted(found)]) == 1.0
+
+
+def test_a_strategy_is_prepared_with_its_own_checks_and_its_number_of_models() -> None:
+    strategy = EvenOdd(k=3, averaging="gradients", swap_every=4)
+    models, _ = florets.prepare("digits_label_skew", strategy=strategy)
+    assert Models(models).count == 3
+    with pytest.raises(ConfigError, match="swap_every=4: there are num_rounds=2"):
+        florets.prepare("digits_label_skew", strategy=strategy, num_rounds=2)
 
 
 # Flower's own build step uses a name that its path library is about to drop.

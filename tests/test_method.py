@@ -1,11 +1,13 @@
 """Methods within strategies, queries and decorators as an author writes them, and what is refused of each."""
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 import florets
+from florets.server_app.jobs import explain
 from florets.strategies.base.federation import FederationError
 from florets.strategies.ditto.personal import DittoClients
 from florets.task.randomness import Purpose, generator
@@ -31,6 +33,35 @@ def test_a_method_averages_the_trained_entries() -> None:
     np.testing.assert_allclose(start, found.strategy.context.models.bank / 2, rtol=1e-6)
 
 
+@pytest.mark.parametrize("weighting", ["examples", "uniform", "all_participants"])
+def test_the_average_of_a_method_is_by_default_the_strategys(weighting: str) -> None:
+    key = f"strategy.weighting={weighting}"
+    own = play(f"strategy={HERE}:MeanCLoVE", key)
+    assert set(own.reports[-1].assignment.values()) == {0, 1}
+    assert own.final == play("strategy=clove", key).final
+
+
+def test_the_average_of_a_method_outside_of_a_round() -> None:
+    method = florets.Method(florets.strategies.CLoVE.Settings(weighting="all_participants"))
+    one, other = np.array([1.0, 2.0]), np.array([4.0, 8.0])
+    updates = [florets.Update(0, one, 1, 0.0), florets.Update(0, other, 3, 0.0)]
+    assert method.average(np.zeros(2), updates).tolist() == [3.25, 6.5]
+    method._examples = 8.0
+    assert method.average(np.array([1.0, 0.0]), updates).tolist() == [(1 + 12 + 4) / 8, 26 / 8]
+    assert method.average(one, []) is not one
+
+
+def test_an_error_that_is_every_clients_ends_the_run_at_once_and_says_where_it_was_raised() -> None:
+    with pytest.raises(
+        FederationError, match=r"6 failed, .*NotImplementedError: raised in unwritten \(own_methods"
+    ) as e:
+        play(f"strategy={HERE}:UnwrittenFedAvg")
+    assert "tried" not in str(e.value)
+    with pytest.raises(NotImplementedError) as found:
+        play(f"strategy={HERE}:FailingFedAvg", "eval_every=1")
+    assert re.fullmatch(r"NotImplementedError: raised in uses \(own_methods.py, line \d+\)", explain(found.value))
+
+
 def test_a_handler_follows_what_the_strategy_asks_of_local_training() -> None:
     own = play(f"strategy={HERE}:FedProxByHandler", "strategy.proximal_mu=5.0")
     assert own.final == play("strategy=fedprox", "strategy.proximal_mu=5.0").final
@@ -54,7 +85,7 @@ def test_a_method_without_effect_is_refused(name: str, rule: str) -> None:
 
 
 def test_what_a_method_cannot_run_with_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"averaging=gradients: clients of method send models"):
+    with pytest.raises(ValueError, match=r"averaging=gradients: clients of Halved send models"):
         HalvedFedAvg(averaging="gradients")
     with pytest.raises(ValueError, match="personal=ditto: HalvedFedAvg has a method of its own"):
         HalvedFedAvg(personal=DittoClients())

@@ -51,8 +51,19 @@ def test_each_answer_is_named_as_what_it_is() -> None:
     assert differ.text.startswith("every client differs: groups of clients explain less than the 4 clients alone")
     assert "strategy=local" in str(differ.details()[ADVICE])
     few = Evidence.of(groups(verdict="none", k=1, p_value=float("nan")), KEYS, False)
-    assert few.text == "no groups can be claimed from 4 clients: too few for a test; one model for all"
+    assert few.text == "groups cannot be tested for: too few records or clients; one model for all"
     assert few.p_value is None
+    # Two pairs and three folds: 6 ways in each of two folds, and none of them to be below the level.
+    blind = groups(verdict="none", k=1, labels=np.zeros(4, np.int64), p_value=0.031, best=2, p_far_apart=1 / 36)
+    assert Evidence.of(blind, KEYS, False, level=0.03).verdict == "none"
+    few = Evidence.of(blind, KEYS, False)
+    assert few.text == (
+        "groups cannot be tested for: too few records or clients (p up to 0.028 however far apart; p = 0.031; score "
+        "0.61 at K = 2, 0.55 at 3); one model for all"
+    )
+    assert few.advice == (
+        "too few records or clients to tell groups from chance: k=2 fits best (score 0.61); give k=, or more records"
+    )
     given = Evidence.of(groups(p_value=float("nan")), KEYS, True)
     assert given.text == "2 groups of 2, 2 clients, as k says (score 0.61 at K = 2, 0.55 at 3)"
     placed = given.with_placed(1)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.local.strategy import Local, LocalState
 from florets.strategies.registry import settings_type, strategy_class
-from florets.strategies.settings import RunKeys, Settings
+from florets.strategies.settings import RunKeys, Settings, setting
 from florets.strategies.shared.personal_models import PersonalModels
 from tests.fakes import FakeClients, models, thetas
 
@@ -115,6 +115,13 @@ def test_settings_are_taken_whole_or_by_keyword_and_never_changed() -> None:
             lambda: CLoVE(fraction_train=1.5),
             "fraction_train=1.5: must be greater than 0 and at most 1; 1.0 means all",
         ),
+        (
+            lambda: CLoVE(weighting="nonsense", probes="x"),
+            "^weighting='nonsense': must be one of examples, uniform, all_.*[.] probes='x': must be an integer.$",
+        ),
+        (lambda: CLoVE(memory=1), "memory=1: must be true or false"),
+        (lambda: CLoVE(eval_clients="some"), "eval_clients='some': must be one of all, participants"),  # type: ignore[arg-type]
+        (lambda: CLoVE(eval_every=0), "eval_every=0: must be at least 1"),
         (lambda: FedAvg(first_round="random"), "first_round=random: FedAvg cannot follow it; it has no such choice"),
         (
             lambda: CLoVE(first_round="x"),
@@ -129,6 +136,28 @@ def test_settings_are_taken_whole_or_by_keyword_and_never_changed() -> None:
 def test_a_constructor_checks_as_the_configuration_does(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_a_constructor_converts_what_loses_nothing() -> None:
+    found = CLoVE(fraction_train=1, weighting="Uniform", stability_rounds=np.int64(4), shared_layers=("1",)).settings
+    assert found == CLoVESettings(weighting="uniform", stability_rounds=4, shared_layers=["1"])
+    assert [type(value) for value in (found.fraction_train, found.stability_rounds)] == [float, int]
+
+
+def test_a_constructor_leaves_fields_of_types_that_no_key_has_and_holds_narrowed_ones() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class OwnSettings(CLoVESettings):
+        """Uniform weights, and a function."""
+
+        weighting: Literal["uniform"] = setting("uniform", "weights of an average")
+        measure: Callable[[float], float] = abs
+
+    class Own(CLoVE):
+        Settings = OwnSettings
+
+    assert Own(measure=max).settings.measure is max
+    with pytest.raises(ValueError, match="weighting='examples': must be uniform"):
+        Own(weighting="examples")
 
 
 def test_averaging_by_name_or_whole() -> None:

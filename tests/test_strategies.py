@@ -202,7 +202,7 @@ def test_lost_loss_vectors_count_against_stability() -> None:
     # In round 3 only client 0 answers, and says that it is stable: one of four participants.
     faults = {(kinds.LOSSES, 3, client): lost for client in (1, 2, 3)}
     seen = reports(
-        CLoVE(k=2, first_round="evaluate", quorum=0.0), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 7
+        CLoVE(k=2, first_round="evaluate", quorum=0.01), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 7
     )
     # The others answered one time less; everybody declares stability in round 4, for round 5.
     assert [report.stable for report in seen] == [False] * 4 + [True] * 3

@@ -18,7 +18,7 @@ from florets.deploy.demo_data import write_folders
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
 from florets.server_app.own_nodes import own_nodes
-from florets.task.data.own import own
+from florets.task.data.own import describe, own
 from florets.task.task import Task, TaskSpec
 from florets.task.wire import kinds
 from florets.task.wire.introduction import read_introduction
@@ -139,15 +139,15 @@ def damaged_picture(folder: Path) -> None:
         (make_archive(x=X), {}, "holds 1 arrays, but no 'y'"),
         (make_archive(x=np.array([[{}]]), y=Y[:1]), {}, "cannot be read: it is no archive, or holds Python objects"),
         (make_archive(x=X, y=Y[:3]), {}, r"x has shape \(8, 3\) and y \(3,\)"),
-        (make_archive(x=X * np.nan, y=Y), {}, "24 of the inputs are no finite numbers, the first in sample 1"),
+        (make_archive(x=X * np.nan, y=Y), {}, "24 of the inputs are no finite numbers, the first in sample 0"),
         (make_archive(x=X.astype(str), y=Y), {}, "x holds <U32, but must hold real numbers"),
         (
             make_archive(x=X, y=Y - 0.5),
             {},
-            "the target of sample 1 is no class label, an integer from 0: set task",
+            "the target of sample 0 is no class label, an integer from 0: set task",
         ),
         (make_archive(x=X, y=Y.astype("M8[s]")), {}, "targets are no numbers"),
-        (make_archive(x=X, y=Y), {"classes": ["0"]}, r"the target of sample 2 is none of the classes \(0\)"),
+        (make_archive(x=X, y=Y), {"classes": ["0"]}, r"the target of sample 1 is none of the classes \(0\)"),
         (make_archive(x=X[:1], y=Y[:1]), {}, "1 samples cannot be split"),
         (make_archive(x=X, y=Y), {"test_share": 1.0}, "test_share=1.0 must be between 0 and 1"),
         (make_archive(x=X, y=Y), {"classes": ["a"], "regression": True}, "set task.data_options.classes=null"),
@@ -381,3 +381,29 @@ def test_a_dry_run_without_folders_or_with_a_damaged_node_file_is_refused(tmp_pa
     (tmp_path / "a" / "node.toml").write_text("true-cluster")
     with pytest.raises(ConfigError, match="is not TOML"):
         own_nodes(config)
+
+
+RNG = np.random.default_rng(0)
+PIXELS = RNG.integers(0, 256, (40, 1, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("x", "scale"),
+    [
+        (RNG.normal(0, 1, (40, 5)), ""),
+        (RNG.uniform(0, 1, (40, 1, 8, 8)), ""),
+        (np.eye(20)[RNG.integers(0, 20, 40)], ""),
+        (PIXELS.astype(np.uint8), ""),
+        (PIXELS.astype(np.float64), "pixels"),
+        (PIXELS.reshape(40, 64), "pixels"),
+        (RNG.normal(700, 300, (40, 5)), "raw"),
+        (RNG.normal(0, [1, 1e-3, 1e-3, 1e-3], (40, 4)), "raw"),
+        (RNG.normal(0, 1e-4, (40, 5)), "raw"),
+        # Of so few records nothing is said.
+        (RNG.normal(700, 300, (9, 5)), ""),
+    ],
+)
+def test_a_description_says_whether_an_archive_is_far_from_a_standard_scale(tmp_path, x, scale):
+    for name in ("train", "test"):
+        np.savez(tmp_path / f"{name}.npz", x=x, y=np.arange(len(x)) % 2)
+    assert describe(tmp_path, {}, {}, 0).scale == scale

@@ -172,6 +172,24 @@ def test_a_trained_model_takes_half_the_steps_on_twice_the_samples() -> None:
     assert FoldPlan.of([200] * 5, fine=True) == FoldPlan(8, 12, 4, 0.001)
 
 
+@pytest.mark.parametrize(
+    ("counts", "plan"),
+    [
+        # One client beside the others has 6^4, 4^5 and 3^6 arrangements, at least 600.
+        ([24] * 6, FoldPlan(5, 4, 6)),
+        ([30] * 4, FoldPlan(6, 5, 5)),
+        ([24] * 3, FoldPlan(7, 3, 6)),
+        # The smallest of those that have half of what is usual decides.
+        ([8, 23, 23, 24, 24, 24], FoldPlan(5, 4, 7)),
+        ([15] * 5, FoldPlan.of([15] * 5)),
+        ([24] * 7, FoldPlan.of([24] * 7)),
+        ([40] * 6, FoldPlan.of([40] * 6)),
+    ],
+)
+def test_few_clients_with_few_samples_have_as_many_folds_as_a_test_takes(counts: list[int], plan: FoldPlan) -> None:
+    assert FoldPlan.of(counts, tests=True) == plan
+
+
 @pytest.mark.parametrize(("counts", "plan"), PLANS)
 def test_all_clients_have_folds_of_one_size_and_train_as_many_steps(counts: list[int], plan: FoldPlan) -> None:
     assert FoldPlan.of(counts) == plan

@@ -42,6 +42,8 @@ class Evidence:
         What was tried in addition because nothing was better than a constant answer, in words.
     classes
         Names of the classes in the order of their labels; empty where labels are numbers.
+    unscaled
+        Whether sites have arrays whose inputs are far from a standard scale.
     """
 
     standardised: Finding | None = None
@@ -51,6 +53,7 @@ class Evidence:
     described: bool = False
     tried: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
+    unscaled: bool = False
 
 
 @dataclass(frozen=True)

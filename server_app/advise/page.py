@@ -150,7 +150,7 @@ def _groups(advice: Advice, words: Words) -> str:
     if finding.kind == "none":
         return f"None: the {words.site}s cannot be told apart ({p})."
     if finding.kind == "too_few":
-        return f"Not known: {words.speech.sites(finding.num_clients)} with these records are too few for a test."
+        return f"They cannot be tested for: too few records, or {words.site}s."
     if finding.kind == "open":
         return f"Not tested: too few of {words.speech.sites(finding.num_clients)} sent what the test needs."
     if finding.kind == "moving":

@@ -52,6 +52,11 @@ class Reasons:
             ]
         if advice.evidence.tried:
             said.append(f"Also tried, without success: {', '.join(advice.evidence.tried)}.")
+        if advice.evidence.unscaled:
+            said.append(
+                "The inputs are far from a standard scale: standardise them, by the same numbers at all "
+                f"{self.site}s, or give data frames or tables, which are standardised, and images as uint8."
+            )
         return [
             *said,
             "Check that the inputs can predict the target, that units and codes agree (`florets check`), and that "

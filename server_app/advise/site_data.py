@@ -51,6 +51,13 @@ class Site:
         return self.target.count if self.target else max((one.count for one in self.columns.values()), default=0)
 
 
+def any_unscaled(folder: Path) -> bool:
+    """Return whether sites of a run described arrays whose inputs are far from a standard scale."""
+    path = folder / DESCRIPTION
+    told = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return any(site["scale"] for site in told.values())
+
+
 def read_sites(folder: Path, train: Mapping[str, FloatArray], is_regression: bool) -> dict[str, Site]:
     """Return what the sites of a run said of their data.
 

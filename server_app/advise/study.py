@@ -34,7 +34,7 @@ from florets.server_app.advise.methods import (
 from florets.server_app.advise.outcomes import Outcome, read_names, read_outcome
 from florets.server_app.advise.page import write_page
 from florets.server_app.advise.search import Trial, rates_criterion, search
-from florets.server_app.advise.site_data import read_losses, read_sites
+from florets.server_app.advise.site_data import any_unscaled, read_losses, read_sites
 from florets.server_app.advise.sites import site_rows
 from florets.server_app.advise.words import Words
 from florets.server_app.check.findings import Finding as CheckFinding
@@ -186,7 +186,9 @@ class _Study:
             )
         prepared = read_preprocessing(place)
         classes = () if prepared is None else tuple(prepared.classes)
-        evidence = Evidence(after, one_class, read_names(place), tuple(reasons), described, tuple(tried), classes)
+        evidence = Evidence(
+            after, one_class, read_names(place), tuple(reasons), described, tuple(tried), classes, any_unscaled(place)
+        )
         advice = advise(finding, outcomes, criterion, constant, evidence)
         rule = self._rule(advice)
         found = tuple([rule, *(one for one in reasons if one.kind != "labels")] if rule else reasons)

@@ -56,7 +56,7 @@ class Words:
         if finding.kind == "none":
             return f"{count}, no groups ({p})"
         if finding.kind == "too_few":
-            return f"{count}, too few records or {self.site}s to test for groups"
+            return f"{count}; groups cannot be tested for: too few records or {self.site}s"
         if finding.kind == "open":
             return f"{count}; groups were not tested for, because too few sent what the test needs"
         if finding.kind == "moving":

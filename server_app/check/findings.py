@@ -86,6 +86,7 @@ def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mappin
             found += _target(key, site)
     if len(sites) > 1:
         found += _compared(sites, agreed)
+    found += _unscaled(sites)
     found += _unique(sites)
     found += _rare({key: site for key, site in sites.items() if key not in out})
     found += _of_sites(sites)
@@ -335,6 +336,27 @@ def _words(
         f"({', '.join(sorted(known)[:4])}) there",
         "Use the same words at all sites.",
     )
+
+
+def _unscaled(sites: Mapping[str, Description]) -> Iterator[Finding]:
+    """Yield a warning where arrays are far from a standard scale: tables are standardised, arrays are not."""
+    for scale, text, remedy in (
+        (
+            "raw",
+            "the arrays' inputs are far from a standard scale, from which many models learn badly",
+            "Standardise them, by the same numbers at all sites, or give data frames or tables, which are "
+            "standardised. A model that scales its inputs itself, or takes them as indices, needs neither.",
+        ),
+        (
+            "pixels",
+            "the arrays' inputs look like pixels of 0 to 255, from which many models learn badly",
+            "Give them as uint8, which becomes 0 to 1, or divide them by 255.",
+        ),
+    ):
+        keys = [key for key, site in sites.items() if site.scale == scale]
+        if keys:
+            where = "" if len(keys) == len(sites) else f" ({listed(keys)})"
+            yield Finding("warning", "", f"{text}{where}", remedy)
 
 
 def _unique(sites: Mapping[str, Description]) -> Iterator[Finding]:

@@ -135,7 +135,7 @@ def read_arrays(run: RunModels, x: NDArray[Any], y: NDArray[Any] | None) -> NewD
 
 def _check_labels(run: RunModels, form: Form, path: Path, y: TargetArray) -> None:
     if not form.regression and int(y.max()) >= run.task.num_outputs:
-        row = int(y.argmax()) + 1
+        row = int(y.argmax())
         raise ValueError(f"{path}: the label of sample {row} is none of the run's {run.task.num_outputs} classes.")
 
 

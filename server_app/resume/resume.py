@@ -124,7 +124,8 @@ def refuse_interrupted(folder: Path, config: Config, by_flower: bool = False) ->
     raise ConfigError(
         [
             f"{folder}: holds an interrupted run, saved after round {saved}. Go on with: {command}\n"
-            "To start anew, remove that folder, or set another results_dir."
+            "A sweep goes on with --continue, in Python keep=True. To start anew, remove that folder, or set another "
+            "results_dir."
         ]
     )
 

@@ -37,6 +37,9 @@ class WorkerGrid(LocalGrid):
         Where they run; None: each is a process of this machine.
     """
 
+    fails_alike = False
+    """A worker that died may be the reason."""
+
     def __init__(
         self,
         load: LoadClientSide,

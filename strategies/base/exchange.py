@@ -98,6 +98,11 @@ class Replies(Generic[T]):
         """Number of clients that were asked."""
         return len(self.ok) + len(self.error) + len(self.missing) + len(self.invalid)
 
+    @property
+    def is_one_error(self) -> bool:
+        """Whether all who were asked have failed with one text."""
+        return len(self.error) == self.asked and len(set(self.error.values())) == 1
+
     def rejected(self, keys: Container[str], reason: str) -> "Replies[T]":
         """Return the replies with those of `keys` made invalid, for a reason that only all of them together show."""
         found = [key for key, _ in self.ok if key in keys]

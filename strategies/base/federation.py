@@ -43,7 +43,17 @@ class FederationError(RuntimeError):
 
 
 class RoundFailed(FederationError):
-    """A round brought too few valid replies: it can be repeated."""
+    """A round brought too few valid replies: it can be repeated.
+
+    Attributes
+    ----------
+    certain
+        Whether it would fail again.
+    """
+
+    def __init__(self, text: str, certain: bool = False) -> None:
+        super().__init__(text)
+        self.certain = certain
 
 
 class TrainingDiverged(RoundFailed):

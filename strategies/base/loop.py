@@ -106,7 +106,7 @@ def _train(
         try:
             return strategy.attempt(server_round, arrays, config, grid)
         except RoundFailed as failure:
-            if attempt == strategy.round_tries:
+            if failure.certain or attempt == strategy.round_tries:
                 tries = f" (tried {attempt} times)" if attempt > 1 else ""
                 kind = TrainingDiverged if isinstance(failure, TrainingDiverged) else FederationError
                 raise kind(f"{failure}{tries}") from failure

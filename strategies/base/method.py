@@ -3,14 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
 
+from florets.strategies.base.averaging import Updates
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.handlers import Handler, handler_path
 from florets.strategies.base.models import Models
 from florets.strategies.base.per_client import PerClient
 from florets.strategies.base.personal import K, PersonalMethod, S
 from florets.strategies.core import FloatArray
+from florets.strategies.core.aggregate import average_models
 from florets.strategies.settings import Settings
 from florets.task.wire import Layout, kinds
 from florets.task.wire.records import array_record
@@ -54,9 +57,12 @@ class Method(PersonalMethod[S, K]):
     models: FloatArray
     _groups: Mapping[str, int] = {}
     _round = 0
+    _examples: float | None = None
+    """Of all of the round's participants."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        cls.name = cls.__name__
         taken = {kinds.ARRAYS, kinds.METRICS, kinds.CONFIG, kinds.WORK, kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES}
         if wrong := sorted(taken.intersection((*cls.returns, *cls.numbers))):
             raise ValueError(f"{cls.__name__}: a reply has {wrong[0]!r} anyhow; give what it returns another name")
@@ -76,22 +82,37 @@ class Method(PersonalMethod[S, K]):
         return {}
 
     def keep(self, updates: Sequence[tuple[str, Update]]) -> None:
-        """Keep what of the round's valid updates is the clients' own, in `kept`; before the models are averaged."""
+        """Keep what of the round's valid updates is the clients' own, in `kept`; before the models are averaged.
+
+        Nothing else changes `kept`: a client that changes group keeps its entry, and what is kept by a group's number
+        stays under that number where a strategy adds, drops or merges models.
+        """
 
     def average(self, model: FloatArray, updates: Sequence[Update]) -> FloatArray:
-        """Return a group's next model from its last one and its members' updates; by default their mean.
+        """Return a group's next model (R,) from its last one and its members' updates; by default their mean.
 
+        The mean is weighted as the strategy's `weighting` says, and is the one that is taken without a method. An
+        override may call it, with some of the updates, or with others (``dataclasses.replace(update, values=...)``).
         Only the trained entries of what it returns are used, and of them those that are not in `shared_layers`.
         Running statistics and counters are averaged as without the method.
         """
-        raise NotImplementedError
+        mean: FloatArray = average_models(
+            model[np.newaxis],
+            Updates([("", update) for update in updates]),
+            np.zeros(len(updates), dtype=np.int64),
+            np.array([update.num_examples for update in updates], dtype=np.float64),
+            getattr(self.settings, "weighting", "examples"),
+            np.zeros(model.size, dtype=np.bool_),
+            self._examples,
+        )[0]
+        return mean
 
     def uses(self, client: str, model: FloatArray) -> FloatArray:
         """Return the model that a client tests and predicts with; `model` is its group's. By default `start`'s."""
         return self.start(client, model)
 
     def members(self, group: int) -> list[str]:
-        """Return the keys of all clients that belong to a group, those of this round and of earlier ones, sorted."""
+        """Return the keys of the clients whose group this is, sorted: by this round, else by their last one."""
         known = {**self._state().assignment, **self._groups}
         return sorted(key for key, own in known.items() if own == group)
 
@@ -145,6 +166,7 @@ class Method(PersonalMethod[S, K]):
         if type(self).average is Method.average:
             return bank
         self._see(models)
+        self._examples = float(sum(update.num_examples for _, update in updates))
         ours = models.layout.trained & ~models.shared
         for group in sorted({update.model for _, update in updates}):
             members = [update for _, update in updates if update.model == group]

@@ -27,6 +27,7 @@ from florets.strategies.base.report import Evaluation, RoundReport
 from florets.strategies.base.snapshot import snapshot
 from florets.strategies.base.wrapper import refuse_wrapper
 from florets.strategies.core import FloatArray
+from florets.strategies.key_types import as_declared
 from florets.strategies.settings import Averages, ChooseK, FirstRound, LossData, RunKeys, range_problems
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
@@ -78,7 +79,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
     Raises
     ------
     ValueError
-        If a setting is out of its range, or the algorithm cannot follow a run-level choice.
+        If a setting is of another type or out of its range, or the algorithm cannot follow a run-level choice.
     """
 
     def __init__(
@@ -111,8 +112,22 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         fingerprint: str | None = None,
         **own: Any,
     ) -> None:
-        self.settings: S = replace(self.Settings() if settings is None else settings, **own)
-        if problems := [*range_problems(self.settings), *self.settings.conflicts()]:
+        chosen: S = replace(self.Settings() if settings is None else settings, **own)
+        run = RunKeys(
+            loss_batch=loss_batch,
+            eval_every=eval_every,
+            eval_clients=eval_clients,
+            fine_tune_epochs=fine_tune_epochs,
+            min_clients=min_clients,
+            quorum=quorum,
+            start_timeout=start_timeout,
+            round_timeout=round_timeout,
+            grace=grace,
+            round_tries=round_tries,
+        )
+        self.settings, problems = as_declared(chosen)
+        problems += as_declared(run)[1]
+        if problems := problems or [*range_problems(chosen), *range_problems(run), *chosen.conflicts()]:
             raise ValueError(" ".join(problems))
         self.k = k
         self.averaging = averaging if isinstance(averaging, Averaging) else averaging_of(self.settings, averaging)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from florets.strategies.settings import OneModel, Run
+from florets.strategies.settings import Experiment, OneModel
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,7 @@ class CentralisedSettings(OneModel):
 
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
 
-    def problems(self, run: Run) -> list[str]:
+    def problems(self, run: Experiment) -> list[str]:
         """Refuse nodes with data of their own."""
         if run.task.partition != "own":
             return []

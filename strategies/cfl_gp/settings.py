@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Compared, Run, SharedLayers, idle, setting
+from florets.strategies.settings import Compared, Experiment, SharedLayers, idle, setting
 
 Quantise = Literal["none", "round", "truncate"]
 
@@ -67,7 +67,7 @@ class CFLGPSettings(SharedLayers):
             idle(self, ["quantise_digits"], needed) if self.quantise == "none" and self.quantise_digits >= 0 else []
         )
 
-    def problems(self, run: Run) -> list[str]:
+    def problems(self, run: Experiment) -> list[str]:
         """Refuse a warm-up that no clustering follows, and one without k=auto."""
         lines = idle(self, ["initial_groups"], "first_round=random") if run.first_round == "update" else []
         lines += [*self._personal(run), *self._never_clustered(run)]
@@ -76,7 +76,7 @@ class CFLGPSettings(SharedLayers):
         needed = "k=auto choose_k=spectral" if run.k == "auto" else "k=auto"
         return [*lines, *(idle(self, ["k_warmup"], needed) if self.k_warmup >= 1 else [])]
 
-    def _never_clustered(self, run: Run) -> list[str]:
+    def _never_clustered(self, run: Experiment) -> list[str]:
         """Return a problem if a round whose features are to be kept does not cluster, or is named twice."""
         if not self.spectrum_rounds:
             return []
@@ -100,7 +100,7 @@ class CFLGPSettings(SharedLayers):
             f"change strategy.period or {bound}."
         ]
 
-    def _personal(self, run: Run) -> list[str]:
+    def _personal(self, run: Experiment) -> list[str]:
         """Refuse what a personal method cannot follow: fewer decimals, and groups that are never settled."""
         if run.personal in (None, "none"):
             return []
@@ -117,7 +117,7 @@ class CFLGPSettings(SharedLayers):
             )
         return lines
 
-    def _never_finds_k(self, run: Run) -> list[str]:
+    def _never_finds_k(self, run: Experiment) -> list[str]:
         """Return a problem if no clustering comes after the warm-up."""
         rounds = {"num_rounds": run.num_rounds}
         if self.cluster_rounds is not None:

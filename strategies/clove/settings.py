@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Run, idle, setting
+from florets.strategies.settings import Experiment, idle, setting
 from florets.strategies.shared.restart_settings import Restarted
 
 
@@ -63,7 +63,7 @@ class CLoVESettings(Restarted):
             )
         return problems
 
-    def problems(self, run: Run) -> list[str]:
+    def problems(self, run: Experiment) -> list[str]:
         """Refuse a rule for K where K is given, and a personal method where clusters are not frozen for good."""
         problems = super().problems(run)
         if run.k != "auto":

@@ -61,6 +61,7 @@ def average_models(
     weights: FloatArray,
     weighting: str,
     integers: BoolArray,
+    everybody: float | None = None,
 ) -> FloatArray:
     """Average the updates of each model.
 
@@ -80,6 +81,8 @@ def average_models(
         they trained, so that a model moves less the smaller its group is.
     integers : (R,) bool
         Entries that are counters: the largest among the members is kept, under every weighting.
+    everybody : float, optional
+        Examples of all participants, N, where those of `updates` are a part of them; None: the sum of `weights`.
 
     Returns
     -------
@@ -95,7 +98,7 @@ def average_models(
     participants of its gradient option, taken over to models (``all_participants``).
     """
     factors = _factors(weights, weighting)
-    everybody = float(factors.sum())
+    everybody = float(factors.sum()) if everybody is None else everybody
     result = np.array(bank, dtype=np.float64)
     for model in np.unique(assignment):
         members = np.flatnonzero(assignment == model)

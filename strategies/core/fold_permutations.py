@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from florets.strategies.core import FloatArray
+from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.fold_scores import centred_gram, permuted, scores
 
 # The test of more clients is made with so many of them, drawn at random: 399 permutations of 150 clients with four
@@ -22,12 +22,20 @@ def can_reject(num_clients: int, num_folds: int, level: float) -> bool:
     Permuting the clients of all folds alike changes nothing, so (M!)^(m - 1) arrangements are different at
     most. Two clients need nine folds at a level of 0.5 %; three clients need four.
 
-    Groups need more of them. Where members of one group change places the score changes by noise alone, so that what
-    counts is in how many ways clients fall into groups of these sizes, to the power m - 1: 27 for two pairs and four
-    folds, 64 for one client beside three, 125 for one beside four. Below 1 / level even groups that are far apart are
-    found by chance only; two pairs need six folds at 0.5 %.
+    Groups need more of them, see `p_value_far_apart`.
     """
     return (num_folds - 1) * math.lgamma(num_clients + 1) >= -math.log(level)
+
+
+def p_value_far_apart(sizes: IntArray, num_folds: int) -> float:
+    """Return up to which value the p value of groups of these sizes is, however far apart they are.
+
+    Where members of one group change places the score changes by noise alone. What counts is in how many ways clients
+    can be given to groups of these sizes, M! / prod n!, to the power m - 1: 216 for two pairs and four folds, 64 for
+    one client beside three, 125 for one beside four. Where that is above the level, groups are found by chance only.
+    """
+    ways = math.lgamma(int(sizes.sum()) + 1) - sum(math.lgamma(size + 1) for size in sizes.tolist())
+    return math.exp(-(num_folds - 1) * ways)
 
 
 def permutation_p_value(gram: FloatArray, level: float, permutations: int, rng: np.random.Generator) -> float:

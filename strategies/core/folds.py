@@ -20,7 +20,7 @@ from scipy.cluster.hierarchy import linkage
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import canonical
 from florets.strategies.core.fold_joining import joined, joined_scores
-from florets.strategies.core.fold_permutations import can_reject, permutation_p_value
+from florets.strategies.core.fold_permutations import can_reject, p_value_far_apart, permutation_p_value
 from florets.strategies.core.fold_scores import LINKAGES, centred_rows, distances, gram_of, scores
 from florets.strategies.core.placement import centres, unit_mean
 from florets.strategies.core.ward import cut
@@ -56,6 +56,12 @@ class Groups:
     sample : (S,) int64 or None
         Where there are more than 1,000 clients, the ones that scores, candidates and similarity (S, S) are of: the
         others were placed with the nearest of the groups found. None: all.
+    best
+        The number of groups, of those that can be found, whose score is the largest, or a smaller one within the
+        tolerance; 0 for fewer than two clients.
+    p_far_apart
+        Up to which value the p value of groups of such sizes is, however far apart they are: where that is above the
+        level, that no groups were found says nothing. 0 where K was given, or for fewer than two clients.
     """
 
     verdict: Verdict
@@ -66,6 +72,8 @@ class Groups:
     p_value: float
     similarity: FloatArray
     sample: IntArray | None = None
+    best: int = 0
+    p_far_apart: float = 0.0
 
 
 TOLERANCE = 0.01
@@ -164,14 +172,20 @@ def _discover(
         verdict, found = choose(values, p_value, level, tolerance)
     else:
         verdict, found = "groups" if k > 1 else "none", k
-    cuts = int(np.clip(found, 2, num_clients))
-    way = int(by_way[:, cuts - 2].argmax())
-    products, method = gram.sum(axis=(0, 2)), LINKAGES[way % len(LINKAGES)]
-    if way < len(LINKAGES):
-        labels = canonical(cut(linkage(distances(products), method), min(found, num_clients)))
-    else:
-        labels = canonical(joined(products, large, method, min(found, num_clients)))
-    return Groups(verdict, found, labels, values, candidates, p_value, similarity)
+    products = gram.sum(axis=(0, 2))
+
+    def grouped(count: int) -> IntArray:
+        way = int(by_way[:, int(np.clip(count, 2, num_clients)) - 2].argmax())
+        method = LINKAGES[way % len(LINKAGES)]
+        if way < len(LINKAGES):
+            return canonical(cut(linkage(distances(products), method), min(count, num_clients)))
+        return canonical(joined(products, large, method, min(count, num_clients)))
+
+    labels = grouped(found)
+    best = smallest_of(values[: max(num_clients // 2, 2) - 1], tolerance)
+    likely = labels if best == found else grouped(best)
+    p_far_apart = 0.0 if k is not None else p_value_far_apart(np.bincount(likely[large]), num_folds)
+    return Groups(verdict, found, labels, values, candidates, p_value, similarity, None, best, p_far_apart)
 
 
 def _everybody(folds: FloatArray, sample: IntArray, part: Groups) -> Groups:
@@ -203,11 +217,25 @@ def choose(values: FloatArray, p_value: float, level: float, tolerance: float) -
     best = float(values.max())
     if not p_value <= level or best <= 0.0:
         return "none", 1
-    smallest = 2 + int(np.argmax(values >= (1.0 - tolerance) * best))
+    smallest = smallest_of(values, tolerance)
     # Of three clients, two may be a group; of two, none.
     if smallest > max(num_clients / 2, 2) or smallest == num_clients:
         return "all_differ", num_clients
     return "groups", smallest
+
+
+def smallest_of(values: FloatArray, tolerance: float) -> int:
+    """Return the smallest number of groups whose score is within the tolerance of the largest.
+
+    Parameters
+    ----------
+    values : (n,) float64
+        Scores of 2, ..., n + 1 groups.
+    tolerance : float
+        See `discover`.
+    """
+    best = values.max()
+    return 2 + int(np.argmax(values >= best - tolerance * abs(best)))
 
 
 def cosines(rows: FloatArray) -> FloatArray:

@@ -160,7 +160,7 @@ class Discovery(Strategy[DiscoverySettings, DiscoveryState]):
             trained = self.loss in _REGRESSION and context.server_round > 1
             given = self.settings
             self.state.folds = FoldRound.begin(
-                context, given.fold_upload, given.fold_width, trained, given.place_one_class
+                context, given.fold_upload, given.fold_width, trained, given.place_one_class, self.k == "auto"
             )
         folds = self.state.folds
         requests, read = folds.train(context)

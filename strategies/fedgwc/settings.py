@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Compared, Run, SharedLayers, setting
+from florets.strategies.settings import Compared, Experiment, SharedLayers, setting
 
 LEAST_PARTICIPANTS = 3
 """Of two clients both are equally far from their mean: their rewards are equal, whatever their losses."""
@@ -79,7 +79,7 @@ class FedGWCSettings(SharedLayers):
             ]
         return []
 
-    def problems(self, run: Run) -> list[str]:
+    def problems(self, run: Experiment) -> list[str]:
         """Refuse rounds of fewer clients than can be compared."""
         # Of nodes with data of their own nobody knows how many will come: round 1 says where they are too few.
         known = run.task.partition != "own"

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 
 from florets.strategies.fedem.settings import FedEMSettings
-from florets.strategies.settings import Run
+from florets.strategies.settings import Experiment
 
 
 @dataclass(frozen=True)
 class FedRCSettings(FedEMSettings):
     """FedEM whose models cannot divide the classes among themselves: what remains to tell them apart is concepts."""
 
-    def problems(self, run: Run) -> list[str]:
+    def problems(self, run: Experiment) -> list[str]:
         """Refuse a task without classes."""
         if run.task.loss == "cross_entropy":
             return []

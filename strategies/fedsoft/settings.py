@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Run, Settings, setting
+from florets.strategies.settings import Experiment, Settings, setting
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class FedSoftSettings(Settings):
     shares: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
 
-    def problems(self, run: Run) -> list[str]:
+    def problems(self, run: Experiment) -> list[str]:
         """Refuse more clients for each centre than take part in a round."""
         problems = super().problems(run)
         drawn, participants = self.clients_per_centre, max(int(self.fraction_train * run.num_clients + 1e-9), 1)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from florets.strategies.settings import Run, SharedLayers, setting
+from florets.strategies.settings import Experiment, SharedLayers, setting
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class FlexCFLSettings(SharedLayers):
         """How the first models are made: updates are comparable only where they start from one model."""
         return "same"
 
-    def problems(self, run: Run) -> list[str]:
+    def problems(self, run: Experiment) -> list[str]:
         """Refuse migration where there are no labels to count."""
         if self.migration is None or run.task.loss == "cross_entropy":
             return []

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Compared, Run, Settings, idle, setting
+from florets.strategies.settings import Compared, Experiment, Settings, idle, setting
 from florets.strategies.shared.tree_settings import problems_of_k
 
 _ROUND_KEYS = ("slope", "least_rounds", "latest")
@@ -45,7 +45,7 @@ class FLUXSettings(Settings):
             found += idle(self, ("eps_scale",), "strategy.clustering=dbscan")
         return found
 
-    def problems(self, run: Run) -> list[str]:
+    def problems(self, run: Experiment) -> list[str]:
         """Refuse a round that never comes, and a K that cannot be."""
         found = problems_of_k(run, "strategy.clustering=kmeans", "dbscan") if self.clustering == "kmeans" else []
         if self.cluster_round is not None and self.cluster_round > run.num_rounds:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from florets.strategies.settings import ManyModels, Run, idle, setting
+from florets.strategies.settings import Experiment, ManyModels, idle, setting
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class KFEDSettings(ManyModels):
         """Refuse a method where a client's one centre is its mean."""
         return idle(self, ["local_method"], "strategy.local_clusters=2 or more") if self.local_clusters == 1 else []
 
-    def problems(self, run: Run) -> list[str]:
+    def problems(self, run: Experiment) -> list[str]:
         """Refuse more local clusters than models."""
         if run.k == "auto" or not self.local_clusters > run.k >= 1:
             return []

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from florets.strategies.settings import ManyModels, Run, setting
+from florets.strategies.settings import Experiment, ManyModels, setting
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class OneShotSettings(ManyModels):
     )
     estimate_epochs: int = setting(10, "passes over the client's data for its estimate (estimate=train)", least=1)
 
-    def problems(self, run: Run) -> list[str]:
+    def problems(self, run: Experiment) -> list[str]:
         """Refuse least squares for what is no linear regression."""
         task = run.task
         linear = task.model == "linear" or ":" in task.model

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Run, Weighted, setting
+from florets.strategies.settings import Experiment, Weighted, setting
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class OracleSettings(Weighted):
             return []
         return [f"strategy.init={self.init}: the true models are the start of true_start; leave it out."]
 
-    def problems(self, run: Run) -> list[str]:
+    def problems(self, run: Experiment) -> list[str]:
         """Refuse labels that are not known, and too few models for them."""
         true = run.task.num_clusters
         if self.mode == "true_start":

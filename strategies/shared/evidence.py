@@ -23,8 +23,8 @@ class Evidence:
     Attributes
     ----------
     verdict
-        "open" until enough clients have taken part, or the model has learned what they share; "too_few": no p value
-        at the level is possible.
+        "open" until enough clients have taken part, or the model has learned what they share; "too_few": groups of
+        such sizes as the best ones are not found at the level, however far apart.
     k
         Groups found; the number of clients where every client differs.
     sizes
@@ -41,6 +41,9 @@ class Evidence:
         Clients whose rows there are, and how many it takes to decide; 0 while the model still learns what all share.
     small
         Clients with too few samples for folds, placed afterwards.
+    best, p_far_apart
+        Of "too_few": the number of groups with the best score, and up to which value such groups have a p value,
+        however far apart.
     """
 
     verdict: Literal["groups", "none", "all_differ", "too_few", "open"]
@@ -56,12 +59,19 @@ class Evidence:
     seen: int = 0
     needed: int = 0
     small: int = 0
+    best: int = 0
+    p_far_apart: float = 0.0
 
     @classmethod
-    def of(cls, groups: Groups, keys: Sequence[str], given: bool) -> "Evidence":
-        """Return the evidence of a discovery among the clients `keys`, in the order of its rows."""
+    def of(cls, groups: Groups, keys: Sequence[str], given: bool, level: float = 0.005) -> "Evidence":
+        """Return the evidence of a discovery among the clients `keys`, in the order of its rows.
+
+        Groups may be there although none were found, where even such that are far apart could not have been at the
+        `level` of the test.
+        """
         untested = math.isnan(groups.p_value)
-        verdict = "too_few" if untested and not given else groups.verdict
+        blind = groups.verdict == "none" and groups.p_far_apart > level
+        verdict = "too_few" if not given and (untested or blind) else groups.verdict
         shown = np.arange(len(keys)) if groups.sample is None else groups.sample
         order = np.argsort(groups.labels[shown], kind="stable")
         if len(order) > MOST_SHOWN:
@@ -79,6 +89,8 @@ class Evidence:
             similarity=tuple(map(tuple, np.round(groups.similarity[np.ix_(order, order)], 3).tolist())),
             seen=len(keys),
             needed=len(keys),
+            best=groups.best if verdict == "too_few" else 0,
+            p_far_apart=round(groups.p_far_apart, 6) if verdict == "too_few" else 0.0,
         )
 
     def with_placed(self, small: int) -> "Evidence":
@@ -98,7 +110,8 @@ class Evidence:
         if self.verdict == "open":
             return f"groups are looked for once {self.needed} clients have taken part ({self.seen} so far)"
         if self.verdict == "too_few":
-            return f"no groups can be claimed from {_clients(self.seen)}: too few for a test; one model for all"
+            why = f" (p up to {self.p_far_apart:.2g} however far apart; {self._figures()})" if self.best else ""
+            return f"groups cannot be tested for: too few records or clients{why}; one model for all"
         if self.verdict == "none" and self.given:
             return "one group of all clients, as k says; one model for all"
         if self.verdict == "none":
@@ -125,10 +138,9 @@ class Evidence:
                 "with strategy=local and with methods that give each client a model of its own (docs/algorithms.md)"
             )
         if self.verdict == "too_few":
-            return (
-                f"{_clients(self.seen)} with enough samples: too few to tell groups from chance; it takes more "
-                "clients or more samples, or k where it is known"
-            )
+            scores = dict(zip(self.candidates, self.scores, strict=True))
+            likely = f"k={self.best} fits best (score {scores[self.best]:.2f}); " if self.best in scores else ""
+            return f"too few records or clients to tell groups from chance: {likely}give k=, or more records"
         return ""
 
     def _figures(self) -> str:
@@ -137,7 +149,8 @@ class Evidence:
         if self.scores:
             scores = dict(zip(self.candidates, self.scores, strict=True))
             best = max(scores, key=lambda k: scores[k])
-            shown = [self.k if self.verdict == "groups" and self.k in scores else best]
+            found = {"groups": self.k, "too_few": self.best}.get(self.verdict, best)
+            shown = [found if found in scores else best]
             shown += [k for k in (shown[0] - 1, shown[0] + 1, best) if k in scores]
             first, *others = dict.fromkeys(shown)
             words.append(

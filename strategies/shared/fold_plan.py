@@ -1,5 +1,6 @@
 """Division of clients' data for discovery: folds and their size, equal for all clients, and the steps on each."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,6 +8,12 @@ FEW_CLIENTS = 6
 """Up to so many clients, eight folds: with four the permutation test has too few arrangements."""
 EIGHT_FOLDS = 40
 """Samples of a client that eight folds take."""
+ARRANGEMENTS = 600
+"""Where few clients with fewer samples are tested: ways in which one client beside the others can be arranged, at
+least. Three times what a p value of 0.5 % takes, so that chance does not decide. Each fold multiplies them by the
+number of clients."""
+LEAST_OF_TESTED = 16
+"""Samples of a client that takes part in such a test: it has five to seven folds."""
 THREE_FOLDS = 40
 """Samples below which three folds are better than four."""
 ENOUGH = 48
@@ -76,8 +83,11 @@ class FoldPlan:
         return size if size >= LEAST_SIZE else 0
 
     @classmethod
-    def of(cls, counts: Sequence[int], fine: bool = False) -> "FoldPlan":
+    def of(cls, counts: Sequence[int], fine: bool = False, tests: bool = False) -> "FoldPlan":
         """Return the plan for clients with so many samples, at least one client; `fine` for a model that was trained.
+
+        `tests`: whether there are groups is to be found. Few clients with few samples then have as many folds as the
+        test takes; where K is given larger folds are better.
 
         The test for groups is exact only where folds are of one size, so that the smallest client that takes part in
         it decides it. Where half of the clients have enough samples these take part, else three of four of those that
@@ -93,11 +103,23 @@ class FoldPlan:
             smallest = fair[len(fair) // 4]
         else:
             smallest = counts[len(counts) // 4]
+        tested = _tested(counts) if tests and smallest < EIGHT_FOLDS else []
+        if len(tested) > 2:
+            smallest = tested[0]
         if len(counts) <= FEW_CLIENTS and smallest >= EIGHT_FOLDS:
             return cls(8, min(smallest, MOST_OF_EIGHT) // 8, STEPS_OF_EIGHT, rate)
         # Of one sample no fold is left over: whoever has no more is placed afterwards.
         samples = max(2, min(smallest, MOST_FINE if fine else MOST))
         folds = min(3 if samples < THREE_FOLDS else 4, samples)
+        if len(tested) > 2:
+            folds = 1 + math.ceil(math.log(ARRANGEMENTS) / math.log(len(tested)))
         passes = min(max(EPOCHS * smallest, LEAST_PASSES), MOST_PASSES)
         steps = min(max(round(passes / samples), LEAST_STEPS), MOST_STEPS)
         return cls(folds, samples // folds, steps, rate)
+
+
+def _tested(counts: Sequence[int]) -> list[int]:
+    """Return the sorted counts of few clients, without those that have less than half of what the median one has."""
+    if len(counts) > FEW_CLIENTS:
+        return []
+    return [count for count in counts if count >= max(LEAST_OF_TESTED, counts[len(counts) // 2] / 2)]

@@ -87,10 +87,14 @@ class FoldRound:
         width: int | None = None,
         fine: bool = False,
         place_one_class: bool = False,
+        tests: bool = True,
     ) -> "FoldRound":
-        """Fix the common model, the first of the round's, and the folds, by the samples of all who are online."""
+        """Fix the common model, the first of the round's, and the folds, by the samples of all who are online.
+
+        `tests`: whether there are groups is to be found; see `FoldPlan.of`.
+        """
         held_out = context.config.get(kinds.LOSS_DATA) == kinds.HELD_OUT
-        plan = FoldPlan.of([_samples(client, held_out) for client in context.online], fine)
+        plan = FoldPlan.of([_samples(client, held_out) for client in context.online], fine, tests)
         models = context.models
         common = models if models.count == 1 else models.replaced(models.bank[:1])
         form = RowForm.of(upload, width, int(models.layout.trained.sum()), plan.folds)
@@ -182,7 +186,7 @@ class FoldRound:
         groups = discover(
             folds, wanted, level=level, tolerance=tolerance, permutations=permutations, rng=rng, tested=tested
         )
-        evidence = Evidence.of(groups, keys, k is not None)
+        evidence = Evidence.of(groups, keys, k is not None, level)
         if groups.verdict != "groups":
             return Found(1, dict.fromkeys(sorted({*keys, *self.small}), 0), None, evidence)
         found = dict(zip(keys, groups.labels.tolist(), strict=True))

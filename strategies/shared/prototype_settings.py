@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from florets.strategies.settings import Run, Settings, setting
+from florets.strategies.settings import Experiment, Settings, setting
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class PrototypeSettings(Settings):
         named = ",".join(self.head_layers)
         return [f"strategy.head_layers=[{named}]: {self.layer}; name one, or leave it out."]
 
-    def problems(self, run: Run) -> list[str]:
+    def problems(self, run: Experiment) -> list[str]:
         """Refuse a task without classes."""
         if run.task.loss == "cross_entropy":
             return []

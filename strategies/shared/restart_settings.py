@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from florets.strategies.settings import Run, Weighted, idle, setting
+from florets.strategies.settings import Experiment, Weighted, idle, setting
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Restarted(Weighted):
         """Refuse settings of starts where there is one."""
         return idle(self, ["restart_rounds", "keep_start"], "strategy.restarts of 2 or more") * (self.restarts == 1)
 
-    def problems(self, run: Run) -> list[str]:
+    def problems(self, run: Experiment) -> list[str]:
         """Refuse starts that no round follows, and those that would all be alike or have other numbers of models."""
         if self.restarts < 2:
             return []

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Compared, Run, Settings, idle, setting
+from florets.strategies.settings import Compared, Experiment, Settings, idle, setting
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class TreeSettings(Settings):
             ]
         return []
 
-    def problems(self, run: Run) -> list[str]:
+    def problems(self, run: Experiment) -> list[str]:
         """Refuse a K that cannot be, and clusters of more clients than two of them can have."""
         if self.cut == "k":
             return problems_of_k(run, "strategy.cut=k", "largest_gap")
@@ -53,7 +53,7 @@ class TreeSettings(Settings):
         ]
 
 
-def problems_of_k(run: Run, setting: str, otherwise: str) -> list[str]:
+def problems_of_k(run: Experiment, setting: str, otherwise: str) -> list[str]:
     """Return what is wrong with K where a setting, `key=value`, asks for it; `otherwise` is a value that does not."""
     if run.k == "auto":
         name = setting.partition("=")[0]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Run, Settings, setting
+from florets.strategies.settings import Experiment, Settings, setting
 
 FEWEST_EXAMPLES = 2
 """A pair: the least that a moment matrix is made of."""
@@ -102,11 +102,11 @@ class TwoPhaseSettings(Settings):
             )
         return problems
 
-    def problems(self, run: Run) -> list[str]:
+    def problems(self, run: Experiment) -> list[str]:
         """Refuse too few clients for phase 1, as far as their number alone tells, and a solver without steps."""
         return [*self._too_few_clients(run), *self._train(run)]
 
-    def _too_few_clients(self, run: Run) -> list[str]:
+    def _too_few_clients(self, run: Experiment) -> list[str]:
         problems: list[str] = []
         # Of nodes with data of their own nobody knows how many will come: phase 1 itself says where they are too few.
         known = run.task.partition != "own"
@@ -131,7 +131,7 @@ class TwoPhaseSettings(Settings):
             )
         return problems
 
-    def _train(self, run: Run) -> list[str]:
+    def _train(self, run: Experiment) -> list[str]:
         problems = []
         if self.local_solver == "fedprox" and run.train.schedule != "constant":
             problems.append(

@@ -9,13 +9,14 @@ import numpy as np
 
 from florets.task.data.dataset import Dataset
 from florets.task.data.image_pixels import ImageOptions
+from florets.task.data.input_scale import scale_of
 from florets.task.data.inside import inside, links_inside
 from florets.task.data.read_images import read_images
 from florets.task.data.read_npz import read_arrays, read_npz
 from florets.task.data.samples import Samples
 from florets.task.data.tables.agreement import agree
 from florets.task.data.tables.declaration import SUFFIXES, is_table
-from florets.task.data.tables.description import Description
+from florets.task.data.tables.description import Description, Scale
 from florets.task.data.tables.site_table import SiteTable
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import register_data
@@ -179,7 +180,9 @@ def _describe_archive(files: Files, options: Mapping[str, Any], seed: int) -> De
     data = own(files.paths[0].parent, seed, 0, **{**options, "regression": regression})
     n = len(data.x_train), len(data.x_test)
     classes = () if regression else tuple(map(str, range(data.num_outputs)))
-    return Description("archive", sum(n), n[0], shape=data.input_shape, classes=classes)
+    # Bytes have been divided by 255 already.
+    scale: Scale = scale_of(data.x_train) if isinstance(data.x_train, np.ndarray) and not data.scaled else ""
+    return Description("archive", sum(n), n[0], shape=data.input_shape, classes=classes, scale=scale)
 
 
 def _labels(classes: Sequence[str | int] | None, regression: bool) -> list[str] | None:

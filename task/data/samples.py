@@ -1,6 +1,6 @@
 """Samples as a file holds them, and the checks that every reader of a file ends with.
 
-Errors say where a value stands and not what it is: on a real node their text reaches the server.
+Errors say where a value stands, counted from 0, and not what it is: on a real node their text reaches the server.
 """
 
 import math
@@ -66,7 +66,7 @@ def samples(path: Path, x: NDArray[Any], y: TargetArray) -> Samples:
         if not finite.all():
             row = int(np.argwhere(~finite)[0][0])
             raise ValueError(
-                f"{path}: {int((~finite).sum())} of the {name} are no finite numbers, the first in sample {row + 1}: "
+                f"{path}: {int((~finite).sum())} of the {name} are no finite numbers, the first in sample {row}: "
                 "fill the gaps or leave those samples out."
             )
     return Samples(np.ascontiguousarray(inputs), y, scaled=pixels)
@@ -111,7 +111,7 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
         unknown = next((row for row, text in enumerate(texts) if text not in label_of), None)
         if unknown is not None:
             raise ValueError(
-                f"{path}: the target of sample {unknown + 1} is none of the classes ({', '.join(classes)}): correct "
+                f"{path}: the target of sample {unknown} is none of the classes ({', '.join(classes)}): correct "
                 "the file, or task.data_options.classes."
             )
         return np.array([label_of[text] for text in texts], dtype=np.int64)
@@ -129,7 +129,7 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
     whole = (numbers == np.floor(numbers)) & (numbers >= 0)
     if not whole.all():
         raise ValueError(
-            f"{path}: the target of sample {int(np.argmin(whole)) + 1} is no class label, an integer from 0: set "
+            f"{path}: the target of sample {int(np.argmin(whole))} is no class label, an integer from 0: set "
             "task.data_options.regression=true for values, or task.data_options.classes for names."
         )
     return numbers.astype(np.int64)

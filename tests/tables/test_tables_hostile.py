@@ -38,7 +38,7 @@ def reply(text: object, key: object = "north") -> RecordDict:
 def test_a_description_arrives_as_it_was_sent() -> None:
     key, found = read_description(pack_description("north", DESCRIBED))
     assert (key, repr(found)) == ("north", repr(DESCRIBED))
-    archive = Description("archive", 9, 7, shape=(3,), classes=("0", "1"))
+    archive = Description("archive", 9, 7, shape=(3,), classes=("0", "1"), scale="raw")
     assert read_description(pack_description("7", archive))[1] == archive
 
 
@@ -69,6 +69,8 @@ def target(**changes: object) -> dict[str, Any]:
         changed(columns=[PLAIN["columns"][0]] * 2),
         changed(columns="abc"),
         changed(shape=[3]),
+        changed(scale="raw"),
+        changed(form="archive", target=None, columns=[], shape=[3], scale="5.3 mmol/l"),
         changed(notes=["a\x1b[31m"]),
         changed(notes=["a"] * 11),
         changed(classes=["x" * 201]),

@@ -21,6 +21,8 @@ MOST_GUESSED = 10
 
 Kind = Literal["numeric", "text", "empty"]
 Role = Literal["input", "id", "date", "words"]
+Scale = Literal["", "raw", "pixels"]
+"""Of an archive's inputs: near a standard scale or not known, far from it, or as pixels of 0 to 255."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,8 @@ class Description:
         Of one input, of archives and images.
     classes
         Class names of images; of archives as many numbers as there are labels. Empty: a regression, or a table.
+    scale
+        Of an archive's inputs, coarsely: no figure of them is sent.
     duplicates, near_duplicates
         Records equal to an earlier one in inputs and target, and in these but for small differences of numbers.
     groups
@@ -121,6 +125,7 @@ class Description:
     target: TargetSummary | None = None
     shape: tuple[int, ...] = ()
     classes: tuple[str, ...] = ()
+    scale: Scale = ""
     duplicates: int = 0
     near_duplicates: int = 0
     groups: int = 0
@@ -141,7 +146,7 @@ class Description:
             for column in self.columns
         )
         target = None if self.target is None else replace(self.target, mean=math.nan, m2=math.nan, quantiles=())
-        return replace(self, columns=columns, target=target)
+        return replace(self, columns=columns, target=target, scale="")
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Description":
