@@ -19,6 +19,7 @@ from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
 from florets.server_app import engine, jobs
 from florets.server_app.results.summary import last_evidence, read_lines
+from florets.server_app.results.sums_of_tests import read_test_statistics
 from florets.strategies.registry import find_strategy
 from florets.task.callers_folder import import_from
 from florets.task.threads import one_thread_within
@@ -30,6 +31,11 @@ _DECIDED = ("strategy", "stop_at_groups", "stop_at_ari", "patience", "personal")
 _ROUNDS = 45
 """Rounds at most: a regression's groups are looked for once its model has learned what all clients share."""
 _MOST_NAMED = 12
+_ONE_CLASS = (
+    "groups cannot be tested: the records of each client are all of one class, and only a client with several "
+    "classes shows what distinguishes them. To group clients by their class, give strategy.place_one_class=false; if "
+    "a client should have several classes, look at how the records were dealt out (owner, partition)"
+)
 
 
 class Groups:
@@ -75,11 +81,20 @@ class Groups:
         assert found is not None
         return found
 
+    @cached_property
+    def _is_one_class(self) -> bool:
+        """Whether nothing was decided because every client's training records are of one class."""
+        counts = [client.train for client in read_test_statistics(self.run.folder).values()]
+        one = [own is not None and np.count_nonzero(own) == 1 for own in counts]
+        return self.evidence["verdict"] == "open" and bool(one) and all(one)
+
     @property
     def text(self) -> str:
         """The finding in words, with the members of each group."""
         said: str = self.evidence["text"]
-        if self.evidence["verdict"] == "open":
+        if self._is_one_class:
+            said = _ONE_CLASS
+        elif self.evidence["verdict"] == "open":
             said = f"not decided after {self.run.summary.rounds} rounds: {said}"
         lines = [said[:1].upper() + said[1:]]
         groups = self._members() if self.k > 1 else {}
@@ -105,7 +120,7 @@ class Groups:
         return evidence_figure(self.evidence)
 
     def __repr__(self) -> str:
-        return f"<florets.Groups of {len(self._names)} clients: {self.evidence['text']}>"
+        return f"<florets.Groups of {len(self._names)} clients: {self.text.splitlines()[0]}>"
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -177,6 +192,8 @@ def discover_overrides(overrides: Sequence[str], caller: Path | None = None) -> 
         "strategy.fraction_train": 1,
         # Sites with records of one class say nothing about a classifier: they are placed afterwards.
         **({"strategy.place_one_class": "true"} if base.task.partition == "own" else {}),
+        # Tells who has one class where nobody can be compared.
+        **({"statistics": "true"} if base.task.partition == "own" and base.task.loss == "cross_entropy" else {}),
     }
     own = [f"{key}={value}" for key, value in ours.items() if key not in typed]
     config = jobs.prepare([*overrides, "strategy=discovery", *own], caller)

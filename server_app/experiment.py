@@ -19,7 +19,13 @@ from florets.server_app.console import counted
 from florets.server_app.data_agreement import agree_on_data, saved_data
 from florets.server_app.new_client.run_models import save_clusters, save_own_models
 from florets.server_app.patience import Patience, validation_figure
-from florets.server_app.results.diagnostics import chance_level, divergence, refusals, too_few_models
+from florets.server_app.results.diagnostics import (
+    chance_level,
+    divergence,
+    refusals,
+    too_few_models,
+    worse_than_constant,
+)
 from florets.server_app.results.folder import FolderLock, WriteFailed
 from florets.server_app.results.ground_truth import Truth
 from florets.server_app.results.loss_matrix import loss_matrix
@@ -35,7 +41,7 @@ from florets.server_app.trackers.protocol import Tracker
 from florets.server_app.trackers.tracking import Tracking, make_trackers
 from florets.server_app.workers.backend import WorkersFailed
 from florets.server_app.workers.start import share_task
-from florets.strategies.base.federation import FederationError
+from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.strategies.base.loop import NOTHING, Earlier
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, RoundReport
@@ -225,7 +231,9 @@ def _run(
                 recorder.note(words)
             ended = recorder.lines[:best_round]
             end = (
-                divergence(config.task.loss, ended) or chance_level(config.task.loss, outputs, ended),
+                divergence(config.task.loss, ended)
+                or worse_than_constant(strategy.evaluations)
+                or chance_level(config.task.loss, outputs, ended),
                 *refusals(recorder.lines),
             )
             for warning in filter(None, end):
@@ -246,10 +254,23 @@ def _run(
                 best_round,
             )
             return tracking.summary
+        except TrainingDiverged as error:
+            # Nothing to go on from: the last checkpoint's models are about to diverge.
+            raise TrainingDiverged(f"{error}. {_other_rate(config)}") from error
         except (FederationError, WorkersFailed) as error:
             raise FederationError(f"{error}. {checkpointing.last()}") from error
         except WriteFailed as error:
             raise WriteFailed(f"{error}. {checkpointing.how_to_go_on()}") from error
+
+
+def _other_rate(config: Config) -> str:
+    """Return what to do about training that has diverged."""
+    rate = config.train.learning_rate
+    return (
+        f"Training has diverged, most likely because the learning rate ({rate:g}) is too high: start again with "
+        f"train.learning_rate={rate / 3:.2g}, and lower it further if need be; inputs of a large scale should be "
+        "standardised"
+    )
 
 
 def _phase_1(strategy: Strategy[Any, Any], models: Models, num_rounds: int) -> str:
@@ -279,8 +300,18 @@ def _prolonged(config: Config, checkpoint: Checkpoint | None, parent: Parent | N
     )
 
 
+def _never_decides(config: Config, line: RoundLine) -> bool:
+    """Say whether all clients have answered and fewer than two can be compared: no later round changes that."""
+    evidence, replies = line["details"][EVIDENCE], line["replies"]
+    everybody = config.strategy.settings.fraction_train == 1 and not any(
+        count for kind, count in replies.items() if kind != "ok"
+    )
+    return bool(evidence["needed"]) and everybody and evidence["seen"] < 2
+
+
 def _is_reached(config: Config, line: RoundLine) -> bool:
     """Say whether the run ends early, with the round of this line."""
-    if config.stop_at_groups and line["details"].get(EVIDENCE, {"verdict": "open"})["verdict"] != "open":
+    evidence = line["details"].get(EVIDENCE)
+    if config.stop_at_groups and evidence and (evidence["verdict"] != "open" or _never_decides(config, line)):
         return True
     return config.stop_at_ari is not None and reaches(line, config.stop_at_ari)

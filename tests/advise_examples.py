@@ -35,9 +35,9 @@ def part(accuracy: float, records: int = 40, site: int = 1) -> PartStatistics:
     return PartStatistics(records, dict(zip(names, map(float, sums.figures), strict=True)) | {"loss": 0.5}, sums)
 
 
-def values_part(targets: np.ndarray, predicted: np.ndarray) -> PartStatistics:
-    """A test of values."""
-    sums = sums_of(predicted[:, np.newaxis], targets, 0, np.random.default_rng(1))
+def values_part(targets: np.ndarray, predicted: np.ndarray, site: int = 1) -> PartStatistics:
+    """A test of values; a site's resamples are the same for all methods."""
+    sums = sums_of(predicted[:, np.newaxis], targets, 0, np.random.default_rng(site))
     assert sums is not None
     scores = dict(zip(("r2", "mae", "rmse"), map(float, sums.figures), strict=True))
     return PartStatistics(len(targets), scores, sums)

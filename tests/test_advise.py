@@ -27,12 +27,14 @@ from florets.server_app.advise.methods import (
     first_run,
     remedies,
     setup_of,
+    slower,
 )
 from florets.server_app.advise.page import write_page
 from florets.server_app.advise.search import search
 from florets.server_app.advise.speech import listed
 from florets.server_app.app import advise as advise_nodes
 from florets.server_app.local_grid import LocalGrid
+from florets.strategies.base.federation import TrainingDiverged
 
 
 def evidence(verdict: str, p_value: float | None = 0.0025, needed: int = 5) -> dict[str, object]:
@@ -283,6 +285,24 @@ def test_of_three_rates_the_best_is_taken_and_those_below_a_better_one_are_spare
     figures = {name: Criterion("accuracy").figure(one.validation) for name, one in found.items()}
     assert figures == pytest.approx({"fedavg": 0.9, "tuned": 0.9, "local": 0.8})
     assert len(trials) == 7
+
+
+def test_rates_at_which_training_diverges_are_failed_trials_and_smaller_ones_are_tried() -> None:
+    asked: list[float] = []
+
+    def run(name: str, config: Config, said: Callable[[Path], str]) -> Path:
+        asked.append(config.train.learning_rate)
+        raise TrainingDiverged("the arrays hold NaN or infinite values")
+
+    question = Question.of(OWN)
+    methods = {"local": candidates(question, NONE)["local"]}
+    found, trials = search(question, Setup("r2", (0.03, 0.1, 0.3)), methods, Criterion("r2"), run)
+    assert not found
+    assert asked == pytest.approx([0.1, 0.03, 0.01, 0.001])
+    assert all("NaN" in trial.failure for trial in trials)
+    assert [one.rates[1] for one in slower(question)] == pytest.approx([0.0333, 0.01, 1e-3, 1e-4, 1e-6])
+    assert first_run(slower(question)[1]).train.learning_rate == pytest.approx(0.01)
+    assert slower(Question.of([*OWN, "train.learning_rate=0.5"])) == []
 
 
 TINY = (

@@ -40,6 +40,13 @@ def test_a_shifted_column_is_another_distribution_and_the_largest_shift_comes_fi
     assert [(one.column, round(one.shift, 2)) for one in reason.columns] == [("z", 2.0), ("x", 1.0)]
 
 
+def test_where_most_sites_depart_in_the_same_way_the_others_are_named() -> None:
+    most = {name: site(x=(1.0, 1.0), z=(shift, 1.0)) for name, shift in (("a", 1.0), ("b", 1.0), ("c", -1.0))}
+    (reason,) = differences({**most, "large": site(10 * HALF, x=(0.0, 1.0), z=(0.0, 1.0))})
+    assert (reason.kind, reason.sites) == ("inputs", ("large",))
+    assert [(one.column, round(one.shift, 2)) for one in reason.columns] == [("x", -1.0)]
+
+
 def test_shares_of_the_classes_explain_inputs_as_far_as_their_variance_allows() -> None:
     # Within a class the deviation is 1; class means are 2 apart: the mixture's variance is 1 + 4 p (1 - p).
     def mixed(share: float, shift: float = 0.0) -> Site:

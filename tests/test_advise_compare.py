@@ -103,6 +103,32 @@ def test_over_all_records_the_interval_is_the_jackknifes_over_sites() -> None:
     assert found.half == pytest.approx(1.959964 * error)
 
 
+def test_r2_over_all_records_of_few_sites_has_the_interval_of_a_paired_bootstrap() -> None:
+    # Levels of +150 and -150: the spread within a site is a small part of the total, and one model that knows the
+    # levels alone has an R2 of 0.8.
+    rng = np.random.default_rng(3)
+    level = [150.0, -150.0, 150.0, -150.0]
+    slopes = [50 * rng.normal(size=22) for _ in level]
+    targets = [at + slope + 50 * rng.normal(size=22) for at, slope in zip(level, slopes, strict=True)]
+    levels_alone = [np.full(22, at) for at in level]
+    predictions = [[at + slope for at, slope in zip(level, slopes, strict=True)], levels_alone]
+    tests = [
+        {f"s{i}": values_part(y, p, i) for i, (y, p) in enumerate(zip(targets, guess, strict=True))}
+        for guess in predictions
+    ]
+    criterion = Criterion.of("r2", tests[0], ())
+    assert criterion.together
+    everybody = np.concatenate(targets)
+    total = np.square(everybody - everybody.mean()).sum()
+    gains = [np.square(y - q) - np.square(y - p) for y, p, q in zip(targets, *predictions, strict=True)]
+    drawn = [np.random.default_rng(site).integers(22, size=(200, 22)) for site in range(4)]
+    resampled = sum(own[rows].sum(axis=1) for own, rows in zip(gains, drawn, strict=True)) / total
+    found = criterion.difference(*tests)
+    assert found.mean == pytest.approx(np.concatenate(gains).sum() / total)
+    assert found.half == pytest.approx(1.959964 * resampled.std(ddof=1), rel=1e-4)
+    assert found.is_gain
+
+
 def test_the_simplest_method_is_chosen_that_none_beats_by_more_than_chance() -> None:
     fedavg, tuned, local = (outcome(name, [v] * 5) for name, v in (("fedavg", 0.9), ("tuned", 0.925), ("local", 1.0)))
     assert choose([fedavg, tuned], ACCURACY).name == "fedavg"

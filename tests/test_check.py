@@ -95,6 +95,7 @@ def test_where_half_of_the_sites_depart_neither_half_is_wrong(tmp_path: Path) ->
         write(tmp_path / "sites", f"s{seed}", seed, **inches)
     (finding,) = check(tmp_path)[1]
     assert finding["site"] == ""
+    assert finding["text"].endswith("'s1', 's3', 's5' against 's0', 's2', 's4'")
     assert "Agree on one unit" in finding["remedy"]
 
 

@@ -1,5 +1,6 @@
 """Warnings about runs that end with doubtful results, and refusals of those that could not end well."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,8 @@ import torch
 
 from florets.commands.main import main
 from florets.conf.compose import compose
-from florets.server_app.results.diagnostics import divergence, too_few_models
+from florets.server_app.results.diagnostics import divergence, too_few_models, worse_than_constant
+from florets.strategies.base.report import Evaluation
 
 
 @pytest.mark.parametrize(
@@ -56,13 +58,44 @@ def test_models_that_diverged_are_told_at_the_end(loss: str, lines: list[dict[st
     assert bool(words) is bool(text)
 
 
+def values(rmse: float, spread: float = 2.0, records: int = 20) -> Evaluation:
+    """A client's test whose targets have this standard deviation."""
+    return Evaluation(records, rmse**2, None, scores={"rmse": rmse, "r2": 1 - (rmse / spread) ** 2})
+
+
+def test_a_regression_far_worse_than_each_clients_mean_is_told_and_one_without_skill_is_not() -> None:
+    def text(*tests: Evaluation) -> str:
+        return worse_than_constant({str(key): test for key, test in enumerate(tests)})
+
+    assert text(*[values(1.9)] * 4) == text(*[values(2.1)] * 4) == text() == ""
+    # Two levels of +2 and -2 deviations, and one model for both.
+    assert text(*[values(math.sqrt(5) * 2.0)] * 4) == ""
+    # Of two records R2 is mostly noise: their own mean is nearer to them than any other number.
+    assert text(*[values(2.0, 0.8, records=2)] * 4) == ""
+    assert "is 9.75 times that of each client's mean, and R2 is below 0 at 4 of 4" in text(*[values(20.0)] * 4)
+    # One client in another unit.
+    assert text(*[values(1.0)] * 3, values(40.0)) == ""
+    assert "have diverged at 1 of 4 clients (3): the RMSE" in text(*[values(1.0)] * 3, values(4000.0))
+    assert text(Evaluation(20, 0.1, 0.9), Evaluation(20, 0.1, None, scores={"rmse": 0.0, "r2": 1.0})) == ""
+
+
+def test_training_that_diverges_ends_with_the_learning_rate_as_the_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["experiment=mixed_regression/a", "strategy=fedavg", "num_rounds=9", "train.learning_rate=90"]
+    assert main([*given, f"results_dir={tmp_path}", "quiet=true"]) == 1
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "the learning rate (90) is too high: start again with train.learning_rate=30" in shown
+
+
 def test_warnings_are_shown_and_logged_and_the_run_ends_well(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ["k=2", "num_rounds=2", "train.learning_rate=1e9", "quiet=true", f"results_dir={tmp_path}"]
     assert main(given) == 0
     shown = capsys.readouterr().err
-    logged = next(tmp_path.rglob("run.log")).read_text()
+    (log,) = tmp_path.rglob("run.log")
+    logged = log.read_text()
     for text in ("k=2 models for task.num_clusters=4", "the models have diverged: the test loss at the end"):
         assert f"warning: {text}" in shown
         assert f"WARNING {text}" in logged

@@ -342,6 +342,19 @@ def test_groups_have_the_clients_order_and_the_commands_result(
     assert main(["discover", "strategy=clove"]) == 2
 
 
+def test_clients_of_one_class_each_are_told_so_after_one_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(1)
+    one_each = [(rng.normal(size=(60, 5)), np.full(60, number % 2)) for number in range(4)]
+    found = florets.discover(one_each, quiet=True)
+    assert found.text.startswith("Groups cannot be tested: the records of each client are all of one class")
+    assert (found.k, found.run.summary.rounds) == (1, 1)
+    with pytest.raises(ConfigError, match="advise: the records of each client are all of one class"):
+        florets.advise(one_each, quiet=True)
+
+
 def test_no_groups_are_one_group_and_values_are_looked_at_once_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,7 @@
 """Reasons why sites differ: their inputs P(x), label shares P(y), or the rule P(y|x), by what the sites sent."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist, median
 from typing import Literal
@@ -102,7 +102,7 @@ def differences(sites: Mapping[str, Site], one_class: Sequence[str] = ()) -> lis
     # What is in another unit is no reference for the others.
     rest = {key: site for key, site in known.items() if key not in factors}
     shifts = {key: found for key in rest if (found := _shifts(key, rest, quantile, labels))}
-    return [*reasons, *_input_reasons(shifts), *([labels] if labels else [])]
+    return [*reasons, *_input_reasons(shifts, rest), *([labels] if labels else [])]
 
 
 def _factors(sites: Mapping[str, Site]) -> dict[str, float]:
@@ -200,7 +200,7 @@ def _explained(key: str, name: str, sites: Mapping[str, Site], middle: Moments, 
     return abs(column.mean - middle.mean) <= abs(shares[key] - usual) * apart + quantile * error
 
 
-def _input_reasons(shifts: Mapping[str, Sequence[ColumnShift]]) -> list[Reason]:
+def _input_reasons(shifts: Mapping[str, Sequence[ColumnShift]], sites: Collection[str]) -> list[Reason]:
     """Return the reasons of the inputs: columns in another unit, and other distributions."""
     units = {key: [one for one in found if one.factor is not None] for key, found in shifts.items()}
     others = {key: [one for one in found if one.factor is None] for key, found in shifts.items()}
@@ -209,8 +209,27 @@ def _input_reasons(shifts: Mapping[str, Sequence[ColumnShift]]) -> list[Reason]:
         departing = {key: found for key, found in by_site.items() if found}
         if departing:
             columns = _top([one for found in departing.values() for one in found])
-            reasons.append(Reason(kind, tuple(departing), columns))  # type: ignore[arg-type]
+            odd = tuple(key for key in sites if key not in departing)
+            if kind == "inputs" and 0 < len(odd) < len(departing) and (seen := _from_the_other_side(departing)):
+                # The reference is among the few.
+                reasons.append(Reason("inputs", odd, seen))
+            else:
+                reasons.append(Reason(kind, tuple(departing), columns))  # type: ignore[arg-type]
     return reasons
+
+
+def _from_the_other_side(departing: Mapping[str, Sequence[ColumnShift]]) -> tuple[ColumnShift, ...]:
+    """Return how the reference departs in the columns in which all these sites differ from it in the same way."""
+    by_column: dict[str, list[ColumnShift]] = {}
+    for found in departing.values():
+        for one in found:
+            by_column.setdefault(one.column, []).append(one)
+    common = [
+        ColumnShift(column, -median(one.shift for one in own), 1 / median(one.ratio for one in own))
+        for column, own in by_column.items()
+        if len(own) == len(departing) and len({one.shift > 0 for one in own}) == 1
+    ]
+    return _top(common)
 
 
 def _top(found: Sequence[ColumnShift]) -> tuple[ColumnShift, ...]:

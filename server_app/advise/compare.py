@@ -18,7 +18,7 @@ from florets.server_app.advise.measures import (
     gain,
 )
 from florets.server_app.advise.outcomes import Tests
-from florets.server_app.results.sums_of_tests import PartStatistics, pooled
+from florets.server_app.results.sums_of_tests import PartStatistics, pooled, total_squares
 from florets.task.wire.kinds import DIVERGED
 
 FEW_CLIENTS = 10
@@ -162,9 +162,9 @@ class Criterion:
         resamples for every method, so that differences are paired).
 
         Source: over clients the standard error of a ratio, and the jackknife for figures over all records (Efron
-        1982). Over records one record on which the methods differ is added, as for small samples of paired
-        proportions (Agresti and Min 2005): where two models have the same mistakes no resample differs, and the
-        bootstrap alone would have no width.
+        1982); of R2 over all records of a few sites see `error_of_joint_r2`. Over records one record on which the
+        methods differ is added, as for small samples of paired proportions (Agresti and Min 2005): where two models
+        have the same mistakes no resample differs, and the bootstrap alone would have no width.
         """
         first, second = self.compared(first), self.compared(second)
         keys = sorted(
@@ -185,11 +185,18 @@ class Criterion:
             return Difference(math.nan, math.inf, len(keys))
         if len(keys) >= FEW_CLIENTS:
             error = self._jackknifed(one, other) if self.together else self.error_over_clients(one, other)
+        elif self.is_joint_r2:
+            error = error_of_joint_r2(one, other)
         else:
             error = self.error_over_records(
                 one, {key: test.replicates.get(self.measure) for key, test in other.items()}
             )
         return Difference(mean, QUANTILE * error if math.isfinite(error) else math.inf, len(keys))
+
+    @property
+    def is_joint_r2(self) -> bool:
+        """Whether methods are compared by R2 over all records together."""
+        return self.together and self.measure == "r2"
 
     def _jackknifed(self, first: Tests, second: Tests) -> float:
         count = len(first)
@@ -257,6 +264,39 @@ class Criterion:
             return mean, math.nan, math.nan
         low, high = np.quantile(found, [0.025, 0.975])
         return mean, float(low), float(high)
+
+
+def error_of_joint_r2(first: Tests, second: Tests | None = None) -> float:
+    """Return the standard error of a gain in R2 over all records together; infinite without replicates.
+
+    It is the bootstrap's of the difference between the methods' sums of squared errors, of the same resamples within
+    each client, in units of the total sum of squares of all records. A client's own R2 says nothing here: its unit is
+    the spread within the client, which may be a small part of the total.
+
+    Parameters
+    ----------
+    second
+        None: R2 of `first` is compared with a fixed number.
+
+    Notes
+    -----
+    Deviation: the total is not resampled, for clients do not send the resampled means that it takes. Whether two
+    methods differ does not depend on it. Where the difference is a large part of the total, as between one model for
+    all and a level per client, the interval is wider than with resampled totals.
+    """
+    total = total_squares(first.values())
+    squares = _resampled_squares(first)
+    others = np.zeros(1) if second is None else _resampled_squares(second)
+    if squares is None or others is None or not total > 0:
+        return math.inf
+    return float((squares - others).std(ddof=1) / total)
+
+
+def _resampled_squares(tests: Tests) -> FloatArray | None:
+    """Return the sum of squared errors over all clients in each replicate (B,); None where a client has none."""
+    own = [(test.n, test.replicates.get("rmse")) for test in tests.values()]
+    known = [n * np.square(rmse.astype(np.float64)) for n, rmse in own if rmse is not None]
+    return np.sum(known, axis=0) if known and len(known) == len(own) else None
 
 
 def _has_sums(test: PartStatistics) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from florets.server_app.advise.compare import FEW_CLIENTS, QUANTILE, Criterion, Difference
+from florets.server_app.advise.compare import FEW_CLIENTS, QUANTILE, Criterion, Difference, error_of_joint_r2
 from florets.server_app.advise.measures import Name, gain
 from florets.server_app.advise.outcomes import Part, Tests
 from florets.server_app.results.sums_of_tests import Constant, PartStatistics, TestStatistics, constant
@@ -86,6 +86,8 @@ class ConstantAnswer:
                 count = len(scaled)
                 return float(np.sqrt((count - 1) / count * np.square(scaled - scaled.mean()).sum()))
             return criterion.error_over_clients(tests, own)
+        if criterion.is_joint_r2:
+            return error_of_joint_r2(tests)
         fixed = {key: np.full(1, own[key].scores[self.measure]) if key in own else np.zeros(1) for key in tests}
         return criterion.error_over_records(tests, fixed)
 

@@ -22,6 +22,8 @@ _LOOK = 4
 """Rounds of the first run: replies may be lost, and are then waited for."""
 _LATEST_LOOK = 41
 """The same where groups are only looked for once a model has learned what all clients share."""
+_SLOWER = (1 / 3, 0.1, 1e-2, 1e-3, 1e-5)
+"""Factors of the learning rate that are tried where the first run diverges."""
 _SMALLER, _LARGER = (10.0, 1e3, 1e5), (3.0, 10.0)
 """Factors of the learning rates that are tried where nothing useful was learned: inputs may be of any size."""
 _TIMES = 3
@@ -103,11 +105,14 @@ class Question:
         The experiment with FedAvg, which says everything that all runs share.
     measure
         That was asked for, or ``auto``.
+    slower
+        Factor of the experiment's learning rate, below 1 where training diverges with it.
     """
 
     overrides: tuple[str, ...]
     base: Config
     measure: str = "auto"
+    slower: float = 1.0
 
     @classmethod
     def of(cls, overrides: Sequence[str]) -> "Question":
@@ -169,7 +174,7 @@ class Question:
     @property
     def rates(self) -> tuple[float, ...]:
         """The learning rates that are tried: three, unless one was typed."""
-        rate = self.base.train.learning_rate
+        rate = self.base.train.learning_rate * self.slower
         return (rate,) if self.gives("train.learning_rate") else tuple(float(f"{rate * step:.3g}") for step in STEPS)
 
     def config(self, *own: str) -> Config:
@@ -261,11 +266,20 @@ def as_regression(question: Question) -> Question:
     return Question.of([*overrides, "task.loss=squared_error", "task.table.regression=true"])
 
 
+def slower(question: Question) -> list[Question]:
+    """Return the question with smaller learning rates, for training that diverges; none where a rate was typed."""
+    if question.gives("train.learning_rate"):
+        return []
+    return [replace(question, slower=factor) for factor in _SLOWER]
+
+
 def first_run(question: Question, *keys: str) -> Config:
     """Return the run that looks for groups: a few rounds, or as many as it takes to have seen what it needs.
 
     Sites with records of one class say nothing of a rule that tells classes apart: they are placed afterwards.
     """
+    if question.slower != 1:
+        keys = (f"train.learning_rate={question.base.train.learning_rate * question.slower:.3g}", *keys)
     at_once = question.base.task.loss not in _REGRESSIONS and question.base.strategy.settings.fraction_train == 1
     rounds = _LOOK if at_once else max(question.rounds, _LATEST_LOOK)
     return question.config(*_look(question), f"num_rounds={rounds}", f"eval_every={rounds}", *keys)

@@ -43,7 +43,7 @@ class Reasons:
         criterion = advice.criterion
         best, constant = criterion.figure(advice.judged(advice.best).test), advice.constant.figure(criterion)
         name = NAMES[advice.best.name].format(site=self.site)
-        if not math.isfinite(best) or any(not math.isfinite(criterion.own(t)) for t in advice.best.test.values()):
+        if math.isinf(best) or any(math.isinf(criterion.own(test)) for test in advice.best.test.values()):
             said = [f"Training diverged, also with the best method ({name})."]
         else:
             said = [
@@ -154,6 +154,9 @@ class Reasons:
         if reason.kind == "inputs":
             columns = ", ".join(shift_of(one) for one in reason.columns[:_MOST_COLUMNS])
             whom = f"{len(reason.sites)} {self.site}s have" if many else f"{who} {have}"
+            if 2 * len(reason.sites) > self.advice.finding.num_clients:
+                # They differ among one another: no column sets all of them apart from the rest.
+                return [f"Inputs: {whom} a distribution of their own each, most of all in {columns}."]
             return [f"Inputs: {whom} another distribution than the other {self.site}s, most of all in {columns}."]
         if reason.kind == "labels":
             return [self._label_reason(reason, who, their, many)]

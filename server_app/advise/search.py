@@ -14,6 +14,9 @@ from florets.server_app.advise.outcomes import Outcome, read_outcome
 from florets.server_app.console import counted
 from florets.strategies.base.federation import FederationError
 
+_SMALLER = (0.1, 0.01)
+"""Factors of the learning rates that are tried in addition where training diverged."""
+
 Run = Callable[[str, Config, Callable[[Path], str]], Path]
 """Runs an experiment under a name; the last argument says in a few words what came of it."""
 
@@ -98,8 +101,12 @@ def search(
                 if rate != rates[middle]:
                     attempt(method, rate)
             continue
+        if not math.isfinite(first):
+            # Larger rates would diverge as well.
+            smaller = [] if len(rates) == 1 else [rates[middle] * factor for factor in _SMALLER]
+            _climb(method, [*rates[:middle][::-1], *smaller], first, criterion, attempt)
         # Figures have one peak over the rates: a better one above the middle spares those below it.
-        if not _climb(method, rates[middle + 1 :], first, criterion, attempt):
+        elif not _climb(method, rates[middle + 1 :], first, criterion, attempt):
             _climb(method, rates[:middle][::-1], first, criterion, attempt)
     return found, trials
 
@@ -107,10 +114,13 @@ def search(
 def _climb(
     method: str, rates: Sequence[float], figure: float, criterion: Criterion, attempt: Callable[[str, float], float]
 ) -> bool:
-    """Try rates one after the other as long as each is better than the one before; say whether the first one was."""
+    """Try rates one after the other as long as each is better than the one before; say whether the first one was.
+
+    Where the one before has no finite figure the next is tried in any case.
+    """
     for number, rate in enumerate(rates):
         found = attempt(method, rate)
-        if not is_better(found, figure, criterion.measure):
+        if math.isfinite(figure) and not is_better(found, figure, criterion.measure):
             return number > 0
         figure = found
     return bool(rates)

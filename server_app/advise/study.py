@@ -29,6 +29,7 @@ from florets.server_app.advise.methods import (
     first_run,
     remedies,
     setup_of,
+    slower,
 )
 from florets.server_app.advise.outcomes import Outcome, read_names, read_outcome
 from florets.server_app.advise.page import write_page
@@ -43,8 +44,18 @@ from florets.server_app.jobs import absolute
 from florets.server_app.results.folder import write_whole
 from florets.server_app.results.progress import listening
 from florets.server_app.results.summary import RunSummary, read_lines
-from florets.server_app.results.sums_of_tests import read_test_statistics
-from florets.strategies.base.federation import FederationError
+from florets.server_app.results.sums_of_tests import TestStatistics, pooled, read_test_statistics, with_sums
+from florets.strategies.base.federation import FederationError, TrainingDiverged
+
+_ONE_CLASS = (
+    "advise: the records of each client are all of one class: a constant is right there, so that neither groups nor "
+    "methods can be compared on a client's own records. If a client should have several classes, look at how the "
+    "records were dealt out (owner, partition); if not, train one model for all (strategy=fedavg, "
+    "train.local_steps=1) and test it on records of all classes, or group the clients by their "
+    "class (strategy=discovery k=auto)."
+)
+_FAR_OFF = 3.0
+"""RMSE in units of the constant answer's from which a run has diverged."""
 
 
 class Play(Protocol):
@@ -133,17 +144,19 @@ class _Study:
 
     def advise(self) -> tuple[Advice, Setup, list[Trial]]:
         """Make all runs and return the advice, the setup that was used, and the trials of learning rates."""
-        place = self._run("discovery", first_run(self._question), _groups_of)
+        place = self._first()
         _say_problems(place)
         regression = self._is_regression(place)
         if regression and self._question.base.task.loss == "cross_entropy":
             # The sites' tables have values: groups show once a model has learned what all share.
             self._question = as_regression(self._question)
-            place = self._run("discovery", first_run(self._question), _groups_of)
+            place = self._first()
         question = self._question
         first = read_outcome("discovery", place)
         counts = {} if regression else first.train
         one_class = tuple(sorted(key for key, own in counts.items() if np.count_nonzero(own) < 2))
+        if len(one_class) == len(counts) > 1:
+            raise ConfigError([_ONE_CLASS])
         finding = finding_in(place, one_class)
         if finding.num_clients < 2:
             raise ConfigError(["advise: compares what several clients should do, and there is one; add clients."])
@@ -180,6 +193,27 @@ class _Study:
         rule = self._rule(advice)
         found = tuple([rule, *(one for one in reasons if one.kind != "labels")] if rule else reasons)
         return dataclasses.replace(advice, evidence=dataclasses.replace(evidence, reasons=found)), setup, trials
+
+    def _first(self) -> Path:
+        """Look for groups, with smaller learning rates where training diverges."""
+        others = slower(self._question)
+        for other in [*others, None]:
+            failure = None
+            try:
+                place = self._run("discovery", first_run(self._question), _groups_of)
+            except TrainingDiverged as error:
+                failure = error
+            else:
+                if not _is_far_off(read_test_statistics(place)):
+                    return place
+            if other is None:
+                break
+            self._question = other
+            rate = other.base.train.learning_rate * other.slower
+            self._meter.note(f"advise: training diverged; trying train.learning_rate={rate:.3g}")
+        if failure is not None:
+            raise failure
+        return place
 
     def _run(self, name: str, config: Config, said: Callable[[Path], str]) -> Path:
         data, results = (str(absolute(path, self._here)) for path in (config.data_dir, config.results_dir))
@@ -290,6 +324,12 @@ class _Study:
         test = advice.judged(groups).test
         gains = [advice.criterion.difference(test, advice.judged(one).test).is_gain for one in together]
         return rule_of(advice.finding.groups, read_losses(Path(groups.folder)), groups.groups, all(gains))
+
+
+def _is_far_off(statistics: Mapping[str, TestStatistics]) -> bool:
+    """Return whether a regression's errors are so much larger than the constant answer's that training diverged."""
+    answer = ConstantAnswer.of("rmse", statistics).figures
+    return bool(answer) and pooled(with_sums(statistics).values(), "rmse") > _FAR_OFF * answer["test"].pooled
 
 
 def _any_useful(outcomes: Mapping[str, Outcome], criterion: Criterion, constant: ConstantAnswer) -> bool:

@@ -72,6 +72,7 @@ def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mappin
     found = [Finding("error", key, reason.rstrip(".")) for key, reason in failed.items()]
     if agreed is not None:
         found += [_left_out(key, reason) for key, reason in agreed.left_out.items()]
+        found += [Finding("warning", "", text) for text in agreed.warnings]
         found += [Finding("note", "", note) for note in agreed.notes]
     out = set() if agreed is None else set(agreed.left_out)
     common = set(_site_level(sites))
@@ -235,11 +236,21 @@ def _compared(sites: Mapping[str, Description], agreed: Agreed | None) -> Iterat
             yield Finding(
                 "warning",
                 "",
-                f"{name!r} differs by a factor between sites: {listed([one.site for one in scaled])} and the others",
-                "Agree on one unit; who has another one says so in its node.toml, scale = {...}.",
+                f"{name!r} differs between sites as with another unit or code: {_sides(columns, scaled)}",
+                "Agree on one unit or code; who has another unit says so in its node.toml, scale = {...}.",
             )
         else:
             yield from scaled
+
+
+def _sides(columns: Mapping[str, ColumnSummary | TargetSummary], scaled: Sequence[Finding]) -> str:
+    """Return which sites differ from which: where all do, those of low values from those of high ones."""
+    some = {one.site for one in scaled}
+    if len(some) == len(columns):
+        middles = {key: _span(one)[1] for key, one in columns.items()}
+        centre = (min(middles.values()) + max(middles.values())) / 2
+        some = {key for key, middle in middles.items() if middle < centre}
+    return f"{listed(sorted(some))} against {listed(sorted(columns.keys() - some))}"
 
 
 def _scale(

@@ -1,16 +1,22 @@
 """Diagnostics: warnings about the result of a run in which nothing failed."""
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from florets.conf.schema import Config
 from florets.server_app.console import counted
 from florets.server_app.results.summary import RoundLine
-from florets.strategies.base.report import STABLE_FROM
+from florets.strategies.base.report import STABLE_FROM, Evaluation
 
 _WORST_CROSS_ENTROPY = 1000.0
 """No benign training ends near it: guessing has the logarithm of the number of classes."""
 _WORST_GROWTH = 1000.0
+_WORST_ERROR = 3.0
+"""RMSE of a regression in units of what each client's own mean would have. One model for clients of different levels
+may well be at 2."""
+_ABSURD_ERROR = 100.0
+"""The same of a single client, beyond all noise."""
 _SEVERAL = 3
 """Rounds in which a client is rejected before it is told of: fewer are an accident."""
 _MOST_KEYS = 10
@@ -116,3 +122,45 @@ def divergence(loss: str, lines: Sequence[RoundLine]) -> str:
     else:
         return ""
     return f"the models have diverged: {found}; lower train.learning_rate"
+
+
+def worse_than_constant(evaluations: Mapping[str, Evaluation]) -> str:
+    """Return what is to be said of a regression whose errors are far larger than a constant's; else nothing.
+
+    The constant is each client's own mean. Its squared error follows from the client's R2 and RMSE, and is taken for
+    all clients together, per degree of freedom: the R2 of a few test records is mostly noise. A model so far off that
+    noise is out of the question is named on its own.
+
+    Parameters
+    ----------
+    evaluations
+        The last test of each client.
+    """
+    known = {
+        key: (one.num_examples, one.scores["r2"], one.scores["rmse"])
+        for key, one in evaluations.items()
+        if one.scores.get("r2", 1.0) < 1 and math.isfinite(one.scores.get("rmse", math.nan))
+    }
+    far = [key for key, (_, r2, _) in known.items() if 1 - r2 > _ABSURD_ERROR**2]
+    if far and 2 * len(far) <= len(known):
+        more = f" and {len(far) - _MOST_KEYS} more" if len(far) > _MOST_KEYS else ""
+        return (
+            f"the models have diverged at {len(far)} of {counted(len(known), 'client')} "
+            f"({', '.join(far[:_MOST_KEYS])}{more}): the RMSE on their test records is over {_ABSURD_ERROR:g} times "
+            "that of their mean; lower train.learning_rate"
+        )
+    below = sum(r2 < 0 for _, r2, _ in known.values())
+    squares = math.fsum(n * rmse**2 for n, _, rmse in known.values())
+    spread = math.fsum(n * rmse**2 / (1 - r2) for n, r2, rmse in known.values())
+    records, freedom = sum(n for n, _, _ in known.values()), sum(n - 1 for n, _, _ in known.values())
+    if 2 * below <= len(known) or not spread or not freedom:
+        return ""
+    times = math.sqrt(squares / records / (spread / freedom))
+    if times <= _WORST_ERROR:
+        return ""
+    return (
+        f"the models are worse than a constant: the RMSE on test records is {times:.3g} times that of each client's "
+        f"mean, and R2 is below 0 at {below} of {counted(len(known), 'client')}. Training has diverged (lower "
+        "train.learning_rate, for example to a third), or learned too little (more rounds, targets of a smaller "
+        "scale), or the clients need levels or models of their own (florets advise)"
+    )

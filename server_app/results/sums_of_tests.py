@@ -6,7 +6,7 @@ are mostly noise. Sums add up, and give the figure of all records as if they lay
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -196,9 +196,13 @@ def pooled(tests: Iterable[PartStatistics], measure: Measure) -> float:
     if measure in CLASS_MEASURES:
         return _class_figure(_table(sums), float(sum(own.sums[0] for own in sums)) / count, measure)
     errors, absolute = (float(sum(own.sums[column] for own in sums)) for column in (2, 3))
-    counts, means, squares = _moments(known)
-    centre = np.average(means, weights=counts)
-    return _value_figure(errors, absolute, float(squares.sum() + counts @ np.square(means - centre)), count, measure)
+    return _value_figure(errors, absolute, _total(known), count, measure)
+
+
+def total_squares(tests: Iterable[PartStatistics]) -> float:
+    """Return the sum of squared deviations of all targets from their common mean; 0 where no test has sums."""
+    known = [(test.n, test.sums) for test in tests if test.sums is not None]
+    return _total(known) if known else 0.0
 
 
 @dataclass(frozen=True)
@@ -269,9 +273,14 @@ def _moments(known: Iterable[tuple[int, PartSums]]) -> tuple[FloatArray, FloatAr
     return counts, means, squares
 
 
+def _total(known: Sequence[tuple[int, PartSums]]) -> float:
+    counts, means, squares = _moments(known)
+    return float(squares.sum() + counts @ np.square(means - np.average(means, weights=counts)))
+
+
 def _constant_value(known: list[tuple[int, PartSums]], answer: float, measure: Measure) -> float:
     counts, means, squares = _moments(known)
-    spread = float(squares.sum() + counts @ np.square(means - np.average(means, weights=counts)))
+    spread = _total(known)
     errors = float(squares.sum() + counts @ np.square(means - answer))
     absolute = sum(_deviation(n, own, answer) for n, own in known)
     return _value_figure(errors, absolute, spread, int(counts.sum()), measure)

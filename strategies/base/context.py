@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from florets.strategies.base.averaging import Averaging
 from florets.strategies.base.evaluation import EvaluationSettings
 from florets.strategies.base.exchange import Patience, Read, Replies, Request, T, send, sort_replies
-from florets.strategies.base.federation import RoundFailed
+from florets.strategies.base.federation import RoundFailed, TrainingDiverged
 from florets.strategies.base.handlers import Handler, handler_path
 from florets.strategies.base.meter import Meter
 from florets.strategies.base.models import Models
@@ -354,15 +354,17 @@ class Round:
         Raises
         ------
         RoundFailed
-            If fewer clients than the quorum sent a valid reply. The round is repeated, unless all clients of this
-            process have failed alike and the strategy has handlers of its own: the fault is in these.
+            If fewer clients than the quorum sent a valid reply; `TrainingDiverged` where that is because losses or
+            models are not finite. The round is repeated, unless all clients of this process have failed alike and the
+            strategy has handlers of its own: the fault is in these.
         """
         needed = self.patience.needed(replies.asked)
         if len(replies.ok) < needed:
             found = f"{len(replies.ok) or 'none'} of {replies.asked} asked, and needs {needed}"
             text = f"round {self.server_round} returned a valid {what} from {found}: {replies.failures()}"
             is_here = bool(self.client_handlers) and getattr(self.grid, "fails_alike", False)
-            raise RoundFailed(text, certain=is_here and replies.is_one_error)
+            kind = TrainingDiverged if replies.has_diverged else RoundFailed
+            raise kind(text, certain=is_here and replies.is_one_error)
 
     def reject_outliers(self, updates: Replies[Update], known: float = 0.0) -> Replies[Update]:
         """Return the updates without those whose values no benign training gives (`core.outliers`).

@@ -24,6 +24,8 @@ log = logging.getLogger("florets")
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # Words with a slash or a digit: paths, lines, sizes.
 _OWN_WORDS = re.compile(r"\S*[/\\\d]\S*")
+_NOT_FINITE = ("no finite number", "NaN or infinite values")
+"""What `task.wire` says of a loss and of arrays that diverged."""
 _LONGEST_REASON = 500
 _MOST_REASONS = 3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.25
@@ -123,6 +125,12 @@ class Replies(Generic[T]):
                 log.warning("client %s %s: %s%s", ", ".join(same), title, reasons[keys[0]], others)
         if self.missing:
             log.warning("no answer in time from client %s", ", ".join(self.missing))
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether most of the replies that are lacking hold losses or arrays that are not finite."""
+        diverged = sum(any(words in reason for words in _NOT_FINITE) for reason in self.invalid.values())
+        return 2 * diverged > len(self.invalid) + len(self.error) + len(self.missing)
 
     def failures(self) -> str:
         """Return why replies are lacking, for an error: an example of each kind and of its commonest reasons."""

@@ -56,6 +56,10 @@ class RoundFailed(FederationError):
         self.certain = certain
 
 
+class TrainingDiverged(RoundFailed):
+    """A round brought too few valid replies because losses or models are no longer finite."""
+
+
 class WrongNodeCount(FederationError):
     """Flower simulates another number of nodes than the experiment has clients.
 

@@ -10,7 +10,7 @@ from flwr.serverapp.strategy import Result
 
 from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import log, send
-from florets.strategies.base.federation import FederationError, RoundFailed
+from florets.strategies.base.federation import FederationError, RoundFailed, TrainingDiverged
 from florets.strategies.base.garbage import seldom_collected
 from florets.strategies.base.models import Models, untrained_of
 from florets.strategies.base.report import Evaluation, RoundReport
@@ -108,7 +108,8 @@ def _train(
         except RoundFailed as failure:
             if failure.certain or attempt == strategy.round_tries:
                 tries = f" (tried {attempt} times)" if attempt > 1 else ""
-                raise FederationError(f"{failure}{tries}") from failure
+                kind = TrainingDiverged if isinstance(failure, TrainingDiverged) else FederationError
+                raise kind(f"{failure}{tries}") from failure
             log.warning("%s. The round is repeated: try %d of %d", failure, attempt + 1, strategy.round_tries)
     raise ValueError(f"round_tries={strategy.round_tries}: must be at least 1")
 

@@ -82,6 +82,17 @@ def test_a_misspelt_column_costs_its_site_alone_whatever_its_key(wrong: str) -> 
     assert found.left_out.keys() == {wrong}
     assert found.left_out[wrong].startswith("lacks 'cholesterol' (it has 'serum_chol')")
     assert any("'serum_chol': at fewer than half" in note for note in found.notes)
+    assert found.warnings == ()
+
+
+def test_a_column_that_half_of_the_sites_have_is_not_used_and_that_is_a_warning() -> None:
+    names = ("age", "weight")
+    sites = {f"s{seed}": frame(30, seed, (*names, "bmi") if seed % 2 else names) for seed in range(4)}
+    found = agreed(**sites)
+    assert found.preprocessing is not None
+    assert found.preprocessing.columns == names
+    (text,) = found.warnings
+    assert text.startswith("'bmi': at half of the sites, not used")
 
 
 def test_columns_may_be_named_and_come_in_any_order() -> None:

@@ -42,6 +42,8 @@ class Agreed:
         Sites that cannot take part, with the reason.
     notes
         What was decided, for the user.
+    warnings
+        What was decided and may well not be meant.
     """
 
     input_shape: tuple[int, ...]
@@ -52,6 +54,7 @@ class Agreed:
     group: str = ""
     left_out: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def agree(
@@ -105,10 +108,11 @@ def agree(
 
 def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Sequence[str] | None) -> Agreed:
     notes: list[str] = []
+    warnings: list[str] = []
     left_out: dict[str, str] = {}
     target = _target_name(sites, left_out)
     sites = {key: site for key, site in sites.items() if key not in left_out}
-    columns, group, ids = _columns(declared, sites, left_out, notes)
+    columns, group, ids = _columns(declared, sites, left_out, notes, warnings)
     sites = {key: site for key, site in sites.items() if key not in left_out}
     if sites:
         targets = {key: _target_of(site) for key, site in sites.items()}
@@ -150,6 +154,7 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
         group=group,
         left_out=left_out,
         notes=tuple(notes),
+        warnings=tuple(warnings),
     )
 
 
@@ -174,7 +179,11 @@ def _target_name(sites: Mapping[str, Description], left_out: dict[str, str]) -> 
 
 
 def _columns(
-    declared: Declaration, sites: Mapping[str, Description], left_out: dict[str, str], notes: list[str]
+    declared: Declaration,
+    sites: Mapping[str, Description],
+    left_out: dict[str, str],
+    notes: list[str],
+    warnings: list[str],
 ) -> tuple[dict[str, dict[str, ColumnSummary]], str, list[str]]:
     """Return the summaries of each input column by site, the column that groups records, and those that are ids."""
     own = {key: {column.name: column for column in site.columns} for key, site in sites.items()}
@@ -214,9 +223,14 @@ def _columns(
         notes.append(f"{group!r} repeats: records with one value of it stay together (task.table.group)")
     kept = set(common)
     if rare := [name for name in order if name not in kept]:
-        notes.append(
-            f"{listed(rare)}: at {'fewer than half of the sites' if len(sites) > 2 else 'one site alone'}, not used"
-        )
+        half = [name for name in rare if counts[name] * 2 == len(sites)]
+        if fewer := [name for name in rare if name not in half]:
+            notes.append(f"{listed(fewer)}: at fewer than half of the sites, not used")
+        if half:
+            where = "half of the sites" if len(sites) > 2 else "one site alone"
+            warnings.append(
+                f"{listed(half)}: at {where}, not used; rename or remove what differs, or name the columns"
+            )
     kinds = {name: _kind([columns[name] for columns in own.values() if name in columns]) for name in inputs}
     for key, columns in own.items():
         if lacking := missing_columns(inputs, list(columns)):
