@@ -83,9 +83,9 @@ def test_an_actor_says_which_data_its_node_lacks(tmp_path: Path) -> None:
     side = ClientSide(client_side().app, client_side().in_blocks, client_side().cut_blocks, lambda task: None)
     spec = TaskSpec("mnist", "rotation", "mlp", "cross_entropy", 4, 2, 0, str(tmp_path / "none"))
     assert "none" in RayActor().start(lambda: side, spec.to_json(), [], {}).problem
-    missing = RayActor().start(lambda: side, "", [str(tmp_path), str(tmp_path / "gone")]).problem
+    missing = RayActor().start(lambda: side, "", [str(tmp_path), str(tmp_path / "gone")], {}).problem
     assert missing == f"the folder {tmp_path / 'gone'} does not exist there"
-    fine = RayActor().start(lambda: side, SPEC.to_json(), [str(tmp_path)])
+    fine = RayActor().start(lambda: side, SPEC.to_json(), [str(tmp_path)], {})
     assert fine.problem == ""
     assert "process" in fine.where
 

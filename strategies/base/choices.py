@@ -48,15 +48,13 @@ def loss_batch_of(settings: Settings, given: int | None) -> int | None:
     Raises
     ------
     ValueError
-        If the algorithm takes losses on all samples, or the number is below 1.
+        If the algorithm takes losses on all samples.
     """
     if given is None:
         return None
     if "loss_data" not in settings.follows:
         name = type(settings).__name__.removesuffix("Settings")
         raise ValueError(f"loss_batch={given}: {name} cannot follow it; losses that it takes are on all samples")
-    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-        raise ValueError(f"loss_batch={given} must be an integer of at least 1, or None for all samples")
     return given
 
 
