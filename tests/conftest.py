@@ -9,6 +9,11 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run: what fails here fails everywhere. HYPOTHESIS_PROFILE=default looks for new ones.
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 DATA_DIR = Path(os.environ.get("FLORETS_DATA", Path(__file__).parents[2] / "shared" / "data"))
 

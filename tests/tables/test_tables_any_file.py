@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pandas as pd
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from florets.task.data.tables.declaration import MISSING, Declaration, Site
@@ -56,6 +56,7 @@ PIECES = st.sampled_from([
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(PIECES, max_size=60).map("".join), st.sampled_from(["utf-8", "utf-16", "cp1252", "latin-1"]))
+@example('"\t', "utf-8")
 def test_no_file_breaks_the_reader(text: str, encoding: str) -> None:
     try:
         frame = read(text.encode(encoding, errors="replace"))

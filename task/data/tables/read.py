@@ -61,6 +61,9 @@ def read_table(path: Path, declared: Declaration, site: Site) -> Table:
     has_header = declared.header if site.header is None else site.header
     separator = site.separator or find_separator(path, text)
     rows = list(islice(records(path, text, separator), SNIFFED + 1))
+    if not rows:
+        # Such as a lone quotation mark, which opens a cell that never ends.
+        raise ValueError(f"{path.name}: holds no records.")
     names, notes = _names(path, [row.cells for row in rows], declared, site, has_header)
     lines, decimal = scan(path, text, separator, len(names), has_header, site.decimal)
     common = [site.rename.get(name, name) for name in names]
