@@ -14,7 +14,7 @@ from florets.task.registry import OwnCodeFailed
 log = logging.getLogger("florets")
 
 _PACKAGES = {"pandas": "pandas", "sklearn": "scikit-learn", "scipy": "scipy", "PIL": "pillow"}
-"""What a node needs for some runs alone, by the name that is imported."""
+"""Packages that a node needs for some runs alone, by the name that is imported."""
 
 _OURS = __name__.partition(".")[0]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _KEYS = ("port", "until_end")
 _LOOK_SECONDS = 0.5
 _LAST_SECONDS = 5.0
-"""How long the end of a run is served to a page that has not asked for it yet."""
+"""Seconds for which the end of a run is served to a page that has not asked for it yet."""
 
 HELP = """florets watch <folder> [port=<number>] [until_end=true]
   Serve a page for this machine's browser that refreshes itself while the run in the folder goes on: curves of ARI and

@@ -25,7 +25,7 @@ from typing import Any
 FOLDER = "given"
 """Folder of the files, within a run's folder."""
 SUFFIX = ".pickle"
-"""What their names end with."""
+"""Ending of their names."""
 
 _VARIABLE = "FLORETS_GIVEN"
 _NAME = re.compile(r"[A-Za-z_]\w*_[0-9a-f]{10}", re.ASCII)

@@ -1,4 +1,4 @@
-"""Which of a finished run's models fits new data with their targets, and how well."""
+"""Assignment of new data, with their targets, to one of a finished run's models."""
 
 from dataclasses import dataclass
 
