@@ -92,8 +92,7 @@ class ProcessBackend(Backend):
         """Return what to tell where processes cannot start."""
         return (
             f"worker processes ended again and again while they started ({ending}); what they wrote is above. "
-            'A script that uses workers must call florets under `if __name__ == "__main__":`, because its worker '
-            "processes import it; else go on with workers=1"
+            "Without them: workers=1"
         )
 
     def close(self) -> None:
