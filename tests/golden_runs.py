@@ -1,4 +1,4 @@
-"""Golden runs: short runs of every strategy, whose results stand in tests/golden.zip, and the command that writes them.
+"""Golden runs: short runs of every strategy, with results in tests/golden.zip, and the command that writes them.
 
 ``python -m tests.golden_runs [NAME ...]`` compares runs (all where none is named) with the stored results; with
 ``--write`` it stores theirs. A deliberate change of results writes the runs that it names, and no others.
