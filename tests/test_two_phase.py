@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
+from florets.client_app import training
 from florets.server_app.build import build_strategy
 from florets.strategies.base.averaging import ModelAveraging
 from florets.strategies.base.context import Round
