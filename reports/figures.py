@@ -256,7 +256,9 @@ def set_limits(axes: Axes, form: str, lines: Sequence[Line]) -> None:
         axes.set_ylim(min(-0.06, low - 0.06), 1.06)
         axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])
     elif form == "fraction":
-        # From a tenth below the lowest value or band, so that 97 % and 99 % can be told apart, up to a full 100 %.
+        # From a tenth below the lowest band, so that 97 % and 99 % can be told apart, up to a full 100 %.
+        bands = np.concatenate([line.y if line.spread is None else line.y - line.spread for line in lines])
+        low = max(0.0, float(np.nanmin(bands)))
         low = max(0.0, low - 0.1 * (1 - low))
         axes.set_ylim(low, 1 + 0.04 * (1 - low) + 1e-3)
     elif form == "error":
@@ -339,13 +341,13 @@ def _apart(heights: Sequence[float], gap: float) -> list[float]:
 
 
 def draw_points(
-    axes: Axes, places: NDArray[np.float64], colours: NDArray[np.int64], marks: NDArray[np.int64]
+    axes: Axes, places: NDArray[np.float64], colours: NDArray[np.int64], marks: NDArray[np.int64], area: float = 46
 ) -> None:
     """Draw points (M, 2) in the colour of one grouping (M,), with the marker of another (M,)."""
     for colour, marker in sorted(set(zip(colours.tolist(), marks.tolist(), strict=True))):
         x, y = places[(colours == colour) & (marks == marker)].T
         look: dict[str, Any] = {"color": colour_of(colour), "marker": marker_of(marker)}
-        axes.scatter(x, y, s=1200 / (len(places) + 20) + 8, alpha=0.75, linewidth=0.5, edgecolor="white", **look)
+        axes.scatter(x, y, s=area, alpha=0.7, linewidth=0.5, edgecolor="white", **look)
 
 
 def name_points(axes: Axes, places: NDArray[np.float64], name: str) -> None:
@@ -370,7 +372,11 @@ def name_marks(figure: Any, groups: Iterable[int], colour: str | None, **options
     marks = [
         Line2D([], [], ls="", marker=marker_of(one), color=colour or colour_of(one), markersize=6) for one in known
     ]
-    figure.legend(marks, ["not known" if one < 0 else str(one) for one in known], frameon=False, **options)
+    names = ["not known" if one < 0 else str(one) for one in known]
+    if "ncols" in options:
+        # In a row the title comes first.
+        marks, names = [Line2D([], [], ls=""), *marks], [options.pop("title"), *names]
+    figure.legend(marks, names, frameon=False, **options)
 
 
 # Heat maps

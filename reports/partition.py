@@ -260,7 +260,7 @@ def draw_holdings(held: Holdings, path: Path) -> None:
         colours = [figures.colour_of(cluster) for cluster in held.clusters[order]]
         sizes.barh(np.arange(len(order)), held.sizes[order], color=colours, height=0.82 if clients.are_named else 1.0)
         sizes.set_xlabel("train samples")
-        figures.count_in(sizes.xaxis, 3)
+        figures.count_in(sizes.xaxis, 4)
         figures.tidy(sizes, "x")
         sizes.spines[:].set_visible(False)
         sizes.tick_params(labelleft=False)

@@ -482,7 +482,7 @@ def singular_values_figure(rows: Mapping[str, Sequence[Spectrum]]) -> Picture | 
 def _features(axes: Axes, spectrum: Spectrum) -> None:
     """Draw each client where `in_a_plane` has its features; both axes have the panel's own, equal scale."""
     places = in_a_plane(spectrum.features)
-    draw_points(axes, places, spectrum.clusters, spectrum.clusters)
+    draw_points(axes, places, spectrum.clusters, spectrum.clusters, area=22)
     low, high = places.min(axis=0), places.max(axis=0)
     # Room for the marks; where all features are equal any will do.
     reach = 0.62 * max(float((high - low).max()), 1e-9)
@@ -495,7 +495,7 @@ def _features(axes: Axes, spectrum: Spectrum) -> None:
 def _name_clusters(figure: Any, spectra: Iterable[Spectrum]) -> None:
     clusters = sorted({int(cluster) for spectrum in spectra for cluster in spectrum.clusters})
     options = {"loc": "outside lower center", "handletextpad": 0.1, "columnspacing": 1.1, "fontsize": 9}
-    name_marks(figure, clusters, None, title="true cluster", ncols=min(len(clusters), 9), **options)
+    name_marks(figure, clusters, None, title="true cluster", ncols=min(len(clusters) + 1, 9), **options)
 
 
 def _singular_values(axes: Axes, spectra: Sequence[Spectrum]) -> None:
