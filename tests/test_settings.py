@@ -26,8 +26,9 @@ from florets.strategies.clove.strategy import CLoVE, CLoVESettings
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.local.strategy import Local, LocalState
 from florets.strategies.registry import settings_type, strategy_class
-from florets.strategies.settings import RunKeys, setting
+from florets.strategies.settings import RunKeys
 from florets.strategies.shared.personal_models import PersonalModels
+from florets.task.keys import setting
 from tests.fakes import FakeClients, models, thetas
 
 ROOT = Path(__file__).parents[1]
@@ -268,7 +269,8 @@ from florets.strategies.registry import personal_method, personal_settings_type,
 def facts(kind):
     public = [name for name in dir(kind) if name[0] != "_" and not callable(getattr(kind, name))]
     known = {name: getattr(kind, name) for name in public if not isinstance(getattr(kind, name), property)}
-    fields = [(f.name, f.type, f.default, repr(f.default_factory), f.metadata) for f in dataclasses.fields(kind)]
+    values = vars(kind())
+    fields = [(f.name, f.type, values[f.name], f.metadata) for f in dataclasses.fields(kind)]
     return kind.__doc__, kind.__name__, fields, known, [b.__name__ for b in kind.__mro__], sorted(dir(kind))
 
 read = {name: settings_type(name) for name in STRATEGIES} | {name: personal_settings_type(name) for name in PERSONAL}

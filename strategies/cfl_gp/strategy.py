@@ -17,10 +17,11 @@ from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import cluster
 from florets.strategies.core.gradient_profile import GradientProfile
 from florets.strategies.core.matching import match_overlap
-from florets.strategies.settings import Compared, Experiment, SharedLayers, idle, setting
+from florets.strategies.settings import Compared, Experiment, SharedLayers, idle
 from florets.strategies.shared.client_profiles import ClientProfiles
 from florets.strategies.shared.first_round import draw_models
 from florets.strategies.shared.update_start import StartState, start_from_updates, starts_from_updates
+from florets.task.keys import setting
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import Layout, kinds
 from florets.task.wire.compression import coordinates

@@ -18,7 +18,8 @@ from florets.strategies.cfl_s.bipartition import LEAST_CLIENTS, Norms, bipartiti
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.core.cluster import centroids
 from florets.strategies.core.cosine import cosines, unit_rows
-from florets.strategies.settings import Compared, SharedLayers, setting
+from florets.strategies.settings import Compared, SharedLayers
+from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.replies import Update, read_update
 

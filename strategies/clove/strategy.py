@@ -19,12 +19,13 @@ from florets.strategies.core.choose_k import choose_k
 from florets.strategies.core.cluster import cluster
 from florets.strategies.core.matching import match_in_order, match_min_cost, match_overlap
 from florets.strategies.core.outliers import clipped
-from florets.strategies.settings import Experiment, idle, setting
+from florets.strategies.settings import Experiment, idle
 from florets.strategies.shared.far_start import far_models
 from florets.strategies.shared.first_round import draw_models
 from florets.strategies.shared.restart_settings import Restarted
 from florets.strategies.shared.restarts import RestartState, begin_round
 from florets.strategies.shared.update_start import start_from_updates, starts_from_updates
+from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import is_stable
 from florets.task.wire.replies import Losses, Update

@@ -17,10 +17,11 @@ from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.core.common_way import common_move, moves_on
 from florets.strategies.core.placement import Centres
-from florets.strategies.settings import SharedLayers, setting
+from florets.strategies.settings import SharedLayers
 from florets.strategies.shared.evidence import Evidence, no_group_fits
 from florets.strategies.shared.fold_round import FoldRound, Found
 from florets.strategies.shared.group_models import group_models
+from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire.replies import Update
 

@@ -12,10 +12,11 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.base.state import State
 from florets.strategies.core import BoolArray, FloatArray
-from florets.strategies.settings import Settings, setting
+from florets.strategies.settings import Settings
 from florets.strategies.shared.estimates import last_layer, sent_layout
 from florets.strategies.shared.one_group import OneGroup
 from florets.strategies.shared.personal_models import PersonalModels
+from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.mixed import MixedUpdate, mix_layout, read_mixed_update
 from florets.task.wire.replies import TestResult, Update

@@ -15,8 +15,9 @@ from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.agglomerative import group_below
 from florets.strategies.core.aggregate import average_models
 from florets.strategies.core.finite import finite_losses
-from florets.strategies.settings import Settings, setting
+from florets.strategies.settings import Settings
 from florets.strategies.shared.loss_outliers import without_outliers
+from florets.task.keys import setting
 from florets.task.wire.replies import Update
 
 

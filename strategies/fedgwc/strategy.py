@@ -22,7 +22,8 @@ from florets.strategies.fedgwc.interactions import (
     gaussian_rewards,
     resting_change,
 )
-from florets.strategies.settings import Compared, Experiment, SharedLayers, setting
+from florets.strategies.settings import Compared, Experiment, SharedLayers
+from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.replies import Update
 from florets.task.wire.step_losses import TracedUpdate, read_traced_update

@@ -12,11 +12,11 @@ from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.base.state import State
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.prototypes import global_prototypes
-from florets.strategies.settings import setting
 from florets.strategies.shared.feature_layer import feature_width, head_name
 from florets.strategies.shared.one_group import OneGroup
 from florets.strategies.shared.personal_models import PersonalModels
 from florets.strategies.shared.prototype_settings import PrototypeSettings
+from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.prototypes import PrototypeUpdate, pack_prototypes, read_prototype_update
 from florets.task.wire.replies import TestResult, Update

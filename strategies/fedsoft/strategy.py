@@ -13,9 +13,10 @@ from florets.strategies.base.report import Client, Detail
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.settings import Experiment, Settings, setting
+from florets.strategies.settings import Experiment, Settings
 from florets.strategies.shared.different_models import refuse_equal
 from florets.strategies.shared.personal_models import PersonalModels
+from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
 from florets.task.wire.closest import read_closest

@@ -14,7 +14,8 @@ from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import cluster
 from florets.strategies.core.matching import match_overlap
-from florets.strategies.settings import SharedLayers, setting
+from florets.strategies.settings import SharedLayers
+from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import Layout
 from florets.task.wire.replies import Update

@@ -16,8 +16,9 @@ from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import centroids
 from florets.strategies.flexcfl.measures import group_updates, label_shift, mix_groups, nearest_direction
-from florets.strategies.settings import Experiment, SharedLayers, setting
+from florets.strategies.settings import Experiment, SharedLayers
 from florets.strategies.shared.estimates import ask_estimates
+from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
 from florets.task.wire.labels import read_label_counts

@@ -15,8 +15,9 @@ from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, centroids, nearest_centroid
-from florets.strategies.settings import Experiment, ManyModels, idle, setting
+from florets.strategies.settings import Experiment, ManyModels, idle
 from florets.strategies.shared.fixed_groups import FixedGroups
+from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
 from florets.task.wire.kmeans import LocalCentres, read_centres

@@ -14,9 +14,10 @@ from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import centroids, cluster, nearest_centroid
-from florets.strategies.settings import Experiment, ManyModels, setting
+from florets.strategies.settings import Experiment, ManyModels
 from florets.strategies.shared.estimates import first_rate
 from florets.strategies.shared.fixed_groups import FixedGroups
+from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
 from florets.task.wire.replies import Update, read_update

@@ -9,7 +9,8 @@ from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import Client
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.settings import Experiment, Weighted, setting
+from florets.strategies.settings import Experiment, Weighted
+from florets.task.keys import setting
 from florets.task.wire.replies import Update
 
 

@@ -7,7 +7,8 @@ from typing import ClassVar
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.settings import OneModel, setting
+from florets.strategies.settings import OneModel
+from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.replies import TestResult, Update, read_update
 

@@ -17,10 +17,10 @@ from florets.strategies.core.cluster import canonical
 from florets.strategies.core.finite import finite_losses
 from florets.strategies.core.joining import joined
 from florets.strategies.core.trimmed import trimmed_means
-from florets.strategies.settings import setting
 from florets.strategies.shared.estimates import ask_estimates
 from florets.strategies.shared.loss_outliers import without_outliers
 from florets.strategies.shared.tree_settings import TreeSettings
+from florets.task.keys import setting
 from florets.task.wire.replies import Update
 
 

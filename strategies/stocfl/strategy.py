@@ -14,8 +14,9 @@ from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.core.joining import joined
 from florets.strategies.core.similar import merge_similar
-from florets.strategies.settings import Settings, setting
+from florets.strategies.settings import Settings
 from florets.strategies.shared.estimates import ask_estimates, usual_size
+from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.bilevel import BilevelUpdate, read_bilevel_update
 from florets.task.wire.replies import Update
