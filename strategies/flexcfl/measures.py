@@ -1,4 +1,4 @@
-"""FlexCFL's two measures of how far the directions of clients' updates are apart: EDC and MADC."""
+"""FlexCFL's arithmetic: distances EDC and MADC of updates, inter-group aggregation, shifts of labels."""
 
 import numpy as np
 from scipy.linalg import svd
@@ -6,8 +6,8 @@ from scipy.linalg import svd
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.agglomerative import group_into
 from florets.strategies.core.cluster import cluster
-from florets.strategies.core.cosine import cosines
 from florets.strategies.core.threads import one_thread
+from florets.strategies.core.vectors import cosines
 
 MEASURES = ("edc", "madc")
 
