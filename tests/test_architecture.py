@@ -20,6 +20,7 @@ _ROUND = {
     *("flwr", "numpy"),
     *("florets.task.wire", "florets.task.randomness", "florets.task.work", "florets.task.held_out_count"),
     "florets.task.keys",
+    "florets.task.training.settings",
 }
 ALLOWED = {
     "strategies/core": {"florets.strategies.core", "numpy", "scipy", "sklearn"},
@@ -71,6 +72,7 @@ ALLOWED = {
     "commands": {"florets.commands", "florets.api", "florets.server_app", "florets.task", "florets.conf"},
     "reports": {"florets.reports", "florets.conf", "numpy", "pandas", "scipy", "sklearn", "matplotlib"},
     "conf": {
+        "florets.task.training.settings",
         "florets.conf",
         "florets.strategies.STRATEGIES",
         "florets.task.keys",

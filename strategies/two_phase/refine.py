@@ -8,6 +8,7 @@ from florets.strategies.base.context import Plan, Round
 from florets.strategies.core import FloatArray
 from florets.strategies.two_phase.settings import TwoPhaseSettings
 from florets.strategies.two_phase.soft_average import average_soft
+from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.task.wire.replies import Update
 from florets.task.wire.soft import SoftUpdate, read_soft_update
@@ -26,8 +27,8 @@ def plan_refinement(settings: TwoPhaseSettings, context: Round) -> Plan[Update]:
     """
     message: dict[str, float] = {}
     if settings.local_solver == "fedprox":
-        learning_rate = float(str(context.config[kinds.LEARNING_RATE]))
-        message = {kinds.PROXIMAL_MU: 1 / learning_rate, kinds.EXACT_PROXIMAL: 1}
+        rate = Training.received(context.config).learning_rate
+        message = {kinds.PROXIMAL_MU: 1 / rate, kinds.EXACT_PROXIMAL: 1}
     if settings.labels == "hard":
         return context.train_selected(message)
     message[kinds.TEMPERATURE] = settings.temperature
