@@ -21,7 +21,7 @@ from florets.strategies.fedavg.settings import FedAvgSettings
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.settings import IFCASettings
 from florets.strategies.ifca.strategy import IFCA
-from florets.task.held_out import hold_out
+from florets.task.client_data import hold_out
 from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose, generator
 from florets.task.task import ClientData
