@@ -1,4 +1,4 @@
-"""One client's data as tensors: what it trains on, tests on, and holds out."""
+"""One client's data as tensors, and the parts of them that are held out or drawn for a round."""
 
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Shards of all clients in each round of a simulation whose groups change."""
+"""Drift: groups that change in a simulation, and the shards of all clients in each round."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace

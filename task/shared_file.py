@@ -1,4 +1,4 @@
-"""`SharedFile`: memory that one process writes and several read; it has no name, and goes with the last of them."""
+"""Memory that one process writes and several read, and clients' data in it, read without a copy."""
 
 import logging
 import mmap

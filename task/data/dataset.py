@@ -1,4 +1,4 @@
-"""The one form in which every data set arrives: whole arrays in memory, split into train and test."""
+"""The one form in which every data set arrives: arrays, or images kept as bytes, split into train and test."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,4 +1,4 @@
-"""Files of public data sets: where they are expected, and what is said when they are missing or damaged."""
+"""Files of public data sets and of nodes: where they are expected, what may be opened, and what is damaged."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Pixels of one image file as float32 numbers, whatever type the file keeps them in."""
+"""Image files: the pixels of one as float32 numbers, and samples from one folder of images per class."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Data that come after a run: samples with their targets, or inputs alone, from an archive or a folder of images.
+"""Data that arrive after a run, from archives, images or tables, prepared as the run's own.
 
 Tables are read by `florets.task.data.new_data`.
 """

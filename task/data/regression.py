@@ -1,4 +1,4 @@
-"""Mixed linear regression: synthetic data whose true models are known and may be very close."""
+"""Synthetic regressions: mixed linear models that may be very close, and lines that differ by an angle."""
 
 from math import factorial, sqrt
 from pathlib import Path

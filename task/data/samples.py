@@ -1,4 +1,4 @@
-"""Samples as a file holds them, and the checks that every reader of a file ends with.
+"""Samples as a file or a NumPy archive holds them, and the checks that every reader ends with.
 
 Errors say where a value stands, counted from 0, and not what it is: on a real node their text reaches the server.
 """

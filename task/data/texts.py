@@ -1,4 +1,4 @@
-"""Amazon reviews of four kinds of products: good or bad, from the words that they use."""
+"""Texts: AG News as tokens, and Amazon reviews as counts of words."""
 
 import csv
 import html

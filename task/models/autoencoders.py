@@ -1,4 +1,4 @@
-"""The autoencoder for channel states: inception blocks before the code, residual blocks after it."""
+"""Autoencoders: fully connected, convolutional, and that for channel states of a radio link."""
 
 from itertools import pairwise
 from math import prod

@@ -1,4 +1,4 @@
-"""A multilayer perceptron."""
+"""A multilayer perceptron, and a linear model."""
 
 from itertools import pairwise
 from math import prod

@@ -1,4 +1,4 @@
-"""Number and labels of each client's samples: sizes, label weights and fractions of clusters."""
+"""Number and labels of each client's samples, and dealing rows to clients accordingly."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

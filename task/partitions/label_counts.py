@@ -1,4 +1,4 @@
-"""Clients whose number of samples of each label is given: a table with a line for each cluster."""
+"""Clients with given numbers of samples of each label: from a table, or a few labels each (n-way k-shot)."""
 
 import numpy as np
 

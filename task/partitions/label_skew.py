@@ -1,4 +1,4 @@
-"""Label skews 1 to 3: clusters own sets of classes that overlap not at all, by half, or nearly wholly."""
+"""Label skews 1 to 4: clusters own sets of classes that overlap more or less, or differ in the dominant class."""
 
 from collections.abc import Sequence
 from itertools import combinations

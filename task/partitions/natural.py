@@ -1,4 +1,4 @@
-"""Clients as the data have them: each holds the samples of one owner, such as a writer or a hospital."""
+"""Groups as the data have them: clients are owners such as writers or hospitals, or a class is a cluster."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""Feature skew: every cluster sees the images turned by its own angle."""
+"""Feature skew: every cluster sees the images turned by its own angle; by blocks, as mixtures, around anchors."""
 
 from collections.abc import Sequence
 from functools import partial

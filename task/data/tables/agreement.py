@@ -1,4 +1,4 @@
-"""Agreement of all sites, from their descriptions: columns, classes, one `Preprocessing`."""
+"""Agreement of all sites, from their descriptions: columns, targets, classes, one `Preprocessing`."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Read one file of a table: what is guessed (separator, decimal mark, encoding) is strict, and reported.
+"""Read one file of a table: encoding, separator and decimal mark are guessed strictly, and reported.
 
 Error texts name files, columns and lines, never a cell: on a real node they reach the server.
 """

@@ -1,4 +1,4 @@
-"""`SiteTable`: the records of one site, split into training and test set."""
+"""`SiteTable`: the records of one site, and their split into training and test set, subject by subject."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
