@@ -16,7 +16,6 @@ from florets.strategies.core import FloatArray
 from florets.task.models.autoencoders import autoencoder
 from florets.task.models.cnn import cnn
 from florets.task.models.mlp import linear, mlp
-
 from florets.task.training import vectorised as sizes
 from florets.task.training.augmentation import Augmentation
 from florets.task.training.joined import joined_losses, joined_tests
