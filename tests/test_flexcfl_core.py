@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from florets.strategies.core.vectors import cosines, unit_rows
+from florets.strategies.core.cosine import cosines, unit_rows
 from florets.strategies.flexcfl.measures import (
     cosine_differences,
     decomposed_cosines,

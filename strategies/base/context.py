@@ -18,7 +18,7 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.report import MOST_NUMBERS, Client, Compared, Evaluation
 from florets.strategies.core import FloatArray
 from florets.strategies.core.outliers import UPDATE_FACTOR, outlier_updates
-from florets.strategies.core.vectors import Vectors, sketched
+from florets.strategies.core.sketch import Vectors, sketched
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import is_stable, kinds
 from florets.task.wire.messages import new_message

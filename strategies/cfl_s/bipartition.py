@@ -7,8 +7,8 @@ import numpy as np
 
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.agglomerative import group_into
+from florets.strategies.core.cosine import cosines
 from florets.strategies.core.outliers import lower_median
-from florets.strategies.core.vectors import cosines
 
 LEAST_CLIENTS = 3
 """Of fewer clients no cluster is split."""

@@ -17,7 +17,7 @@ from florets.strategies.base.strategy import Strategy
 from florets.strategies.cfl_s.bipartition import LEAST_CLIENTS, Norms, bipartition
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.core.cluster import centroids
-from florets.strategies.core.vectors import cosines, unit_rows
+from florets.strategies.core.cosine import cosines, unit_rows
 from florets.strategies.settings import Compared, SharedLayers
 from florets.task.keys import setting
 from florets.task.wire import kinds

@@ -6,8 +6,8 @@ from scipy.linalg import svd
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.agglomerative import group_into
 from florets.strategies.core.cluster import cluster
+from florets.strategies.core.cosine import cosines
 from florets.strategies.core.threads import one_thread
-from florets.strategies.core.vectors import cosines
 
 MEASURES = ("edc", "madc")
 
