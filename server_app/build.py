@@ -65,16 +65,14 @@ def build_task(config: Config, table: Mapping[str, Any] | None = None) -> Task:
 def build_strategy(config: Config, task: Task) -> Strategy[Any, Any]:
     """Return the strategy of a configuration, ready to start on its task."""
     cls = strategy_class(config.strategy.name)
-    # Those of the configuration were read without importing the strategy.
-    settings = cls.Settings(**vars(config.strategy.settings))
-    learning_rate = config.server_learning_rate
     personal = personal_settings(config, [])
     run = {field.name: getattr(config, field.name) for field in fields(RunKeys)}
     if config.task.partition == "own":
         # Simulated clients are exactly as many; of nodes with data of their own more may come.
         run |= {"num_clients": None, "min_clients": config.min_clients or config.num_clients}
     strategy: Strategy[Any, Any] = cls(
-        config.strategy.settings,
+        # Those of the configuration were read without importing the strategy.
+        cls.Settings(**vars(config.strategy.settings)),
         RunKeys(**run),
         input_shape=task.input_shape,
         num_outputs=task.num_outputs,
