@@ -75,7 +75,7 @@ def test_the_budget_reaches_the_averaging_of_each_baseline(strategy: str) -> Non
     found = averaging("experiment=cfl_gp/linear", f"strategy={strategy}")
     assert isinstance(found, GradientAveraging)
     # The server's step is the clients' learning rate, where it has none of its own.
-    found = found.in_round(ConfigRecord({kinds.LEARNING_RATE: 0.1}), 1)
+    found = found.in_round(ConfigRecord({"learning-rate": 0.1, "batch-size": 100}), 1)
     assert (found.batch, found.learning_rate, found.optimizer) == (10, 0.1, "sgd")
 
 
