@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch import nn
 
-from florets.task.initial import initial_models
 from florets.task.layers import body_and_head
 from florets.task.models import (
     autoencoder,
@@ -19,6 +18,7 @@ from florets.task.models import (
     text_cnn,
 )
 from florets.task.models.cnn import pool_and_relu
+from florets.task.task import initial_models
 from florets.task.training.modules import torch_random
 
 
